@@ -1,0 +1,92 @@
+# Everything runs in .venv, which the first target that needs it creates from the locked versions.
+# Nothing is needed but make and Python 3.11 or newer:  make PYTHON=/path/to/python3.12 test
+
+PYTHON ?= python3 python3.13 python3.12 python3.11 python3.14
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+LOCK_ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# A stamp tells which lock the environment was last installed from: "run" is what a user gets, "dev" adds every extra and tool.
+RUN := $(VENV)/.run-installed
+DEV := $(VENV)/.dev-installed
+
+PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
+	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
+
+.PHONY: help venv demo test check lint types contracts fmt bench lock build clean
+
+help:
+	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
+	@echo "make test    the tests            (PYTEST_ARGS='-n auto -k name')"
+	@echo "make check   lint, types, import contracts and tests: what CI runs"
+	@echo "make fmt     format and fix what can be fixed"
+	@echo "make bench   measure              (BENCH_ARGS=...)"
+	@echo "make lock    resolve the locked versions again (LOCK_ARGS=--upgrade)"
+	@echo "make build   wheel and source archive in dist/"
+	@echo "make venv    only set up .venv;  make clean  remove it and all that was built"
+
+venv: $(DEV)
+
+demo: $(RUN)
+	@$(BIN)/holdfast demo
+
+test: $(DEV)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint types contracts test
+
+lint: $(DEV)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: $(DEV)
+	$(BIN)/basedpyright
+
+contracts: $(DEV)
+	$(BIN)/lint-imports
+
+fmt: $(DEV)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(DEV)
+	$(BIN)/python -m bench $(BENCH_ARGS)
+
+lock: $(DEV)
+	$(COMPILE) --all-extras --group dev pyproject.toml -o requirements/dev.lock
+	$(COMPILE) --constraint requirements/dev.lock pyproject.toml -o requirements/run.lock
+
+build: $(DEV)
+	rm -rf dist
+	$(BIN)/uv build --quiet --no-build-isolation --python $(BIN)/python
+
+clean:
+	rm -rf $(VENV) dist build .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(RUN): requirements/run.lock pyproject.toml | $(BIN)/pip
+	@echo "Installing Holdfast in $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements/run.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
+	@echo "Installing Holdfast and its development tools in $(VENV) ..."
+	@$(PIP) install --require-hashes -r requirements/dev.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@ $(RUN)
+
+$(BIN)/pip:
+	@for python in $(PYTHON); do \
+		if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then \
+			echo "Creating $(VENV) with $$("$$python" --version) ..."; \
+			"$$python" -m venv $(VENV) && exit 0; \
+			rm -rf $(VENV); exit 1; \
+		fi; \
+	done; \
+	echo "Holdfast needs Python 3.11 or newer; none of these is: $(PYTHON)" >&2; \
+	echo "Name one:  make PYTHON=/path/to/python3.12 $(MAKECMDGOALS)" >&2; \
+	exit 1

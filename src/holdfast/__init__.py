@@ -1,0 +1,78 @@
+"""Holdfast: a job queue on the storage you already have."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .app import Holdfast, Page, Stats
+from .claim import Claim
+from .context import Context, Discard, Retry, Snooze
+from .errors import (
+    ConfigError,
+    HoldfastError,
+    InvalidJob,
+    JobCancelled,
+    JobExists,
+    JobFailed,
+    JobNotFound,
+    KeyConflict,
+    LeaseLost,
+    MissingExtra,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    QueueFull,
+    StoreUnavailable,
+    UnknownTask,
+    WrongState,
+)
+from .handle import Handle
+from .job import State
+from .retry import Backoff
+from .task import Task
+from .view import Job
+
+if TYPE_CHECKING:
+    from .worker import Worker
+
+__version__ = "0.1.0"
+__all__ = [
+    "Backoff",
+    "Claim",
+    "ConfigError",
+    "Context",
+    "Discard",
+    "Handle",
+    "Holdfast",
+    "HoldfastError",
+    "InvalidJob",
+    "Job",
+    "JobCancelled",
+    "JobExists",
+    "JobFailed",
+    "JobNotFound",
+    "KeyConflict",
+    "LeaseLost",
+    "MissingExtra",
+    "OutcomeUnknown",
+    "Page",
+    "PayloadTooLarge",
+    "QueueFull",
+    "Retry",
+    "Snooze",
+    "State",
+    "Stats",
+    "StoreUnavailable",
+    "Task",
+    "UnknownTask",
+    "Worker",
+    "WrongState",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # A program that only enqueues never pays for the worker.
+    if name == "Worker":
+        from .worker import Worker
+
+        return Worker
+    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -1,0 +1,680 @@
+"""The app: tasks by name, and everything one can ask of a queue. Command line, HTTP and dashboard go through it.
+
+An app lives on one event loop, which is the first that uses it (or a thread of its own, for `app.sync`).
+Calls from other loops and threads are carried there, so that all callers of a process share commits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import os
+import sys
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+
+import msgspec
+
+from . import lifecycle
+from .claim import Claim, claim_by_hand
+from .clock import Clock, Entropy, SystemClock, fresh_entropy
+from .codec import Signed, check_json
+from .config import Config
+from .context import Context
+from .errors import (
+    ConfigError,
+    InvalidJob,
+    JobExists,
+    KeyConflict,
+    LeaseLost,
+    PayloadTooLarge,
+    QueueFull,
+    WrongState,
+)
+from .handle import Handle
+from .job import Beat, Change, Holder, Inserted, NewJob, Note, QueueStats, Record, Settlement, State, Where
+from .observe.events import Events
+from .registry import Registry
+from .retry import Backoff, RetryRule
+from .session import Session
+from .settings import Settings, combine, from_environment
+from .store.open import open_store
+from .store.protocol import Binding, Store, Versioned
+from .sync import SyncApp
+from .task import Call, Codec, Options, Task, Using, checked_name
+from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S", bound="Holdfast")
+PAGE_LIMIT = 1000
+BULK = 1000
+
+EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
+RunHook = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
+ErrorHook = Callable[[BaseException, Job], object]
+
+_apps: weakref.WeakSet[Holdfast] = weakref.WeakSet()
+
+
+class Given(TypedDict, total=False):
+    """The settings that an app takes as keyword arguments."""
+
+    lease: float
+    poll: float
+    grace: float
+    concurrency: int
+    max_attempts: int
+    retry_base: float
+    retry_factor: float
+    retry_jitter: float
+    retry_cap: float
+    max_silent_deaths: int
+    max_payload: int | str
+    max_output: int | str
+    max_depth: int | None
+    retention: float | str | timedelta
+    key_retention: float | str | timedelta
+    default_result_timeout: float | None
+    unknown_tasks: str
+    cloudpickle: bool
+    secret: str
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some jobs, newest first; `cursor` fetches the next page, None where this was the last."""
+
+    jobs: list[Job]
+    cursor: str | None
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """A store in numbers."""
+
+    queues: list[QueueStats]
+    workers: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Jobs by state, over all queues, zeros included."""
+        totals = {state.value: 0 for state in State}
+        for queue in self.queues:
+            for state, count in queue.counts.items():
+                totals[state] += count
+        return totals
+
+
+def carried(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Makes a method open the app at its first use, and run on the app's own loop wherever it is called."""
+
+    @functools.wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        session = self._session
+        if session is not None and session.loop is asyncio.get_running_loop():
+            return await method(self, *args, **kwargs)
+        home = await self._home()
+        if home is asyncio.get_running_loop():
+            return await method(self, *args, **kwargs)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(method(self, *args, **kwargs), home))
+
+    return call
+
+
+class Holdfast:
+    """A job queue on a store, named by a URL (else HOLDFAST_URL, else sqlite:///holdfast.db) or given as an object.
+
+    `imports` names the modules whose functions may be run by name (`module:qualname`), beside the registered tasks.
+    """
+
+    def __init__(
+        self,
+        store: str | Store | None = None,
+        *,
+        imports: Sequence[str] = (),
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        **settings: Unpack[Given],
+    ) -> None:
+        self.clock = clock or SystemClock()
+        self.entropy = entropy or fresh_entropy()
+        self.events = Events()
+        self._seeded = entropy is not None
+        self._given: dict[str, Any] = dict(settings)
+        if isinstance(store, str):
+            self._given["url"] = store
+        self._object = None if store is None or isinstance(store, str) else store
+        start = combine(self._given, from_environment(os.environ), {})
+        self.url = start.url if self._object is None else f"{self._object.name}://"
+        if start.cloudpickle and not start.secret:
+            raise ConfigError("the cloudpickle codec signs what it stores: set secret= or HOLDFAST_SECRET")
+        # What a name from the store may be resolved in: the module that makes the app, and those it names.
+        own = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001  # the only way to know who calls
+        signed = Signed(start.secret) if start.cloudpickle and start.secret else None
+        self.registry = Registry(self, {own, *imports}, signed)
+        self.around_enqueue: list[EnqueueHook] = []
+        self.around_run: list[RunHook] = []
+        self.on_error: list[ErrorHook] = []
+        self._session: Session | None = None
+        self._opening: asyncio.Task[Session] | None = None
+        self._store = open_store(self.url, self.clock) if self._object is None else self._object
+        self.sync = SyncApp(self)
+        _apps.add(self)
+        self.task(_noop, name="noop")
+
+    # -- opening and closing
+
+    async def __aenter__(self) -> Holdfast:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @carried
+    async def open(self) -> None:
+        """Connect now rather than at the first use."""
+
+    async def close(self) -> None:
+        """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
+        session = self._session
+        if session is None:
+            return
+        if session.loop is asyncio.get_running_loop():
+            self._session = None
+            await session.close()
+        elif session.loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(), session.loop))
+
+    async def _home(self) -> asyncio.AbstractEventLoop:
+        """The app's loop: this one, from now on, where it has none that lives."""
+        session, loop = self._session, asyncio.get_running_loop()
+        if session is not None:
+            if session.loop.is_running():
+                return session.loop
+            session.store.abandon()  # its loop ended without closing the app: nothing can be awaited there any more
+            self._session = None
+        opening = self._opening
+        if opening is None or opening.done() or opening.get_loop() is not loop:
+            opening = self._opening = loop.create_task(self._open())
+        self._session = await asyncio.shield(opening)
+        return loop
+
+    async def _open(self) -> Session:
+        session = Session(self._store, self._given, self.clock, self.entropy)
+        await session.open()
+        return session
+
+    def live_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop that the app lives on, if it runs."""
+        session = self._session
+        return session.loop if session is not None and session.loop.is_running() else None
+
+    @property
+    def session(self) -> Session:
+        """The open session, for workers on the app's own loop."""
+        if self._session is None:
+            raise ConfigError("the app is not open")
+        return self._session
+
+    def after_fork(self) -> None:
+        """In a forked child: nothing of the parent's connections may be used or closed here."""
+        if self._session is not None:
+            self._session.store.abandon()
+        self._session = self._opening = None
+        if not self._seeded:
+            self.entropy = fresh_entropy()
+        self.sync.after_fork()
+
+    # -- tasks
+
+    @overload
+    def task(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(
+        self,
+        fn: Callable[..., Any],
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        retry: RetryRule | None = None,
+        timeout: float | timedelta | None = None,
+        run_in: str | None = None,
+        payload: bool = False,
+        codec: Codec | None = None,
+        tags: Sequence[str] | None = None,
+        retention: float | timedelta | str | None = None,
+    ) -> Task[..., Any]: ...
+    @overload
+    def task(
+        self,
+        /,
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        retry: RetryRule | None = None,
+        timeout: float | timedelta | None = None,
+        run_in: str | None = None,
+        payload: bool = False,
+        codec: Codec | None = None,
+        tags: Sequence[str] | None = None,
+        retention: float | timedelta | str | None = None,
+    ) -> TaskMaker: ...
+    def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+        """Register a function as a task, plainly or with options of its own.
+
+        `run_in`: "loop" for async functions, "thread" for plain ones. `retry`: a Backoff, or a function of
+        (exception, attempt) that answers seconds to wait, or None to give up. `payload=True` hands over the JSON
+        object whole. A parameter annotated `Context` receives the running job's context.
+        """
+        if fn is None:
+            return lambda function: self._register(function, **options)  # type: ignore[misc]
+        return self._register(fn, **options)
+
+    def _register(
+        self,
+        fn: Callable[..., Any],
+        *,
+        name: str | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        tags: Sequence[str] | None = None,
+        **rest: Any,
+    ) -> Task[..., Any]:
+        options = Options().changed(
+            queue=queue, priority=priority, max_attempts=max_attempts, timeout=timeout, tags=tags
+        )
+        return self.registry.add(fn, name, options, **rest)
+
+    # -- enqueue
+
+    async def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue a task, a registered name, or any importable callable; others travel pickled where switched on."""
+        call = self.call(fn, *args, **kwargs)
+        return await self.enqueue_call(call.task, call.options, call.args, call.kwargs)
+
+    def call(self, fn: Callable[..., Any] | str | Task[..., R] | Using[..., R], /, *args: Any, **kwargs: Any) -> Call[Any]:
+        """A call that is not yet enqueued, for `enqueue_many`."""
+        return self.registry.call(fn, args, kwargs)
+
+    async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
+        """Enqueue many calls (`app.call(task, …)`, or tuples of a task and its arguments) with one round trip per thousand."""
+        await self.open()
+        settings = self.session.fresh_settings()
+        made = [call if isinstance(call, Call) else self.call(*call) for call in calls]
+        jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
+        if any(call.options.connection is not None for call in made):
+            raise InvalidJob("enqueue_many does not take connection=; enqueue one by one inside your transaction")
+        ids: list[str] = []
+        for start in range(0, len(jobs), BULK):
+            ids += await self._insert(jobs[start : start + BULK])
+        return [Handle(self, id, call.task.decode_result) for id, call in zip(ids, made, strict=True)]
+
+    async def enqueue_call(
+        self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Handle[R]:
+        """Store one call of a task as a job."""
+        session = self._session
+        if session is None or session.loop is not asyncio.get_running_loop():
+            await self.open()
+            session = self.session
+        job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
+        if options.connection is not None:
+            return Handle(self, await self.insert_bound(options.connection, job), task.decode_result)
+        ids = await self._insert([job])
+        return Handle(self, ids[0], task.decode_result)
+
+    def new_job(
+        self,
+        settings: Settings,
+        task: Task[..., Any],
+        options: Options,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> NewJob:
+        """The job that a call stands for, checked; nothing is stored yet."""
+        codec = "json" if task.codec is None else getattr(task.codec, "name", "custom")
+        return self._make(settings, task.name, task.encode(args, kwargs), codec, options)
+
+    def _make(self, settings: Settings, name: str, payload: bytes, codec: str, options: Options) -> NewJob:
+        if len(payload) > settings.max_payload:
+            raise PayloadTooLarge(
+                f"task {name!r}: a payload of {len(payload)} bytes is over max_payload ({settings.max_payload}); "
+                "store the data elsewhere and pass its address"
+            )
+        id, key, attempts = options.id, options.key, options.max_attempts
+        return NewJob(
+            self.entropy.uuid7(self.clock.now()) if id is None else id,
+            name,
+            options.queue or "default",
+            payload,
+            codec,
+            options.priority or 0,
+            options.delay,
+            options.run_at,
+            settings.max_attempts if attempts is None else attempts,
+            options.timeout,
+            key,
+            "" if key is None else _fingerprint(name, payload),
+            0 if id is None else self.entropy.token(),
+            settings.max_depth,
+            options.tags,
+            dict(options.meta) if options.meta else {},
+            options.retry,
+        )
+
+    @carried
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[str]:
+        if self.around_enqueue:
+            answers = [await self._hooked(job, len(self.around_enqueue)) for job in jobs]
+        else:
+            answers = await self.session.commit.insert(jobs)
+        return self._accepted(jobs, answers)
+
+    async def _hooked(self, job: NewJob, left: int) -> Inserted:
+        if left == 0:
+            return (await self.session.commit.insert([job]))[0]
+        return await self.around_enqueue[left - 1](job, lambda changed: self._hooked(changed, left - 1))
+
+    async def insert_bound(self, connection: Any, job: NewJob) -> str:
+        """Store a job inside the user's own transaction, on the thread that owns its connection."""
+        store = self.session.store
+        if not isinstance(store, Binding):
+            raise ConfigError(f"the {store.name} store cannot enqueue inside your transaction (connection=)")
+        return self._accepted([job], await store.insert_bound(connection, [job]))[0]
+
+    def _accepted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> list[str]:
+        for job, answer in zip(jobs, answers, strict=True):
+            outcome = answer.outcome
+            if outcome == "created":
+                self.events.created(job)
+            elif outcome == "existing":
+                self.events.idempotent(job, answer.id)
+            elif outcome == "conflict":
+                raise KeyConflict(job.key or "", answer.id)
+            elif outcome == "exists":
+                raise JobExists(job.id)
+            else:
+                raise QueueFull(job.queue, job.max_depth or 0)
+        return [answer.id for answer in answers]
+
+    # -- by hand
+
+    async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
+        """Store a job with a payload of raw bytes (or, with `json`, of JSON that you made). Takes the options of `using`."""
+        if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(f"submit takes bytes, not {type(payload).__name__}: encode it first")
+        await self.open()
+        data = bytes(payload)
+        if json:
+            check_json(data)
+        chosen = Options().changed(**options)
+        job = self._make(
+            self.session.fresh_settings(), checked_name(name, "task"), data, "json" if json else "bytes", chosen
+        )
+        if chosen.connection is not None:
+            return Handle(self, await self.insert_bound(chosen.connection, job))
+        return Handle(self, (await self._insert([job]))[0])
+
+    @carried
+    async def claim(
+        self,
+        queues: Sequence[str] | str = ("default",),
+        *,
+        tasks: Sequence[str] | None = None,
+        limit: int = 1,
+        lease: float = 300.0,
+    ) -> list[Claim]:
+        """Claim up to `limit` jobs by hand, under one lease; lost leases are recovered first. [] where there is nothing."""
+        names = (queues,) if isinstance(queues, str) else tuple(queues)
+        if limit < 1 or limit > PAGE_LIMIT:
+            raise InvalidJob(f"limit is from 1 to {PAGE_LIMIT}, not {limit!r}")
+        if not 0 < lease <= 7 * 86400:
+            raise InvalidJob(f"lease is more than 0 and at most 7 days, in seconds, not {lease!r}")
+        await self.recover()
+        return await claim_by_hand(self, names, None if tasks is None else tuple(tasks), limit, lease)
+
+    @carried
+    async def recover(self, *, holder: str | None = None) -> int:
+        """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; says how many."""
+        session = self.session
+        lost = await session.store.expired(PAGE_LIMIT, holder)
+        if not lost:
+            return 0
+        ends = [
+            session.commit.settle(
+                self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat)
+            )
+            for one in lost
+        ]
+        written = await asyncio.gather(*ends)
+        self.events.swept([one.record for one, ok in zip(lost, written, strict=True) if ok])
+        return sum(written)
+
+    def settlement(
+        self, record: Record, outcome: lifecycle.Outcome, *, seen_beat: int | None = None
+    ) -> Settlement:
+        """How a claim ends, by the rules of the app and the task."""
+        rules = self.session.rules
+        task = self.registry.tasks.get(record.task)
+        if task is not None and (task.retry is not None or task.retention is not None):
+            rules = msgspec.structs.replace(
+                rules,
+                backoff=task.retry if isinstance(task.retry, Backoff) else rules.backoff,
+                retention=rules.retention if task.retention is None else task.retention,
+            )
+        entropy = self.entropy
+        return lifecycle.settle(
+            record, outcome, rules, nonce=entropy.token(), fraction=entropy.fraction(), seen_beat=seen_beat
+        )
+
+    @carried
+    async def settle(self, record: Record, outcome: lifecycle.Outcome) -> bool:
+        """End a claim, fenced; False if somebody else has ended it."""
+        end = self.settlement(record, outcome)
+        written = await self.session.commit.settle(end)
+        if written:
+            self.events.settled(record, end)
+        else:
+            self.events.refused(record)
+        return written
+
+    @carried
+    async def note(self, note: Note) -> bool:
+        """Write what a running job says of itself, fenced."""
+        return await self.session.commit.note(note)
+
+    @carried
+    async def beat(self, holder: Holder) -> Beat:
+        """Renew a holder's lease; what it still holds."""
+        return (await self.session.store.beat([holder]))[0]
+
+    # -- observe
+
+    def handle(self, id: str) -> Handle[Any]:
+        """A handle on a job, from its id alone."""
+        return Handle(self, id)
+
+    @carried
+    async def job(self, id: str) -> Job:
+        """One job as it is now."""
+        return job_seen(await self.session.record(id))
+
+    @carried
+    async def record(self, id: str) -> Record:
+        """One job as the store keeps it."""
+        return await self.session.record(id)
+
+    @carried
+    async def ended(self, id: str, timeout: float | None = None) -> Record:
+        """The stored job once it has ended; TimeoutError where it has not in time."""
+        return await self.session.ended(id, timeout)
+
+    @carried
+    async def jobs(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """A page of jobs that match, newest first."""
+        if not 1 <= limit <= PAGE_LIMIT:
+            raise InvalidJob(f"limit is from 1 to {PAGE_LIMIT}, not {limit!r}")
+        if cursor is not None and not cursor.isascii():
+            raise InvalidJob("this cursor is not one that a page gave")
+        where = Where(states=states_named(state), queue=queue, task=task, tag=tag)
+        found = await self.session.store.find(where, cursor, limit)
+        return Page([job_seen(record) for record in found.records], found.cursor)
+
+    @carried
+    async def stats(self) -> Stats:
+        """Counts by queue and state, and the number of live workers."""
+        queues = await self.session.store.stats()
+        holders = await self.session.store.holders()
+        return Stats(queues, sum(1 for seen in holders if seen.alive and seen.holder.kind == "worker"))
+
+    @carried
+    async def workers(self) -> list[WorkerSeen]:
+        """The live workers (and claims by hand), by node and pid."""
+        seen = [worker_seen(one) for one in await self.session.store.holders() if one.alive]
+        return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
+
+    # -- operate
+
+    async def cancel(self, id: str) -> bool:
+        """End a waiting job, ask a running one to stop; False if it had ended already."""
+        return await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules))
+
+    async def retry(self, id: str) -> Job:
+        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once."""
+        await self._change(id, lifecycle.retry)
+        return await self.job(id)
+
+    async def delete(self, id: str) -> None:
+        """Remove a job that is not running."""
+        await self._change(id, lifecycle.delete)
+
+    async def annotate(self, id: str, **meta: Any) -> None:
+        """Add to the meta of a job that lives."""
+        await self._change(id, lambda record: lifecycle.annotate(record, meta))
+
+    @carried
+    async def fail(self, id: str, error: str) -> None:
+        """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
+        record = await self.session.record(id)
+        if record.state != State.RUNNING:
+            raise WrongState(id, record.state, "only a running job can be failed")
+        if not await self.settle(record, lifecycle.Outcome.failed(error)):
+            raise LeaseLost(id, record.fence)
+
+    @carried
+    async def _change(self, id: str, decide: Callable[[Record], Change | None]) -> bool:
+        while True:
+            record = await self.session.record(id)
+            change = decide(record)
+            if change is None:
+                return False
+            if (await self.session.commit.change([change]))[0]:
+                self.events.changed(record, change)
+                return True
+
+    @carried
+    async def pause(self, queue: str) -> None:
+        """Stop handing out this queue's jobs; those that run go on."""
+        await self.put_record("pause", checked_name(queue, "queue"), b"true")
+
+    @carried
+    async def resume(self, queue: str) -> None:
+        """Hand out this queue's jobs again."""
+        await self.put_record("pause", checked_name(queue, "queue"), None)
+
+    @carried
+    async def purge(
+        self,
+        *,
+        state: str | Sequence[str] = "dead",
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        older_than: float | timedelta | None = None,
+    ) -> int:
+        """Delete every job that matches (the dead, unless told otherwise); running ones stay. Says how many."""
+        states = states_named(state)
+        if State.RUNNING in states:
+            raise InvalidJob("running jobs cannot be purged; cancel them first")
+        store, commit = self.session.store, self.session.commit
+        age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        before = None if age is None else await store.now() - int(age * 1_000_000)
+        where = Where(states=states, queue=queue, task=task, tag=tag, finished_before=before)
+        removed, cursor = 0, None
+        while True:
+            found = await store.find(where, cursor, BULK)
+            removed += sum(await commit.change([lifecycle.delete(record) for record in found.records]))
+            cursor = found.cursor
+            if cursor is None:
+                return removed
+
+    @carried
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        """The small shared records of a kind."""
+        return await self.session.store.records(kind)
+
+    @carried
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        """Set a small shared record; see `Store.put_record`."""
+        return await self.session.store.put_record(kind, name, value, expect)
+
+    @property
+    def config(self) -> Config:
+        """Settings kept in the store, for everybody who uses it."""
+        return Config(self)
+
+
+class TaskMaker(Protocol):
+    """What `app.task(…)` with options gives: the decorator itself."""
+
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+
+
+def _noop() -> None:
+    """Does nothing, durably."""
+
+
+def _fingerprint(name: str, payload: bytes) -> str:
+    return hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()
+
+
+def _forget_parents() -> None:
+    for app in list(_apps):
+        app.after_fork()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

@@ -1,0 +1,137 @@
+"""Claims made by hand: the level below tasks, for people who consume jobs themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+from . import lifecycle
+from .codec import encode_value
+from .errors import LeaseLost
+from .heart import Heart
+from .job import Ask, Beat, Holder, Note, Record
+from .view import Job, job_seen
+
+if TYPE_CHECKING:
+    from .app import Holdfast
+
+
+class Claim:
+    """One job, held by you under a lease until you settle it. Every way to end it is fenced: LeaseLost if it ended."""
+
+    def __init__(self, app: Holdfast, record: Record, holder: Holder) -> None:
+        self._app = app
+        self._record = record
+        self._holder = holder
+
+    def __repr__(self) -> str:
+        return f"<Claim {self._record.id!r} fence={self._record.fence}>"
+
+    @property
+    def job(self) -> Job:
+        """The job as it was when it was claimed."""
+        return job_seen(self._record)
+
+    @property
+    def payload(self) -> bytes:
+        """The payload as it was stored."""
+        return self._record.payload
+
+    @property
+    def fence(self) -> int:
+        """Rises with every claim of this job."""
+        return self._record.fence
+
+    async def extend(self) -> None:
+        """Renew the lease, for every claim that was made in the same call."""
+        if not self._held(await self._app.beat(self._holder)):
+            raise LeaseLost(self._record.id, self._record.fence)
+
+    async def started(self, pid: int) -> None:
+        """Record the process that works on the job."""
+        record = self._record
+        if not await self._app.note(Note(record.id, record.seq, record.fence, record.token, pid=pid)):
+            raise LeaseLost(record.id, record.fence)
+
+    async def complete(self, result: Any = None) -> None:
+        """The work is done; the result is kept as JSON."""
+        data = None if result is None else encode_value(result)
+        await self._end(lifecycle.Outcome.succeeded(data))
+
+    async def fail(self, error: str, *, retry_in: float | None = None, dead: bool = False) -> None:
+        """This attempt failed; the job is retried after its back-off, or `retry_in` seconds, or not at all (`dead`)."""
+        await self._end(lifecycle.Outcome.dead(error) if dead else lifecycle.Outcome.failed(error, delay=retry_in))
+
+    async def release(self, *, delay: float | None = None) -> None:
+        """Give the job back uncharged, at once or after `delay` seconds."""
+        await self._end(lifecycle.Outcome.released() if delay is None else lifecycle.Outcome.snoozed(delay))
+
+    async def cancel(self) -> None:
+        """End the job as cancelled."""
+        await self._end(lifecycle.Outcome.cancelled())
+
+    async def _end(self, outcome: lifecycle.Outcome) -> None:
+        if not await self._app.settle(self._record, outcome):
+            raise LeaseLost(self._record.id, self._record.fence)
+
+    def _held(self, beat: Beat) -> bool:
+        record = self._record
+        return any(held.id == record.id and held.fence == record.fence and held.token == record.token for held in beat.held)
+
+    def heart(self, after: Callable[[frozenset[Any], Beat], None] = lambda _, __: None) -> Heart:
+        """A heart for this claim, not yet started."""
+        return Heart(self._app.session.store.sibling(), self._holder, frozenset, after)
+
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncIterator[Claim]:
+        """Keep the lease while the block runs, from a thread of its own; a lost lease cancels the block (LeaseLost)."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        lost = False
+
+        def stop() -> None:
+            nonlocal lost
+            if not lost and task is not None:
+                lost = True
+                task.cancel()
+
+        def after(_: frozenset[Any], beat: Beat) -> None:
+            if not self._held(beat):
+                loop.call_soon_threadsafe(stop)
+
+        heart = self.heart(after)
+        heart.start()
+        try:
+            yield self
+        except asyncio.CancelledError:
+            if lost and task is not None and task.uncancel() == 0:
+                raise LeaseLost(self._record.id, self._record.fence) from None
+            raise
+        finally:
+            await asyncio.to_thread(heart.stop)
+
+
+async def claim_by_hand(
+    app: Holdfast, queues: tuple[str, ...], tasks: tuple[str, ...] | None, limit: int, lease: float
+) -> list[Claim]:
+    """Claim jobs under a holder of this call's own."""
+    holder = new_holder(app, "hand", lease, queues)
+    ask = Ask(holder, queues, limit, app.entropy.token(), tasks)
+    claims = await app.session.commit.claim(ask)
+    for record in claims.records:
+        app.events.claimed(record)
+    return [Claim(app, record, holder) for record in claims.records]
+
+
+def new_holder(
+    app: Holdfast, kind: str, lease: float, queues: tuple[str, ...], tasks: tuple[str, ...] = (), slots: int = 0
+) -> Holder:
+    """A holder that no other can be mistaken for."""
+    from . import __version__  # late: the package's own names come last
+
+    node, pid = socket.gethostname(), os.getpid()
+    name = f"{node}:{pid}:{app.entropy.token():x}"
+    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, app.clock.now())

@@ -1,0 +1,58 @@
+"""The command itself: its groups, and what an error looks like to the person who typed it.
+
+Exit codes: 0 done, 1 the queue says no, 2 the command is wrong, 3 the store cannot be reached.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from .. import __version__
+from ..errors import ConfigError, HoldfastError, InvalidJob, MissingExtra, OutcomeUnknown, StoreUnavailable
+from . import demo, worker
+
+app = typer.Typer(
+    name="holdfast",
+    help="A job queue on the storage you already have.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(worker.app, name="worker")
+app.command("demo")(demo.demo)
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=lambda on: _version(on))
+    ] = False,
+) -> None:
+    """A job queue on the storage you already have."""
+
+
+def _version(on: bool) -> None:
+    if on:
+        typer.echo(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """Run the command; a user's mistake is one clear line, never a traceback."""
+    try:
+        app()
+    except HoldfastError as error:
+        typer.echo(f"holdfast: {error}", err=True)
+        sys.exit(exit_code(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def exit_code(error: HoldfastError) -> int:
+    """The exit code that an error stands for."""
+    if isinstance(error, ConfigError | InvalidJob | MissingExtra):
+        return 2
+    return 3 if isinstance(error, StoreUnavailable | OutcomeUnknown) else 1

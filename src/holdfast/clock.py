@@ -1,0 +1,94 @@
+"""Time and chance, as values that are passed in: the one place that asks the machine for either."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+MICROS = 1_000_000
+"""Stored times are whole microseconds since 1970, UTC."""
+
+
+class Clock(Protocol):
+    """Three clocks: the wall's (for people and due times), a steady one, and the machine's since boot (for leases)."""
+
+    def now(self) -> int:
+        """Wall-clock time in microseconds."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for intervals inside one process."""
+        ...
+
+    def boot(self) -> int:
+        """Microseconds since this machine booted, sleep included: the same in all its processes."""
+        ...
+
+    def boot_id(self) -> str:
+        """Names this boot; a reboot changes it."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def __init__(self) -> None:
+        # macOS has no CLOCK_BOOTTIME; its CLOCK_MONOTONIC counts sleep and is shared by all processes.
+        self._boot_clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+        self._boot_id: str | None = None
+
+    def now(self) -> int:
+        return time.time_ns() // 1000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def boot(self) -> int:
+        return time.clock_gettime_ns(self._boot_clock) // 1000
+
+    def boot_id(self) -> str:
+        if self._boot_id is None:
+            self._boot_id = _read_boot_id()
+        return self._boot_id
+
+
+def _read_boot_id() -> str:
+    if sys.platform == "darwin":
+        import subprocess  # only on macOS, once
+
+        asked = subprocess.run(["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"], capture_output=True, check=False)
+        return asked.stdout.decode().strip() or "unknown"
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read().strip()
+    except OSError:
+        return "unknown"
+
+
+class Entropy:
+    """Chance, from one source that a test can seed."""
+
+    def __init__(self, seed: int | None = None) -> None:
+        self._random = random.Random(seed)
+        self.fraction: Callable[[], float] = self._random.random
+        """A float in [0, 1)."""
+
+    def token(self) -> int:
+        """A random integer that fits a signed 64-bit column and is never 0."""
+        return self._random.getrandbits(62) | 1
+
+    def uuid7(self, now: int) -> str:
+        """A UUID version 7: ordered by `now` (microseconds), unique by 74 random bits."""
+        bits = self._random.getrandbits(74)
+        value = (now // 1000 & 0xFFFFFFFFFFFF) << 80 | 0x7 << 76 | (bits >> 62) << 64 | 0x2 << 62 | bits & (2**62 - 1)
+        text = f"{value:032x}"
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def fresh_entropy() -> Entropy:
+    """Entropy seeded by the operating system; make one per process, never inherit it through a fork."""
+    return Entropy(int.from_bytes(os.urandom(16), "big"))

@@ -1,0 +1,16 @@
+"""What travels: a Python call as a JSON payload and back, results and checkpoints, and signed pickles."""
+
+from .arguments import Arguments, Returns, encode_untyped
+from .signed import Signed
+from .values import check_json, decode_value, encode_value, shown
+
+__all__ = [
+    "Arguments",
+    "Returns",
+    "Signed",
+    "check_json",
+    "decode_value",
+    "encode_untyped",
+    "encode_value",
+    "shown",
+]

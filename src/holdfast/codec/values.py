@@ -1,0 +1,189 @@
+"""One value as JSON: how it is written and read, and what is refused at the door.
+
+Every store takes the same JSON: no NaN, no lone surrogates, no NUL, nothing nested beyond reason.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import os
+import re
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, cast, get_origin
+
+import msgspec
+
+from ..errors import InvalidJob
+from .changes import SCALARS, changed, name_of_type, place
+
+MAX_NESTING = 100
+
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
+_TO_SQUARE = bytes.maketrans(b"{}", b"[]")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _to_json(value: object) -> object:
+    """Write what msgspec does not know: paths, pydantic models, subclasses of str, int and float."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(cast("os.PathLike[str]", value))
+    if hasattr(type(value), "__pydantic_validator__"):
+        # The names that validation reads, and nothing that it would refuse to read back.
+        return cast("Any", value).model_dump(mode="json", by_alias=True, round_trip=True)
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int.__int__(value)
+    if isinstance(value, float):
+        return float.__float__(value)
+    raise TypeError(f"JSON has no form for {name_of_type(type(value))}")
+
+
+def _from_json(kind: Any, value: Any) -> object:
+    """Read what `_to_json` wrote, for an annotation that msgspec does not know."""
+    if hasattr(kind, "__pydantic_validator__"):
+        # From JSON text, since a strict model takes a date from text but not from a str.
+        return kind.model_validate_json(plain_json(value))
+    origin: Any = get_origin(kind) or kind
+    if isinstance(value, origin):
+        return value
+    if issubclass(origin, type(value)) or (isinstance(value, str) and hasattr(origin, "__fspath__")):
+        return origin(value)
+    raise TypeError(f"Expected `{name_of_type(kind)}`, got `{name_of_type(type(value))}`")
+
+
+plain_json = msgspec.json.Encoder(enc_hook=_to_json).encode
+_in_order = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic").encode
+
+
+def sorted_json(value: object) -> bytes:
+    """Encode with sets sorted: a set has no order of its own, and the same call must give the same bytes."""
+    try:
+        return _in_order(value)
+    except TypeError:  # a dict with keys other than str, which cannot be sorted
+        return plain_json(value)
+
+
+def reader(kind: Any) -> Callable[[bytes], Any]:
+    """A typed decoder; raises whatever msgspec or the type says when it cannot be built."""
+    return msgspec.json.Decoder(kind, dec_hook=_from_json).decode
+
+
+read_any = reader(Any)
+
+
+def encode_value(value: object, *, exact: bool = False, what: str = "the value") -> bytes:
+    """Encode a result or a checkpoint; `exact` refuses what would come back as another type."""
+    if exact:
+        return write_exactly(value, what, "pass what JSON has, such as its text, a list or a dict")
+    return write(value, what)
+
+
+def decode_value(data: bytes, type: Any = Any, *, what: str = "the value") -> Any:  # noqa: A002 - as msgspec names it
+    """Decode a result or a checkpoint, typed if a type is given."""
+    return read(read_any if type is Any else reader(type), data, what)
+
+
+def check_json(payload: bytes, *, any_value: bool = False) -> None:
+    """Refuse JSON that arrives as bytes for the reasons that `encode` has; a payload is an object."""
+    value = read(read_any, payload, "the payload")
+    if not (any_value or isinstance(value, dict)):
+        raise InvalidJob(f"the payload must be a JSON object of arguments by name, not {name_of_type(type(value))}")
+    if reason := flaw(payload):
+        raise InvalidJob(f"the payload {reason}")
+
+
+def shown(payload: bytes, codec: str) -> Any:
+    """What a person sees of a payload or result; never raises, never unpickles."""
+    if codec == "cloudpickle":
+        return {"$cloudpickle": f"{len(payload)} bytes"}
+    raw = {"$bytes": base64.b64encode(payload).decode()}
+    if codec != "json":
+        return raw
+    try:
+        value = read_any(payload)
+    except (ValueError, RecursionError) as error:
+        return {"$undecodable": str(error), **raw}
+    return value if _shallow(payload) else {"$undecodable": f"nested deeper than {MAX_NESTING}", **raw}
+
+
+def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json) -> bytes:
+    """Encode one value, or say why it is refused, `what` being its name for a person."""
+    try:
+        payload = dump(value)
+    except UnicodeError:
+        raise InvalidJob(f"{what} holds a lone surrogate or other broken text; mend it, or annotate it as bytes") from None
+    except RecursionError:
+        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}, or holds itself") from None
+    except Exception as error:
+        raise InvalidJob(f"{what} cannot be encoded: {error}; pass plain data or a dataclass instead") from error
+    if reason := flaw(payload):
+        raise InvalidJob(f"{what} {reason}")
+    if (path := not_finite(payload, value)) is not None:
+        raise InvalidJob(f"{what} holds NaN or infinity{place(path)}, which JSON cannot say; pass None or text instead")
+    return payload
+
+
+def write_exactly(value: object, what: str, advice: str) -> bytes:
+    """Encode one value without an annotation to keep its type."""
+    payload = write(value, what)
+    if type(value) not in SCALARS and (change := changed(value, read(read_any, payload, what), exact=True)):
+        raise InvalidJob(f"{what}: {change}; {advice}")
+    return payload
+
+
+def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
+    """Decode one value, or say why it cannot be, `what` being its name for a person."""
+    try:
+        return decode(data)
+    except RecursionError:
+        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}") from None
+    except Exception as error:
+        if isinstance(error, msgspec.ValidationError) or not isinstance(error, msgspec.DecodeError | UnicodeError):
+            raise InvalidJob(f"{what} does not fit: {error}") from error
+        hint = ", perhaps a lone surrogate" if b"\\ud" in bytes(data).lower() else ""
+        raise InvalidJob(f"{what} is not usable JSON: {error}{hint}") from error
+
+
+def flaw(payload: bytes) -> str | None:
+    """What is wrong with well-formed JSON, if anything."""
+    if b"\\u0000" in payload and _NUL.search(payload):
+        return "holds the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
+    if not _shallow(payload):
+        return f"is nested deeper than {MAX_NESTING}"
+    return None
+
+
+def _shallow(payload: bytes) -> bool:
+    if len(payload) <= MAX_NESTING or payload.count(b"[") + payload.count(b"{") <= MAX_NESTING:
+        return True
+    # Peels one level a round, at the speed of C: the payload may be large.
+    brackets = _STRING.sub(b"", payload).translate(_TO_SQUARE, _NOT_BRACKETS)
+    for _ in range(MAX_NESTING):
+        brackets = brackets.replace(b"[]", b"")
+        if not brackets:
+            return True
+    return False
+
+
+def not_finite(payload: bytes, value: object) -> str | None:
+    """Where `value` holds a NaN or an infinity, which `payload` has as null."""
+    if b"null" not in payload:
+        return None
+    return _not_finite(msgspec.to_builtins(value, enc_hook=_to_json, str_keys=True))
+
+
+def _not_finite(value: Any) -> str | None:
+    if isinstance(value, float):
+        return None if math.isfinite(value) else ""
+    items: Iterable[tuple[str, Any]] = ()
+    if isinstance(value, dict):
+        items = ((f".{key}", item) for key, item in cast("dict[str, Any]", value).items())
+    elif isinstance(value, list | tuple | set | frozenset):
+        items = ((f"[{index}]", item) for index, item in enumerate(cast("Collection[Any]", value)))
+    for step, item in items:
+        if type(item) not in (str, int, bool) and (path := _not_finite(item)) is not None:
+            return step + path
+    return None

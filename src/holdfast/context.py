@@ -1,0 +1,175 @@
+"""What a running job sees of itself, and the words it raises to say how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from .codec import decode_value, encode_value
+from .errors import LeaseLost, PayloadTooLarge
+from .job import Note, Record
+from .view import Job, Progress, job_seen
+
+
+class Retry(Exception):
+    """Raised by a task: this attempt failed, try again (after `after` seconds, else after the usual back-off)."""
+
+    def __init__(self, reason: str = "the task asked for a retry", *, after: float | timedelta | None = None) -> None:
+        super().__init__(reason)
+        self.after = after.total_seconds() if isinstance(after, timedelta) else after
+
+
+class Snooze(Exception):
+    """Raised by a task: not now; run again later, uncharged."""
+
+    def __init__(self, until: datetime | timedelta | float) -> None:
+        if isinstance(until, datetime) and until.tzinfo is None:
+            raise ValueError("Snooze(until=…) needs an aware datetime, a timedelta or seconds")
+        super().__init__(f"snoozed until {until}")
+        self.until = until
+
+
+class Discard(Exception):
+    """Raised by a task: this job is not worth another attempt; it ends dead, with this reason."""
+
+    def __init__(self, reason: str = "discarded") -> None:
+        super().__init__(reason)
+
+
+class Context:
+    """A running job's view of itself. A task gets it by annotating a parameter with `Context`.
+
+    Usable from async tasks and from thread tasks alike; `progress` and `checkpoint` are fenced.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        write_note: Callable[[Note], Awaitable[bool]],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        max_payload: int,
+        progress_soon: Callable[[Context], None],
+    ) -> None:
+        self._record = record
+        self._write_note = write_note
+        self._loop = loop
+        self._max_payload = max_payload
+        self._progress_soon = progress_soon
+        self._stopped = False
+        self.saw_cancelled = False
+        self.progress_busy = False
+        self._job: Job | None = None
+        self._checkpoint = record.checkpoint
+        self.progress_seen: Progress | None = None
+
+    @property
+    def job(self) -> Job:
+        """The job as it was when it was claimed."""
+        if self._job is None:
+            self._job = job_seen(self._record)
+        return self._job
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines carry this job's id, task, attempt and worker."""
+        record = self._record
+        about = {"job_id": record.id, "job_type": record.task, "attempt": record.attempt, "worker_id": record.holder}
+        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), about)
+
+    @property
+    def attempt(self) -> int:
+        """Which charged start this is, from 1."""
+        return self._record.attempt
+
+    @property
+    def fence(self) -> int:
+        """Rises with every claim of this job. Hand it to systems that can refuse an older one."""
+        return self._record.fence
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this run should stop: cancelled, timed out, its lease lost, or its worker shutting down.
+
+        Async tasks are interrupted; a task in a thread looks here now and then.
+        """
+        self.saw_cancelled = self.saw_cancelled or self._stopped
+        return self._stopped
+
+    @property
+    def last_checkpoint(self) -> Any:
+        """What an earlier attempt (or this one) last saved, or None."""
+        return None if self._checkpoint is None else decode_value(self._checkpoint)
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far the job is. Cheap: only the newest is written, a few times a second."""
+        self.progress_seen = Progress(done, total, note)
+        self._call_on_loop(self._progress_soon, self)
+
+    def checkpoint(self, value: Any) -> Awaitable[None]:
+        """Save a value that the next attempt can read. Await it in async code; in a thread it returns once stored.
+
+        Raises LeaseLost if this claim has ended meanwhile: stop working then.
+        """
+        data = encode_value(value)
+        if len(data) > self._max_payload:
+            raise PayloadTooLarge(f"a checkpoint of {len(data)} bytes is over max_payload ({self._max_payload})")
+        record = self._record
+        note = Note(record.id, record.seq, record.fence, record.token, checkpoint=data)
+        return self._stored(self._save(note, data))
+
+    def add_meta(self, **meta: Any) -> Awaitable[None]:
+        """Add to the job's meta. Await it in async code; in a thread it returns once stored."""
+        record = self._record
+        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=meta), None))
+
+    async def _save(self, note: Note, checkpoint: bytes | None) -> None:
+        if not await self._write_note(note):
+            raise LeaseLost(self._record.id, self._record.fence)
+        if checkpoint is not None:
+            self._checkpoint = checkpoint
+
+    def _stored(self, saving: Any) -> Awaitable[None]:
+        if _on_loop(self._loop):
+            return asyncio.ensure_future(saving)
+        asyncio.run_coroutine_threadsafe(saving, self._loop).result()
+        return _Done()
+
+    def _call_on_loop(self, function: Callable[[Context], None], argument: Context) -> None:
+        if _on_loop(self._loop):
+            function(argument)
+        else:
+            self._loop.call_soon_threadsafe(function, argument)
+
+    # -- for the worker
+
+    def progress_note(self) -> Note | None:
+        """The newest progress that has not been written yet, as a note."""
+        seen, self.progress_seen = self.progress_seen, None
+        if seen is None:
+            return None
+        record = self._record
+        return Note(record.id, record.seq, record.fence, record.token, progress=msgspec.json.encode(seen))
+
+    def ask_to_stop(self) -> None:
+        """Make `cancelled` true."""
+        self._stopped = True
+
+
+class _Done:
+    """An awaitable that has nothing left to wait for."""
+
+    def __await__(self) -> Any:
+        return iter(())
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop) -> bool:
+    try:
+        return asyncio.get_running_loop() is loop
+    except RuntimeError:
+        return False

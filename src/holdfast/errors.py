@@ -1,0 +1,142 @@
+"""Every error a user can meet, one class per different reaction.
+
+HoldfastError
+├── InvalidJob            the call is wrong; nothing was stored
+│   └── PayloadTooLarge
+├── JobNotFound           no such job (never was, deleted, or past its retention)
+├── JobExists             an explicit id that is taken
+├── KeyConflict           the same key, with another task or payload
+├── QueueFull             too many waiting jobs (max_depth)
+├── LeaseLost             this claim was ended by somebody else; its result does not count
+├── WrongState            the job's state does not allow this
+├── UnknownTask           no task of that name here
+├── JobFailed             `result()` of a job that ended dead
+│   └── JobCancelled      … or cancelled
+├── StoreUnavailable      the store did not take the write
+├── OutcomeUnknown        the store may have taken the write
+├── MissingExtra          an optional dependency is not installed
+└── ConfigError           a setting or a URL is wrong
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class HoldfastError(Exception):
+    """The root of all errors that Holdfast raises."""
+
+    retry_safe: ClassVar[bool] = False
+    """Whether the same call may be made again without doing anything twice."""
+
+
+class InvalidJob(HoldfastError, ValueError):
+    """The job cannot be stored as it was given; nothing was stored."""
+
+
+class PayloadTooLarge(InvalidJob):
+    """The payload, result or checkpoint is over its limit; nothing was stored."""
+
+
+class JobNotFound(HoldfastError, LookupError):
+    """There is no job of this id: it never was, was deleted, or is past its retention."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job {job_id!r} in this store")
+        self.job_id = job_id
+
+
+class JobExists(HoldfastError):
+    """An explicit id that another job has already."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"job {job_id!r} exists already; leave out id= to have one made")
+        self.job_id = job_id
+
+
+class KeyConflict(HoldfastError):
+    """The idempotency key stands for another task or payload."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        super().__init__(f"key {key!r} belongs to job {job_id!r}, which has another task or payload")
+        self.key = key
+        self.job_id = job_id
+
+
+class QueueFull(HoldfastError):
+    """The queue holds as many waiting jobs as max_depth allows; nothing was stored."""
+
+    retry_safe = True
+
+    def __init__(self, queue: str, max_depth: int) -> None:
+        super().__init__(f"queue {queue!r} holds {max_depth} waiting jobs already (max_depth); try again later")
+        self.queue = queue
+        self.max_depth = max_depth
+
+
+class LeaseLost(HoldfastError):
+    """The claim was ended by somebody else. Whatever this holder did does not count; do not repeat the call."""
+
+    def __init__(self, job_id: str, fence: int) -> None:
+        super().__init__(f"the claim on job {job_id!r} with fence {fence} has ended: another worker or an operator ended it")
+        self.job_id = job_id
+        self.fence = fence
+
+
+class WrongState(HoldfastError):
+    """The job's state does not allow what was asked."""
+
+    def __init__(self, job_id: str, state: str, wanted: str) -> None:
+        super().__init__(f"job {job_id!r} is {state}: {wanted}")
+        self.job_id = job_id
+        self.state = state
+
+
+class UnknownTask(HoldfastError, LookupError):
+    """No task of that name is registered, and it is not in a trusted module."""
+
+    def __init__(self, name: str, hint: str = "") -> None:
+        super().__init__(f"unknown task {name!r}" + (f": {hint}" if hint else ""))
+        self.name = name
+
+
+class JobFailed(HoldfastError):
+    """The job ended dead; carries its error and the remote traceback."""
+
+    def __init__(self, job_id: str, error: str, traceback: str | None = None) -> None:
+        text = f"job {job_id!r} failed: {error}"
+        super().__init__(f"{text}\n\n{traceback.rstrip()}" if traceback else text)
+        self.job_id = job_id
+        self.error = error
+        self.traceback = traceback
+
+
+class JobCancelled(JobFailed):
+    """The job was cancelled before it could end otherwise."""
+
+    def __init__(self, job_id: str, reason: str = "cancelled") -> None:
+        super().__init__(job_id, reason)
+
+
+class StoreUnavailable(HoldfastError):
+    """The store cannot be reached or refused the write; nothing was written."""
+
+    retry_safe = True
+
+
+class OutcomeUnknown(HoldfastError):
+    """The answer was lost: the write may have happened. The same call may be made again: it is recognised."""
+
+    retry_safe = True
+
+
+class MissingExtra(HoldfastError, ImportError):
+    """An optional dependency is not installed."""
+
+    def __init__(self, what: str, extra: str) -> None:
+        super().__init__(f"{what} needs an extra: pip install 'holdfast[{extra}]'")
+        self.extra = extra
+
+
+class ConfigError(HoldfastError, ValueError):
+    """A setting, a name or a URL is not usable."""

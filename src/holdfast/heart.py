@@ -1,0 +1,78 @@
+"""A heart: renews one holder's lease from a thread and a connection of its own.
+
+A task that blocks the event loop therefore keeps its lease. Each beat brings back what the store says the holder has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from .errors import HoldfastError
+from .job import Beat, Holder
+from .store.protocol import Store
+
+logger = logging.getLogger("holdfast")
+
+
+class Heart:
+    """Beats every third of the lease, and soon again after a beat that failed, until it is stopped.
+
+    `before()` is called on the heart's thread just ahead of each beat; its answer goes with the beat to `after`.
+    """
+
+    def __init__(
+        self, store: Store, holder: Holder, before: Callable[[], frozenset[Any]], after: Callable[[frozenset[Any], Beat], None]
+    ) -> None:
+        self._store = store
+        self._holder = holder
+        self._before = before
+        self._after = after
+        self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._started = threading.Event()
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+        self._started.wait()
+
+    def stop(self) -> None:
+        """Stop beating, and wait for a beat that is under way."""
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+        self._thread.join()
+
+    def _run(self) -> None:
+        asyncio.run(self._live())
+
+    async def _live(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._started.set()
+        opened = False
+        while not self._stop.is_set():
+            pause = self._holder.lease / 3
+            try:
+                if not opened:
+                    await self._store.open()
+                    opened = True
+                known = self._before()
+                beat = (await self._store.beat([self._holder]))[0]
+            except HoldfastError as error:
+                # The lease still holds for a while: try again soon rather than a third of a lease later.
+                logger.warning("heartbeat of %s failed: %s", self._holder.id, error)
+                pause = min(1.0, pause)
+            else:
+                self._after(known, beat)
+            try:
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
+            except TimeoutError:
+                pass
+        if opened:
+            await self._store.close()

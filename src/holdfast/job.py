@@ -1,0 +1,312 @@
+"""The values that travel between the core and a store: frozen where they are words, plain where they are records."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from .retry import Backoff
+
+
+class State(StrEnum):
+    """Where a job is in its life."""
+
+    BLOCKED = "blocked"
+    SCHEDULED = "scheduled"
+    QUEUED = "queued"
+    RUNNING = "running"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
+
+WAITING = frozenset({State.BLOCKED, State.SCHEDULED, State.QUEUED, State.FAILED})
+TERMINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
+PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
+HISTORY_LIMIT = 50
+"""Lines of history kept per job; the oldest go first."""
+
+
+class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One line of a job's history: a claim that has ended."""
+
+    number: int
+    fence: int
+    life: int
+    worker: str | None
+    started_at: int | None
+    ended_at: int
+    outcome: str
+    error: str | None = None
+
+
+class NewJob(msgspec.Struct, frozen=True, gc=False):
+    """A job as it is asked for. The store adds its number, its times and its state."""
+
+    id: str
+    task: str
+    queue: str
+    payload: bytes
+    codec: str = "json"
+    priority: int = 0
+    delay: float = 0.0
+    """Seconds from the store's now; ignored where `run_at` is given."""
+    run_at: int | None = None
+    """Microseconds; the past means now."""
+    max_attempts: int = 5
+    """Charged starts, the first included; 0 is unlimited."""
+    timeout: float | None = None
+    key: str | None = None
+    fingerprint: str = ""
+    """What a key stands for: a digest of task and payload."""
+    nonce: int = 0
+    """Set for an id that the user chose, so that the client's own retry is told apart from another's job."""
+    max_depth: int | None = None
+    tags: tuple[str, ...] = ()
+    meta: dict[str, Any] = {}
+    retry: Backoff | None = None
+
+
+class Record(msgspec.Struct, gc=False):
+    """A job as a store keeps it. In state running it is a claim: `holder`, `fence` and `token` say whose."""
+
+    seq: int
+    """The store's own number: insertion order, and the quick way back to the job."""
+    id: str
+    queue: str
+    task: str
+    state: str
+    priority: int
+    run_at: int
+    payload: bytes
+    codec: str
+    max_attempts: int
+    timeout: float | None
+    key: str | None
+    created_at: int
+    attempt: int = 0
+    life: int = 1
+    fence: int = 0
+    token: int = 0
+    holder: str | None = None
+    pid: int | None = None
+    suspect: bool = False
+    """Was in flight when its process died: its next run is alone in its process."""
+    deaths: int = 0
+    """Silent deaths in a row while alone."""
+    cancel: bool = False
+    """Somebody asked for its cancellation while it ran."""
+    started_at: int | None = None
+    finished_at: int | None = None
+    expires_at: int | None = None
+    result: bytes | None = None
+    error: str | None = None
+    traceback: str | None = None
+    progress: bytes | None = None
+    checkpoint: bytes | None = None
+    tags: tuple[str, ...] = ()
+    meta: dict[str, Any] = {}
+    retry: Backoff | None = None
+    history: tuple[Attempt, ...] = ()
+
+
+class Inserted(msgspec.Struct, frozen=True, gc=False):
+    """The answer to one NewJob: what became of it, and the id of the job that stands for it now."""
+
+    outcome: str
+    """`created`; `existing` (same key); `conflict` (same key, other body); `exists` (id taken); `full`."""
+    id: str
+
+
+class Settlement(msgspec.Struct, frozen=True, gc=False):
+    """How one claim ends. Written only while fence and token are those of the claim, else it is refused.
+
+    A settlement that would leave a job waiting ends it `cancelled` instead where its cancellation was asked for.
+    """
+
+    id: str
+    seq: int
+    fence: int
+    token: int
+    nonce: int
+    """Marks this settlement, so that sending it again is recognised."""
+    state: str
+    outcome: str
+    """The word for the history: succeeded, failed, lost, released, snoozed, dead, cancelled."""
+    attempt: int
+    delay: float | None = None
+    """For a waiting state: due this many seconds from the store's now; None keeps the time it was due."""
+    suspect: bool = False
+    deaths: int = 0
+    result: bytes | None = None
+    error: str | None = None
+    traceback: str | None = None
+    keep: float | None = None
+    """Once ended: seconds until it may be removed; 0 removes it at once, None keeps it until it is purged."""
+    cancelled_keep: float | None = None
+    """The same, where it ends cancelled instead."""
+    key: str | None = None
+    key_keep: float = 0.0
+    """Seconds for which the key is remembered after the end."""
+    seen_beat: int | None = None
+    """The sweeper's: refused if the holder has beaten since."""
+
+
+class Note(msgspec.Struct, frozen=True, gc=False):
+    """What a running job says of itself, under its fence. UNSET leaves a field as it is."""
+
+    id: str
+    seq: int
+    fence: int
+    token: int
+    progress: bytes | msgspec.UnsetType = msgspec.UNSET
+    checkpoint: bytes | msgspec.UnsetType = msgspec.UNSET
+    """A new checkpoint starts the count of silent deaths again."""
+    pid: int | msgspec.UnsetType = msgspec.UNSET
+    meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """Merged into what is there."""
+
+
+class Patch(msgspec.Struct, frozen=True, gc=False):
+    """What an operator's change sets. UNSET leaves a field as it is."""
+
+    state: str | msgspec.UnsetType = msgspec.UNSET
+    delay: float | msgspec.UnsetType = msgspec.UNSET
+    """Due this many seconds from the store's now."""
+    attempt: int | msgspec.UnsetType = msgspec.UNSET
+    life: int | msgspec.UnsetType = msgspec.UNSET
+    suspect: bool | msgspec.UnsetType = msgspec.UNSET
+    deaths: int | msgspec.UnsetType = msgspec.UNSET
+    cancel: bool | msgspec.UnsetType = msgspec.UNSET
+    result: bytes | None | msgspec.UnsetType = msgspec.UNSET
+    error: str | None | msgspec.UnsetType = msgspec.UNSET
+    traceback: str | None | msgspec.UnsetType = msgspec.UNSET
+    progress: bytes | None | msgspec.UnsetType = msgspec.UNSET
+    history: tuple[Attempt, ...] | msgspec.UnsetType = msgspec.UNSET
+    meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    """Merged into what is there."""
+    keep: float | None | msgspec.UnsetType = msgspec.UNSET
+    """Set with a terminal state: as in a Settlement. Setting a waiting state clears the times of the end."""
+    key_keep: float = 0.0
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """An operator's change of one job, made only if state and fence are still those that were seen."""
+
+    id: str
+    seen_state: str
+    seen_fence: int
+    patch: Patch | None
+    """None deletes the job. The key of one that had not ended is forgotten with it."""
+
+
+class Holder(msgspec.Struct, frozen=True, gc=False):
+    """Whoever holds claims under one lease: a worker process, or one claim made by hand."""
+
+    id: str
+    """`node:pid:random`, so that two machines with one name do not collide."""
+    lease: float
+    kind: str = "worker"
+    node: str = ""
+    pid: int = 0
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+    slots: int = 0
+    version: str = ""
+    started_at: int = 0
+
+
+class HolderSeen(msgspec.Struct, frozen=True, gc=False):
+    """A holder as the store knows it."""
+
+    holder: Holder
+    beat: int
+    age: float
+    """Seconds since its last beat, by the store's clock."""
+    alive: bool
+    jobs: tuple[str, ...]
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """One claim that the store says a holder has."""
+
+    id: str
+    seq: int
+    fence: int
+    token: int
+    cancel: bool
+
+
+class Beat(msgspec.Struct, frozen=True, gc=False):
+    """The answer to a heartbeat: its number, and every claim that the holder still has."""
+
+    beat: int
+    held: tuple[Held, ...]
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """A wish for jobs. Making it renews the holder's lease where half of it is spent."""
+
+    holder: Holder
+    queues: tuple[str, ...]
+    """Tried in this order; no order is promised between queues."""
+    limit: int
+    token: int
+    tasks: tuple[str, ...] | None = None
+    busy: bool = False
+    """The holder runs other jobs: a suspect, which must run alone, is passed over."""
+
+
+class Claims(msgspec.Struct, gc=False):
+    """The answer to an Ask."""
+
+    records: list[Record]
+    suspect_waiting: bool = False
+    """A suspect was passed over that stood before the last job taken (or slots stayed empty)."""
+    due_in: float | None = None
+    """Where nothing was found: seconds until the next job of these queues is due."""
+
+
+class Lost(msgspec.Struct, frozen=True, gc=False):
+    """A claim whose holder's lease has ended, with the beat that was seen."""
+
+    record: Record
+    beat: int
+
+
+class Where(msgspec.Struct, frozen=True, gc=False):
+    """A filter for jobs; every given part must match."""
+
+    states: tuple[str, ...] = ()
+    queue: str | None = None
+    task: str | None = None
+    tag: str | None = None
+    finished_before: int | None = None
+
+
+class Found(msgspec.Struct, gc=False):
+    """One page of jobs, newest first."""
+
+    records: list[Record]
+    cursor: str | None
+
+
+class QueueStats(msgspec.Struct, frozen=True, gc=False):
+    """One queue in numbers."""
+
+    name: str
+    counts: dict[str, int]
+    oldest: int | None = None
+    """When its oldest queued job was due."""
+    paused: bool = False
+
+
+class Tidied(msgspec.Struct, frozen=True, gc=False):
+    """What one bounded step of tidying removed."""
+
+    jobs: int = 0
+    keys: int = 0
+    holders: int = 0

@@ -1,0 +1,233 @@
+"""The rules of a job's life: pure functions from what was seen to what shall be written. No I/O, no clock, no chance.
+
+A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Change by `cancel`, `retry`, `delete`, `annotate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from .errors import WrongState
+from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Change, Patch, Record, Settlement, State
+from .retry import Backoff
+
+ERROR_LIMIT = 4096
+TRACEBACK_LIMIT = 32_768
+
+
+class Rules(msgspec.Struct, frozen=True, gc=False):
+    """The settings that decide how a claim's end is written."""
+
+    backoff: Backoff = Backoff()
+    max_silent_deaths: int = 3
+    retention: float = 7 * 86400.0
+    """Seconds for which succeeded and cancelled jobs stay; the dead stay until they are purged."""
+    key_retention: float = 7 * 86400.0
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """How a run ended, as the runner saw it. Made by the constructors below, one per way."""
+
+    kind: str
+    result: bytes | None = None
+    error: str | None = None
+    traceback: str | None = None
+    delay: float | None = None
+    """Seconds to wait, where the run itself said so."""
+
+    @staticmethod
+    def succeeded(result: bytes | None) -> Outcome:
+        """The work is done."""
+        return Outcome("succeeded", result)
+
+    @staticmethod
+    def failed(error: str, traceback: str | None = None, delay: float | None = None) -> Outcome:
+        """This attempt failed; the next one follows after the back-off, or `delay` seconds where given."""
+        return Outcome("failed", None, shorten(error, ERROR_LIMIT), _tail(traceback), delay)
+
+    @staticmethod
+    def dead(error: str, traceback: str | None = None) -> Outcome:
+        """It failed, and another attempt would be pointless."""
+        return Outcome("dead", None, shorten(error, ERROR_LIMIT), _tail(traceback))
+
+    @staticmethod
+    def snoozed(delay: float) -> Outcome:
+        """Not now: run again after `delay` seconds, uncharged."""
+        return Outcome("snoozed", delay=delay)
+
+    @staticmethod
+    def released() -> Outcome:
+        """Given back unfinished, uncharged, to the place it had."""
+        return Outcome("released")
+
+    @staticmethod
+    def cancelled() -> Outcome:
+        """It was stopped because its cancellation was asked for."""
+        return Outcome("cancelled", error="cancelled while running")
+
+    @staticmethod
+    def lost() -> Outcome:
+        """Its holder's lease ended, or its process died, without a report."""
+        return Outcome("lost")
+
+
+def settle(
+    record: Record, outcome: Outcome, rules: Rules, *, nonce: int, fraction: float, seen_beat: int | None = None
+) -> Settlement:
+    """How the claim `record` ends, given its outcome. `fraction` in [0, 1) places a retry within its jitter."""
+    kind = outcome.kind
+    if kind == "succeeded":
+        return Settlement(
+            record.id,
+            record.seq,
+            record.fence,
+            record.token,
+            nonce,
+            State.SUCCEEDED,
+            "succeeded",
+            record.attempt,
+            result=outcome.result,
+            keep=rules.retention,
+            key=record.key,
+            key_keep=rules.key_retention,
+            seen_beat=seen_beat,
+        )
+    state: str = State.QUEUED
+    attempt, suspect, deaths = record.attempt, False, 0
+    delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, rules.retention
+    if kind == "cancelled" or (kind == "lost" and record.cancel):
+        state, error = State.CANCELLED, error or "cancelled while running; its worker was lost"
+        kind = "cancelled"
+    elif kind == "dead":
+        state = State.DEAD
+    elif kind == "failed":
+        if spent(record):
+            state, kind = State.DEAD, "dead"
+        else:
+            state = State.FAILED
+            delay = delay if delay is not None else (record.retry or rules.backoff).delay(record.attempt, fraction)
+    elif kind == "snoozed":
+        state, attempt, error, traceback = State.SCHEDULED, attempt - 1, record.error, record.traceback
+    elif kind == "released":
+        attempt, error, traceback = attempt - 1, record.error, record.traceback
+        suspect, deaths = record.suspect, record.deaths
+    else:
+        deaths = record.deaths + 1 if record.suspect else 0
+        suspect = True
+        error = f"lost: worker {record.holder} ended without a report"
+        if deaths >= rules.max_silent_deaths:
+            state, kind = State.DEAD, "dead"
+            error = f"poisonous: its process died {deaths} times in a row while it ran alone in it"
+        elif spent(record):
+            state, kind = State.DEAD, "dead"
+            error += f", and all {record.max_attempts} attempts are spent"
+    return Settlement(
+        record.id,
+        record.seq,
+        record.fence,
+        record.token,
+        nonce,
+        state,
+        kind,
+        attempt,
+        delay=delay,
+        suspect=suspect,
+        deaths=deaths,
+        error=error,
+        traceback=traceback,
+        keep=None if state == State.DEAD else keep,
+        cancelled_keep=rules.retention,
+        key=record.key,
+        key_keep=rules.key_retention,
+        seen_beat=seen_beat,
+    )
+
+
+def spent(record: Record) -> bool:
+    """Whether this claim was the last charged start that the job had."""
+    return record.max_attempts > 0 and record.attempt >= record.max_attempts
+
+
+def cancel(record: Record, rules: Rules) -> Change | None:
+    """A waiting job ends at once; a running one is asked to. None where there is nothing left to cancel."""
+    if record.state in TERMINAL or record.cancel:
+        return None
+    if record.state == State.RUNNING:
+        patch = Patch(cancel=True)
+    else:
+        patch = Patch(
+            state=State.CANCELLED,
+            error="cancelled before it ran" if record.attempt == 0 else "cancelled while it waited",
+            traceback=None,
+            keep=rules.retention,
+            key_keep=rules.key_retention,
+        )
+    return Change(record.id, record.state, record.fence, patch)
+
+
+def retry(record: Record) -> Change:
+    """A finished job starts a new life, its history kept; a waiting one becomes due now."""
+    if record.state == State.RUNNING:
+        raise WrongState(record.id, record.state, "it can be retried once it has ended; cancel it first")
+    if record.state == State.BLOCKED:
+        raise WrongState(record.id, record.state, "it waits for other jobs")
+    if record.state in WAITING:
+        return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
+    patch = Patch(
+        state=State.QUEUED,
+        delay=0.0,
+        attempt=0,
+        life=record.life + 1,
+        suspect=False,
+        deaths=0,
+        cancel=False,
+        result=None,
+        error=None,
+        traceback=None,
+        progress=None,
+        history=history(record)[-HISTORY_LIMIT:],
+    )
+    return Change(record.id, record.state, record.fence, patch)
+
+
+def delete(record: Record) -> Change:
+    """Removes the job; a running one must be cancelled first."""
+    if record.state == State.RUNNING:
+        raise WrongState(record.id, record.state, "cancel it first, then delete it")
+    return Change(record.id, record.state, record.fence, None)
+
+
+def annotate(record: Record, meta: dict[str, Any]) -> Change:
+    """Adds to the meta of a job that lives."""
+    if record.state in TERMINAL:
+        raise WrongState(record.id, record.state, "meta can be added to while a job lives")
+    return Change(record.id, record.state, record.fence, Patch(meta=meta))
+
+
+def history(record: Record) -> tuple[Attempt, ...]:
+    """Every ended attempt. The last one of a finished job is still in the record itself."""
+    if record.state not in TERMINAL or record.started_at is None or record.finished_at is None:
+        return record.history
+    last = Attempt(
+        record.attempt,
+        record.fence,
+        record.life,
+        record.holder,
+        record.started_at,
+        record.finished_at,
+        record.state,
+        record.error,
+    )
+    return (*record.history, last)
+
+
+def shorten(text: str, limit: int) -> str:
+    """The beginning of a text, marked where it was cut."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _tail(text: str | None) -> str | None:
+    # The end of a traceback names the error; the beginning is the least useful part.
+    return text if text is None or len(text) <= TRACEBACK_LIMIT else "…" + text[1 - TRACEBACK_LIMIT :]

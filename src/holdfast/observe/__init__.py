@@ -1,0 +1,1 @@
+"""What can be seen of the queue from outside."""

@@ -1,0 +1,172 @@
+"""Which names may run: registered tasks, and functions in modules that were named as trusted. Nothing else, ever."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .codec import Signed, encode_untyped
+from .errors import ConfigError, InvalidJob, UnknownTask
+from .task import Call, Options, Task, Using, checked_name
+
+if TYPE_CHECKING:
+    from .app import Holdfast
+
+CALL_TASK = "holdfast.call"
+"""The task of a callable that travels pickled."""
+
+
+class Registry:
+    """An app's tasks by name."""
+
+    def __init__(self, app: Holdfast, trusted: set[str], signed: Signed | None) -> None:
+        self._app = app
+        self._trusted = trusted
+        self._signed = signed
+        self.tasks: dict[str, Task[..., Any]] = {}
+
+    def add(self, fn: Callable[..., Any], name: str | None, options: Options, **rest: Any) -> Task[..., Any]:
+        """Register a function under its own or a given name."""
+        if isinstance(fn, Task):
+            fn = fn.fn
+        name = name or getattr(fn, "__name__", None)
+        if not name or name == "<lambda>":
+            raise ConfigError(f"give the task a name: app.task(name=…)({fn!r})")
+        known = self.tasks.get(name)
+        if known is not None and not _same_function(known.fn, fn):
+            raise ConfigError(f"there is a task {name!r} already ({known.fn!r}); pass name= to one of them")
+        task = self.tasks[name] = Task(self._app, fn, name, options, **rest)
+        return task
+
+    def find(self, name: str) -> Task[..., Any]:
+        """The task that a name from the store stands for; UnknownTask for all the rest."""
+        task = self.tasks.get(name)
+        if task is not None:
+            return task
+        if name == CALL_TASK:
+            if self._signed is None:
+                raise UnknownTask(name, "this worker does not have the signed cloudpickle codec switched on")
+            task = Task(self._app, _pickled, name, Options(), codec=PickledCall(self._signed, None))
+        else:
+            task = Task(self._app, self._resolve(name), name, Options())
+        self.tasks[name] = task
+        return task
+
+    def _resolve(self, name: str) -> Callable[..., Any]:
+        module, colon, path = name.partition(":")
+        if not colon:
+            raise UnknownTask(name, "it is not registered here")
+        if module not in self._trusted:
+            raise UnknownTask(name, f"module {module!r} is not trusted here; name it in imports=")
+        try:
+            target: Any = sys.modules.get(module) or importlib.import_module(module)
+        except ImportError as error:
+            raise UnknownTask(name, f"module {module!r} cannot be imported: {error}") from None
+        for part in path.split("."):
+            target = getattr(target, part, None)
+        if isinstance(target, Task):
+            return target.fn
+        # Only what the module itself defines: `os:system` must not be reachable as `mymodule:system`.
+        if not callable(target) or getattr(target, "__module__", None) != module:
+            raise UnknownTask(name, f"module {module!r} defines no such function")
+        return target
+
+    def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+        """A call of a task, a name, or any callable that a worker can find again (or that may travel pickled)."""
+        if isinstance(fn, Using):
+            return Call(fn.task, fn.options, args, kwargs)
+        if isinstance(fn, Task):
+            return Call(fn, fn.options, args, kwargs)
+        if isinstance(fn, str):
+            task = self.tasks.get(fn) or Task(self._app, _unknown, checked_name(fn, "task"), Options(), codec=_Untyped())
+            return Call(task, task.options, args, kwargs)
+        if isinstance(fn, functools.partial):
+            return self.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
+        if not callable(fn):
+            raise InvalidJob(f"enqueue takes a task, a task's name or a callable, not {fn!r}")
+        for task in self.tasks.values():
+            if task.fn is fn:
+                return Call(task, task.options, args, kwargs)
+        name = _importable_name(fn)
+        if name is not None:
+            return Call(Task(self._app, fn, name, Options()), Options(), args, kwargs)
+        if self._signed is None:
+            raise InvalidJob(
+                f"{fn!r} cannot be found again by a worker: make it a task (@app.task), define it at the top of a "
+                "module, or switch on the signed cloudpickle codec (cloudpickle=True and a secret)"
+            )
+        task = Task(self._app, _pickled, CALL_TASK, Options(), codec=PickledCall(self._signed, fn))
+        return Call(task, Options(), args, kwargs)
+
+
+class PickledCall:
+    """The codec of a callable that travels whole, signed."""
+
+    name = "cloudpickle"
+
+    def __init__(self, signed: Signed, fn: Callable[..., Any] | None) -> None:
+        self._signed = signed
+        self._fn = fn
+
+    def dumps(self, value: Any) -> bytes:
+        """A call's (args, kwargs) with its function; or a result."""
+        if self._fn is None:
+            return self._signed.dumps(value)
+        args, kwargs = value
+        return self._signed.dumps(((self._fn, *args), kwargs))
+
+    def loads(self, data: bytes) -> Any:
+        """Verified first, then unpickled."""
+        return self._signed.loads(data)
+
+
+class _Untyped:
+    """The codec of a task that is only known by name here: plain JSON."""
+
+    name = "json"
+
+    def dumps(self, value: Any) -> bytes:
+        args, kwargs = value
+        return encode_untyped(args, kwargs)
+
+    def loads(self, data: bytes) -> Any:
+        from .codec import decode_value  # late: results of tasks known by name alone
+
+        return decode_value(data)
+
+
+async def _pickled(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Calls a function that travelled pickled: an async one on the loop, a plain one in a thread."""
+    from asyncio import to_thread
+
+    from .task import is_async
+
+    if is_async(fn):
+        return await fn(*args, **kwargs)
+    return await to_thread(fn, *args, **kwargs)
+
+
+def _unknown(*_: Any, **__: Any) -> None:
+    """Stands in for a function that is only known by name here."""
+
+
+def _same_function(one: Any, other: Any) -> bool:
+    # A module that is imported again (a reload, or run as __main__ and imported) registers its own tasks again.
+    return one is other or (
+        getattr(one, "__qualname__", 1) == getattr(other, "__qualname__", 2)
+        and getattr(getattr(one, "__code__", None), "co_filename", 1)
+        == getattr(getattr(other, "__code__", None), "co_filename", 2)
+    )
+
+
+def _importable_name(fn: Any) -> str | None:
+    module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
+    if not module or not path or "<" in path or module == "__main__":
+        return None
+    target: Any = sys.modules.get(module)
+    for part in path.split("."):
+        target = getattr(target, part, None)
+    return f"{module}:{path}" if target is fn else None

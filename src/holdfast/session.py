@@ -1,0 +1,121 @@
+"""An open app: one loop, one store, one group commit, and the settings as they stand."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .clock import Clock, Entropy
+from .errors import JobNotFound
+from .job import TERMINAL, Record
+from .settings import Settings, combine, from_environment
+from .store.commit import GroupCommit
+from .store.protocol import Store
+
+CONFIG_MAX_AGE = 10.0
+"""Seconds after which the store's config is read again."""
+
+
+class Session:
+    """Everything that exists only between opening and closing."""
+
+    def __init__(self, store: Store, given: Mapping[str, Any], clock: Clock, entropy: Entropy) -> None:
+        self.store = store
+        self.clock = clock
+        self.entropy = entropy
+        self.loop = asyncio.get_running_loop()
+        self.commit = GroupCommit(store, entropy)
+        self.settings = Settings()
+        self.rules = self.settings.rules
+        self._given = given
+        self._read_at = -CONFIG_MAX_AGE
+        self._refreshing: asyncio.Task[None] | None = None
+        self._wanted: dict[str, asyncio.Future[Record | None]] = {}
+
+    async def open(self) -> None:
+        """Connect, and read the store's config."""
+        await self.store.open()
+        await self.refresh()
+
+    async def close(self) -> None:
+        """Let what was handed in be written, then disconnect."""
+        await self.commit.drain()
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+        await self.store.close()
+
+    async def refresh(self) -> None:
+        """Read the store's config again."""
+        stored = {name: msgspec.json.decode(kept.value) for name, kept in (await self.store.records("config")).items()}
+        self.settings = combine(self._given, from_environment(os.environ), stored)
+        self.rules = self.settings.rules
+        self._read_at = self.clock.monotonic()
+
+    def fresh_settings(self) -> Settings:
+        """The settings, read again in the background where they are old: an enqueue never waits for it."""
+        if self.clock.monotonic() - self._read_at > CONFIG_MAX_AGE and self._refreshing is None:
+            self._read_at = self.clock.monotonic()
+            self._refreshing = self.loop.create_task(self._refresh_quietly())
+        return self.settings
+
+    async def _refresh_quietly(self) -> None:
+        try:
+            await self.refresh()
+        except Exception:  # noqa: BLE001, S110  # the settings stay as they were; the store's next write says what is wrong
+            pass
+        finally:
+            self._refreshing = None
+
+    # -- looking
+
+    async def record(self, id: str) -> Record:
+        """One job; JobNotFound where there is none. Concurrent callers share one read."""
+        waiter = self._wanted.get(id)
+        if waiter is None:
+            if not self._wanted:
+                self.loop.create_task(self._load()).add_done_callback(_seen)
+            waiter = self._wanted[id] = self.loop.create_future()
+        record = await asyncio.shield(waiter)
+        if record is None:
+            raise JobNotFound(id)
+        return record
+
+    async def _load(self) -> None:
+        wanted, self._wanted = self._wanted, {}
+        try:
+            found = await self.store.get(list(wanted))
+        except Exception as error:  # noqa: BLE001  # handed to every caller that waits
+            for waiter in wanted.values():
+                waiter.set_exception(error)
+                waiter.exception()
+        else:
+            for waiter, record in zip(wanted.values(), found, strict=True):
+                waiter.set_result(record)
+
+    async def ended(self, id: str, timeout: float | None) -> Record:
+        """The job once it has ended; TimeoutError where it has not in time."""
+        if timeout is None:
+            timeout = self.settings.default_result_timeout
+        deadline = None if timeout is None else self.clock.monotonic() + timeout
+        bell = self.store.listen([f"job/{id}"])
+        try:
+            while True:
+                record = await self.record(id)
+                if record.state in TERMINAL:
+                    return record
+                left = self.settings.poll if deadline is None else deadline - self.clock.monotonic()
+                if left <= 0:
+                    raise TimeoutError(f"job {id!r} is still {record.state} after {timeout:g} s")
+                await bell.wait(min(left, self.settings.poll))
+        finally:
+            bell.close()
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """Errors of the shared read went to its callers."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,242 @@
+"""Settings as one value: call > task > flag > environment > the store's config > default.
+
+Every setting has one name, used in lower case in Python and in the store's config, and as HOLDFAST_NAME in the environment.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from .errors import ConfigError
+from .lifecycle import Rules
+from .retry import Backoff
+
+DAY = 86400.0
+_UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
+_SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1024**2, "mb": 1024**2, "mib": 1024**2}
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """What an app and its workers go by; `repr` hides the secrets."""
+
+    url: str = "sqlite:///holdfast.db"
+    lease: float | None = None
+    """Seconds; None is the store's own default (30, or 120 on a bucket)."""
+    poll: float = 1.0
+    grace: float = 30.0
+    concurrency: int = 10
+    max_attempts: int = 5
+    retry_base: float = 5.0
+    retry_factor: float = 2.0
+    retry_jitter: float = 2.0
+    retry_cap: float = 3600.0
+    max_silent_deaths: int = 3
+    max_payload: int = 1024**2
+    max_output: int = 1024**2
+    max_depth: int | None = None
+    retention: float = 7 * DAY
+    key_retention: float = 7 * DAY
+    default_result_timeout: float | None = None
+    unknown_tasks: str = "fail"
+    cloudpickle: bool = False
+    secret: str | None = None
+    log_level: str = "INFO"
+    log_format: str = "auto"
+
+    def __repr__(self) -> str:
+        shown = {name: getattr(self, name) for name in self.__struct_fields__}
+        shown["secret"] = None if self.secret is None else "***"
+        shown["url"] = redact(self.url)
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @property
+    def rules(self) -> Rules:
+        """The part of the settings that decides how claims end."""
+        backoff = Backoff(self.retry_base, self.retry_factor, self.retry_jitter, self.retry_cap)
+        return Rules(backoff, self.max_silent_deaths, self.retention, self.key_retention)
+
+
+def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
+    def parse(value: Any) -> float:
+        if isinstance(value, bool):
+            raise ValueError("must be a number")
+        number = float(value)
+        if not low <= number <= high or not math.isfinite(number):
+            raise ValueError(f"must be at least {low:g}" if high == math.inf else f"must be from {low:g} to {high:g}")
+        return number
+
+    return parse
+
+
+def _whole(low: int, high: int = 2**31 - 1) -> Callable[[Any], int]:
+    def parse(value: Any) -> int:
+        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
+            raise ValueError("must be a whole number")
+        number = int(value)
+        if not low <= number <= high:
+            raise ValueError(f"must be a whole number from {low} to {high}")
+        return number
+
+    return parse
+
+
+def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: None if value is None or str(value).lower() in ("", "none", "off") else parse(value)
+
+
+def duration(value: Any) -> float:
+    """Seconds from a number, a timedelta, or a text such as `90`, `15m`, `7d`."""
+    if hasattr(value, "total_seconds"):
+        value = value.total_seconds()
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*(ms|[smhdw]?)\s*", value)):
+        value = float(match[1]) * _UNITS[match[2]]
+    return _number(0)(value)
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", value)):
+        unit = _SIZES.get(match[2].lower())
+        if unit is None:
+            raise ValueError("must be a size such as 500000, 64k or 1MiB")
+        value = int(float(match[1]) * unit)
+    return _whole(1)(value)
+
+
+def _key_retention(value: Any) -> float:
+    seconds = duration(value)
+    if seconds < DAY:
+        raise ValueError("must be at least 24h, so that a late retry of an enqueue is still recognised")
+    return seconds
+
+
+def _choice(*words: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in words:
+            raise ValueError(f"must be one of {', '.join(words)}")
+        return value
+
+    return parse
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("1", "true", "yes", "on"):
+        return True
+    if str(value).lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("must be true or false")
+
+
+PARSERS: dict[str, Callable[[Any], Any]] = {
+    "url": str,
+    "lease": _optional(_number(0.1, 7 * DAY)),
+    "poll": _number(0.01, 3600),
+    "grace": duration,
+    "concurrency": _whole(1, 10_000),
+    "max_attempts": _whole(0, 1_000_000),
+    "retry_base": _number(0),
+    "retry_factor": _number(0),
+    "retry_jitter": _number(0),
+    "retry_cap": duration,
+    "max_silent_deaths": _whole(1, 1000),
+    "max_payload": _size,
+    "max_output": _size,
+    "max_depth": _optional(_whole(1, 2**53)),
+    "retention": duration,
+    "key_retention": _key_retention,
+    "default_result_timeout": _optional(duration),
+    "unknown_tasks": _choice("fail", "wait"),
+    "cloudpickle": _flag,
+    "secret": _optional(str),
+    "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
+    "log_format": _choice("auto", "json", "pretty"),
+}
+
+STORED = (
+    "lease poll grace concurrency max_attempts retry_base retry_factor retry_jitter retry_cap max_silent_deaths "
+    "max_payload max_output max_depth retention key_retention unknown_tasks"
+).split()
+"""Settings that may be kept in the store for everybody; the rest belong to one process."""
+ALIASES = {"max_retries": "max_attempts"}
+"""Words of the stored config that mean another setting. `backoff_base` b stands for base 1, factor b, no jitter."""
+
+
+def parse(name: str, value: Any) -> Any:
+    """One setting's value in its own type, or a ConfigError that says what it must be."""
+    parser = PARSERS.get(name)
+    if parser is None:
+        raise ConfigError(f"there is no setting {name!r}; there are: {', '.join(sorted(PARSERS))}")
+    try:
+        return parser(value)
+    except (ValueError, TypeError) as error:
+        reason = str(error) if str(error).startswith("must") else "must be a number"
+        raise ConfigError(f"{name} {reason}, not {value!r}") from None
+
+
+def stored_name(name: str) -> str:
+    """A key of the stored config; hyphens are as good as underscores. ConfigError where there is no such setting."""
+    key = name.replace("-", "_").lower()
+    words = [*STORED, *ALIASES, "backoff_base"]
+    if key not in words:
+        raise ConfigError(f"there is no stored setting {name!r}; there are: {', '.join(sorted(words))}")
+    return key
+
+
+def parse_stored(name: str, value: Any) -> tuple[str, Any]:
+    """A key of the stored config with its checked value."""
+    key = stored_name(name)
+    return key, _checked_base(value) if key == "backoff_base" else parse(ALIASES.get(key, key), value)
+
+
+def _checked_base(value: Any) -> float:
+    try:
+        number = _number(0)(value)
+    except (ValueError, TypeError):
+        raise ConfigError(f"backoff_base must be a number of at least 0, not {value!r}") from None
+    return int(number) if number.is_integer() else number
+
+
+def expand_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
+    """The stored config as settings; a value that no longer parses is left out, never fatal."""
+    found: dict[str, Any] = {}
+    for name, value in stored.items():
+        try:
+            key, checked = parse_stored(name, value)
+        except ConfigError:
+            continue
+        if key == "backoff_base":
+            found |= {"retry_base": 1.0, "retry_factor": checked, "retry_jitter": 0.0}
+        else:
+            found[ALIASES.get(key, key)] = checked
+    return found
+
+
+def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that HOLDFAST_* variables give."""
+    found: dict[str, Any] = {}
+    for name in PARSERS:
+        variable = f"HOLDFAST_{name.upper()}"
+        if variable in environ:
+            try:
+                found[name] = parse(name, environ[variable])
+            except ConfigError as error:
+                raise ConfigError(f"{variable}: {error}") from None
+    return found
+
+
+def combine(given: Mapping[str, Any], environment: Mapping[str, Any], stored: Mapping[str, Any]) -> Settings:
+    """One value out of the three sources, the first that knows a setting winning."""
+    checked = {name: parse(name, value) for name, value in given.items()}
+    return Settings(**{**expand_stored(stored), **environment, **checked})
+
+
+def redact(url: str) -> str:
+    """A URL without its password and secret-looking parameters, fit to be shown."""
+    shown = re.sub(r"(://[^:/@?#]*):[^@/]*@", r"\1:***@", url)
+    return re.sub(r"([?&][^=&]*(?:password|secret|token|key|credential)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.I)

@@ -1,0 +1,237 @@
+"""Group commit: while one write is in flight, later operations gather, and leave together the moment it returns.
+
+No timer and no added latency when idle; under load a hundred callers share one transaction. An operation that fails
+inside a batch fails alone. A caller that was cancelled leaves nothing behind: a claim it never received is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..clock import Entropy
+from ..errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from ..job import Ask, Change, Claims, Inserted, NewJob, Note, Settlement
+from ..lifecycle import Outcome, Rules, settle
+from .protocol import Answers, Batch, Store
+
+MAX_OPERATIONS = 1000
+"""Operations of one batch, so that a flood does not delay the first of them for long."""
+RESENDS = (0.05, 0.2, 1.0)
+"""Seconds before each repeat of a batch whose outcome is unknown."""
+
+Waiter = asyncio.Future[Any]
+Callback = Callable[[bool | HoldfastError], None]
+
+
+class GroupCommit:
+    """The one door through which an app's or a worker's operations reach its store."""
+
+    def __init__(self, store: Store, entropy: Entropy) -> None:
+        self._store = store
+        self._entropy = entropy
+        self._loop = asyncio.get_running_loop()
+        self._inserts: deque[tuple[Sequence[NewJob], Waiter]] = deque()
+        self._notes: deque[tuple[Note, Waiter]] = deque()
+        self._settles: deque[tuple[Settlement, Callback]] = deque()
+        self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
+        self._asks: deque[tuple[Ask, Waiter]] = deque()
+        self._draining: asyncio.Task[None] | None = None
+
+    # -- the operations
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Enqueue these jobs, in one commit."""
+        waiter = self._loop.create_future()
+        self._inserts.append((jobs, waiter))
+        self._start()
+        return await waiter
+
+    async def note(self, note: Note) -> bool:
+        """Write what a running job says of itself; False if its claim has ended."""
+        waiter = self._loop.create_future()
+        self._notes.append((note, waiter))
+        self._start()
+        return await waiter
+
+    def settle_soon(self, end: Settlement, done: Callback) -> None:
+        """End a claim; `done` is called with whether it was written, or with the error that kept it from being."""
+        self._settles.append((end, done))
+        self._start()
+
+    async def settle(self, end: Settlement) -> bool:
+        """End a claim; False if somebody else has ended it."""
+        waiter = self._loop.create_future()
+        self.settle_soon(end, lambda answer: _resolve(waiter, answer))
+        return await waiter
+
+    async def change(self, changes: Sequence[Change]) -> list[bool]:
+        """Make an operator's changes; False for each job that was no longer as it was seen."""
+        waiter = self._loop.create_future()
+        self._changes.append((changes, waiter))
+        self._start()
+        return await waiter
+
+    async def claim(self, ask: Ask) -> Claims:
+        """Claim jobs. If the caller is cancelled while the claim is under way, what it took is given back."""
+        waiter = self._loop.create_future()
+        self._asks.append((ask, waiter))
+        self._start()
+        return await waiter
+
+    async def drain(self) -> None:
+        """Wait until everything that was handed in has been answered."""
+        while self._draining is not None:
+            await asyncio.wait([self._draining])
+
+    # -- the writer
+
+    def _start(self) -> None:
+        if self._draining is None:
+            self._draining = self._loop.create_task(self._drain())
+
+    async def _drain(self) -> None:
+        try:
+            while turn := self._gather():
+                await self._write(turn)
+        finally:
+            self._draining = None
+
+    def _gather(self) -> _Turn | None:
+        """Everything that waits, up to the limit; nothing that its caller has given up."""
+        turn = _Turn()
+        room = MAX_OPERATIONS
+        room = _take(self._settles, turn.settles, room)
+        room = _take(self._notes, turn.notes, room)
+        room = _take(self._changes, turn.changes, room, many=True)
+        room = _take(self._inserts, turn.inserts, room, many=True)
+        # Asks go last and need no room: they ride with whatever is being written.
+        _take(self._asks, turn.asks, MAX_OPERATIONS)
+        return turn if turn else None
+
+    async def _write(self, turn: _Turn) -> None:
+        try:
+            answers = await self._store.write(turn.batch())
+        except OutcomeUnknown as error:
+            await self._send_again(turn, error)
+        except StoreUnavailable as error:
+            turn.fail(error)
+        except Exception as error:
+            # Not the store's state but something in the batch: find it by writing each operation on its own.
+            parts = turn.split()
+            if len(parts) == 1:
+                turn.fail(error if isinstance(error, HoldfastError) else _unexpected(error))
+            for part in parts if len(parts) > 1 else ():
+                await self._write(part)
+        else:
+            self._answer(turn, answers)
+
+    async def _send_again(self, turn: _Turn, error: OutcomeUnknown) -> None:
+        """The answer was lost. Inserts and settlements are recognised when they come again; a claim is not,
+        so its caller is told, and whatever was taken is given back when the holder next compares what it holds."""
+        for _, waiter in turn.asks:
+            _resolve(waiter, error)
+        turn.asks.clear()
+        for pause in RESENDS if turn else ():
+            await asyncio.sleep(pause)
+            try:
+                answers = await self._store.write(turn.batch())
+            except (OutcomeUnknown, StoreUnavailable):
+                continue
+            self._answer(turn, answers)
+            return
+        turn.fail(error)
+
+    def _answer(self, turn: _Turn, answers: Answers) -> None:
+        at = 0
+        for jobs, waiter in turn.inserts:
+            if not waiter.done():
+                waiter.set_result(answers.inserts[at : at + len(jobs)])
+            at += len(jobs)
+        for (_, waiter), answer in zip(turn.notes, answers.notes, strict=True):
+            _resolve(waiter, answer)
+        for (_, done), answer in zip(turn.settles, answers.settles, strict=True):
+            done(answer)
+        at = 0
+        for changes, waiter in turn.changes:
+            _resolve(waiter, answers.changes[at : at + len(changes)])
+            at += len(changes)
+        for (_, waiter), claims in zip(turn.asks, answers.asks, strict=True):
+            if waiter.done():
+                self._give_back(claims)
+            else:
+                waiter.set_result(claims)
+
+    def _give_back(self, claims: Claims) -> None:
+        for record in claims.records:
+            end = settle(record, Outcome.released(), Rules(), nonce=self._entropy.token(), fraction=0.0)
+            self.settle_soon(end, _ignore)
+
+
+class _Turn:
+    """What one write carries, with whom to tell."""
+
+    def __init__(self) -> None:
+        self.inserts: list[tuple[Sequence[NewJob], Waiter]] = []
+        self.notes: list[tuple[Note, Waiter]] = []
+        self.settles: list[tuple[Settlement, Callback]] = []
+        self.changes: list[tuple[Sequence[Change], Waiter]] = []
+        self.asks: list[tuple[Ask, Waiter]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.inserts or self.notes or self.settles or self.changes or self.asks)
+
+    def batch(self) -> Batch:
+        return Batch(
+            [job for jobs, _ in self.inserts for job in jobs],
+            [note for note, _ in self.notes],
+            [end for end, _ in self.settles],
+            [change for changes, _ in self.changes for change in changes],
+            [ask for ask, _ in self.asks],
+        )
+
+    def fail(self, error: HoldfastError) -> None:
+        for _, waiter in (*self.inserts, *self.notes, *self.changes, *self.asks):
+            _resolve(waiter, error)
+        for _, done in self.settles:
+            done(error)
+
+    def split(self) -> list[_Turn]:
+        parts: list[_Turn] = []
+        for name in ("settles", "notes", "changes", "inserts", "asks"):
+            for operation in getattr(self, name):
+                part = _Turn()
+                getattr(part, name).append(operation)
+                parts.append(part)
+        return parts
+
+
+def _take(waiting: deque[Any], into: list[Any], room: int, *, many: bool = False) -> int:
+    while waiting and room > 0:
+        operation = waiting.popleft()
+        if isinstance(operation[1], asyncio.Future) and operation[1].cancelled():
+            continue
+        into.append(operation)
+        room -= len(operation[0]) if many else 1
+    return room
+
+
+def _resolve(waiter: Waiter, answer: Any) -> None:
+    if waiter.done():
+        return
+    if isinstance(answer, BaseException):
+        waiter.set_exception(answer)
+    else:
+        waiter.set_result(answer)
+
+
+def _unexpected(error: Exception) -> HoldfastError:
+    wrapped = StoreUnavailable(f"the store failed: {type(error).__name__}: {error}")
+    wrapped.__cause__ = error
+    return wrapped
+
+
+def _ignore(answer: bool | HoldfastError) -> None:
+    """A claim given back for a caller that is gone: if it fails, the lease's end gives it back."""

@@ -1,0 +1,38 @@
+"""From a URL to a store; the only importer of engines, each when it is first asked for."""
+
+from __future__ import annotations
+
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from ..clock import Clock
+from ..errors import ConfigError
+from ..settings import redact
+from .protocol import Store
+
+
+def open_store(url: str, clock: Clock) -> Store:
+    """The store that a URL names, not yet connected."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if parts.scheme == "memory":
+        from .memory import MemoryStore
+
+        _refuse_unknown(url, options, ())
+        return MemoryStore(clock)
+    if parts.scheme == "sqlite":
+        from .sqlite import SqliteStore
+
+        _refuse_unknown(url, options, ("synchronous",))
+        if parts.netloc:
+            raise ConfigError(f"{redact(url)}: a SQLite URL has three slashes: sqlite:///{parts.netloc}{parts.path}")
+        path = unquote(parts.path)[1:]
+        if not path:
+            raise ConfigError(f"{redact(url)}: name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
+        return SqliteStore(path, synchronous=options.get("synchronous", "full"), clock=clock)
+    raise ConfigError(f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory:// or sqlite:///…")
+
+
+def _refuse_unknown(url: str, options: dict[str, str], known: tuple[str, ...]) -> None:
+    if unknown := sorted(set(options) - set(known)):
+        allowed = f"; known: {', '.join(known)}" if known else ""
+        raise ConfigError(f"{redact(url)}: unknown parameter {', '.join(unknown)}{allowed}")

@@ -1,0 +1,182 @@
+"""The seam between the core and a store. Engines store; the core decides.
+
+What an engine must keep, whatever it is made of:
+
+1. `write` is one round trip for a batch of mixed operations. Each element is atomic and answered on its own, in order;
+   kinds are applied in the order of `Batch`'s fields, so an ask sees what was settled and inserted beside it.
+   `StoreUnavailable` means that nothing of the batch was written, `OutcomeUnknown` that it may have been;
+   sending the same batch again (asks left out) is then safe: inserts are recognised by id and nonce, settlements by nonce.
+2. Nothing ends or extends a claim unless fence *and* token are those of the claim.
+3. A claim is one atomic step: it makes due jobs of its queues queued (at least 1,000 at a time), then takes the lowest
+   (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing
+   (records of kind `pause`, one per queue). An ask that finds nothing writes nothing.
+4. A lease belongs to the holder and is measured by the store's own clock, never by the caller's. A holder that has
+   running jobs is never forgotten.
+5. A key is unique while it is remembered: for as long as its job lives, and `key_keep` seconds after its end.
+6. Hints are only hints: everything works when none ever arrives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import msgspec
+
+from ..job import (
+    Ask,
+    Beat,
+    Change,
+    Claims,
+    Found,
+    Holder,
+    HolderSeen,
+    Inserted,
+    Lost,
+    NewJob,
+    Note,
+    QueueStats,
+    Record,
+    Settlement,
+    Tidied,
+    Where,
+)
+
+PROMOTE_LIMIT = 1000
+"""Due jobs that one claim makes queued per queue, at the least."""
+
+
+class Batch(msgspec.Struct, gc=False):
+    """Operations that share one commit, applied in the order of these fields."""
+
+    inserts: Sequence[NewJob] = ()
+    notes: Sequence[Note] = ()
+    settles: Sequence[Settlement] = ()
+    changes: Sequence[Change] = ()
+    asks: Sequence[Ask] = ()
+
+
+class Answers(msgspec.Struct, gc=False):
+    """One answer per operation of a Batch, in order. False: the claim has ended, or the job is not as it was seen."""
+
+    inserts: Sequence[Inserted] = ()
+    notes: Sequence[bool] = ()
+    settles: Sequence[bool] = ()
+    changes: Sequence[bool] = ()
+    asks: Sequence[Claims] = ()
+
+
+class Versioned(msgspec.Struct, frozen=True, gc=False):
+    """A small shared record: its JSON value, and the version that a compare-and-set needs."""
+
+    value: bytes
+    version: int
+
+
+class Bell(Protocol):
+    """Rings when something that it listens for may have happened; a hint, never a promise."""
+
+    async def wait(self, timeout: float) -> None:
+        """Return when the bell has rung since the last wait, or after `timeout` seconds."""
+        ...
+
+    def close(self) -> None:
+        """Stop listening."""
+        ...
+
+
+class Store(Protocol):
+    """A place for jobs. One object belongs to one event loop; `sibling()` makes another for another thread."""
+
+    name: str
+    features: frozenset[str]
+    """What this store can do beyond the protocol: `durable`, `multi_process`, `transactional_enqueue`, …"""
+
+    async def open(self) -> None:
+        """Connect, and bring the schema up to date."""
+        ...
+
+    async def close(self) -> None:
+        """Let everything go; the object may be opened again."""
+        ...
+
+    def sibling(self) -> Store:
+        """A second, unopened connection to the same place."""
+        ...
+
+    def abandon(self) -> None:
+        """In a forked child: forget the parent's connections without touching them."""
+        ...
+
+    async def write(self, batch: Batch) -> Answers:
+        """Enqueue, note, settle, change and claim, in one commit."""
+        ...
+
+    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+        """Renew each holder (making it if need be) and say what it holds. Waits for no other write."""
+        ...
+
+    async def leave(self, holders: Sequence[str]) -> None:
+        """The holders are gone: forget them, or, where they still hold jobs, end their leases now."""
+        ...
+
+    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+        """Claims whose holder's lease has ended; or all of one holder's, whose process is known to be dead."""
+        ...
+
+    async def tidy(self, limit: int) -> Tidied:
+        """Remove at most `limit` each of jobs past their retention, forgotten keys, and holders gone without jobs."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[Record | None]:
+        """The jobs of these ids, in order."""
+        ...
+
+    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+        """A page of the jobs that match, newest first."""
+        ...
+
+    async def stats(self) -> list[QueueStats]:
+        """Every queue that has jobs or is paused, by name."""
+        ...
+
+    async def holders(self) -> list[HolderSeen]:
+        """Every holder that is known, the dead that still hold jobs included."""
+        ...
+
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        """All small shared records of a kind, by name."""
+        ...
+
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        """Set a record (None removes it), only if its version is still `expect` where given (0: there is none)."""
+        ...
+
+    async def now(self) -> int:
+        """The store's own wall clock, in microseconds."""
+        ...
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        """A bell for `queue/NAME` (a job became ready) and `job/ID` (a job ended)."""
+        ...
+
+
+@runtime_checkable
+class Migrating(Protocol):
+    """The companion of stores with a schema."""
+
+    async def migrate(self) -> list[int]:
+        """Bring the schema up to date; the versions that were applied."""
+        ...
+
+
+@runtime_checkable
+class Binding(Protocol):
+    """The companion of stores that can enqueue inside the user's own transaction (`transactional_enqueue`)."""
+
+    async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Insert with the user's connection; the jobs exist if and only if its transaction commits.
+
+        With a blocking connection it never really waits, so that blocking code can run it on its own thread.
+        """
+        ...

@@ -1,0 +1,61 @@
+"""Enqueue inside the user's own transaction: the same statements on the user's connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...clock import Clock
+from ...errors import ConfigError, StoreUnavailable
+from ...job import Inserted, NewJob
+from . import schema, sql, trouble, version
+from .enqueue import insert_all
+from .step import Step
+
+
+def insert_bound(connection: sqlite3.Connection, path: str, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Insert with the user's connection. The jobs exist if and only if its transaction commits."""
+    factory, connection.row_factory = connection.row_factory, None
+    try:
+        _check(connection, path)
+        return _insert(connection, clock, jobs)
+    except sqlite3.OperationalError as error:
+        if trouble.code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise StoreUnavailable(
+                f"another connection wrote to {path} or holds its write lock: roll back and try again;"
+                " a transaction that begins with BEGIN IMMEDIATE never meets this half-way"
+            ) from error
+        raise
+    finally:
+        connection.row_factory = factory
+
+
+def _check(connection: sqlite3.Connection, path: str) -> None:
+    file = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
+    if not file or not (Path(path).exists() and Path(path).samefile(file)):
+        raise ConfigError(f"this connection is to {file or 'a database in memory'}, but the jobs are in {path}")
+    found = schema.version(connection)
+    schema.check(found, path)
+    if found < schema.LATEST:
+        raise ConfigError(f"{path} has no Holdfast schema of version {schema.LATEST} yet: open the app on it first")
+    if version.has_reset_bug():
+        version.say(version.WARNING)
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+
+
+def _insert(connection: sqlite3.Connection, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:
+    if connection.isolation_level is not None and not connection.in_transaction:
+        # As sqlite3 itself does before an INSERT; IMMEDIATE, because the next thing is a write.
+        connection.execute(sql.BEGIN_WRITE)
+    # The savepoint keeps the user's transaction whole if one job fails; in autocommit mode it is the transaction.
+    connection.execute("SAVEPOINT holdfast")
+    try:
+        answers = insert_all(Step(connection, clock, bulk=False), jobs)
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO holdfast")
+            connection.execute("RELEASE holdfast")
+        raise
+    connection.execute("RELEASE holdfast")
+    return answers

@@ -1,0 +1,104 @@
+"""CLAIM: look without writing, then promote what is due and take the first in order, in one step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from operator import itemgetter
+
+import msgspec
+
+from ...clock import MICROS
+from ...job import Ask, Claims, Record
+from ..protocol import PROMOTE_LIMIT
+from . import sql
+from .rows import record, to_json
+from .step import Step
+
+_place = itemgetter(5, 6, 0)
+"""(priority, run_at, seq) of a row with the columns of `sql.JOB`."""
+
+
+def look(step: Step, ask: Ask) -> Claims | None:
+    """The answer to an ask that finds nothing; None where there is something to write. Writes nothing itself."""
+    waiting = False
+    for queue in _open(step, ask):
+        due = step.value(sql.NEXT_DUE, queue)
+        if due is not None and due <= step.now:
+            return None
+        if ask.limit > 0:
+            suspect = _first(step, 1, queue, ask)
+            if (suspect is not None and not ask.busy) or _first(step, 0, queue, ask) is not None:
+                return None
+            waiting = waiting or suspect is not None
+    return Claims([], waiting, _due_in(step, ask))
+
+
+def claim(step: Step, ask: Ask) -> Claims:
+    """Take up to `ask.limit` jobs, queue by queue."""
+    taken: list[Record] = []
+    waiting = False
+    for queue in _open(step, ask):
+        step.connection.execute(sql.PROMOTE, (queue, step.now, PROMOTE_LIMIT))
+        picked, passed = _pick(step, queue, ask, ask.limit - len(taken), some=bool(taken))
+        taken += picked
+        waiting = waiting or passed
+        if len(taken) >= ask.limit or (taken and taken[-1].suspect):
+            break
+    if not taken:
+        return Claims([], waiting, _due_in(step, ask))
+    lease = int(ask.holder.lease * MICROS)
+    step.connection.execute(
+        sql.RENEW_FOR_CLAIM,
+        (
+            ask.holder.id,
+            to_json(ask.holder).decode(),
+            step.boot,
+            step.boot + lease,
+            step.boot_id,
+            step.now,
+            lease // 2,
+        ),
+    )
+    return Claims(taken, waiting)
+
+
+def _open(step: Step, ask: Ask) -> Iterable[str]:
+    paused = {name for (name,) in step.connection.execute(sql.PAUSED)}
+    return [queue for queue in ask.queues if queue not in paused] if paused else ask.queues
+
+
+def _due_in(step: Step, ask: Ask) -> float | None:
+    soon = [due for queue in _open(step, ask) if (due := step.value(sql.NEXT_DUE, queue)) is not None]
+    return max(0.0, (min(soon) - step.now) / MICROS) if soon else None
+
+
+def _tasks(ask: Ask) -> tuple[str, ...]:
+    return () if ask.tasks is None else (msgspec.json.encode(ask.tasks).decode(),)
+
+
+def _first(step: Step, suspect: int, queue: str, ask: Ask) -> tuple[int, int, int] | None:
+    return step.one(sql.FIRST[suspect, ask.tasks is not None], queue, *_tasks(ask))
+
+
+def _pick(step: Step, queue: str, ask: Ask, limit: int, *, some: bool) -> tuple[list[Record], bool]:
+    """The jobs taken from one queue, and whether a suspect whose turn it was had to be passed over."""
+    if limit <= 0:
+        return [], False
+    suspect = _first(step, 1, queue, ask)
+    if suspect is None:
+        return [record(row) for row in _take(step, 0, queue, ask, limit)], False
+    if not ask.busy and not some:
+        sound = _first(step, 0, queue, ask)
+        if sound is None or suspect < sound:
+            return [record(row) for row in _take(step, 1, queue, ask, 1)], False
+    rows = _take(step, 0, queue, ask, limit)
+    return [record(row) for row in rows], len(rows) < limit or suspect < _place(rows[-1])
+
+
+def _take(step: Step, suspect: int, queue: str, ask: Ask, limit: int) -> list[tuple[object, ...]]:
+    rows = step.connection.execute(
+        sql.TAKE[suspect, ask.tasks is not None],
+        (ask.holder.id, ask.token, step.now, queue, *_tasks(ask), limit),
+    ).fetchall()
+    rows.sort(key=_place)
+    return rows

@@ -1,0 +1,52 @@
+"""ENQUEUE: new jobs into the file, each recognised if it is sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...clock import MICROS
+from ...job import Inserted, NewJob
+from . import sql
+from .rows import new_row
+from .step import Mismatch, Step
+
+
+def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Plain jobs in one statement; jobs with a key, a depth or a big payload one by one."""
+    plain = step.bulk and all(
+        new.key is None and new.max_depth is None and len(new.payload) <= sql.INLINE_PAYLOAD for new in jobs
+    )
+    if not plain:
+        return [_insert(step, new) for new in jobs]
+    now = step.now
+    done = step.connection.executemany(sql.INSERT, [new_row(new, now, _run_at(new, now)) for new in jobs])
+    if done.rowcount != len(jobs):
+        raise Mismatch
+    step.rung.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
+    return [Inserted("created", new.id) for new in jobs]
+
+
+def _run_at(new: NewJob, now: int) -> int:
+    if new.run_at is not None:
+        return max(now, new.run_at)
+    return now + int(new.delay * MICROS) if new.delay > 0 else now
+
+
+def _insert(step: Step, new: NewJob) -> Inserted:
+    if new.key is not None and (known := step.one(sql.KEY, new.key, step.now)) is not None:
+        id, fingerprint = known
+        if id == new.id and (step.value(sql.NONCE, new.id) or 0) == new.nonce:
+            return Inserted("created", new.id)
+        return Inserted("existing" if fingerprint == new.fingerprint else "conflict", id)
+    nonce = step.value(sql.NONCE, new.id)
+    if nonce is not None:
+        return Inserted("created" if nonce == new.nonce else "exists", new.id)
+    if new.max_depth is not None and step.value(sql.DEPTH, new.queue) >= new.max_depth:
+        return Inserted("full", new.id)
+    added = step.connection.execute(sql.INSERT, new_row(new, step.now, _run_at(new, step.now)))
+    if len(new.payload) > sql.INLINE_PAYLOAD:
+        step.connection.execute(sql.INSERT_PAYLOAD, (added.lastrowid, new.payload))
+    if new.key is not None:
+        step.connection.execute(sql.PUT_KEY, (new.key, new.id, new.fingerprint))
+    step.rung.add(f"queue/{new.queue}")
+    return Inserted("created", new.id)

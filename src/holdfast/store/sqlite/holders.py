@@ -1,0 +1,69 @@
+"""Leases: they belong to holders, are measured by the machine's boot clock, and end with the boot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...clock import MICROS
+from ...job import Beat, Held, Holder, HolderSeen, Lost, Tidied
+from . import sql
+from .rows import record, to_json
+from .step import Step
+
+_holder = msgspec.json.Decoder(Holder).decode
+
+
+def beat(step: Step, holder: Holder) -> Beat:
+    number = step.value(
+        sql.BEAT,
+        holder.id,
+        to_json(holder).decode(),
+        step.boot,
+        step.boot + int(holder.lease * MICROS),
+        step.boot_id,
+        step.now,
+    )
+    rows = step.connection.execute(sql.HELD, (holder.id,))
+    return Beat(number, tuple([Held(id, seq, fence, token, cancel == 1) for id, seq, fence, token, cancel in rows]))
+
+
+def leave(step: Step, holders: Sequence[str]) -> None:
+    for holder in holders:
+        step.connection.execute(sql.LEAVE, (step.boot, step.boot_id, holder))
+        step.connection.execute(sql.FORGET_HOLDER, (holder,))
+
+
+def expired(step: Step, limit: int, holder: str | None) -> list[Lost]:
+    if holder is None:
+        rows = step.connection.execute(sql.LOST, (step.boot, step.boot_id, limit))
+    else:
+        rows = step.connection.execute(sql.LOST_OF, (holder, limit))
+    return [Lost(record(row), row[-1]) for row in rows]
+
+
+def seen(step: Step) -> list[HolderSeen]:
+    jobs: dict[str, list[str]] = {}
+    for name, id in step.connection.execute(sql.RUNNING_BY_HOLDER):
+        jobs.setdefault(name, []).append(id)
+    found: list[HolderSeen] = []
+    for about, number, beaten_at, expires, boot_id, seen_at, id in step.connection.execute(sql.HOLDERS):
+        this_boot = boot_id == step.boot_id
+        age = step.boot - beaten_at if this_boot else step.now - seen_at
+        alive = this_boot and expires > step.boot
+        found.append(HolderSeen(_holder(about), number, max(0, age) / MICROS, alive, tuple(jobs.get(id, ()))))
+    return found
+
+
+def anything_to_tidy(step: Step) -> bool:
+    return step.value(sql.ANYTHING_TO_TIDY, step.now, step.now, step.boot, step.boot_id) == 1
+
+
+def tidy(step: Step, limit: int) -> Tidied:
+    execute = step.connection.execute
+    return Tidied(
+        execute(sql.TIDY_JOBS, (step.now, limit)).rowcount,
+        execute(sql.TIDY_KEYS, (step.now, limit)).rowcount,
+        execute(sql.TIDY_HOLDERS, (step.boot, step.boot_id, limit)).rowcount,
+    )

@@ -1,0 +1,76 @@
+"""OBSERVE: reading jobs, pages of jobs, queues and small shared records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ...job import Found, QueueStats, Record, State, Where
+from ..protocol import Versioned
+from . import sql
+from .rows import record
+from .step import Step
+
+_PARKED = frozenset({State.DEAD.value, State.CANCELLED.value})
+_RUNNING = frozenset({State.RUNNING.value})
+
+
+def get(step: Step, ids: Sequence[str]) -> list[Record | None]:
+    rows = [step.one(sql.GET, id) for id in ids]
+    return [None if row is None else record(row) for row in rows]
+
+
+def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
+    parts, values = ["true"], list[Any]()
+    index = ""
+    if where.states:
+        states = sorted({str(state) for state in where.states})
+        parts.append(f"state IN ({', '.join('?' * len(states))})")
+        values += states
+        if len(states) == 1 and _PARKED.issuperset(states):
+            index, parts[-1] = "INDEXED BY holdfast_parked", "state = ? AND state IN ('dead', 'cancelled')"
+        elif _RUNNING.issuperset(states):
+            index, parts[-1], values = "INDEXED BY holdfast_running", "state = 'running'", []
+    before = None if cursor is None else int(cursor)
+    for column, value in (("seq <", before), ("queue =", where.queue), ("task =", where.task)):
+        if value is not None:
+            parts.append(f"{column} ?")
+            values.append(value)
+    if where.tag is not None:
+        parts.append(sql.HAS_TAG)
+        values.append(where.tag)
+    if where.finished_before is not None:
+        parts.append("finished_at < ?")
+        values.append(where.finished_before)
+    statement = sql.FIND.format(index=index, where=" AND ".join(parts))
+    rows = step.connection.execute(statement, (*values, limit + 1)).fetchall()
+    return Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
+
+
+def stats(step: Step) -> list[QueueStats]:
+    paused = {name for (name,) in step.connection.execute(sql.PAUSED)}
+    counts: dict[str, dict[str, int]] = {name: {} for name in paused}
+    oldest: dict[str, int] = {}
+    for queue, state, count, first in step.connection.execute(sql.STATS):
+        counts.setdefault(queue, {})[state] = count
+        if first is not None:
+            oldest[queue] = first
+    return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
+
+
+def records(step: Step, kind: str) -> dict[str, Versioned]:
+    rows = step.connection.execute(sql.RECORDS, (kind,))
+    return {name: Versioned(value, version) for name, value, version in rows}
+
+
+def put_record(step: Step, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
+    version = step.value(sql.RECORD_VERSION, kind, name) or 0
+    if expect is not None and version != expect:
+        return False
+    if value is not None:
+        step.connection.execute(sql.PUT_RECORD, (kind, name, value, version + 1))
+    elif version:
+        step.connection.execute(sql.REMOVE_RECORD, (kind, name))
+    if kind == "pause":
+        step.rung.add(f"queue/{name}")
+    return True

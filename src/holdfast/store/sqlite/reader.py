@@ -1,0 +1,63 @@
+"""The connection that reads, on its own thread, made at the first read."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...clock import Clock
+from . import connection as connections
+from . import sql, trouble
+from .step import Step
+from .thread import Line, Ticket
+
+T = TypeVar("T")
+
+
+class Reader:
+    """Runs each read in one snapshot; in WAL mode neither waits for writers nor holds them up."""
+
+    def __init__(self, path: str, clock: Clock, busy_timeout: float) -> None:
+        self._path = path
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._line: Line | None = None
+        self._connection: sqlite3.Connection | None = None
+
+    async def read(self, work: Callable[[Step], T]) -> T:
+        if self._line is None:
+            blocked = f"reads of {self._path} have waited for {self._busy_timeout:g} s"
+            self._line = Line("holdfast-sqlite-read", patience=self._busy_timeout, blocked=blocked)
+        return await self._line.run(lambda ticket: self._work(work, ticket))
+
+    def _work(self, work: Callable[[Step], T], ticket: Ticket[T]) -> T:
+        ticket.take()
+        try:
+            if self._connection is None:
+                self._connection = connections.connect_reader(self._path, self._busy_timeout)
+            self._connection.execute(sql.BEGIN_READ)
+            try:
+                return work(Step(self._connection, self._clock))
+            finally:
+                connections.roll_back(self._connection)
+        except sqlite3.Error as error:
+            if meaning := trouble.translate(error, self._path, self._busy_timeout):
+                raise meaning from error
+            raise
+
+    async def close(self) -> None:
+        if self._line is not None:
+            await self._line.run(self._close)
+            self._line.end()
+            self._line = None
+
+    def _close(self, _: object) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def forget(self) -> None:
+        """In a forked child."""
+        connections.forget(self._connection, self._line)
+        self._connection = self._line = None

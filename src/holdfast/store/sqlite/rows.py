@@ -1,0 +1,106 @@
+"""Between a row of holdfast_job and a Record."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from ...job import Attempt, NewJob, Record, State
+from ...retry import Backoff
+from .sql import INLINE_PAYLOAD
+
+log = logging.getLogger("holdfast")
+
+Row = tuple[Any, ...]
+
+WORD = {state: state.value for state in State}
+"""The plain word of a state: sqlite3 binds a str at once, but asks around before it binds a subclass of str."""
+QUEUED, SCHEDULED = State.QUEUED.value, State.SCHEDULED.value
+
+to_json = msgspec.json.encode
+_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_meta = msgspec.json.Decoder(dict[str, Any]).decode
+_retry = msgspec.json.Decoder(Backoff).decode
+_history = msgspec.json.Decoder(tuple[Attempt, ...]).decode
+
+
+def record(row: Row) -> Record:
+    """A Record from a row with the columns of `sql.JOB`."""
+    made = Record(*row[:30])
+    made.suspect = row[19] == 1
+    made.cancel = row[21] == 1
+    tags, meta, retry, history = row[30:34]
+    if tags is not None:
+        made.tags = _read(_tags, tags, (), row)
+    if meta is not None:
+        made.meta = _read(_meta, meta, {}, row)
+    if retry is not None:
+        made.retry = _read(_retry, retry, None, row)
+    if history is not None:
+        made.history = _read(_history, history, (), row)
+    return made
+
+
+def _read(decode: Any, text: str, otherwise: Any, row: Row) -> Any:
+    """What cannot be decoded harms this one job only, and not its payload."""
+    try:
+        return decode(text)
+    except (msgspec.DecodeError, ValueError):
+        log.warning("job %s has a column that is not the JSON it should be: %.80r", row[1], text)
+        return otherwise
+
+
+def json_or_null(value: Any) -> str | None:
+    return to_json(value).decode() if value else None
+
+
+def new_row(new: NewJob, now: int, run_at: int) -> Row:
+    """The values of `sql.INSERT`."""
+    return (
+        new.id,
+        new.queue,
+        new.task,
+        SCHEDULED if run_at > now else QUEUED,
+        new.priority,
+        run_at,
+        new.payload if len(new.payload) <= INLINE_PAYLOAD else None,
+        new.codec,
+        new.max_attempts,
+        new.timeout,
+        new.key,
+        now,
+        json_or_null(new.tags) if new.tags else None,
+        json_or_null(new.meta) if new.meta else None,
+        json_or_null(new.retry) if new.retry is not None else None,
+        new.nonce,
+    )
+
+
+def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
+    """The values of `sql.SAVE`."""
+    return (
+        WORD[State(kept.state)],
+        kept.run_at,
+        kept.attempt,
+        kept.life,
+        kept.holder,
+        kept.pid,
+        int(kept.suspect),
+        kept.deaths,
+        int(kept.cancel),
+        kept.started_at,
+        kept.finished_at,
+        kept.expires_at,
+        kept.result,
+        kept.error,
+        kept.traceback,
+        kept.progress,
+        kept.checkpoint,
+        json_or_null(kept.meta),
+        json_or_null(kept.history),
+        settled,
+        kept.seq,
+    )

@@ -1,0 +1,57 @@
+"""The schema and its steps: numbered SQL files, each applied once, in order, each in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+from ...errors import ConfigError
+from . import sql
+
+
+def steps() -> dict[int, str]:
+    """The SQL of every step, by its number."""
+    files = sorted(Path(__file__).with_name("migrations").glob("[0-9]*.sql"))
+    return {int(file.name[:4]): file.read_text(encoding="utf-8") for file in files}
+
+
+LATEST = 1
+"""The version that this code works with; a test holds it to the files."""
+
+
+def version(connection: sqlite3.Connection) -> int:
+    """The schema version of a file; 0 where there is none of ours."""
+    if not connection.execute(sql.SCHEMA_TABLE).fetchone()[0]:
+        return 0
+    return connection.execute(sql.SCHEMA_VERSION).fetchone()[0] or 0
+
+
+def check(found: int, path: str) -> None:
+    if found > LATEST:
+        raise ConfigError(
+            f"{path} has schema version {found}; this Holdfast knows {LATEST}. Upgrade Holdfast, or use another file"
+        )
+
+
+def migrate(connection: sqlite3.Connection, path: str, now: int) -> list[int]:
+    """Bring the schema up to date, under the lock file; the versions that were applied."""
+    found = version(connection)
+    check(found, path)
+    applied: list[int] = []
+    if found < LATEST:
+        for number, script in steps().items():
+            if number > found:
+                apply(connection, number, script, now)
+                applied.append(number)
+    return applied
+
+
+def apply(connection: sqlite3.Connection, number: int, script: str, now: int) -> None:
+    """One step in one transaction."""
+    record = sql.SCHEMA_STEP.format(version=number, now=now)
+    try:
+        connection.executescript(f"{sql.BEGIN_WRITE};\n{script}\n{record};\n{sql.COMMIT};")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute(sql.ROLLBACK)
+        raise

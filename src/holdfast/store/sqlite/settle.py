@@ -1,0 +1,142 @@
+"""NOTE and SETTLE: what a claim says of itself and how it ends, written only under its fence and token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ...clock import MICROS
+from ...job import HISTORY_LIMIT, TERMINAL, Attempt, Note, Record, Settlement, State
+from . import sql
+from .rows import WORD, record, saved_row
+from .step import Mismatch, Step
+
+UNSET = msgspec.UNSET
+
+
+def note(step: Step, said: Note) -> bool:
+    row = step.one(sql.CLAIMED, said.id, said.fence, said.token)
+    if row is None:
+        return False
+    kept = record(row)
+    if said.progress is not UNSET:
+        kept.progress = said.progress
+    if said.checkpoint is not UNSET:
+        kept.checkpoint = said.checkpoint
+        kept.deaths = 0
+    if said.pid is not UNSET:
+        kept.pid = said.pid
+    if said.meta is not UNSET:
+        kept.meta = {**kept.meta, **said.meta}
+    save(step, kept)
+    return True
+
+
+def save(step: Step, kept: Record, settled: int | None = None) -> None:
+    step.connection.execute(sql.SAVE, saved_row(kept, settled))
+
+
+def settle_all(step: Step, ends: Sequence[Settlement]) -> list[bool]:
+    """Runs of plain endings go in one statement each; the others one by one, in the order given."""
+    if not step.bulk:
+        return [_settle(step, end) for end in ends]
+    answers: list[bool] = []
+    kept: list[Settlement] = []
+    gone: list[Settlement] = []
+    for end in ends:
+        if end.state not in TERMINAL or end.seen_beat is not None:
+            answers += _end_run(step, kept, gone)
+            answers.append(_settle(step, end))
+        elif end.keep is None or end.keep > 0:
+            kept.append(end)
+        else:
+            gone.append(end)
+    return answers + _end_run(step, kept, gone)
+
+
+def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list[bool]:
+    """End a run of claims for good, all of them or Mismatch."""
+    count = len(kept) + len(gone)
+    if not count:
+        return []
+    now, written = step.now, 0
+    if kept:
+        written += step.connection.executemany(
+            sql.END,
+            [
+                (
+                    WORD[end.state],  # pyright: ignore[reportArgumentType]  # a State and its word hash alike
+                    end.attempt,
+                    1 if end.suspect else 0,
+                    end.deaths,
+                    end.result,
+                    end.error,
+                    end.traceback,
+                    now,
+                    None if end.keep is None else now + int(end.keep * MICROS),
+                    end.nonce,
+                    end.seq,
+                    end.id,
+                    end.fence,
+                    end.token,
+                    end.key,
+                )
+                for end in kept
+            ],
+        ).rowcount
+    if gone:
+        written += step.connection.executemany(
+            sql.END_AND_REMOVE, [(end.seq, end.id, end.fence, end.token, end.key) for end in gone]
+        ).rowcount
+    if written != count:
+        raise Mismatch
+    ends = kept + gone
+    keyed = [(now + int(end.key_keep * MICROS), end.key, end.id) for end in ends if end.key is not None]
+    if keyed:
+        step.connection.executemany(sql.END_KEY, keyed)
+    step.rung.update([f"job/{end.id}" for end in ends])
+    kept.clear()
+    gone.clear()
+    return [True] * count
+
+
+def _settle(step: Step, end: Settlement) -> bool:
+    row = step.one(sql.CLAIMED, end.id, end.fence, end.token)
+    if row is None:
+        return step.value(sql.SETTLED, end.id) == end.nonce
+    kept = record(row)
+    if end.seen_beat is not None and (step.value(sql.BEAT_OF, kept.holder) or 0) != end.seen_beat:
+        return False
+    now = step.now
+    state, keep, outcome = end.state, end.keep, end.outcome
+    if kept.cancel and state not in TERMINAL:
+        state, keep, outcome = State.CANCELLED, end.cancelled_keep, "cancelled"
+    kept.attempt = end.attempt
+    kept.suspect = end.suspect
+    kept.deaths = end.deaths
+    kept.error = end.error
+    kept.traceback = end.traceback
+    kept.result = end.result
+    kept.cancel = False
+    if state in TERMINAL:
+        kept.state = state
+        kept.finished_at = now
+        kept.expires_at = None if keep is None else now + int(keep * MICROS)
+        if kept.key is not None:
+            step.connection.execute(sql.END_KEY, (now + int(end.key_keep * MICROS), kept.key, kept.id))
+        step.rung.add(f"job/{kept.id}")
+        if keep is not None and keep <= 0:
+            step.connection.execute(sql.REMOVE, (kept.seq,))
+        else:
+            save(step, kept, end.nonce)
+        return True
+    line = Attempt(kept.attempt, kept.fence, kept.life, kept.holder, kept.started_at, now, outcome, end.error)
+    kept.history = (*kept.history, line)[-HISTORY_LIMIT:]
+    if end.delay is not None:
+        kept.run_at = now + int(max(0.0, end.delay) * MICROS)
+    kept.state = state if kept.run_at > now else State.QUEUED
+    kept.holder = kept.started_at = kept.pid = None
+    step.rung.add(f"queue/{kept.queue}")
+    save(step, kept, end.nonce)
+    return True

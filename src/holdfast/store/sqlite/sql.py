@@ -1,0 +1,190 @@
+"""Every statement of this store, named and described; each can be pasted into a console.
+
+`INDEXED BY` makes a plan independent of statistics: without its index a statement fails instead of growing slow.
+"""
+
+# ruff: noqa: S608  # put together from the constants of this file alone; values are always bound
+
+from __future__ import annotations
+
+from ...job import Record
+
+INLINE_PAYLOAD = 2048
+"""Bytes of payload that stay in the job's row; longer ones go to holdfast_payload."""
+
+JOB = ", ".join(
+    "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE big.seq = holdfast_job.seq))"
+    if name == "payload"
+    else name
+    for name in Record.__struct_fields__
+)
+"""The columns of a Record, in its order."""
+
+# -- transactions
+
+BEGIN_READ = "BEGIN"
+BEGIN_WRITE = "BEGIN IMMEDIATE"
+COMMIT = "COMMIT"
+ROLLBACK = "ROLLBACK"
+
+# -- schema
+
+SCHEMA_TABLE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
+SCHEMA_VERSION = "SELECT max(version) FROM holdfast_schema"
+SCHEMA_STEP = "INSERT INTO holdfast_schema (version, applied_at) VALUES ({version}, {now})"
+SEAL = "UPDATE holdfast_schema SET applied_at = applied_at WHERE version = (SELECT max(version) FROM holdfast_schema)"
+"""Writes a page without changing anything: overwrites what a failed commit may have left in the log."""
+
+# -- enqueue
+
+INSERT = """
+INSERT INTO holdfast_job (id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout, key,
+    created_at, tags, meta, retry, nonce)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+ON CONFLICT (id) DO NOTHING
+"""
+INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
+NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
+KEY = "SELECT id, fingerprint FROM holdfast_key WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
+PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at) VALUES (?, ?, ?, NULL)"
+END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
+REVIVE_KEY = "UPDATE holdfast_key SET expires_at = NULL WHERE key = ? AND id = ?"
+DEPTH = """
+SELECT (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ?1 AND state = 'queued')
+     + (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_due WHERE queue = ?1 AND state IN ('scheduled', 'failed'))
+"""
+"""The waiting jobs of one queue."""
+
+# -- claim
+
+PAUSED = "SELECT name FROM holdfast_record WHERE kind = 'pause'"
+PROMOTE = """
+UPDATE holdfast_job SET state = 'queued' WHERE seq IN (
+    SELECT seq FROM holdfast_job INDEXED BY holdfast_due
+    WHERE queue = ? AND state IN ('scheduled', 'failed') AND run_at <= ? ORDER BY run_at, seq LIMIT ?)
+"""
+"""Make due jobs of one queue ready, the longest due first."""
+NEXT_DUE = """
+SELECT run_at FROM holdfast_job INDEXED BY holdfast_due
+WHERE queue = ? AND state IN ('scheduled', 'failed') ORDER BY run_at LIMIT 1
+"""
+_READY = "FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued' AND suspect = {suspect}"
+_OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
+_IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
+_TAKE = """
+UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence + 1, pid = NULL,
+    holder = ?, token = ?, started_at = ?
+WHERE seq IN (SELECT seq {of}) RETURNING {job}
+"""
+FIRST = {
+    (suspect, some): f"SELECT priority, run_at, seq {_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(
+        suspect=suspect, limit=1
+    )
+    for suspect in (0, 1)
+    for some in (False, True)
+}
+"""The place of the first ready job of a queue, by (suspects?, of certain tasks only?)."""
+TAKE = {
+    (suspect, some): _TAKE.format(
+        of=f"{_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(suspect=suspect, limit="?"), job=JOB
+    )
+    for suspect in (0, 1)
+    for some in (False, True)
+}
+"""Claim the first ready jobs of a queue; the answers come back in any order."""
+RENEW_FOR_CLAIM = """
+INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6)
+ON CONFLICT (id) DO UPDATE SET beat = beat + 1, beaten_at = ?3, expires = ?4, boot_id = ?5, seen_at = ?6
+WHERE expires - ?3 < ?7 OR boot_id <> ?5
+"""
+"""Renew a holder's lease where half of it (?7) is spent."""
+
+# -- note, settle, change
+
+_CLAIMED = "seq = ? AND id = ? AND fence = ? AND token = ? AND state = 'running' AND key IS ?"
+END = f"""
+UPDATE holdfast_job SET state = ?, attempt = ?, suspect = ?, deaths = ?, cancel = 0, result = ?, error = ?,
+    traceback = ?, finished_at = ?, expires_at = ?, settled = ?
+WHERE {_CLAIMED}
+"""
+"""Settle a claim for good. Written only under its fence and token, and if its key is the one that was said."""
+END_AND_REMOVE = f"DELETE FROM holdfast_job WHERE {_CLAIMED}"
+"""Settle a claim for good with a retention of 0."""
+CLAIMED = f"SELECT {JOB} FROM holdfast_job WHERE id = ? AND fence = ? AND token = ? AND state = 'running'"
+SEEN = f"SELECT {JOB} FROM holdfast_job WHERE id = ? AND state = ? AND fence = ?"
+SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
+BEAT_OF = "SELECT beat FROM holdfast_holder WHERE id = ?"
+CHANGING = (
+    "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
+    "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
+)  # fmt: skip
+"""The columns that a life changes, beside those of a claim."""
+SAVE = f"""
+UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled = coalesce(?, settled) WHERE seq = ?
+"""
+REMOVE = "DELETE FROM holdfast_job WHERE seq = ?"
+
+# -- holders
+
+BEAT = """
+INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6)
+ON CONFLICT (id) DO UPDATE SET
+    about = ?2, beat = beat + 1, beaten_at = ?3, expires = ?4, boot_id = ?5, seen_at = ?6
+RETURNING beat
+"""
+HELD = """
+SELECT id, seq, fence, token, cancel FROM holdfast_job INDEXED BY holdfast_running
+WHERE holder = ? AND state = 'running' ORDER BY seq
+"""
+LEAVE = "UPDATE holdfast_holder SET expires = ?, boot_id = ? WHERE id = ?"
+_HOLDS_NOTHING = """
+NOT EXISTS (SELECT 1 FROM holdfast_job AS held INDEXED BY holdfast_running
+    WHERE held.holder = holdfast_holder.id AND held.state = 'running')
+"""
+FORGET_HOLDER = f"DELETE FROM holdfast_holder WHERE id = ? AND {_HOLDS_NOTHING}"
+HOLDERS = "SELECT about, beat, beaten_at, expires, boot_id, seen_at, id FROM holdfast_holder ORDER BY rowid"
+RUNNING_BY_HOLDER = """
+SELECT holder, id FROM holdfast_job INDEXED BY holdfast_running WHERE state = 'running' ORDER BY holder, seq
+"""
+_LEASES = """
+FROM holdfast_job INDEXED BY holdfast_running
+LEFT JOIN (SELECT id AS holder_id, beat, expires, boot_id FROM holdfast_holder) ON holder_id = holder
+WHERE state = 'running' AND holder IS NOT NULL
+"""
+LOST = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND (expires IS NULL OR expires <= ? OR boot_id <> ?) LIMIT ?"
+"""Claims whose holder's lease has ended, or was given in another boot."""
+LOST_OF = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND holder = ? LIMIT ?"
+"""All claims of one holder."""
+
+# -- retention
+
+_PAST = "FROM holdfast_job INDEXED BY holdfast_expiry WHERE expires_at <= ?"
+_FORGOTTEN = "FROM holdfast_key INDEXED BY holdfast_key_expiry WHERE expires_at <= ?"
+_GONE = f"FROM holdfast_holder WHERE (expires <= ? OR boot_id <> ?) AND {_HOLDS_NOTHING}"
+ANYTHING_TO_TIDY = f"SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})"
+TIDY_JOBS = f"DELETE FROM holdfast_job WHERE seq IN (SELECT seq {_PAST} ORDER BY expires_at LIMIT ?)"
+TIDY_KEYS = f"DELETE FROM holdfast_key WHERE rowid IN (SELECT rowid {_FORGOTTEN} ORDER BY expires_at LIMIT ?)"
+TIDY_HOLDERS = f"DELETE FROM holdfast_holder WHERE rowid IN (SELECT rowid {_GONE} LIMIT ?)"
+
+# -- observe
+
+GET = f"SELECT {JOB} FROM holdfast_job WHERE id = ?"
+FIND = f"SELECT {JOB} FROM holdfast_job {{index}} WHERE {{where}} ORDER BY seq DESC LIMIT ?"
+HAS_TAG = "EXISTS (SELECT 1 FROM json_each(tags) AS tag WHERE tag.value = ?)"
+STATS = """
+SELECT queue, state, count(*), min(CASE WHEN state = 'queued' THEN run_at END) FROM holdfast_job GROUP BY queue, state
+"""
+RECORDS = "SELECT name, value, version FROM holdfast_record WHERE kind = ?"
+RECORD_VERSION = "SELECT version FROM holdfast_record WHERE kind = ? AND name = ?"
+PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value, version) VALUES (?, ?, ?, ?)"
+REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
+
+# -- waking
+
+DATA_VERSION = "PRAGMA data_version"
+"""Changes whenever another connection has committed."""
+ENDED = "SELECT state IN ('succeeded', 'dead', 'cancelled') FROM holdfast_job WHERE id = ?"
+ANY_READY = """
+SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ?1 AND state = 'queued')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_record WHERE kind = 'pause' AND name = ?1)
+"""

@@ -1,0 +1,35 @@
+"""What the operations of one transaction share: the connection, the time, and the topics to ring afterwards."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Any
+
+from ...clock import Clock
+
+
+class Mismatch(Exception):
+    """A bulk statement did not touch every row that it was to touch: do the batch again, one by one."""
+
+
+class Step:
+    """One atomic step on one connection. The clocks are read once, so a batch happens at one moment."""
+
+    __slots__ = ("boot", "boot_id", "bulk", "connection", "now", "rung")
+
+    def __init__(self, connection: sqlite3.Connection, clock: Clock, *, bulk: bool = True) -> None:
+        self.connection = connection
+        self.now = clock.now()
+        self.boot = clock.boot()
+        self.boot_id = clock.boot_id()
+        self.bulk = bulk
+        self.rung: set[str] = set()
+
+    def one(self, statement: str, *values: Any) -> Any:
+        """The first row, or None."""
+        return self.connection.execute(statement, values).fetchone()
+
+    def value(self, statement: str, *values: Any) -> Any:
+        """The first column of the first row, or None."""
+        row = self.connection.execute(statement, values).fetchone()
+        return None if row is None else row[0]

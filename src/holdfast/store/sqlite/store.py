@@ -1,0 +1,219 @@
+"""The SQLite store: the protocol's methods, each one hop to a thread and back."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from ...clock import Clock, SystemClock
+from ...errors import ConfigError, StoreUnavailable
+from ...job import (
+    Ask,
+    Beat,
+    Claims,
+    Found,
+    Holder,
+    HolderSeen,
+    Inserted,
+    Lost,
+    NewJob,
+    QueueStats,
+    Record,
+    Tidied,
+    Where,
+)
+from ..protocol import Answers, Batch, Bell, Versioned
+from . import bound, claim, holders, observe
+from . import connection as connections
+from .change import change
+from .enqueue import insert_all
+from .reader import Reader
+from .settle import note, settle_all
+from .step import Step
+from .thread import Line, Ticket
+from .wake import Bells
+from .writer import Writer
+
+T = TypeVar("T")
+
+SYNCHRONOUS = frozenset({"full", "normal"})
+
+
+class SqliteStore:
+    """Jobs in one SQLite file, shared by the processes of one machine.
+
+    1. One thread writes: each `write` is one transaction there, behind the file's lock (`writer.py`).
+    2. Another reads, so that a long listing never delays a settle (`reader.py`). An ask that finds nothing only reads.
+    3. A third watches for other processes' commits, only while somebody waits for a bell (`wake.py`).
+    """
+
+    name = "sqlite"
+    features = frozenset({"durable", "multi_process", "transactional_enqueue"})
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        synchronous: str = "full",
+        clock: Clock | None = None,
+        busy_timeout: float = 60.0,
+    ) -> None:
+        if synchronous not in SYNCHRONOUS:
+            raise ConfigError(f"synchronous must be full or normal, not {synchronous!r}")
+        self.path: str = os.path.realpath(os.fspath(path))
+        self._synchronous = synchronous
+        self._clock = clock or SystemClock()
+        self._busy_timeout = busy_timeout
+        self._writer: Writer | None = None
+        self._line: Line | None = None
+        self._reader: Reader | None = None
+        self._bells: Bells | None = None
+
+    # -- lifetime
+
+    async def open(self) -> None:
+        if self._line is not None:
+            return
+        blocked = f"another process has held the lock of {self.path} for {self._busy_timeout:g} s; nothing was written"
+        writer = Writer(self.path, self._clock, self._busy_timeout, self._synchronous)
+        line = Line("holdfast-sqlite-write", patience=self._busy_timeout, blocked=blocked, after=writer.tend)
+        try:
+            await line.run(writer.open)
+        except BaseException:
+            line.end()
+            raise
+        self._writer, self._line = writer, line
+        connect = partial(connections.connect_reader, self.path, self._busy_timeout)
+        self._bells = Bells(connect)
+        self._reader = Reader(self.path, self._clock, self._busy_timeout)
+
+    async def close(self) -> None:
+        line, writer, reader, bells = self._line, self._writer, self._reader, self._bells
+        self._line = self._writer = self._reader = self._bells = None
+        if line is None or writer is None:
+            return
+        try:
+            if bells is not None:
+                await bells.close()
+            if reader is not None:
+                await reader.close()
+            await line.run(writer.close)
+        finally:
+            line.end()
+
+    def sibling(self) -> SqliteStore:
+        return SqliteStore(self.path, synchronous=self._synchronous, clock=self._clock, busy_timeout=self._busy_timeout)
+
+    def abandon(self) -> None:
+        if self._writer is not None:
+            self._writer.forget()
+        if self._reader is not None:
+            self._reader.forget()
+        if self._bells is not None:
+            self._bells.forget()
+        connections.forget(self._line, self._reader, self._bells)
+        self._line = self._writer = self._reader = self._bells = None
+
+    async def migrate(self) -> list[int]:
+        """Open the store, which brings its schema up to date; the versions that this applied."""
+        await self.open()
+        return [] if self._writer is None else self._writer.applied
+
+    # -- writing
+
+    async def _write(self, work: Callable[[Step], T]) -> T:
+        line, writer, bells = self._line, self._writer, self._bells
+        if line is None or writer is None or bells is None:
+            raise self._not_open()
+        answer, rung = await line.run(partial(writer.write, work))
+        if rung and bells:
+            bells.ring(rung)
+        return answer
+
+    def _not_open(self) -> StoreUnavailable:
+        return StoreUnavailable(f"the store {self.path} is not open")
+
+    async def write(self, batch: Batch) -> Answers:
+        if batch.asks and not (batch.inserts or batch.notes or batch.settles or batch.changes):
+            return Answers(asks=await self._ask(batch.asks))
+        return await self._write(partial(_apply, batch))
+
+    async def _ask(self, asks: Sequence[Ask]) -> list[Claims]:
+        line, writer = self._line, self._writer
+        if line is None or writer is None:
+            raise self._not_open()
+        return await line.run(partial(_look_then_claim, writer, asks))
+
+    async def beat(self, holders_: Sequence[Holder]) -> list[Beat]:
+        return await self._write(lambda step: [holders.beat(step, holder) for holder in holders_])
+
+    async def leave(self, holders_: Sequence[str]) -> None:
+        await self._write(lambda step: holders.leave(step, holders_))
+
+    async def tidy(self, limit: int) -> Tidied:
+        if not await self._read(holders.anything_to_tidy):
+            return Tidied()
+        return await self._write(lambda step: holders.tidy(step, limit))
+
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        return await self._write(lambda step: observe.put_record(step, kind, name, value, expect))
+
+    def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return bound.insert_bound(connection, self.path, self._clock, jobs)
+
+    # -- reading
+
+    async def _read(self, work: Callable[[Step], T]) -> T:
+        if self._reader is None:
+            raise self._not_open()
+        return await self._reader.read(work)
+
+    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+        return await self._read(lambda step: holders.expired(step, limit, holder))
+
+    async def get(self, ids: Sequence[str]) -> list[Record | None]:
+        return await self._read(lambda step: observe.get(step, ids))
+
+    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+        return await self._read(lambda step: observe.find(step, where, cursor, limit))
+
+    async def stats(self) -> list[QueueStats]:
+        return await self._read(observe.stats)
+
+    async def holders(self) -> list[HolderSeen]:
+        return await self._read(holders.seen)
+
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        return await self._read(lambda step: observe.records(step, kind))
+
+    async def now(self) -> int:
+        return self._clock.now()
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        if self._bells is None:
+            raise self._not_open()
+        return self._bells.make(topics)
+
+
+def _apply(batch: Batch, step: Step) -> Answers:
+    """One batch in one transaction, kind by kind in the order of its fields."""
+    return Answers(
+        insert_all(step, batch.inserts) if batch.inserts else (),
+        [note(step, said) for said in batch.notes] if batch.notes else (),
+        settle_all(step, batch.settles) if batch.settles else (),
+        [change(step, wanted) for wanted in batch.changes] if batch.changes else (),
+        [claim.claim(step, ask) for ask in batch.asks] if batch.asks else (),
+    )
+
+
+def _look_then_claim(writer: Writer, asks: Sequence[Ask], ticket: Ticket[list[Claims]]) -> list[Claims]:
+    """Asks alone: a look that finds nothing is the answer, and nothing is locked or written."""
+    seen = writer.look(lambda step: [claim.look(step, ask) for ask in asks])
+    found = [claims for claims in seen if claims is not None]
+    if len(found) == len(asks):
+        return found
+    answer, _ = writer.write(lambda step: [claim.claim(step, ask) for ask in asks], ticket)
+    return answer

@@ -1,0 +1,37 @@
+"""What SQLite's errors mean to a caller: did the write happen, and what is there to do."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from ...errors import ConfigError, HoldfastError, StoreUnavailable
+
+_BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_UNAVAILABLE = {
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk reported an error",
+    sqlite3.SQLITE_NOMEM: "there is no memory left",
+    sqlite3.SQLITE_READONLY: "the file cannot be written to",
+    sqlite3.SQLITE_CANTOPEN: "the file cannot be opened",
+    sqlite3.SQLITE_PERM: "access was denied",
+    sqlite3.SQLITE_AUTH: "access was denied",
+    sqlite3.SQLITE_PROTOCOL: "its locks could not be had",
+    sqlite3.SQLITE_CORRUPT: "the file is damaged; keep a copy and look at it with PRAGMA integrity_check",
+}
+
+
+def code(error: BaseException) -> int:
+    """SQLite's primary result code; 0 where the error is not SQLite's."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF
+
+
+def translate(error: sqlite3.Error, path: str, patience: float) -> HoldfastError | None:
+    """The Holdfast error for an SQLite error after which nothing is written; None for a fault of the caller."""
+    reason = code(error)
+    if reason in _BUSY:
+        return StoreUnavailable(f"another connection has held the write lock of {path} for {patience:g} s")
+    if reason == sqlite3.SQLITE_NOTADB:
+        return ConfigError(f"{path} is not a SQLite database")
+    if reason in _UNAVAILABLE:
+        return StoreUnavailable(f"{path}: {_UNAVAILABLE[reason]} ({error}); nothing was written")
+    return None

@@ -1,0 +1,162 @@
+"""Waking: bells, rung by this store's own commits at once and by other processes' through SQLite's data version.
+
+The watcher thread looks every few milliseconds, and only while somebody waits. A look that sees no change costs some
+microseconds; one that sees a change asks, per topic, whether it concerns it, so that a busy neighbour wakes nobody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable
+from time import sleep
+
+from . import connection as connections
+from . import sql
+
+BRISK, CALM = 0.008, 0.018
+"""Seconds between two looks: at first, and after a quiet second."""
+BRISK_LOOKS = 125
+
+
+class SqliteBell:
+    """A bell of this store; belongs to the store's loop."""
+
+    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
+        self._bells = bells
+        self.topics = topics
+        self.next_due: dict[str, int | None] = {}
+        """By topic, the next due time that the watcher saw."""
+        self.event = asyncio.Event()
+
+    async def wait(self, timeout: float) -> None:
+        if not self.event.is_set():
+            self._bells.waiting(self)
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.event.wait()
+            except TimeoutError:
+                pass
+            finally:
+                self._bells.done(self)
+        self.event.clear()
+
+    def close(self) -> None:
+        self._bells.remove(self)
+
+
+class Bells:
+    """All bells of one store object, and the watcher that rings them for other connections' commits."""
+
+    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._connect = connect
+        self._loop = asyncio.get_running_loop()
+        self._all: set[SqliteBell] = set()
+        self._waiting: set[SqliteBell] = set()
+        self._wanted = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+        self._ended = self._loop.create_future()
+        self.connection: sqlite3.Connection | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._all)
+
+    def make(self, topics: Iterable[str]) -> SqliteBell:
+        bell = SqliteBell(self, frozenset(topics))
+        self._all.add(bell)
+        return bell
+
+    def remove(self, bell: SqliteBell) -> None:
+        self._all.discard(bell)
+
+    def ring(self, topics: set[str]) -> None:
+        """Ring for a commit of this store object."""
+        for bell in self._all:
+            if not bell.topics.isdisjoint(topics):
+                bell.event.set()
+
+    def waiting(self, bell: SqliteBell) -> None:
+        self._waiting = self._waiting | {bell}
+        self._wanted.set()
+        if self._thread is None and not self._closing:
+            self._thread = threading.Thread(target=self._watch, name="holdfast-sqlite-watch", daemon=True)
+            self._thread.start()
+
+    def done(self, bell: SqliteBell) -> None:
+        self._waiting = self._waiting - {bell}
+
+    async def close(self) -> None:
+        self._closing = True
+        self._wanted.set()
+        if self._thread is not None:
+            await self._ended
+        for bell in self._all:
+            bell.event.set()
+
+    def forget(self) -> None:
+        """In a forked child."""
+        connections.forget(self.connection, self._thread)
+        self.connection = None
+
+    # -- on the watcher's thread
+
+    def _watch(self) -> None:
+        try:
+            self.connection = self._connect()
+            self._look(self.connection)
+        except sqlite3.Error:
+            pass  # hints are only hints: polling goes on
+        finally:
+            if self.connection is not None:
+                self.connection.close()
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._ended.set_result, None)
+
+    def _look(self, connection: sqlite3.Connection) -> None:
+        seen, quiet = None, 0
+        execute = connection.execute
+        while not self._closing:
+            if not self._waiting:
+                self._wanted.clear()
+                if not self._waiting:
+                    self._wanted.wait()
+                    quiet = 0
+                continue
+            try:
+                version = execute(sql.DATA_VERSION).fetchone()[0]
+                if version != seen:
+                    seen, quiet = version, 0
+                    self._ring_concerned(connection)
+            except sqlite3.OperationalError:
+                pass  # busy for a moment, or out of space: look again
+            quiet += 1
+            sleep(BRISK if quiet < BRISK_LOOKS else CALM)
+
+    def _ring_concerned(self, connection: sqlite3.Connection) -> None:
+        """Ring each waiting bell that has a ready job, a new next due time, or an ended job among its topics."""
+        concerned = [bell for bell in self._waiting if _concerned(connection, bell)]
+        if concerned and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(_ring_all, concerned)
+
+
+def _concerned(connection: sqlite3.Connection, bell: SqliteBell) -> bool:
+    # Every topic is looked at, so that all next due times are noted.
+    return sum(_concerns(connection, bell, topic) for topic in bell.topics) > 0
+
+
+def _concerns(connection: sqlite3.Connection, bell: SqliteBell, topic: str) -> bool:
+    kind, _, name = topic.partition("/")
+    if kind == "queue":
+        due = connection.execute(sql.NEXT_DUE, (name,)).fetchone()
+        known = bell.next_due.get(topic, ())
+        bell.next_due[topic] = due = None if due is None else due[0]
+        return known not in ((), due) or connection.execute(sql.ANY_READY, (name,)).fetchone()[0] == 1
+    row = connection.execute(sql.ENDED, (name,)).fetchone()
+    return row is None or row[0] == 1
+
+
+def _ring_all(bells: list[SqliteBell]) -> None:
+    for bell in bells:
+        bell.event.set()

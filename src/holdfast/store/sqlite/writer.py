@@ -1,0 +1,194 @@
+"""The one connection that writes, on its own thread: every transaction, and the checkpoints."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...clock import Clock
+from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from . import connection as connections
+from . import place, schema, sql, trouble, version
+from .lock import FileLock
+from .step import Mismatch, Step
+from .thread import Ticket, Withdrawn
+
+T = TypeVar("T")
+
+LOOK_EVERY = 8
+"""Commits between two looks at the size of the write-ahead log."""
+
+
+class Writer:
+    """What the writing thread does. All of it, but for `forget`, runs there.
+
+    1. Opens the file behind the lock file, and brings its schema up to date.
+    2. Runs each write as one transaction behind the lock file; says what became of it when it fails.
+    3. Copies the write-ahead log into the database when it is long, while nobody can write.
+    """
+
+    def __init__(self, path: str, clock: Clock, busy_timeout: float, synchronous: str) -> None:
+        self.path = path
+        self.lock: FileLock | None = None
+        self.applied: list[int] = []
+        self._clock = clock
+        self._busy_timeout = busy_timeout
+        self._synchronous = synchronous
+        self._connection: sqlite3.Connection | None = None
+        self._checkpointer: sqlite3.Connection | None = None
+        self._countdown = LOOK_EVERY
+        self._wal = Path(path + "-wal")
+        self._wal_limit = connections.WAL_LIMIT
+
+    def open(self, _: object = None) -> None:
+        version.check()
+        place.check(self.path)
+        lock = FileLock(self.path + "-lock")
+        try:
+            with lock:
+                place.make_private(self.path)
+                self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+                self.applied = schema.migrate(self._connection, self.path, self._clock.now())
+        except BaseException as error:
+            self._close_connections()
+            lock.close()
+            self._explain(error)
+            raise
+        self.lock = lock
+        version.say(version.INFO)
+
+    def close(self, _: object = None) -> None:
+        """Close behind the lock: the last connection of all copies the log into the database as it goes."""
+        if self.lock is not None:
+            with self.lock:
+                self._close_connections()
+            self.lock.close()
+            self.lock = None
+
+    def _close_connections(self) -> None:
+        for each in (self._checkpointer, self._connection):
+            if each is not None:
+                each.close()
+        self._checkpointer = self._connection = None
+
+    def forget(self) -> None:
+        """In a forked child; the lock file was closed at the fork."""
+        connections.forget(self._connection, self._checkpointer)
+        self._connection = self._checkpointer = self.lock = None
+
+    def _open_connection(self) -> tuple[sqlite3.Connection, FileLock]:
+        if self._connection is None or self.lock is None:
+            raise StoreUnavailable(f"the store {self.path} is not open")
+        return self._connection, self.lock
+
+    def look(self, work: Callable[[Step], T]) -> T:
+        """Read in one snapshot, without any lock that a writer waits for."""
+        connection, _ = self._open_connection()
+        try:
+            connection.execute(sql.BEGIN_READ)
+            try:
+                return work(Step(connection, self._clock))
+            finally:
+                connections.roll_back(connection)
+        except sqlite3.Error as error:
+            self._explain(error)
+            raise
+
+    def write(self, work: Callable[[Step], T], ticket: Ticket[Any]) -> tuple[T, set[str]]:
+        """Run `work` in one transaction; its answer, and the topics to ring."""
+        connection, lock = self._open_connection()
+        lock.acquire()
+        try:
+            if not ticket.take():
+                raise Withdrawn
+            return self._transact(connection, work)
+        finally:
+            lock.release()
+
+    def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
+        execute = connection.execute
+        try:
+            execute(sql.BEGIN_WRITE)
+            try:
+                step = Step(connection, self._clock)
+                answer = work(step)
+            except Mismatch:
+                execute(sql.ROLLBACK)
+                execute(sql.BEGIN_WRITE)
+                step = Step(connection, self._clock, bulk=False)
+                answer = work(step)
+        except BaseException as error:
+            self._roll_back(connection)
+            self._explain(error)
+            raise
+        try:
+            execute(sql.COMMIT)
+        except sqlite3.Error as error:
+            raise self._failed_commit(connection, error) from error
+        self._countdown -= 1
+        return answer, step.rung
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        try:
+            connections.roll_back(connection)
+        except sqlite3.Error:
+            # A connection that cannot even roll back is replaced; the transaction dies with it.
+            self._reconnect()
+
+    def _reconnect(self) -> None:
+        self._close_connections()
+        self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+
+    def _failed_commit(self, connection: sqlite3.Connection, error: sqlite3.Error) -> HoldfastError:
+        """Settle what a failed COMMIT left behind: its frames may stand in the log, and would return after a crash.
+
+        A further commit overwrites them. Where that fails too, nobody can say what a recovery would find.
+        """
+        self._roll_back(connection)
+        if trouble.code(error) != sqlite3.SQLITE_IOERR:
+            return trouble.translate(error, self.path, self._busy_timeout) or StoreUnavailable(str(error))
+        try:
+            self._open_connection()[0].execute(sql.SEAL)
+        except (sqlite3.Error, StoreUnavailable):
+            return OutcomeUnknown(f"{self.path}: the disk failed while the write was made durable ({error})")
+        return StoreUnavailable(f"{self.path}: the disk reported an error ({error}); nothing was written")
+
+    def _explain(self, error: BaseException) -> None:
+        """Raise the Holdfast error that an SQLite error stands for, if it does."""
+        if isinstance(error, sqlite3.Error) and (meaning := trouble.translate(error, self.path, self._busy_timeout)):
+            raise meaning from error
+
+    def tend(self) -> None:
+        """After an operation: if the log has grown long, copy it into the database."""
+        if self._countdown > 0 or self._connection is None:
+            return
+        self._countdown = LOOK_EVERY
+        try:
+            size = self._wal.stat().st_size
+            if size <= connections.WAL_LIMIT:
+                self._wal_limit = connections.WAL_LIMIT
+            elif size > self._wal_limit:
+                # While a reader keeps old pages alive every attempt is in vain: let the log grow before the next.
+                done = self._checkpoint(self._connection)
+                self._wal_limit = connections.WAL_LIMIT if done else size + connections.WAL_LIMIT
+        except (OSError, sqlite3.Error):
+            # A log that stays long costs disk, not jobs; the next look tries again.
+            pass
+
+    def _checkpoint(self, connection: sqlite3.Connection) -> bool:
+        """Copy the log while this thread holds both the lock file and SQLite's write lock, so that nothing can race it.
+
+        PASSIVE waits for no reader. When all is copied, the next write begins the log anew and cuts it to its limit.
+        """
+        assert self.lock is not None
+        with self.lock:
+            if self._checkpointer is None:
+                self._checkpointer = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+            connection.execute(sql.BEGIN_WRITE)
+            try:
+                _, length, copied = self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            finally:
+                connection.execute(sql.ROLLBACK)
+        return copied >= length

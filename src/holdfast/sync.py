@@ -1,0 +1,327 @@
+"""The blocking surface: one thin layer over the async one.
+
+Calls go to the loop the app lives on; where there is none, to a thread of the app's own that runs one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from .errors import HoldfastError, InvalidJob
+from .handle import Handle
+from .task import Call, Options, Task
+
+if TYPE_CHECKING:
+    from .app import Holdfast, Page, Stats
+    from .claim import Claim
+    from .view import Job, WorkerSeen
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SyncApp:
+    """Everything an app can do, blocking; usable from any thread that runs no event loop."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> SyncApp:
+        self.run(self._app.open)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the app, and end its own loop where it has one."""
+        self.run(self._app.close)
+        with self._lock:
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+        if loop is not None and thread is not None:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+
+    def after_fork(self) -> None:
+        """In a forked child the thread is gone; the next call starts another."""
+        self._lock, self._loop, self._thread = threading.Lock(), None, None
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kwargs: Any) -> R:
+        """Call an async function on the app's loop and wait for its answer."""
+        _refuse_inside_a_loop()
+        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._home()).result()
+
+    def _home(self) -> asyncio.AbstractEventLoop:
+        loop = self._app.live_loop()
+        if loop is not None:
+            return loop
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=_serve, args=(self._loop,), name="holdfast-sync", daemon=True
+                )
+                self._thread.start()
+            return self._loop
+
+    # -- the app's own methods
+
+    def task(self, task: Task[P, R], options: Options) -> SyncTask[P, R]:
+        """A task for blocking code."""
+        return SyncTask(self, task, options)
+
+    def wrap(self, handle: Handle[R]) -> SyncHandle[R]:
+        """A handle for blocking code."""
+        return SyncHandle(self, handle)
+
+    def handle(self, id: str) -> SyncHandle[Any]:
+        """A handle on a job, from its id alone."""
+        return SyncHandle(self, self._app.handle(id))
+
+    def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
+        """Enqueue a task, a registered name, or any importable callable."""
+        return SyncHandle(self, self.run(self._app.enqueue, fn, *args, **kwargs))
+
+    def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
+        """Enqueue many calls with one round trip per thousand."""
+        return [SyncHandle(self, handle) for handle in self.run(self._app.enqueue_many, list(calls))]
+
+    def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> SyncHandle[Any]:
+        """Store a job with a payload of raw bytes."""
+        return SyncHandle(self, self.run(self._app.submit, name, payload, json=json, **options))
+
+    def claim(
+        self,
+        queues: Sequence[str] | str = ("default",),
+        *,
+        tasks: Sequence[str] | None = None,
+        limit: int = 1,
+        lease: float = 300.0,
+    ) -> list[SyncClaim]:
+        """Claim jobs by hand."""
+        claims = self.run(self._app.claim, queues, tasks=tasks, limit=limit, lease=lease)
+        return [SyncClaim(self, claim) for claim in claims]
+
+    def recover(self) -> int:
+        """Settle the claims whose lease was lost; says how many."""
+        return self.run(self._app.recover)
+
+    def job(self, id: str) -> Job:
+        """One job as it is now."""
+        return self.run(self._app.job, id)
+
+    def jobs(self, **where: Any) -> Page:
+        """A page of jobs that match, newest first."""
+        return self.run(self._app.jobs, **where)
+
+    def stats(self) -> Stats:
+        """Counts by queue and state, and the number of live workers."""
+        return self.run(self._app.stats)
+
+    def workers(self) -> list[WorkerSeen]:
+        """The live workers."""
+        return self.run(self._app.workers)
+
+    def cancel(self, id: str) -> bool:
+        """End a waiting job, ask a running one to stop."""
+        return self.run(self._app.cancel, id)
+
+    def retry(self, id: str) -> Job:
+        """Run an ended job again, or a waiting one at once."""
+        return self.run(self._app.retry, id)
+
+    def fail(self, id: str, error: str) -> None:
+        """A monitor's word about a lost job."""
+        self.run(self._app.fail, id, error)
+
+    def delete(self, id: str) -> None:
+        """Remove a job that is not running."""
+        self.run(self._app.delete, id)
+
+    def annotate(self, id: str, **meta: Any) -> None:
+        """Add to the meta of a job that lives."""
+        self.run(self._app.annotate, id, **meta)
+
+    def pause(self, queue: str) -> None:
+        """Stop handing out this queue's jobs."""
+        self.run(self._app.pause, queue)
+
+    def resume(self, queue: str) -> None:
+        """Hand out this queue's jobs again."""
+        self.run(self._app.resume, queue)
+
+    def purge(
+        self,
+        *,
+        state: str | Sequence[str] = "dead",
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        older_than: float | timedelta | None = None,
+    ) -> int:
+        """Delete every job that matches; says how many."""
+        return self.run(self._app.purge, state=state, queue=queue, task=task, tag=tag, older_than=older_than)
+
+    @property
+    def config(self) -> SyncConfig:
+        """Settings kept in the store."""
+        return SyncConfig(self, self._app)
+
+
+class SyncTask(Generic[P, R]):
+    """A task for blocking code."""
+
+    def __init__(self, sync: SyncApp, task: Task[P, R], options: Options) -> None:
+        self._sync = sync
+        self._task = task
+        self._options = options
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """Store a job that calls the task; durable once this returns."""
+        app, options = self._task.app, self._options
+        if options.connection is None:
+            handle = self._sync.run(app.enqueue_call, self._task, options, args, kwargs)
+        else:
+            _refuse_inside_a_loop()
+            self._sync.run(app.open)
+            # The user's connection belongs to this thread: the insert must run here, not on the app's loop.
+            job = app.new_job(app.session.settings, self._task, options, args, kwargs)
+            handle = Handle(app, _drive(app.insert_bound(options.connection, job)), self._task.decode_result)
+        return SyncHandle(self._sync, handle)
+
+    def using(self, **options: Any) -> SyncTask[P, R]:
+        """The same task with other options; see `Task.using`."""
+        return SyncTask(self._sync, self._task, self._options.changed(**options))
+
+
+class SyncHandle(Generic[R]):
+    """A handle for blocking code."""
+
+    def __init__(self, sync: SyncApp, handle: Handle[R]) -> None:
+        self._sync = sync
+        self._handle = handle
+        self.id = handle.id
+
+    def __repr__(self) -> str:
+        return f"SyncHandle({self.id!r})"
+
+    def job(self) -> Job:
+        """The job as it is now."""
+        return self._sync.run(self._handle.job)
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended, however it ended."""
+        return self._sync.run(self._handle.wait, timeout)
+
+    def result(self, timeout: float | None = None) -> R:
+        """The value the job returned; see `Handle.result`."""
+        return self._sync.run(self._handle.result, timeout)
+
+    def cancel(self) -> bool:
+        """End the job if it waits, ask it to stop if it runs."""
+        return self._sync.run(self._handle.cancel)
+
+
+class SyncClaim:
+    """A claim for blocking code."""
+
+    def __init__(self, sync: SyncApp, claim: Claim) -> None:
+        self._sync = sync
+        self._claim = claim
+        self.payload = claim.payload
+        self.fence = claim.fence
+
+    @property
+    def job(self) -> Job:
+        """The job as it was when it was claimed."""
+        return self._claim.job
+
+    def extend(self) -> None:
+        """Renew the lease."""
+        self._sync.run(self._claim.extend)
+
+    def started(self, pid: int) -> None:
+        """Record the process that works on the job."""
+        self._sync.run(self._claim.started, pid)
+
+    def complete(self, result: Any = None) -> None:
+        """The work is done."""
+        self._sync.run(self._claim.complete, result)
+
+    def fail(self, error: str, *, retry_in: float | None = None, dead: bool = False) -> None:
+        """This attempt failed."""
+        self._sync.run(self._claim.fail, error, retry_in=retry_in, dead=dead)
+
+    def release(self, *, delay: float | None = None) -> None:
+        """Give the job back uncharged."""
+        self._sync.run(self._claim.release, delay=delay)
+
+    def cancel(self) -> None:
+        """End the job as cancelled."""
+        self._sync.run(self._claim.cancel)
+
+    @contextmanager
+    def kept_alive(self) -> Iterator[SyncClaim]:
+        """Keep the lease while the block runs. Blocking code cannot be interrupted: settling after a loss raises LeaseLost."""
+        heart = self._claim.heart()
+        heart.start()
+        try:
+            yield self
+        finally:
+            heart.stop()
+
+
+class SyncConfig:
+    """The store's settings for blocking code."""
+
+    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+        self._sync = sync
+        self._config = app.config
+
+    def set(self, name: str, value: Any) -> tuple[str, Any]:
+        """Keep a setting in the store."""
+        return self._sync.run(self._config.set, name, value)
+
+    def get(self, name: str) -> Any:
+        """The stored value, or None."""
+        return self._sync.run(self._config.get, name)
+
+    def unset(self, name: str) -> None:
+        """Forget a stored setting."""
+        self._sync.run(self._config.unset, name)
+
+    def list(self) -> dict[str, Any]:
+        """Everything that is set in the store."""
+        return self._sync.run(self._config.list)
+
+
+def _serve(loop: asyncio.AbstractEventLoop) -> None:
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+    loop.close()
+
+
+def _refuse_inside_a_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise HoldfastError("app.sync blocks, and this thread runs an event loop: use `await` with the async surface instead")
+
+
+def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine that never really waits, in this thread."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    coroutine.close()
+    raise InvalidJob("this connection is asynchronous: enqueue with `await` instead of app.sync")

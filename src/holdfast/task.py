@@ -1,0 +1,304 @@
+"""A task: a named function, the options its jobs start with, and `enqueue` with the function's own signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+
+import msgspec
+
+from .codec import Arguments, Returns
+from .context import Context
+from .errors import ConfigError, InvalidJob
+from .handle import Handle
+from .job import PRIORITY_MAX, PRIORITY_MIN
+from .retry import Backoff, RetryRule
+from .settings import duration
+from .view import micros
+
+if TYPE_CHECKING:
+    from .app import Holdfast
+    from .sync import SyncTask
+
+P = ParamSpec("P")
+R = TypeVar("R")
+NAME_LIMIT = 128
+KEY_LIMIT = 512
+RUN_IN = ("loop", "thread")
+
+
+class Codec(Protocol):
+    """A user's own encoding of whole calls: (args, kwargs) and results, to bytes and back."""
+
+    def dumps(self, value: Any) -> bytes:
+        """To bytes."""
+        ...
+
+    def loads(self, data: bytes) -> Any:
+        """Back again."""
+        ...
+
+
+class Options(msgspec.Struct, frozen=True):
+    """How a job is enqueued; None is the task's, then the app's own."""
+
+    queue: str | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    retry: Backoff | None = None
+    delay: float = 0.0
+    run_at: int | None = None
+    key: str | None = None
+    id: str | None = None
+    tags: tuple[str, ...] = ()
+    meta: Mapping[str, Any] = {}
+    connection: Any = None
+
+    def changed(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        retry: Backoff | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        tags: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        connection: Any = None,
+    ) -> Options:
+        """These options with some set anew, each checked before anything is stored."""
+        if delay is not None and at is not None:
+            raise InvalidJob("give either delay= or at=, not both")
+        return Options(
+            queue=self.queue if queue is None else checked_name(queue, "queue"),
+            priority=self.priority if priority is None else _checked_priority(priority),
+            max_attempts=self.max_attempts if max_attempts is None else _checked_attempts(max_attempts),
+            timeout=self.timeout if timeout is None else _checked_seconds(timeout, "timeout", positive=True),
+            retry=self.retry if retry is None else retry,
+            delay=self.delay if delay is None else _checked_seconds(delay, "delay"),
+            run_at=self.run_at if at is None else _checked_at(at),
+            key=self.key if key is None else _checked_text(key, "key", KEY_LIMIT),
+            id=self.id if id is None else _checked_text(id, "id", KEY_LIMIT),
+            tags=self.tags if tags is None else _checked_tags(tags),
+            meta=self.meta if meta is None else _checked_meta(meta),
+            connection=self.connection if connection is None else connection,
+        )
+
+
+class Task(Generic[P, R]):
+    """A registered function. Calling it runs it here and now; `enqueue` hands it to a worker."""
+
+    def __init__(
+        self,
+        app: Holdfast,
+        fn: Callable[..., Any],
+        name: str,
+        options: Options,
+        *,
+        retry: RetryRule | None = None,
+        run_in: str | None = None,
+        payload: bool = False,
+        codec: Codec | None = None,
+        retention: float | timedelta | str | None = None,
+    ) -> None:
+        self.app = app
+        self.fn = fn
+        self.name = checked_name(name, "task")
+        self.options = options
+        self.retry = retry
+        self.is_async = is_async(fn)
+        self.run_in = run_in or ("loop" if self.is_async else "thread")
+        if self.run_in not in RUN_IN:
+            raise ConfigError(f"task {name!r}: run_in must be one of {', '.join(RUN_IN)}, not {run_in!r}")
+        if self.is_async and self.run_in != "loop":
+            raise ConfigError(f"task {name!r} is async and runs on the loop; run_in={run_in!r} is for plain functions")
+        self.codec = codec
+        self.retention = None if retention is None else duration(retention)
+        self.arguments = Arguments(fn, whole=payload, context_type=Context)
+        self.returns = Returns(fn)
+        self.__name__ = name
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.fn(*args, **kwargs)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Store a job that calls this task with these arguments; durable once this returns."""
+        return await self.app.enqueue_call(self, self.options, args, kwargs)
+
+    def using(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        retry: Backoff | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        tags: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        connection: Any = None,
+    ) -> Using[P, R]:
+        """The same task with other options for the jobs enqueued through it.
+
+        `delay` in seconds or `at` an aware datetime: when it may start. `priority`: lower first. `key`: the same key
+        gives the same job. `connection`: enqueue inside your own transaction.
+        """
+        options = self.options.changed(
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            retry=retry,
+            delay=delay,
+            at=at,
+            key=key,
+            id=id,
+            tags=tags,
+            meta=meta,
+            connection=connection,
+        )
+        return Using(self, options)
+
+    @property
+    def sync(self) -> SyncTask[P, R]:
+        """The same task for blocking code."""
+        return self.app.sync.task(self, self.options)
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The payload of a call; InvalidJob names the argument that cannot travel."""
+        if self.codec is not None:
+            return self.codec.dumps((args, kwargs))
+        return self.arguments.encode(args, kwargs)
+
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call that a payload stands for."""
+        if self.codec is not None:
+            return self.codec.loads(payload)
+        return self.arguments.decode(payload)
+
+    def encode_result(self, value: Any) -> bytes | None:
+        """A returned value as it is stored."""
+        if value is None:
+            return None
+        return self.codec.dumps(value) if self.codec is not None else self.returns.encode(value)
+
+    def decode_result(self, data: bytes) -> R:
+        """A stored result as a value."""
+        return self.codec.loads(data) if self.codec is not None else self.returns.decode(data)
+
+
+class Using(Generic[P, R]):
+    """A task with options of one call's own."""
+
+    __slots__ = ("options", "task")
+
+    def __init__(self, task: Task[P, R], options: Options) -> None:
+        self.task = task
+        self.options = options
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Store a job that calls the task with these arguments and options."""
+        return await self.task.app.enqueue_call(self.task, self.options, args, kwargs)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call that is not yet enqueued, for `enqueue_many`."""
+        return Call(self.task, self.options, args, dict(kwargs))
+
+    @property
+    def sync(self) -> SyncTask[P, R]:
+        """The same for blocking code."""
+        return self.task.app.sync.task(self.task, self.options)
+
+
+class Call(Generic[R]):
+    """A task with its arguments and options, ready to be enqueued."""
+
+    __slots__ = ("args", "kwargs", "options", "task")
+
+    def __init__(self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.task = task
+        self.options = options
+        self.args = args
+        self.kwargs = kwargs
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: async functions, partials of them, objects with an async `__call__`."""
+    while hasattr(fn, "func") and not inspect.isfunction(fn):
+        fn = fn.func  # type: ignore[attr-defined]  # a functools.partial
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def checked_name(name: Any, what: str) -> str:
+    """A queue's or task's name: 1 to 128 printable characters."""
+    if not isinstance(name, str) or not name or len(name) > NAME_LIMIT or not name.isprintable() or name != name.strip():
+        raise InvalidJob(f"a {what} name is 1 to {NAME_LIMIT} printable characters without blanks around it, not {name!r}")
+    return name
+
+
+def _checked_text(text: Any, what: str, limit: int) -> str:
+    if not isinstance(text, str) or not text or len(text) > limit or not text.isprintable():
+        raise InvalidJob(f"{what} must be 1 to {limit} printable characters, not {text!r:.100}")
+    return text
+
+
+def _checked_priority(priority: Any) -> int:
+    if isinstance(priority, bool) or not isinstance(priority, int) or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
+        raise InvalidJob(f"priority is a whole number from {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r}")
+    return priority
+
+
+def _checked_attempts(attempts: Any) -> int:
+    if isinstance(attempts, bool) or not isinstance(attempts, int) or not 0 <= attempts <= 1_000_000:
+        raise InvalidJob(f"max_attempts is a whole number of starts, the first included (0: no limit), not {attempts!r}")
+    return attempts
+
+
+def _checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
+    try:
+        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
+    except (TypeError, ValueError):
+        raise InvalidJob(f"{what} must be seconds or a timedelta, not {value!r}") from None
+    if not -1e12 < seconds < 1e12 or (positive and seconds <= 0):
+        raise InvalidJob(f"{what} must be {'more than 0' if positive else 'a sensible number of'} seconds, not {value!r}")
+    return max(0.0, seconds)
+
+
+def _checked_at(at: Any) -> int:
+    if not isinstance(at, datetime) or at.tzinfo is None or at.utcoffset() is None:
+        raise InvalidJob(f"at= needs an aware datetime, such as datetime.now(UTC) + timedelta(hours=1), not {at!r}")
+    return micros(at)
+
+
+def _checked_tags(tags: Any) -> tuple[str, ...]:
+    if isinstance(tags, str):
+        raise InvalidJob(f"tags is a list of words, not one text: [{tags!r}]")
+    return tuple(_checked_text(tag, "a tag", NAME_LIMIT) for tag in tags)
+
+
+def _checked_meta(meta: Any) -> dict[str, Any]:
+    from .codec import check_json  # late: only for jobs that carry meta
+
+    if not isinstance(meta, Mapping) or not all(isinstance(key, str) for key in meta):  # pyright: ignore[reportUnknownVariableType]
+        raise InvalidJob(f"meta is a dict with text keys, not {meta!r:.100}")
+    try:
+        encoded = msgspec.json.encode(meta)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidJob(f"meta must be plain JSON: {error}") from None
+    check_json(encoded)
+    return msgspec.json.decode(encoded)

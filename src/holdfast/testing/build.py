@@ -1,0 +1,123 @@
+"""The values of the store protocol in few words: one named constructor per job, ask, outcome and change."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from itertools import count
+from typing import Any
+
+import msgspec
+
+from ..clock import fresh_entropy
+from ..job import Ask, Change, Holder, Lost, NewJob, Note, Patch, Record, Settlement, State
+
+_numbers = count(1)
+_entropy = fresh_entropy()
+
+HOUR = 3600.0
+"""The usual retention of jobs that end in a test: long enough never to matter by accident."""
+
+
+def new_job(id: str | None = None, *, task: str = "work", payload: bytes = b"{}", **options: Any) -> NewJob:
+    """A job of task `work` in queue `default`, with an id of its own; a key stands for its task and payload."""
+    options.setdefault("queue", "default")
+    if options.get("key") is not None:
+        options.setdefault("fingerprint", blake2b(task.encode() + b"\n" + payload, digest_size=16).hexdigest())
+    return NewJob(id=id or f"job-{next(_numbers)}", task=task, payload=payload, **options)
+
+
+def holder(name: str = "ann", lease: float = 30.0, **options: Any) -> Holder:
+    """Somebody who holds claims; `name` is the whole id."""
+    return Holder(id=name, lease=lease, **options)
+
+
+def ask(by: str | Holder = "ann", *queues: str, limit: int = 1, **options: Any) -> Ask:
+    """A wish for jobs of these queues (`default` where none is named), with a token of its own."""
+    options.setdefault("token", _entropy.token())
+    return Ask(holder=holder(by) if isinstance(by, str) else by, queues=queues or ("default",), limit=limit, **options)
+
+
+# -- how a claim ends
+
+
+def ending(claim: Record, state: State, outcome: str | None = None, **options: Any) -> Settlement:
+    """A settlement of this claim, kept for an hour where it is an end; the outcomes below are made from it."""
+    defaults: dict[str, Any] = {
+        "nonce": _entropy.token(),
+        "attempt": claim.attempt,
+        "keep": HOUR,
+        "cancelled_keep": HOUR,
+        "key": claim.key,
+        "fence": claim.fence,
+        "token": claim.token,
+    }
+    return Settlement(id=claim.id, seq=claim.seq, state=state, outcome=outcome or state, **defaults | options)
+
+
+def succeeded(claim: Record, result: bytes | None = b"null", **options: Any) -> Settlement:
+    return ending(claim, State.SUCCEEDED, result=result, **options)
+
+
+def failed(claim: Record, delay: float = 0.0, error: str = "Boom: it broke", **options: Any) -> Settlement:
+    """The attempt failed; another is due after `delay` seconds."""
+    return ending(claim, State.FAILED, delay=delay, error=error, **options)
+
+
+def dead(claim: Record, error: str = "Boom: it broke", **options: Any) -> Settlement:
+    return ending(claim, State.DEAD, error=error, **options)
+
+
+def cancelled(claim: Record, **options: Any) -> Settlement:
+    return ending(claim, State.CANCELLED, **options)
+
+
+def released(claim: Record, **options: Any) -> Settlement:
+    """Put back uncharged, to the place it had."""
+    return ending(claim, State.QUEUED, "released", **{"attempt": claim.attempt - 1} | options)
+
+
+def snoozed(claim: Record, delay: float, **options: Any) -> Settlement:
+    """Put back uncharged, due after `delay` seconds."""
+    return ending(claim, State.SCHEDULED, "snoozed", **{"attempt": claim.attempt - 1, "delay": delay} | options)
+
+
+def swept(lost: Lost, **options: Any) -> Settlement:
+    """The sweeper's word about a claim whose lease has ended: put back as a suspect, if the holder is still silent."""
+    defaults: dict[str, Any] = {"seen_beat": lost.beat, "suspect": True, "deaths": 1, "error": "lease lost"}
+    return ending(lost.record, State.QUEUED, "lost", **defaults | options)
+
+
+def says(claim: Record, **fields: Any) -> Note:
+    """A note under this claim; `fence` and `token` may be given to forge one."""
+    fence, token = fields.pop("fence", claim.fence), fields.pop("token", claim.token)
+    return Note(id=claim.id, seq=claim.seq, fence=fence, token=token, **fields)
+
+
+# -- an operator's changes
+
+
+def change(seen: Record, **patch: Any) -> Change:
+    """Set these fields, if the job is still as it was seen."""
+    return Change(seen.id, seen.state, seen.fence, Patch(**patch))
+
+
+def cancellation(seen: Record, **patch: Any) -> Change:
+    """Ends a waiting job now, and asks the holder of a running one to end it."""
+    if seen.state == State.RUNNING:
+        return change(seen, cancel=True, **patch)
+    return change(seen, **{"state": State.CANCELLED, "keep": HOUR} | patch)
+
+
+def retrial(seen: Record, **patch: Any) -> Change:
+    """A new life for an ended job: due now, attempts from 0."""
+    fields: dict[str, Any] = {"state": State.QUEUED, "delay": 0.0, "attempt": 0, "life": seen.life + 1}
+    return change(seen, **fields | {"suspect": False, "deaths": 0, "result": None, "error": None} | patch)
+
+
+def deletion(seen: Record) -> Change:
+    return Change(seen.id, seen.state, seen.fence, None)
+
+
+def as_dict(record: Record, *without: str) -> dict[str, Any]:
+    """A record's fields by name, to compare two of them in part."""
+    return {name: value for name, value in msgspec.structs.asdict(record).items() if name not in without}

@@ -1,0 +1,64 @@
+"""The suite that every store passes, topic by topic. A store joins with one module of its own tests:
+
+    class MyHarness(ManualTimeHarness):            # or RealTimeHarness, for a server that keeps its own time
+        def connect(self) -> Store:
+            return MyStore(self.folder / "jobs", clock=self.clock)
+
+    TestMyStore = conformance_suite(MyHarness)
+    TestMyStoreBesideTheReference = state_machine(MyHarness)   # from holdfast.testing.machine
+
+Needs pytest and pytest-asyncio.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import pytest
+
+from .harness import Harness, ManualTimeHarness, RealTimeHarness
+
+TOPICS = (
+    "enqueue",
+    "keys",
+    "claim",
+    "order",
+    "due",
+    "suspects",
+    "settle",
+    "waiting_again",
+    "fences",
+    "notes",
+    "leases",
+    "sweeping",
+    "changes",
+    "retention",
+    "reading",
+    "overview",
+    "records",
+    "pauses",
+    "waking",
+    "batches",
+    "unknown_outcomes",
+    "hostile_text",
+    "reopening",
+    "concurrency",
+)
+
+# Before the topics are imported: their assertions explain themselves like those of any test.
+pytest.register_assert_rewrite(*(f"{__name__}.{topic}" for topic in TOPICS))
+
+from .topic import Topic, requires  # noqa: E402  see above
+
+
+def conformance_suite(harness: type[Harness]) -> type:
+    """A class of test classes, one per topic; bind it to a name that begins with Test."""
+    topics: dict[str, type[Topic]] = {}
+    for name in TOPICS:
+        for value in list(vars(import_module(f".{name}", __name__)).values()):
+            if isinstance(value, type) and issubclass(value, Topic) and value is not Topic:
+                topics[value.__name__] = type(value.__name__, (value,), {"harness_class": harness})
+    return type(f"Test{harness.__name__}", (), dict(topics))
+
+
+__all__ = ["Harness", "ManualTimeHarness", "RealTimeHarness", "Topic", "conformance_suite", "requires"]

@@ -1,0 +1,81 @@
+"""Batches: mixed operations share one round trip, in the order of the batch's fields, each with its own answer."""
+
+from __future__ import annotations
+
+from holdfast.job import State
+from holdfast.store.protocol import Batch, Store
+from holdfast.testing.build import ask, cancellation, change, failed, new_job, released, retrial, says, succeeded
+from holdfast.testing.verbs import claim, enqueue, insert, job, running, settle
+
+from .topic import Topic
+
+
+class TestBatches(Topic):
+    async def test_an_ask_sees_what_was_inserted_beside_it(self, store: Store) -> None:
+        answers = await store.write(Batch(inserts=[new_job("a"), new_job("b")], asks=[ask(limit=9)]))
+        assert [record.id for record in answers.asks[0].records] == ["a", "b"]
+
+    async def test_an_ask_sees_what_was_put_back_beside_it(self, store: Store) -> None:
+        claimed = await running(store)
+        answers = await store.write(Batch(settles=[released(claimed)], asks=[ask("bob")]))
+        [again] = answers.asks[0].records
+        assert (again.id, again.holder, again.fence > claimed.fence) == (claimed.id, "bob", True)
+
+    async def test_an_ask_sees_what_was_changed_beside_it(self, store: Store) -> None:
+        cancelled, later = await enqueue(store), await enqueue(store, delay=60.0)
+        changes = [cancellation(cancelled), change(later, state=State.QUEUED, delay=0.0)]
+        answers = await store.write(Batch(changes=changes, asks=[ask(limit=9)]))
+        assert [record.id for record in answers.asks[0].records] == [later.id]
+
+    async def test_a_change_sees_what_was_settled_beside_it(self, store: Store) -> None:
+        claimed = await running(store)
+        ended = await job(store, claimed.id)
+        ended.state = State.SUCCEEDED
+        answers = await store.write(Batch(settles=[succeeded(claimed)], changes=[cancellation(claimed), retrial(ended)]))
+        assert (list(answers.settles), list(answers.changes)) == ([True], [False, True])
+        assert (await job(store, claimed.id)).life == 2
+
+    async def test_an_insert_is_weighed_before_the_settlements_beside_it(self, store: Store) -> None:
+        claimed = await running(store, "a", key="k")
+        answers = await store.write(Batch(inserts=[new_job("b", key="k")], settles=[succeeded(claimed)]))
+        assert answers.inserts[0].outcome == "existing"
+
+    async def test_every_operation_is_answered_though_some_are_refused(self, store: Store) -> None:
+        await insert(store, new_job("a"), new_job("b"), new_job("taken", nonce=1, queue="other"))
+        first, second = await claim(store, limit=2)
+        await settle(store, released(first))
+        waiting = await job(store, "a")
+        answers = await store.write(
+            Batch(
+                inserts=[new_job("taken", nonce=2), new_job("c")],
+                notes=[says(first, progress=b"1"), says(second, progress=b"2")],
+                settles=[failed(first), succeeded(second)],
+                changes=[cancellation(second), change(waiting, meta={"x": 1})],
+                asks=[ask("bob", "nowhere"), ask("bob", limit=9)],
+            )
+        )
+        assert [answer.outcome for answer in answers.inserts] == ["exists", "created"]
+        assert list(answers.notes) == [False, True]
+        assert list(answers.settles) == [False, True]
+        assert list(answers.changes) == [False, True]
+        assert [[record.id for record in claims.records] for claims in answers.asks] == [[], ["a", "c"]]
+
+    async def test_a_large_batch_is_one_batch(self, store: Store) -> None:
+        answers = await store.write(Batch(inserts=[new_job(f"{n}") for n in range(2000)]))
+        assert {answer.outcome for answer in answers.inserts} == {"created"}
+        records = await claim(store, limit=2000)
+        assert len(records) == 2000
+        answers = await store.write(Batch(settles=[succeeded(record) for record in records]))
+        assert all(answers.settles)
+        assert len(answers.settles) == 2000
+
+    async def test_a_settlement_and_the_next_claim_are_one_exchange(self, store: Store) -> None:
+        await insert(store, new_job("a"), new_job("b"), new_job("c"))
+        current = (await claim(store))[0]
+        seen = [current.id]
+        for _ in range(2):
+            answers = await store.write(Batch(settles=[succeeded(current)], asks=[ask()]))
+            assert list(answers.settles) == [True]
+            current = answers.asks[0].records[0]
+            seen.append(current.id)
+        assert seen == ["a", "b", "c"]

@@ -1,0 +1,188 @@
+"""Changes: an operator cancels, retries, reschedules or deletes a job that is still as it was seen."""
+
+from __future__ import annotations
+
+from holdfast.clock import MICROS
+from holdfast.job import Attempt, Change, Patch, State
+from holdfast.store.protocol import Batch, Store
+from holdfast.testing.build import (
+    HOUR,
+    as_dict,
+    cancellation,
+    change,
+    dead,
+    deletion,
+    failed,
+    new_job,
+    released,
+    retrial,
+    succeeded,
+)
+from holdfast.testing.verbs import apply, claim, claim_one, enqueue, gone, insert, job, running, settle
+
+from .harness import Harness
+from .topic import Topic
+
+
+class TestCancel(Topic):
+    async def test_a_waiting_job_ends_at_once(self, store: Store) -> None:
+        for options in ({}, {"delay": 60.0}):
+            record = await enqueue(store, **options)
+            assert await apply(store, cancellation(record))
+            ended = await job(store, record.id)
+            assert ended.state == State.CANCELLED
+            assert ended.finished_at is not None
+            assert ended.expires_at == ended.finished_at + int(HOUR * MICROS)
+        assert await claim(store) == []
+
+    async def test_a_failed_job_that_waits_for_its_time_can_be_cancelled(self, store: Store, harness: Harness) -> None:
+        record = await running(store)
+        await settle(store, failed(record, delay=harness.unit))
+        assert await apply(store, cancellation(await job(store, record.id)))
+        await harness.pass_time(2 * harness.unit)
+        assert await claim(store) == []
+
+    async def test_a_cancelled_job_may_be_removed_at_once(self, store: Store) -> None:
+        record = await enqueue(store)
+        assert await apply(store, cancellation(record, keep=0.0))
+        assert await gone(store, record.id)
+
+
+class TestRetry(Topic):
+    async def test_an_ended_job_lives_again_from_attempt_0(self, store: Store) -> None:
+        record = await running(store)
+        await settle(store, dead(record, error="E"))
+        assert await apply(store, retrial(await job(store, record.id)))
+        again = await job(store, record.id)
+        assert (again.state, again.attempt, again.life, again.fence) == (State.QUEUED, 0, 2, record.fence)
+        assert (again.finished_at, again.expires_at, again.holder, again.started_at) == (None, None, None, None)
+        assert (again.pid, again.error) == (None, None)
+        claim = await claim_one(store)
+        assert (claim.attempt, claim.fence > record.fence) == (1, True)
+
+    async def test_a_retried_job_is_past_no_retention(self, store: Store, harness: Harness) -> None:
+        record = await running(store)
+        await settle(store, succeeded(record, keep=harness.unit))
+        await apply(store, retrial(await job(store, record.id)))
+        await harness.pass_time(2 * harness.unit)
+        assert (await store.tidy(100)).jobs == 0
+        assert (await claim_one(store)).id == record.id
+
+    async def test_a_job_can_be_retried_later(self, store: Store, harness: Harness) -> None:
+        record = await running(store)
+        await settle(store, dead(record))
+        assert await apply(store, retrial(await job(store, record.id), state=State.SCHEDULED, delay=2 * harness.unit))
+        assert await claim(store) == []
+        await harness.pass_time(3 * harness.unit)
+        assert (await claim_one(store)).id == record.id
+
+    async def test_a_retry_may_write_the_history(self, store: Store) -> None:
+        record = await running(store)
+        await settle(store, dead(record))
+        line = Attempt(1, record.fence, 1, "ann", record.started_at, record.created_at, "dead", "E")
+        assert await apply(store, retrial(await job(store, record.id), history=(line,)))
+        assert (await job(store, record.id)).history == (line,)
+
+
+class TestChanges(Topic):
+    async def test_a_waiting_job_can_be_rescheduled(self, store: Store) -> None:
+        record = await enqueue(store, delay=60.0)
+        before = await store.now()
+        assert await apply(store, change(record, state=State.SCHEDULED, delay=90.0))
+        assert before <= (await job(store, record.id)).run_at - 90 * MICROS <= await store.now()
+
+    async def test_a_scheduled_job_can_be_made_due_now(self, store: Store) -> None:
+        record = await enqueue(store, delay=60.0)
+        assert await apply(store, change(record, state=State.QUEUED, delay=0.0))
+        assert (await claim_one(store)).id == record.id
+
+    async def test_a_queued_job_can_be_put_off(self, store: Store) -> None:
+        record = await enqueue(store)
+        assert await apply(store, change(record, state=State.SCHEDULED, delay=60.0))
+        assert await claim(store) == []
+
+    async def test_a_running_job_can_be_ended_from_outside(self, store: Store) -> None:
+        record = await running(store)
+        assert await apply(store, change(record, state=State.DEAD, error="monitor", traceback="tb", result=b"r", keep=None))
+        ended = await job(store, record.id)
+        assert (ended.state, ended.error, ended.traceback, ended.result) == (State.DEAD, "monitor", "tb", b"r")
+        assert ended.finished_at is not None
+        assert ended.expires_at is None
+        assert [seen.jobs for seen in await store.holders()] == [()]
+
+    async def test_a_running_job_can_be_put_back_from_outside(self, store: Store) -> None:
+        record = await running(store)
+        assert await apply(store, change(record, state=State.QUEUED, delay=0.0))
+        waiting = await job(store, record.id)
+        assert (waiting.state, waiting.holder, waiting.started_at) == (State.QUEUED, None, None)
+        assert (await claim_one(store, "bob")).fence > record.fence
+
+    async def test_a_change_leaves_what_it_does_not_name(self, store: Store) -> None:
+        record = await running(store, meta={"a": 1}, tags=("t",), key="k")
+        assert await apply(store, change(record, progress=b"p"))
+        assert as_dict(await job(store, record.id), "progress") == as_dict(record, "progress")
+
+    async def test_meta_is_merged_in_every_state(self, store: Store) -> None:
+        waiting = await enqueue(store, meta={"a": 1, "b": 1}, queue="one")
+        claimed = await running(store, meta={"a": 1, "b": 1}, queue="two")
+        ended = await running(store, meta={"a": 1, "b": 1}, queue="three")
+        await settle(store, succeeded(ended))
+        for record in (waiting, claimed, await job(store, ended.id)):
+            assert await apply(store, change(record, meta={"b": 2, "c": 3}))
+            after = await job(store, record.id)
+            assert after.meta == {"a": 1, "b": 2, "c": 3}
+            assert as_dict(after, "meta") == as_dict(record, "meta")
+
+    async def test_doubts_can_be_lifted_from_a_suspect(self, store: Store) -> None:
+        await settle(store, released(await running(store, "s"), suspect=True, deaths=2))
+        assert await apply(store, change(await job(store, "s"), suspect=False, deaths=0))
+        await enqueue(store, "a")
+        assert [record.id for record in await claim(store, limit=9)] == ["s", "a"]
+
+    async def test_a_job_that_moved_on_is_not_changed(self, store: Store) -> None:
+        waiting = await enqueue(store)
+        claimed = await claim_one(store)
+        for stale in (cancellation(waiting), change(waiting, meta={"x": 1}), deletion(waiting)):
+            assert not await apply(store, stale)
+        assert await job(store, waiting.id) == claimed
+
+    async def test_a_job_that_was_claimed_again_meanwhile_is_not_changed(self, store: Store) -> None:
+        first = await running(store)
+        await settle(store, released(first))
+        second = await claim_one(store, "bob")
+        for stale in (cancellation(first), deletion(first)):
+            assert not await apply(store, stale)
+        assert await job(store, second.id) == second
+
+    async def test_an_unknown_job_is_not_changed(self, store: Store) -> None:
+        assert not await apply(store, Change("nobody", State.QUEUED, 0, Patch(meta={"x": 1})))
+        assert not await apply(store, Change("nobody", State.QUEUED, 0, None))
+
+    async def test_of_two_changes_of_the_state_in_one_batch_the_second_is_refused(self, store: Store) -> None:
+        record = await enqueue(store)
+        answers = await store.write(Batch(changes=[cancellation(record), cancellation(record)]))
+        assert list(answers.changes) == [True, False]
+
+
+class TestDelete(Topic):
+    async def test_a_deleted_job_is_gone_in_whatever_state_it_was(self, store: Store) -> None:
+        ended = await running(store, queue="a")
+        await settle(store, succeeded(ended))
+        claimed = await running(store, queue="b")
+        queued, scheduled = await enqueue(store), await enqueue(store, delay=60.0)
+        for record in (await job(store, ended.id), claimed, queued, scheduled):
+            assert await apply(store, deletion(record))
+            assert await gone(store, record.id)
+        assert await claim(store, limit=9) == []
+        assert await store.stats() == []
+        assert [seen.jobs for seen in await store.holders() if seen.jobs] == []
+
+    async def test_a_deleted_job_is_deleted_once(self, store: Store) -> None:
+        record = await enqueue(store)
+        answers = await store.write(Batch(changes=[deletion(record), deletion(record)]))
+        assert list(answers.changes) == [True, False]
+
+    async def test_neighbours_of_a_deleted_job_stay(self, store: Store) -> None:
+        await insert(store, new_job("a"), new_job("b"), new_job("c"))
+        await apply(store, deletion(await job(store, "b")))
+        assert [record.id for record in await claim(store, limit=9)] == ["a", "c"]

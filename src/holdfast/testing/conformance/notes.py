@@ -1,0 +1,75 @@
+"""Notes: a running job says how far it is, under its fence."""
+
+from __future__ import annotations
+
+from holdfast.job import State
+from holdfast.store.protocol import Batch, Store
+from holdfast.testing.build import as_dict, failed, says, succeeded
+from holdfast.testing.verbs import claim_one, enqueue, job, note, running, settle
+
+from .topic import Topic
+
+
+class TestNotes(Topic):
+    async def test_a_note_sets_what_it_names(self, store: Store) -> None:
+        claim = await running(store)
+        assert await note(store, says(claim, progress=b"[1,2]", checkpoint=b'{"at": 1}', pid=4711))
+        noted = await job(store, claim.id)
+        assert (noted.progress, noted.checkpoint, noted.pid) == (b"[1,2]", b'{"at": 1}', 4711)
+
+    async def test_a_note_leaves_the_rest_as_it_is(self, store: Store) -> None:
+        claim = await running(store, meta={"m": 1})
+        await note(store, says(claim, progress=b"1", checkpoint=b"2", pid=3))
+        before = await job(store, claim.id)
+        assert await note(store, says(claim, progress=b"9"))
+        assert as_dict(await job(store, claim.id), "progress") == as_dict(before, "progress")
+
+    async def test_an_empty_note_is_taken_and_changes_nothing(self, store: Store) -> None:
+        claim = await running(store)
+        assert await note(store, says(claim))
+        assert await job(store, claim.id) == claim
+
+    async def test_meta_is_merged_into_what_is_there(self, store: Store) -> None:
+        claim = await running(store, meta={"a": 1, "b": {"x": 1}})
+        assert await note(store, says(claim, meta={"b": {"y": 2}, "c": None}))
+        assert (await job(store, claim.id)).meta == {"a": 1, "b": {"y": 2}, "c": None}
+
+    async def test_two_notes_in_one_batch_are_taken_in_order(self, store: Store) -> None:
+        claim = await running(store)
+        answers = await store.write(Batch(notes=[says(claim, progress=b"1"), says(claim, progress=b"2")]))
+        assert list(answers.notes) == [True, True]
+        assert (await job(store, claim.id)).progress == b"2"
+
+    async def test_a_note_is_taken_before_the_end_in_the_same_batch(self, store: Store) -> None:
+        claim = await running(store)
+        answers = await store.write(Batch(notes=[says(claim, progress=b"all")], settles=[succeeded(claim)]))
+        assert (list(answers.notes), list(answers.settles)) == ([True], [True])
+        ended = await job(store, claim.id)
+        assert (ended.progress, ended.state) == (b"all", State.SUCCEEDED)
+
+    async def test_a_note_after_the_end_is_refused(self, store: Store) -> None:
+        claim = await running(store)
+        await settle(store, succeeded(claim))
+        assert not await note(store, says(claim, progress=b"late"))
+        assert (await job(store, claim.id)).progress is None
+
+    async def test_a_note_about_a_waiting_or_unknown_job_is_refused(self, store: Store) -> None:
+        waiting = await enqueue(store)
+        assert not await note(store, says(waiting, progress=b"x"))
+        waiting.id = "nobody"
+        assert not await note(store, says(waiting, progress=b"x"))
+
+    async def test_the_next_attempt_can_read_the_last_checkpoint(self, store: Store) -> None:
+        claim = await running(store)
+        await note(store, says(claim, checkpoint=b"half", progress=b"50", meta={"seen": 1}))
+        await settle(store, failed(claim))
+        again = await claim_one(store, "bob")
+        assert (again.checkpoint, again.progress, again.meta) == (b"half", b"50", {"seen": 1})
+        assert again.pid is None
+
+    async def test_an_ended_job_keeps_its_pid_and_its_notes(self, store: Store) -> None:
+        claim = await running(store)
+        await note(store, says(claim, pid=7, checkpoint=b"half"))
+        await settle(store, succeeded(claim))
+        ended = await job(store, claim.id)
+        assert (ended.pid, ended.checkpoint) == (7, b"half")

@@ -1,0 +1,46 @@
+"""What every topic of the suite has in common: its fixtures, and how a test asks for a feature."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+import pytest
+import pytest_asyncio
+
+from ...store.protocol import Store
+from .harness import Harness
+
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+
+def requires(*features: str) -> Callable[[Test], Test]:
+    """Skip the test for stores and harnesses that lack one of these features."""
+
+    def mark(test: Test) -> Test:
+        vars(test)["required_features"] = features
+        return test
+
+    return mark
+
+
+class Topic:
+    """A class of tests that read as sentences, each against a fresh `store`."""
+
+    harness_class: ClassVar[type[Harness]]
+    pytestmark = pytest.mark.asyncio
+
+    @pytest_asyncio.fixture
+    async def harness(self, tmp_path: Path) -> AsyncIterator[Harness]:
+        harness = self.harness_class(tmp_path)
+        yield harness
+        await harness.close()
+
+    @pytest_asyncio.fixture
+    async def store(self, harness: Harness, request: pytest.FixtureRequest) -> Store:
+        store = await harness.make()
+        wanted = frozenset(getattr(request.function, "required_features", ()))
+        if missing := wanted - store.features - harness.features:
+            pytest.skip(f"{store.name} has no {', '.join(sorted(missing))}")
+        return store

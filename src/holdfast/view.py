@@ -1,0 +1,226 @@
+"""What a person sees of a job: a frozen snapshot, its times aware, its values readable."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from .codec import shown
+from .errors import InvalidJob
+from .job import Attempt, HolderSeen, Record, State
+from .lifecycle import history
+
+
+class AttemptSeen(msgspec.Struct, frozen=True):
+    """One attempt that has ended."""
+
+    number: int
+    fence: int
+    life: int
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    outcome: str
+    error: str | None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a job says it is."""
+
+    done: float
+    total: float | None = None
+    note: str | None = None
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job as it was when it was read."""
+
+    id: str
+    queue: str
+    task: str
+    state: State
+    priority: int
+    payload: Any
+    """The arguments by name; raw bytes show as {"$bytes": base64}."""
+    attempt: int
+    max_attempts: int
+    timeout: float | None
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    node: str | None
+    pid: int | None
+    fence: int
+    life: int
+    result: Any
+    error: str | None
+    traceback: str | None
+    progress: Progress | None
+    checkpoint: Any
+    key: str | None
+    tags: tuple[str, ...]
+    meta: dict[str, Any]
+    cancel_requested: bool
+    suspect: bool
+    history: tuple[AttemptSeen, ...]
+
+    @property
+    def failures(self) -> int:
+        """Attempts of this life that failed or were lost."""
+        return sum(1 for line in self.history if line.life == self.life and line.outcome in ("failed", "lost", "dead"))
+
+
+def job_seen(record: Record) -> Job:
+    """The snapshot of a stored record."""
+    node, pid = split_holder(record.holder)
+    return Job(
+        id=record.id,
+        queue=record.queue,
+        task=record.task,
+        state=State(record.state),
+        priority=record.priority,
+        payload=shown(record.payload, record.codec),
+        attempt=record.attempt,
+        max_attempts=record.max_attempts,
+        timeout=record.timeout,
+        run_at=moment(record.run_at),
+        created_at=moment(record.created_at),
+        started_at=_maybe(record.started_at),
+        finished_at=_maybe(record.finished_at),
+        worker=record.holder,
+        node=node,
+        pid=record.pid if record.pid is not None else pid,
+        fence=record.fence,
+        life=record.life,
+        result=None if record.result is None else shown(record.result, _result_codec(record)),
+        error=record.error,
+        traceback=record.traceback,
+        progress=_progress(record.progress),
+        checkpoint=None if record.checkpoint is None else shown(record.checkpoint, "json"),
+        key=record.key,
+        tags=record.tags,
+        meta=record.meta,
+        cancel_requested=record.cancel,
+        suspect=record.suspect,
+        history=tuple(_attempt(line) for line in history(record)),
+    )
+
+
+class WorkerSeen(msgspec.Struct, frozen=True):
+    """A live worker process, or a claim made by hand."""
+
+    id: str
+    kind: str
+    node: str
+    pid: int
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    slots: int
+    version: str
+    started_at: datetime
+    last_beat: float
+    """Seconds since its last heartbeat."""
+    lease: float
+    jobs: tuple[str, ...]
+
+
+def worker_seen(seen: HolderSeen) -> WorkerSeen:
+    """The snapshot of a holder."""
+    holder = seen.holder
+    return WorkerSeen(
+        id=holder.id,
+        kind=holder.kind,
+        node=holder.node,
+        pid=holder.pid,
+        queues=holder.queues,
+        tasks=holder.tasks,
+        slots=holder.slots,
+        version=holder.version,
+        started_at=moment(holder.started_at),
+        last_beat=seen.age,
+        lease=holder.lease,
+        jobs=seen.jobs,
+    )
+
+
+STATE_WORDS = {
+    "pending": State.QUEUED,
+    "processing": State.RUNNING,
+    "in_progress": State.RUNNING,
+    "reserved": State.RUNNING,
+    "started": State.RUNNING,
+    "completed": State.SUCCEEDED,
+    "complete": State.SUCCEEDED,
+    "success": State.SUCCEEDED,
+}
+"""Everyday words for states, taken beside their names."""
+
+
+def states_named(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """States from their names or everyday words; InvalidJob for any other."""
+    words = () if given is None else (given,) if isinstance(given, str) else tuple(given)
+    found: list[str] = []
+    for word in words:
+        lower = word.lower()
+        if lower in STATE_WORDS:
+            found.append(STATE_WORDS[lower])
+        elif lower in State._value2member_map_:
+            found.append(State(lower))
+        else:
+            raise InvalidJob(f"there is no state {word!r}; there are: {', '.join([*State, *STATE_WORDS])}")
+    return tuple(found)
+
+
+def moment(micros: int) -> datetime:
+    """A stored time as an aware UTC datetime."""
+    seconds, rest = divmod(micros, 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+
+
+def micros(at: datetime) -> int:
+    """An aware datetime of any zone as a stored time."""
+    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
+
+
+def split_holder(holder: str | None) -> tuple[str | None, int | None]:
+    """Node and pid out of a holder's id."""
+    if holder is None or holder.count(":") < 2:
+        return None, None
+    node, pid, _ = holder.rsplit(":", 2)
+    return node, int(pid) if pid.isdigit() else None
+
+
+def _maybe(micros: int | None) -> datetime | None:
+    return None if micros is None else moment(micros)
+
+
+def _attempt(line: Attempt) -> AttemptSeen:
+    return AttemptSeen(
+        line.number,
+        line.fence,
+        line.life,
+        line.worker,
+        _maybe(line.started_at),
+        moment(line.ended_at),
+        line.outcome,
+        line.error,
+    )
+
+
+def _progress(raw: bytes | None) -> Progress | None:
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=Progress)
+    except msgspec.MsgspecError:
+        return None
+
+
+def _result_codec(record: Record) -> str:
+    return record.codec if record.codec in ("json", "bytes") else "json"

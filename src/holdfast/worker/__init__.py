@@ -1,0 +1,5 @@
+"""Workers: claim, run, settle."""
+
+from .worker import Worker
+
+__all__ = ["Worker"]

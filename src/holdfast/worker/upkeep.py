@@ -1,0 +1,45 @@
+"""What every worker does on the side, with no leader: recover lost claims, remove what is past its time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ..errors import HoldfastError
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast")
+TIDY_EVERY = 30.0
+TIDY_LIMIT = 1000
+
+
+class Upkeep:
+    """Looks about once per poll interval; looking writes nothing unless there is something to do."""
+
+    def __init__(self, app: Holdfast, every: float) -> None:
+        self._app = app
+        self._every = every
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """No more upkeep."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        clock, entropy = self._app.clock, self._app.entropy
+        tidy_at = clock.monotonic() + TIDY_EVERY * entropy.fraction()
+        while True:
+            try:
+                await self._app.recover()
+                self._app.session.fresh_settings()
+                if clock.monotonic() >= tidy_at:
+                    tidied = await self._app.session.store.tidy(TIDY_LIMIT)
+                    full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
+                    tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
+            except HoldfastError as error:
+                logger.warning("upkeep failed, trying again: %s", error)
+            # Spread out, so that workers started together do not sweep together.
+            await asyncio.sleep(self._every * (0.5 + entropy.fraction()))

@@ -1,0 +1,17 @@
+"""The memory store keeps the contract that it is the reference of."""
+
+from holdfast.store.memory import MemoryStore
+from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
+from holdfast.testing.machine import state_machine
+
+
+class MemoryHarness(ManualTimeHarness):
+    def connect(self):
+        return MemoryStore(self.clock)
+
+    async def reopen(self, store):
+        return await self.another(store)  # the jobs live in this process: nothing else could see them
+
+
+TestMemory = conformance_suite(MemoryHarness)
+TestMemoryBesideTheReference = state_machine(MemoryHarness)
