@@ -29,12 +29,12 @@ from .handle import Handle
 from .job import State
 from .retry import Backoff
 from .task import Task
+from .version import __version__
 from .view import Job
 
 if TYPE_CHECKING:
     from .worker import Worker
 
-__version__ = "0.1.0"
 __all__ = [
     "Backoff",
     "Claim",
@@ -66,6 +66,7 @@ __all__ = [
     "UnknownTask",
     "Worker",
     "WrongState",
+    "__version__",
 ]
 
 

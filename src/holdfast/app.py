@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
+import inspect
 import os
-import sys
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -114,10 +114,10 @@ def carried(
 
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        session = self._session
+        session = self._session  # pyright: ignore[reportPrivateUsage]  # this wraps methods of the class itself
         if session is not None and session.loop is asyncio.get_running_loop():
             return await method(self, *args, **kwargs)
-        home = await self._home()
+        home = await self._home()  # pyright: ignore[reportPrivateUsage]
         if home is asyncio.get_running_loop():
             return await method(self, *args, **kwargs)
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(method(self, *args, **kwargs), home))
@@ -153,9 +153,10 @@ class Holdfast:
         if start.cloudpickle and not start.secret:
             raise ConfigError("the cloudpickle codec signs what it stores: set secret= or HOLDFAST_SECRET")
         # What a name from the store may be resolved in: the module that makes the app, and those it names.
-        own = sys._getframe(1).f_globals.get("__name__", "")  # noqa: SLF001  # the only way to know who calls
+        own = inspect.currentframe()
+        maker = "" if own is None or own.f_back is None else own.f_back.f_globals.get("__name__", "")
         signed = Signed(start.secret) if start.cloudpickle and start.secret else None
-        self.registry = Registry(self, {own, *imports}, signed)
+        self.registry = Registry(self, {maker, *imports}, signed)
         self.around_enqueue: list[EnqueueHook] = []
         self.around_run: list[RunHook] = []
         self.on_error: list[ErrorHook] = []
@@ -168,7 +169,7 @@ class Holdfast:
 
     # -- opening and closing
 
-    async def __aenter__(self) -> Holdfast:
+    async def __aenter__(self) -> Self:
         await self.open()
         return self
 
@@ -310,12 +311,14 @@ class Holdfast:
         call = self.call(fn, *args, **kwargs)
         return await self.enqueue_call(call.task, call.options, call.args, call.kwargs)
 
-    def call(self, fn: Callable[..., Any] | str | Task[..., R] | Using[..., R], /, *args: Any, **kwargs: Any) -> Call[Any]:
+    def call(
+        self, fn: Callable[..., Any] | str | Task[..., R] | Using[..., R], /, *args: Any, **kwargs: Any
+    ) -> Call[Any]:
         """A call that is not yet enqueued, for `enqueue_many`."""
         return self.registry.call(fn, args, kwargs)
 
     async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
-        """Enqueue many calls (`app.call(task, …)`, or tuples of a task and its arguments) with one round trip per thousand."""
+        """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
         await self.open()
         settings = self.session.fresh_settings()
         made = [call if isinstance(call, Call) else self.call(*call) for call in calls]
@@ -418,7 +421,7 @@ class Holdfast:
     # -- by hand
 
     async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
-        """Store a job with a payload of raw bytes (or, with `json`, of JSON that you made). Takes the options of `using`."""
+        """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
         if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"submit takes bytes, not {type(payload).__name__}: encode it first")
         await self.open()
@@ -442,7 +445,7 @@ class Holdfast:
         limit: int = 1,
         lease: float = 300.0,
     ) -> list[Claim]:
-        """Claim up to `limit` jobs by hand, under one lease; lost leases are recovered first. [] where there is nothing."""
+        """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first; [] where there are none."""
         names = (queues,) if isinstance(queues, str) else tuple(queues)
         if limit < 1 or limit > PAGE_LIMIT:
             raise InvalidJob(f"limit is from 1 to {PAGE_LIMIT}, not {limit!r}")
@@ -453,24 +456,20 @@ class Holdfast:
 
     @carried
     async def recover(self, *, holder: str | None = None) -> int:
-        """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; says how many."""
+        """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many."""
         session = self.session
         lost = await session.store.expired(PAGE_LIMIT, holder)
         if not lost:
             return 0
         ends = [
-            session.commit.settle(
-                self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat)
-            )
+            session.commit.settle(self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat))
             for one in lost
         ]
         written = await asyncio.gather(*ends)
         self.events.swept([one.record for one, ok in zip(lost, written, strict=True) if ok])
         return sum(written)
 
-    def settlement(
-        self, record: Record, outcome: lifecycle.Outcome, *, seen_beat: int | None = None
-    ) -> Settlement:
+    def settlement(self, record: Record, outcome: lifecycle.Outcome, *, seen_beat: int | None = None) -> Settlement:
         """How a claim ends, by the rules of the app and the task."""
         rules = self.session.rules
         task = self.registry.tasks.get(record.task)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from .codec import encode_value
 from .errors import LeaseLost
 from .heart import Heart
 from .job import Ask, Beat, Holder, Note, Record
+from .version import __version__
 from .view import Job, job_seen
 
 if TYPE_CHECKING:
@@ -79,15 +80,15 @@ class Claim:
             raise LeaseLost(self._record.id, self._record.fence)
 
     def _held(self, beat: Beat) -> bool:
-        record = self._record
-        return any(held.id == record.id and held.fence == record.fence and held.token == record.token for held in beat.held)
+        mine = (self._record.id, self._record.fence, self._record.token)
+        return any((held.id, held.fence, held.token) == mine for held in beat.held)
 
     def heart(self, after: Callable[[frozenset[Any], Beat], None] = lambda _, __: None) -> Heart:
         """A heart for this claim, not yet started."""
         return Heart(self._app.session.store.sibling(), self._holder, frozenset, after)
 
     @asynccontextmanager
-    async def kept_alive(self) -> AsyncIterator[Claim]:
+    async def kept_alive(self) -> AsyncGenerator[Claim]:
         """Keep the lease while the block runs, from a thread of its own; a lost lease cancels the block (LeaseLost)."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         lost = False
@@ -127,11 +128,9 @@ async def claim_by_hand(
 
 
 def new_holder(
-    app: Holdfast, kind: str, lease: float, queues: tuple[str, ...], tasks: tuple[str, ...] = (), slots: int = 0
+    app: Holdfast, kind: str, lease: float, queues: tuple[str, ...], *, tasks: tuple[str, ...] = (), slots: int = 0
 ) -> Holder:
     """A holder that no other can be mistaken for."""
-    from . import __version__  # late: the package's own names come last
-
     node, pid = socket.gethostname(), os.getpid()
     name = f"{node}:{pid}:{app.entropy.token():x}"
     return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, app.clock.now())

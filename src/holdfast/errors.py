@@ -78,7 +78,7 @@ class LeaseLost(HoldfastError):
     """The claim was ended by somebody else. Whatever this holder did does not count; do not repeat the call."""
 
     def __init__(self, job_id: str, fence: int) -> None:
-        super().__init__(f"the claim on job {job_id!r} with fence {fence} has ended: another worker or an operator ended it")
+        super().__init__(f"the claim on job {job_id!r} with fence {fence} was ended by another worker or an operator")
         self.job_id = job_id
         self.fence = fence
 

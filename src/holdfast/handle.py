@@ -44,7 +44,8 @@ class Handle(Generic[R]):
 
     async def result(self, timeout: float | None = None) -> R:
         """The value the job returned. Raises JobFailed (with the remote traceback) or JobCancelled where there is
-        none, TimeoutError where it is not ready in time, JobNotFound at once for an unknown id."""
+        none, TimeoutError where it is not ready in time, JobNotFound at once for an unknown id.
+        """
         return self.decode(await self._app.ended(self.id, timeout))
 
     async def cancel(self) -> bool:

@@ -25,7 +25,11 @@ class Heart:
     """
 
     def __init__(
-        self, store: Store, holder: Holder, before: Callable[[], frozenset[Any]], after: Callable[[frozenset[Any], Beat], None]
+        self,
+        store: Store,
+        holder: Holder,
+        before: Callable[[], frozenset[Any]],
+        after: Callable[[frozenset[Any], Beat], None],
     ) -> None:
         self._store = store
         self._holder = holder

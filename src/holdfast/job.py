@@ -181,14 +181,14 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     suspect: bool | msgspec.UnsetType = msgspec.UNSET
     deaths: int | msgspec.UnsetType = msgspec.UNSET
     cancel: bool | msgspec.UnsetType = msgspec.UNSET
-    result: bytes | None | msgspec.UnsetType = msgspec.UNSET
-    error: str | None | msgspec.UnsetType = msgspec.UNSET
-    traceback: str | None | msgspec.UnsetType = msgspec.UNSET
-    progress: bytes | None | msgspec.UnsetType = msgspec.UNSET
+    result: bytes | msgspec.UnsetType | None = msgspec.UNSET
+    error: str | msgspec.UnsetType | None = msgspec.UNSET
+    traceback: str | msgspec.UnsetType | None = msgspec.UNSET
+    progress: bytes | msgspec.UnsetType | None = msgspec.UNSET
     history: tuple[Attempt, ...] | msgspec.UnsetType = msgspec.UNSET
     meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """Merged into what is there."""
-    keep: float | None | msgspec.UnsetType = msgspec.UNSET
+    keep: float | msgspec.UnsetType | None = msgspec.UNSET
     """Set with a terminal state: as in a Settlement. Setting a waiting state clears the times of the end."""
     key_keep: float = 0.0
 

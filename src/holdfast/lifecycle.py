@@ -1,6 +1,7 @@
 """The rules of a job's life: pure functions from what was seen to what shall be written. No I/O, no clock, no chance.
 
-A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Change by `cancel`, `retry`, `delete`, `annotate`.
+A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Change by `cancel`, `retry`, `delete` or
+`annotate`.
 """
 
 from __future__ import annotations

@@ -6,11 +6,11 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from .codec import Signed, encode_untyped
 from .errors import ConfigError, InvalidJob, UnknownTask
-from .task import Call, Options, Task, Using, checked_name
+from .task import Call, Codec, Options, Task, Using, checked_name
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -49,11 +49,14 @@ class Registry:
         if name == CALL_TASK:
             if self._signed is None:
                 raise UnknownTask(name, "this worker does not have the signed cloudpickle codec switched on")
-            task = Task(self._app, _pickled, name, Options(), codec=PickledCall(self._signed, None))
+            task = self._task(_pickled, name, PickledCall(self._signed, None))
         else:
-            task = Task(self._app, self._resolve(name), name, Options())
+            task = self._task(self._resolve(name), name)
         self.tasks[name] = task
         return task
+
+    def _task(self, fn: Callable[..., Any], name: str, codec: Codec | None = None) -> Task[..., Any]:
+        return Task(self._app, fn, name, Options(), codec=codec)
 
     def _resolve(self, name: str) -> Callable[..., Any]:
         module, colon, path = name.partition(":")
@@ -76,12 +79,10 @@ class Registry:
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
         """A call of a task, a name, or any callable that a worker can find again (or that may travel pickled)."""
-        if isinstance(fn, Using):
-            return Call(fn.task, fn.options, args, kwargs)
-        if isinstance(fn, Task):
-            return Call(fn, fn.options, args, kwargs)
+        if isinstance(fn, Using | Task):
+            return _bound(cast("Task[..., Any]", fn), args, kwargs)
         if isinstance(fn, str):
-            task = self.tasks.get(fn) or Task(self._app, _unknown, checked_name(fn, "task"), Options(), codec=_Untyped())
+            task = self.tasks.get(fn) or self._task(_unknown, checked_name(fn, "task"), _Untyped())
             return Call(task, task.options, args, kwargs)
         if isinstance(fn, functools.partial):
             return self.call(fn.func, (*fn.args, *args), {**fn.keywords, **kwargs})
@@ -92,14 +93,13 @@ class Registry:
                 return Call(task, task.options, args, kwargs)
         name = _importable_name(fn)
         if name is not None:
-            return Call(Task(self._app, fn, name, Options()), Options(), args, kwargs)
+            return Call(self._task(fn, name), Options(), args, kwargs)
         if self._signed is None:
             raise InvalidJob(
                 f"{fn!r} cannot be found again by a worker: make it a task (@app.task), define it at the top of a "
                 "module, or switch on the signed cloudpickle codec (cloudpickle=True and a secret)"
             )
-        task = Task(self._app, _pickled, CALL_TASK, Options(), codec=PickledCall(self._signed, fn))
-        return Call(task, Options(), args, kwargs)
+        return Call(self._task(_pickled, CALL_TASK, PickledCall(self._signed, fn)), Options(), args, kwargs)
 
 
 class PickledCall:
@@ -136,6 +136,10 @@ class _Untyped:
         from .codec import decode_value  # late: results of tasks known by name alone
 
         return decode_value(data)
+
+
+def _bound(fn: Using[..., Any] | Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+    return Call(fn.task if isinstance(fn, Using) else fn, fn.options, args, kwargs)
 
 
 async def _pickled(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from .errors import ConfigError
 
 
 class Backoff(msgspec.Struct, frozen=True, gc=False):
-    """`min(cap, base * factor ** attempt) + random(0, jitter)` seconds; `base=1, factor=b` is the plain `b ** attempt`."""
+    """`min(cap, base * factor ** attempt) + random(0, jitter)` seconds; `base=1, factor=b` is plain `b ** attempt`."""
 
     base: float = 5.0
     factor: float = 2.0

@@ -1,6 +1,6 @@
 """Settings as one value: call > task > flag > environment > the store's config > default.
 
-Every setting has one name, used in lower case in Python and in the store's config, and as HOLDFAST_NAME in the environment.
+Every setting has one name: in lower case in Python and in the store's config, as HOLDFAST_NAME in the environment.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Settings(msgspec.Struct, frozen=True):
 def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
     def parse(value: Any) -> float:
         if isinstance(value, bool):
-            raise ValueError("must be a number")
+            raise ValueError("must be a number")  # noqa: TRY004  # one kind of error for whatever is wrong with a value
         number = float(value)
         if not low <= number <= high or not math.isfinite(number):
             raise ValueError(f"must be at least {low:g}" if high == math.inf else f"must be from {low:g} to {high:g}")
@@ -158,10 +158,24 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "log_format": _choice("auto", "json", "pretty"),
 }
 
-STORED = (
-    "lease poll grace concurrency max_attempts retry_base retry_factor retry_jitter retry_cap max_silent_deaths "
-    "max_payload max_output max_depth retention key_retention unknown_tasks"
-).split()
+STORED = [
+    "lease",
+    "poll",
+    "grace",
+    "concurrency",
+    "max_attempts",
+    "retry_base",
+    "retry_factor",
+    "retry_jitter",
+    "retry_cap",
+    "max_silent_deaths",
+    "max_payload",
+    "max_output",
+    "max_depth",
+    "retention",
+    "key_retention",
+    "unknown_tasks",
+]
 """Settings that may be kept in the store for everybody; the rest belong to one process."""
 ALIASES = {"max_retries": "max_attempts"}
 """Words of the stored config that mean another setting. `backoff_base` b stands for base 1, factor b, no jitter."""
@@ -239,4 +253,6 @@ def combine(given: Mapping[str, Any], environment: Mapping[str, Any], stored: Ma
 def redact(url: str) -> str:
     """A URL without its password and secret-looking parameters, fit to be shown."""
     shown = re.sub(r"(://[^:/@?#]*):[^@/]*@", r"\1:***@", url)
-    return re.sub(r"([?&][^=&]*(?:password|secret|token|key|credential)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.I)
+    return re.sub(
+        r"(?i)([?&][^=&]*(?:password|secret|token|key|credential)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.IGNORECASE
+    )

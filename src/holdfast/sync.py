@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from .errors import HoldfastError, InvalidJob
 from .handle import Handle
@@ -34,7 +34,7 @@ class SyncApp:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> SyncApp:
+    def __enter__(self) -> Self:
         self.run(self._app.open)
         return self
 
@@ -66,9 +66,7 @@ class SyncApp:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=_serve, args=(self._loop,), name="holdfast-sync", daemon=True
-                )
+                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="holdfast-sync", daemon=True)
                 self._thread.start()
             return self._loop
 
@@ -269,8 +267,8 @@ class SyncClaim:
         self._sync.run(self._claim.cancel)
 
     @contextmanager
-    def kept_alive(self) -> Iterator[SyncClaim]:
-        """Keep the lease while the block runs. Blocking code cannot be interrupted: settling after a loss raises LeaseLost."""
+    def kept_alive(self) -> Generator[SyncClaim]:
+        """Keep the lease while the block runs. It cannot be interrupted: settling after a loss raises LeaseLost."""
         heart = self._claim.heart()
         heart.start()
         try:
@@ -314,7 +312,7 @@ def _refuse_inside_a_loop() -> None:
         asyncio.get_running_loop()
     except RuntimeError:
         return
-    raise HoldfastError("app.sync blocks, and this thread runs an event loop: use `await` with the async surface instead")
+    raise HoldfastError("app.sync blocks, and this thread runs an event loop: use `await` and the async surface here")
 
 
 def _drive(coroutine: Coroutine[Any, Any, R]) -> R:

@@ -246,9 +246,9 @@ def is_async(fn: Callable[..., Any]) -> bool:
 
 def checked_name(name: Any, what: str) -> str:
     """A queue's or task's name: 1 to 128 printable characters."""
-    if not isinstance(name, str) or not name or len(name) > NAME_LIMIT or not name.isprintable() or name != name.strip():
-        raise InvalidJob(f"a {what} name is 1 to {NAME_LIMIT} printable characters without blanks around it, not {name!r}")
-    return name
+    if isinstance(name, str) and 0 < len(name) <= NAME_LIMIT and name.isprintable() and name == name.strip():
+        return name
+    raise InvalidJob(f"a {what} name is 1 to {NAME_LIMIT} printable characters, no blanks around it, not {name!r:.150}")
 
 
 def _checked_text(text: Any, what: str, limit: int) -> str:
@@ -265,7 +265,7 @@ def _checked_priority(priority: Any) -> int:
 
 def _checked_attempts(attempts: Any) -> int:
     if isinstance(attempts, bool) or not isinstance(attempts, int) or not 0 <= attempts <= 1_000_000:
-        raise InvalidJob(f"max_attempts is a whole number of starts, the first included (0: no limit), not {attempts!r}")
+        raise InvalidJob(f"max_attempts is a whole number, the first start included (0: no limit), not {attempts!r}")
     return attempts
 
 
@@ -275,7 +275,8 @@ def _checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
     except (TypeError, ValueError):
         raise InvalidJob(f"{what} must be seconds or a timedelta, not {value!r}") from None
     if not -1e12 < seconds < 1e12 or (positive and seconds <= 0):
-        raise InvalidJob(f"{what} must be {'more than 0' if positive else 'a sensible number of'} seconds, not {value!r}")
+        wanted = "more than 0" if positive else "a sensible number of"
+        raise InvalidJob(f"{what} must be {wanted} seconds, not {value!r}")
     return max(0.0, seconds)
 
 

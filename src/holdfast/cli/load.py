@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
+from pathlib import Path
 
 from ..app import Holdfast
 from ..errors import ConfigError
@@ -15,13 +15,14 @@ def load_app(name: str) -> Holdfast:
     module_name, _, attribute = name.partition(":")
     if not module_name or module_name.endswith(".py") or "/" in module_name:
         raise ConfigError(f"-A takes module:app, such as -A myproject.jobs:app, not {name!r}")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is not None and (module_name + ".").startswith(error.name + "."):
-            raise ConfigError(f"-A {name}: there is no module {error.name!r} (looked in {os.getcwd()} and sys.path)") from None
+            raise ConfigError(f"-A {name}: there is no module {error.name!r} here ({here}) or installed") from None
         raise
     found = getattr(module, attribute or "app", None)
     if not isinstance(found, Holdfast):

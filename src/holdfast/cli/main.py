@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from .. import __version__
 from ..errors import ConfigError, HoldfastError, InvalidJob, MissingExtra, OutcomeUnknown, StoreUnavailable
+from ..version import __version__
 from . import demo, worker
 
 app = typer.Typer(
@@ -25,19 +25,19 @@ app.add_typer(worker.app, name="worker")
 app.command("demo")(demo.demo)
 
 
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=lambda on: _version(on))
-    ] = False,
-) -> None:
-    """A job queue on the storage you already have."""
-
-
 def _version(on: bool) -> None:
     if on:
         typer.echo(f"holdfast {__version__}")
         raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[  # its callback does the work
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
+    ] = False,
+) -> None:
+    """A job queue on the storage you already have."""
 
 
 def main() -> None:

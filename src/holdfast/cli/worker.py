@@ -17,12 +17,13 @@ app = typer.Typer(help="Run workers.", no_args_is_help=True)
 @app.command()
 def start(
     application: Annotated[str, typer.Option("-A", "--app", help="The application, as module:app.")],
-    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal; for containers and services.")] = False,
-    queues: Annotated[str | None, typer.Option(help="Queues to serve, with commas; all that the tasks name by default.")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Jobs that run at once. [default: 10]")] = None,
-    lease: Annotated[float | None, typer.Option(help="Seconds a claim holds without a heartbeat. [default: 30]")] = None,
-    grace: Annotated[float | None, typer.Option(help="Seconds that running jobs get when it stops. [default: 30]")] = None,
-    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR. [default: INFO]")] = None,
+    *,
+    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal.")] = False,
+    queues: Annotated[str | None, typer.Option(help="Queues to serve, with commas. [default: the tasks']")] = None,
+    concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Jobs at once. [default: 10]")] = None,
+    lease: Annotated[float | None, typer.Option(help="Seconds a claim holds without a heartbeat.")] = None,
+    grace: Annotated[float | None, typer.Option(help="Seconds that running jobs get when it stops.")] = None,
+    log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
 ) -> None:
     """Run a worker process. SIGTERM or Ctrl-C stops it gracefully, a second one at once."""
     if not foreground:

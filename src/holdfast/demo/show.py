@@ -71,7 +71,7 @@ class Story:
             self.say(app, f"{(await app.stats()).counts['queued']} jobs are queued in {self.url.rpartition('/')[2]}")
             self.workers = [self.start_worker(), self.start_worker()]
             self.say(app, f"two worker processes: {self.workers[0].pid} and {self.workers[1].pid}")
-            live = Live(console=self.console, refresh_per_second=10, get_renderable=lambda: self.picture(app))
+            live = Live(console=self.console, refresh_per_second=10, get_renderable=self.picture)
             if not self.console.is_terminal:
                 return await self.watch(app, film)
             with live:
@@ -109,7 +109,7 @@ class Story:
                 continue
             self.seen[job.id] = now
             if job.task == "encode" and job.state == State.RUNNING and before is not None and job.fence > 1:
-                self.say(app, f"{name(job)} was taken over by {job.pid}, behind checkpoint {job.checkpoint}", "bold green")
+                self.say(app, f"{name(job)} goes on in {job.pid}, behind checkpoint {job.checkpoint}", "bold green")
             elif job.state == State.DEAD:
                 self.say(app, f"{name(job)} is dead after {job.attempt} attempts: {job.error}", "red")
             elif job.state == State.FAILED:
@@ -128,11 +128,11 @@ class Story:
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)
 
-    def picture(self, app: Holdfast) -> Group:
+    def picture(self) -> Group:
         """What the terminal shows at this moment."""
         counts = Table(box=None, padding=(0, 2), show_edge=False)
-        for state in COLOURS:
-            counts.add_column(state.value, style=COLOURS[state], justify="right")
+        for state, colour in COLOURS.items():
+            counts.add_column(state.value, style=colour, justify="right")
         counts.add_row(*(str(sum(1 for job in self.jobs.values() if job.state == state)) for state in COLOURS))
         running = Table(box=None, padding=(0, 2), show_edge=False)
         for title in ("running", "attempt", "worker", ""):
@@ -156,7 +156,8 @@ class Story:
             and film.state == State.SUCCEEDED
             and film.attempt > 1
         )
-        self.say(app, f"all {len(ended)} jobs have ended: {good} succeeded ({retried} after a retry), {len(dead)} dead", "bold")
+        words = f"{good} succeeded ({retried} after a retry), {len(dead)} dead"
+        self.say(app, f"all {len(ended)} jobs have ended: {words}", "bold")
         for attempt in film.history:
             self.say(app, f"  {name(film)}, attempt {attempt.number} on {attempt.worker}: {attempt.outcome}")
         self.say(app, f"  result: {film.result}")
@@ -166,8 +167,8 @@ class Story:
     def start_worker(self) -> subprocess.Popen[bytes]:
         """A worker process, as `holdfast worker start` runs one."""
         command = ["worker", "start", "-A", "holdfast.demo.tasks:app", "--foreground", "--concurrency", "4"]
-        environment = {**os.environ, "HOLDFAST_LEASE": str(LEASE), "HOLDFAST_LOG_LEVEL": "ERROR", "HOLDFAST_POLL": "0.5"}
-        return subprocess.Popen(  # noqa: S603  # our own command, no outside input
+        environment = os.environ | {"HOLDFAST_LEASE": str(LEASE), "HOLDFAST_LOG_LEVEL": "ERROR", "HOLDFAST_POLL": "0.5"}
+        return subprocess.Popen(
             [sys.executable, "-m", "holdfast", *command], env=environment, stderr=subprocess.DEVNULL
         )
 
@@ -192,8 +193,7 @@ async def enqueue_all(app: Holdfast) -> Handle[Any]:
 
 def name(job: Job) -> str:
     """A job in few words."""
-    first = next(iter(job.payload.values()), "") if isinstance(job.payload, dict) else ""
-    return f"{job.task}({first})"
+    return f"{job.task}({next(iter(job.payload.values()), '')})"
 
 
 def end(workers: Iterable[subprocess.Popen[bytes]]) -> None:

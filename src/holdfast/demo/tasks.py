@@ -20,7 +20,7 @@ async def resize(picture: str) -> str:
 @app.task
 def invoice(customer: int) -> int:
     """A short plain function, in a thread."""
-    time.sleep(0.2)  # noqa: TID251  # a demo's stand-in for work
+    time.sleep(0.2)
     return customer * 100
 
 
@@ -41,7 +41,7 @@ async def broken(order: int) -> None:
 
 @app.task
 async def encode(ctx: Context, film: str, parts: int) -> str:
-    """A long job: saves a checkpoint after every part, and goes on behind the last one that an earlier attempt saved."""
+    """A long job: saves a checkpoint after every part, and goes on behind the last one that was saved."""
     done = ctx.last_checkpoint or 0
     for part in range(done, parts):
         await asyncio.sleep(0.5)

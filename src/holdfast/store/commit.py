@@ -109,7 +109,7 @@ class GroupCommit:
         room = _take(self._inserts, turn.inserts, room, many=True)
         # Asks go last and need no room: they ride with whatever is being written.
         _take(self._asks, turn.asks, MAX_OPERATIONS)
-        return turn if turn else None
+        return turn or None
 
     async def _write(self, turn: _Turn) -> None:
         try:
@@ -118,7 +118,7 @@ class GroupCommit:
             await self._send_again(turn, error)
         except StoreUnavailable as error:
             turn.fail(error)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  # whatever a driver or a user's own store raises
             # Not the store's state but something in the batch: find it by writing each operation on its own.
             parts = turn.split()
             if len(parts) == 1:
@@ -130,7 +130,8 @@ class GroupCommit:
 
     async def _send_again(self, turn: _Turn, error: OutcomeUnknown) -> None:
         """The answer was lost. Inserts and settlements are recognised when they come again; a claim is not,
-        so its caller is told, and whatever was taken is given back when the holder next compares what it holds."""
+        so its caller is told, and whatever was taken is given back when the holder next compares what it holds.
+        """
         for _, waiter in turn.asks:
             _resolve(waiter, error)
         turn.asks.clear()

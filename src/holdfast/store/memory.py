@@ -45,6 +45,7 @@ from ..job import (
 from .protocol import Answers, Batch, Bell, Versioned
 
 UNSET = msgspec.UNSET
+_PATCHED = ("attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history")
 Place = tuple[int, int, int]
 """Where a job stands in its queue: (priority, run_at, seq)."""
 
@@ -126,12 +127,12 @@ class _Data:
 
     def insert(self, new: NewJob, rung: set[str]) -> Inserted:
         now = self.clock.now()
-        if new.key is not None and (known := self.keys.get(new.key)) is not None:
-            if known.expires_at is None or known.expires_at > now:
-                if known.id == new.id and self.nonces.get(new.id, 0) == new.nonce:
-                    return Inserted("created", new.id)
-                same = known.fingerprint == new.fingerprint
-                return Inserted("existing" if same else "conflict", known.id)
+        known = None if new.key is None else self.keys.get(new.key)
+        if known is not None and (known.expires_at is None or known.expires_at > now):
+            if known.id == new.id and self.nonces.get(new.id, 0) == new.nonce:
+                return Inserted("created", new.id)
+            same = known.fingerprint == new.fingerprint
+            return Inserted("existing" if same else "conflict", known.id)
         if new.id in self.jobs:
             ours = self.nonces.get(new.id, 0) == new.nonce
             return Inserted("created" if ours else "exists", new.id)
@@ -364,7 +365,7 @@ class _Data:
     def _patch(self, record: Record, patch: Patch, rung: set[str]) -> None:
         now = self.clock.now()
         self._exit(record)
-        for name in ("attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history"):
+        for name in _PATCHED:
             value = getattr(patch, name)
             if value is not UNSET:
                 setattr(record, name, value)

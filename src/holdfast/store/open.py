@@ -29,7 +29,9 @@ def open_store(url: str, clock: Clock) -> Store:
         if not path:
             raise ConfigError(f"{redact(url)}: name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
         return SqliteStore(path, synchronous=options.get("synchronous", "full"), clock=clock)
-    raise ConfigError(f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory:// or sqlite:///…")
+    raise ConfigError(
+        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory:// or sqlite:///…"
+    )
 
 
 def _refuse_unknown(url: str, options: dict[str, str], known: tuple[str, ...]) -> None:

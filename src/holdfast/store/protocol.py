@@ -4,8 +4,8 @@ What an engine must keep, whatever it is made of:
 
 1. `write` is one round trip for a batch of mixed operations. Each element is atomic and answered on its own, in order;
    kinds are applied in the order of `Batch`'s fields, so an ask sees what was settled and inserted beside it.
-   `StoreUnavailable` means that nothing of the batch was written, `OutcomeUnknown` that it may have been;
-   sending the same batch again (asks left out) is then safe: inserts are recognised by id and nonce, settlements by nonce.
+   `StoreUnavailable` means that nothing of the batch was written, `OutcomeUnknown` that it may have been; sending
+   the same batch again (asks left out) is then safe: inserts are recognised by id and nonce, settlements by nonce.
 2. Nothing ends or extends a claim unless fence *and* token are those of the claim.
 3. A claim is one atomic step: it makes due jobs of its queues queued (at least 1,000 at a time), then takes the lowest
    (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing

@@ -53,9 +53,7 @@ class Run:
 class Runner:
     """Runs claims on the loop or in threads, and puts into words how they ended."""
 
-    def __init__(
-        self, app: Holdfast, threads: int, new_context: Callable[[Record], Context]
-    ) -> None:
+    def __init__(self, app: Holdfast, threads: int, new_context: Callable[[Record], Context]) -> None:
         self._app = app
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(threads, thread_name_prefix="holdfast-task")
@@ -84,7 +82,7 @@ class Runner:
             if self._app.around_run:
                 value = await self._hooked(run, task, args, kwargs, len(self._app.around_run))
             elif run.in_thread:
-                value = await self._in_thread(run, task, args, kwargs)
+                value = await self._in_thread(task, args, kwargs)
             else:
                 value = await task.fn(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
@@ -99,17 +97,14 @@ class Runner:
     ) -> Any:
         if left == 0:
             if run.in_thread:
-                return await self._in_thread(run, task, args, kwargs)
+                return await self._in_thread(task, args, kwargs)
             return await task.fn(*args, **kwargs)
         assert run.context is not None
         hook = self._app.around_run[left - 1]
         return await hook(run.context, lambda: self._hooked(run, task, args, kwargs, left - 1))
 
-    def _in_thread(
-        self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Awaitable[Any]:
+    def _in_thread(self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
         call = contextvars.copy_context().run
-        # Shielded: a thread cannot be stopped, so its slot and lease are kept until it has really ended.
         return self._loop.run_in_executor(self._threads, lambda: call(_guarded, task.fn, args, kwargs))
 
     def _returned(self, run: Run, task: Task[..., Any], value: Any) -> Outcome:

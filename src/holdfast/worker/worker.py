@@ -77,7 +77,7 @@ class Worker:
         session = app.session
         self._loop = asyncio.get_running_loop()
         if session.loop is not self._loop:
-            raise ConfigError("the app is open on another event loop; run the worker there, or give it an app of its own")
+            raise ConfigError("the app is open on another event loop: run the worker there, or with an app of its own")
         settings = session.settings
         self._commit = session.commit
         self._slots = self._concurrency or settings.concurrency
@@ -85,7 +85,9 @@ class Worker:
         lease = self._lease or settings.lease or DEFAULT_LEASE
         queues = self._queues or served_queues(app)
         self._grace_for = settings.grace if self._grace is None else self._grace
-        self.holder = new_holder(app, "worker", lease, queues, tuple(sorted(app.registry.tasks)), self._slots)
+        self.holder = new_holder(
+            app, "worker", lease, queues, tasks=tuple(sorted(app.registry.tasks)), slots=self._slots
+        )
         self._runner = Runner(app, self._slots, self._new_context)
         self._slot_freed = asyncio.Event()
         self._stopping = asyncio.Event()

@@ -64,7 +64,7 @@ def claim(step: Step, ask: Ask) -> Claims:
 
 def _open(step: Step, ask: Ask) -> Iterable[str]:
     paused = {name for (name,) in step.connection.execute(sql.PAUSED)}
-    return [queue for queue in ask.queues if queue not in paused] if paused else ask.queues
+    return [queue for queue in dict.fromkeys(ask.queues) if queue not in paused]
 
 
 def _due_in(step: Step, ask: Ask) -> float | None:

@@ -1,0 +1,133 @@
+"""Two stores that were told the same: how they are compared, and what each must show whatever it was told."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+
+from ..job import TERMINAL, Change, HolderSeen, QueueStats, Record, State, Where
+from ..store.protocol import Store
+from .verbs import every
+
+TIMES = ("run_at", "created_at", "started_at", "finished_at", "expires_at")
+DUE = (State.SCHEDULED, State.FAILED)
+
+
+def same(what: str, ours: object, reference: object) -> None:
+    """Refuse a difference."""
+    if ours != reference:
+        raise AssertionError(f"{what}:\n  this store: {ours}\n  reference:  {reference}")
+
+
+def must(truth: object, sentence: str) -> None:
+    """Refuse a broken promise."""
+    if not truth:
+        raise AssertionError(sentence)
+
+
+def plain(record: Record, now: int, *, exact: bool) -> dict[str, Any]:
+    """A record without what may differ: its number in the store, and, unless `exact`, the very times.
+
+    A due job is queued whether or not some ask has already found it so.
+    """
+    fields = {name: value for name, value in msgspec.structs.asdict(record).items() if name != "seq"}
+    if record.state in DUE and record.run_at <= now:
+        fields["state"] = State.QUEUED
+    if not exact:
+        fields |= {name: fields[name] is not None for name in TIMES}
+        fields["history"] = [msgspec.structs.replace(line, started_at=0, ended_at=0) for line in record.history]
+    return fields
+
+
+class Sight:
+    """What was seen of a store so far, and the promises that can be checked by it alone:
+
+    1. a job has at most one claim, the last that was given;
+    2. its fence rises with every claim;
+    3. its attempts are never more than its claims;
+    4. it leaves a terminal state only by an explicit retry;
+    5. a key has at most one living job;
+    6. a holder's beats rise;
+    7. all views (get, find, stats, holders) tell the same.
+    """
+
+    def __init__(self) -> None:
+        self.last_claim: dict[str, Record] = {}
+        self.claims: Counter[str] = Counter()
+        self.ended: dict[str, tuple[str, int | None]] = {}
+        self.retried: set[str] = set()
+        self.beats: dict[str, int] = {}
+
+    def claimed(self, record: Record) -> None:
+        before = self.last_claim.get(record.id)
+        must(before is None or record.fence > before.fence, f"the fence of {record.id} did not rise")
+        must(record.state == State.RUNNING, f"{record.id} was claimed and does not run")
+        self.last_claim[record.id] = record
+        self.claims[record.id] += 1
+
+    def changed(self, change: Change, *, made: bool) -> None:
+        if made and change.patch is not None and change.patch.life is not msgspec.UNSET:
+            self.retried.add(change.id)
+
+    def beaten(self, holder: str, beat: int) -> None:
+        must(beat > self.beats.get(holder, 0), f"the beat of {holder} did not rise")
+        self.beats[holder] = beat
+
+    async def compare(self, store: Store, reference: Store, *, exact: bool) -> None:
+        """Look at everything in both stores."""
+        ours, theirs = await every(store), await every(reference)
+        now, then = await store.now(), await reference.now()
+        same("find", [record.id for record in ours], [record.id for record in theirs])
+        for mine, other in zip(ours, theirs, strict=True):
+            same(f"job {mine.id}", plain(mine, now, exact=exact), plain(other, then, exact=exact))
+        for where in (Where(queue="red"), Where(task="x", queue="blue"), Where(tag="y"), Where(states=tuple(TERMINAL))):
+            found = [[record.id for record in await every(each, where, page=2)] for each in (store, reference)]
+            same(f"find {where}", found[0], found[1])
+        stats = [await each.stats() for each in (store, reference)]
+        same("stats", [(q.name, q.paused) for q in stats[0]], [(q.name, q.paused) for q in stats[1]])
+        holders = [await each.holders() for each in (store, reference)]
+        same("holders", *[[_shown(seen, exact=exact) for seen in _by_id(each)] for each in holders])
+        self.check(ours, stats[0], holders[0])
+        same("get", await store.get([record.id for record in ours]), ours)
+
+    def check(self, records: list[Record], stats: list[QueueStats], holders: list[HolderSeen]) -> None:
+        """Hold one store to its own word."""
+        there = {record.id for record in records}
+        for id in set(self.claims) - there:  # a chosen id may come back as another job
+            del self.claims[id], self.last_claim[id]
+        for record in records:
+            self._check_job(record)
+        self.ended = {r.id: (r.state, r.finished_at) for r in records if r.state in TERMINAL}
+        self.retried.clear()
+        living = Counter(record.key for record in records if record.key is not None and record.state not in TERMINAL)
+        for key, number in living.items():
+            must(number == 1, f"key {key} has {number} living jobs")
+        held = sorted((job, seen.holder.id) for seen in holders for job in seen.jobs)
+        same("holders and jobs", held, sorted((r.id, str(r.holder)) for r in records if r.state == State.RUNNING))
+        for queue in stats:
+            of_queue = [record for record in records if record.queue == queue.name]
+            counts = {state: number for state, number in queue.counts.items() if number}
+            same(f"counts of {queue.name}", counts, dict(Counter(str(record.state) for record in of_queue)))
+            due = [record.run_at for record in of_queue if record.state == State.QUEUED]
+            same(f"oldest of {queue.name}", queue.oldest, min(due, default=None))
+        must({record.queue for record in records} <= {queue.name for queue in stats}, "a queue is missing in stats")
+
+    def _check_job(self, record: Record) -> None:
+        last = self.last_claim.get(record.id)
+        must(record.attempt <= self.claims[record.id], f"{record.id} has more attempts than claims")
+        must(record.fence == (last.fence if last else 0), f"the fence of {record.id} is not that of its last claim")
+        if record.state == State.RUNNING:
+            must(last and last.token == record.token, f"{record.id} runs with a token that nobody was given")
+        before = self.ended.get(record.id)
+        if before is not None and record.id not in self.retried:
+            same(f"the end of {record.id}", (record.state, record.finished_at), before)
+
+
+def _by_id(holders: list[HolderSeen]) -> list[HolderSeen]:
+    return sorted(holders, key=lambda seen: seen.holder.id)
+
+
+def _shown(seen: HolderSeen, *, exact: bool) -> tuple[object, ...]:
+    return (seen.holder, seen.alive, sorted(seen.jobs), seen.age if exact else None)

@@ -1,0 +1,39 @@
+"""SQLite keeps the contract."""
+
+import sqlite3
+
+import pytest
+
+from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
+from holdfast.testing.machine import state_machine
+
+sqlite = pytest.importorskip("holdfast.store.sqlite")
+
+
+class SqliteHarness(ManualTimeHarness):
+    features = ManualTimeHarness.features | {"reboots", "write_count"}
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.path = folder / "jobs.db"
+        self._watcher = None
+
+    def connect(self):
+        return sqlite.SqliteStore(str(self.path), clock=self.clock)
+
+    async def reboot(self, store):
+        self.clock.reboot()
+        return await self.reopen(store)
+
+    async def write_count(self):
+        self._watcher = self._watcher or sqlite3.connect(self.path)
+        return self._watcher.execute("PRAGMA data_version").fetchone()[0]
+
+    async def close(self):
+        if self._watcher is not None:
+            self._watcher.close()
+        await super().close()
+
+
+TestSqlite = conformance_suite(SqliteHarness)
+TestSqliteBesideTheReference = state_machine(SqliteHarness)
