@@ -148,6 +148,8 @@ class Holdfast:
         if isinstance(store, str):
             self._given["url"] = store
         self._object = None if store is None or isinstance(store, str) else store
+        if self._object is not None and not hasattr(self._object, "write"):
+            raise ConfigError(f"an app is made on a URL or a store, not on {store!r:.100}")
         start = combine(self._given, from_environment(os.environ), {})
         self.url = start.url if self._object is None else f"{self._object.name}://"
         if start.cloudpickle and not start.secret:

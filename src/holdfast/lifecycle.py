@@ -16,6 +16,8 @@ from .retry import Backoff
 
 ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 32_768
+DELAY_LIMIT = 1e10
+"""Seconds: three centuries, which every store can add to its clock and every person can read as a date."""
 
 
 class Rules(msgspec.Struct, frozen=True, gc=False):
@@ -124,6 +126,8 @@ def settle(
         elif spent(record):
             state, kind = State.DEAD, "dead"
             error += f", and all {record.max_attempts} attempts are spent"
+    if delay is not None:
+        delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
     return Settlement(
         record.id,
         record.seq,
@@ -226,9 +230,16 @@ def history(record: Record) -> tuple[Attempt, ...]:
 
 def shorten(text: str, limit: int) -> str:
     """The beginning of a text, marked where it was cut."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+    return _storable(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
 def _tail(text: str | None) -> str | None:
     # The end of a traceback names the error; the beginning is the least useful part.
-    return text if text is None or len(text) <= TRACEBACK_LIMIT else "…" + text[1 - TRACEBACK_LIMIT :]
+    if text is None:
+        return None
+    return _storable(text if len(text) <= TRACEBACK_LIMIT else "…" + text[1 - TRACEBACK_LIMIT :])
+
+
+def _storable(text: str) -> str:
+    # An exception's text may hold what no store keeps: half a surrogate pair (of a file name, say), or NUL.
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -21,7 +21,7 @@ class Backoff(msgspec.Struct, frozen=True, gc=False):
     def __post_init__(self) -> None:
         for name in ("base", "factor", "jitter", "cap"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value >= 0):
+            if not (isinstance(value, int | float) and math.isfinite(value) and value >= 0):
                 raise ConfigError(f"retry {name} must be a number of at least 0, not {value!r}")
 
     def delay(self, attempt: int, fraction: float) -> float:
@@ -29,7 +29,7 @@ class Backoff(msgspec.Struct, frozen=True, gc=False):
         try:
             grown = self.base * self.factor**attempt
         except OverflowError:
-            grown = self.cap
+            grown = self.cap if self.base else 0.0
         return min(self.cap, grown) + self.jitter * fraction
 
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import msgspec
 
 from .errors import ConfigError
-from .lifecycle import Rules
+from .lifecycle import DELAY_LIMIT, Rules
 from .retry import Backoff
 
 DAY = 86400.0
@@ -49,10 +49,12 @@ class Settings(msgspec.Struct, frozen=True):
     log_format: str = "auto"
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name in self.__struct_fields__}
-        shown["secret"] = None if self.secret is None else "***"
-        shown["url"] = redact(self.url)
-        return f"Settings({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+        return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
+
+    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:  # a Struct has one, which would show the secrets
+        hidden = {"secret": None if self.secret is None else "***", "url": redact(self.url)}
+        for name in self.__struct_fields__:
+            yield name, hidden.get(name, getattr(self, name))
 
     @property
     def rules(self) -> Rules:
@@ -77,7 +79,10 @@ def _whole(low: int, high: int = 2**31 - 1) -> Callable[[Any], int]:
     def parse(value: Any) -> int:
         if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
             raise ValueError("must be a whole number")
-        number = int(value)
+        try:
+            number = int(value)
+        except (ValueError, TypeError):
+            number = low - 1
         if not low <= number <= high:
             raise ValueError(f"must be a whole number from {low} to {high}")
         return number
@@ -95,7 +100,7 @@ def duration(value: Any) -> float:
         value = value.total_seconds()
     if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*(ms|[smhdw]?)\s*", value)):
         value = float(match[1]) * _UNITS[match[2]]
-    return _number(0)(value)
+    return _number(0, DELAY_LIMIT)(value)
 
 
 def _size(value: Any) -> int:
@@ -252,7 +257,7 @@ def combine(given: Mapping[str, Any], environment: Mapping[str, Any], stored: Ma
 
 def redact(url: str) -> str:
     """A URL without its password and secret-looking parameters, fit to be shown."""
-    shown = re.sub(r"(://[^:/@?#]*):[^@/]*@", r"\1:***@", url)
-    return re.sub(
-        r"(?i)([?&][^=&]*(?:password|secret|token|key|credential)[^=&]*=)[^&#]*", r"\1***", shown, flags=re.IGNORECASE
-    )
+    # Up to the last @: a password may hold one unescaped, and to show too little is the safe mistake.
+    shown = re.sub(r"(://[^:/@?#]*):[^?#]*@", r"\1:***@", url)
+    words = "[^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*|sig"
+    return re.sub(rf"(?i)([?&](?:{words})=)[^&#]*", r"\1***", shown)

@@ -7,6 +7,7 @@ inside a batch fails alone. A caller that was cancelled leaves nothing behind: a
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from ..job import Ask, Change, Claims, Inserted, NewJob, Note, Settlement
 from ..lifecycle import Outcome, Rules, settle
 from .protocol import Answers, Batch, Store
 
+logger = logging.getLogger("holdfast")
 MAX_OPERATIONS = 1000
 """Operations of one batch, so that a flood does not delay the first of them for long."""
 RESENDS = (0.05, 0.2, 1.0)
@@ -79,7 +81,13 @@ class GroupCommit:
         waiter = self._loop.create_future()
         self._asks.append((ask, waiter))
         self._start()
-        return await waiter
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            # Cancelled after the answer was there but before the caller woke: nobody else knows of these claims.
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self._give_back(waiter.result())
+            raise
 
     async def drain(self) -> None:
         """Wait until everything that was handed in has been answered."""
@@ -154,7 +162,7 @@ class GroupCommit:
         for (_, waiter), answer in zip(turn.notes, answers.notes, strict=True):
             _resolve(waiter, answer)
         for (_, done), answer in zip(turn.settles, answers.settles, strict=True):
-            done(answer)
+            _tell(done, answer)
         at = 0
         for changes, waiter in turn.changes:
             _resolve(waiter, answers.changes[at : at + len(changes)])
@@ -197,7 +205,7 @@ class _Turn:
         for _, waiter in (*self.inserts, *self.notes, *self.changes, *self.asks):
             _resolve(waiter, error)
         for _, done in self.settles:
-            done(error)
+            _tell(done, error)
 
     def split(self) -> list[_Turn]:
         parts: list[_Turn] = []
@@ -217,6 +225,14 @@ def _take(waiting: deque[Any], into: list[Any], room: int, *, many: bool = False
         into.append(operation)
         room -= len(operation[0]) if many else 1
     return room
+
+
+def _tell(done: Callback, answer: bool | HoldfastError) -> None:
+    try:
+        done(answer)
+    except Exception:
+        # The writer serves everybody: one caller's defect must not end it.
+        logger.exception("a callback after a settlement raised")
 
 
 def _resolve(waiter: Waiter, answer: Any) -> None:

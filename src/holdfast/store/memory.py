@@ -19,10 +19,8 @@ import msgspec
 
 from ..clock import MICROS, Clock, SystemClock
 from ..job import (
-    HISTORY_LIMIT,
     TERMINAL,
     Ask,
-    Attempt,
     Beat,
     Change,
     Claims,
@@ -34,7 +32,6 @@ from ..job import (
     Lost,
     NewJob,
     Note,
-    Patch,
     QueueStats,
     Record,
     Settlement,
@@ -42,10 +39,9 @@ from ..job import (
     Tidied,
     Where,
 )
+from . import apply
 from .protocol import Answers, Batch, Bell, Versioned
 
-UNSET = msgspec.UNSET
-_PATCHED = ("attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history")
 Place = tuple[int, int, int]
 """Where a job stands in its queue: (priority, run_at, seq)."""
 
@@ -139,25 +135,7 @@ class _Data:
         if new.max_depth is not None and self._depth(new.queue) >= new.max_depth:
             return Inserted("full", new.id)
         self.seq += 1
-        run_at = max(now, new.run_at) if new.run_at is not None else now + int(max(0.0, new.delay) * MICROS)
-        record = Record(
-            seq=self.seq,
-            id=new.id,
-            queue=new.queue,
-            task=new.task,
-            state=State.SCHEDULED if run_at > now else State.QUEUED,
-            priority=new.priority,
-            run_at=run_at,
-            payload=new.payload,
-            codec=new.codec,
-            max_attempts=new.max_attempts,
-            timeout=new.timeout,
-            key=new.key,
-            created_at=now,
-            tags=new.tags,
-            meta=dict(new.meta),
-            retry=new.retry,
-        )
+        record = apply.new_record(new, self.seq, now)
         self.jobs[record.id] = self.by_seq[record.seq] = record
         if new.nonce:
             self.nonces[record.id] = new.nonce
@@ -203,10 +181,6 @@ class _Data:
         del self.jobs[record.id], self.by_seq[record.seq]
         self.nonces.pop(record.id, None)
         self.settled.pop(record.id, None)
-
-    def _end_key(self, key: str | None, job: str, now: int, keep: float) -> None:
-        if key is not None and (known := self.keys.get(key)) is not None and known.id == job:
-            known.expires_at = now + int(keep * MICROS)
 
     # -- claim
 
@@ -297,15 +271,7 @@ class _Data:
         record = self._claimed(note.id, note.fence, note.token)
         if record is None:
             return False
-        if note.progress is not UNSET:
-            record.progress = note.progress
-        if note.checkpoint is not UNSET:
-            record.checkpoint = note.checkpoint
-            record.deaths = 0
-        if note.pid is not UNSET:
-            record.pid = note.pid
-        if note.meta is not UNSET:
-            record.meta = {**record.meta, **note.meta}
+        apply.note(record, note)
         return True
 
     def settle(self, end: Settlement, rung: set[str]) -> bool:
@@ -315,38 +281,21 @@ class _Data:
         assert record.holder is not None
         if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:
             return False
-        now = self.clock.now()
         self._exit(record)
-        state, keep, outcome = end.state, end.keep, end.outcome
-        if record.cancel and state not in TERMINAL:
-            state, keep, outcome = State.CANCELLED, end.cancelled_keep, "cancelled"
-        record.attempt = end.attempt
-        record.suspect = end.suspect
-        record.deaths = end.deaths
-        record.error = end.error
-        record.traceback = end.traceback
-        record.result = end.result
-        record.cancel = False
+        apply.settle(record, end, self.clock.now())
         self.settled[record.id] = end.nonce
-        if state in TERMINAL:
-            record.state = state
-            record.finished_at = now
-            record.expires_at = None if keep is None else now + int(keep * MICROS)
-            self._end_key(record.key, record.id, now, end.key_keep)
-            self._enter(record, rung)
-            if keep is not None and keep <= 0:
-                self._forget(record)
-            return True
-        line = Attempt(
-            record.attempt, record.fence, record.life, record.holder, record.started_at, now, outcome, end.error
-        )
-        record.history = (*record.history, line)[-HISTORY_LIMIT:]
-        if end.delay is not None:
-            record.run_at = now + int(max(0.0, end.delay) * MICROS)
-        record.state = state if record.run_at > now else State.QUEUED
-        record.holder = record.started_at = record.pid = None
-        self._enter(record, rung)
+        self._entered(record, end.key_keep, rung)
         return True
+
+    def _entered(self, record: Record, key_keep: float, rung: set[str]) -> None:
+        """A record has changed: put it where it belongs now, its key too; or remove it, where nothing is to be kept."""
+        now = self.clock.now()
+        known = None if record.key is None else self.keys.get(record.key)
+        if known is not None and known.id == record.id:
+            known.expires_at = apply.after(now, key_keep) if record.state in TERMINAL else None
+        self._enter(record, rung)
+        if apply.removable(record, now):
+            self._forget(record)
 
     # -- change
 
@@ -355,38 +304,18 @@ class _Data:
         if record is None or record.state != change.seen_state or record.fence != change.seen_fence:
             return False
         if change.patch is None:
-            if record.state not in TERMINAL:
-                self._end_key(record.key, record.id, self.clock.now(), 0.0)
+            if record.state not in TERMINAL and record.key is not None:
+                self.keys.pop(record.key, None)
             self._forget(record)
-        else:
-            self._patch(record, change.patch, rung)
-        return True
-
-    def _patch(self, record: Record, patch: Patch, rung: set[str]) -> None:
-        now = self.clock.now()
+            return True
         self._exit(record)
-        for name in _PATCHED:
-            value = getattr(patch, name)
-            if value is not UNSET:
-                setattr(record, name, value)
-        if patch.meta is not UNSET:
-            record.meta = {**record.meta, **patch.meta}
-        if patch.delay is not UNSET:
-            record.run_at = now + int(max(0.0, patch.delay) * MICROS)
-        if patch.state is not UNSET:
-            record.state = patch.state
-            if patch.state in TERMINAL:
-                keep = None if patch.keep is UNSET else patch.keep
-                record.finished_at = now
-                record.expires_at = None if keep is None else now + int(keep * MICROS)
-                self._end_key(record.key, record.id, now, patch.key_keep)
-            else:
-                record.finished_at = record.expires_at = record.holder = record.started_at = record.pid = None
-                if record.key is not None and (known := self.keys.get(record.key)) and known.id == record.id:
-                    known.expires_at = None
-        self._enter(record, rung)
-        if record.expires_at is not None and record.expires_at <= now and record.state in TERMINAL:
-            self._forget(record)
+        was_over = record.state in TERMINAL
+        apply.patch(record, change.patch, self.clock.now())
+        if record.state in TERMINAL and was_over:
+            self._enter(record, rung)  # a note on an ended job: its key's time goes on
+        else:
+            self._entered(record, change.patch.key_keep, rung)
+        return True
 
     # -- holders
 

@@ -12,7 +12,10 @@ from .protocol import Store
 
 def open_store(url: str, clock: Clock) -> Store:
     """The store that a URL names, not yet connected."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{redact(url)} is not a URL: {error}") from None
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     if parts.scheme == "memory":
         from .memory import MemoryStore

@@ -99,20 +99,21 @@ class Worker:
         heart.start()
         upkeep = Upkeep(app, self._poll_every)
         claiming = asyncio.create_task(self._claim_on(self._bell))
+        stopped = asyncio.create_task(self._stopping.wait())
         if self._stops:
             self._stopping.set()
         logger.info("worker_started", extra={"event": "worker_started", "fields": {"worker_id": self.holder.id}})
         try:
-            await asyncio.wait(
-                [claiming, asyncio.ensure_future(self._stopping.wait())], return_when=asyncio.FIRST_COMPLETED
-            )
-            await self._stop_in_order(claiming)
+            await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            self._stops += 2  # whoever runs the worker has no patience: give everything back now
+            raise
         finally:
-            claiming.cancel()
+            stopped.cancel()
+            await self._stop_in_order(claiming)
             upkeep.stop()
             self._bell.close()
             self._runner.close()
-            await self._commit.drain()
             await asyncio.to_thread(heart.stop)
             await session.store.leave([self.holder.id])
             logger.info("worker_stopped", extra={"event": "worker_stopped", "fields": {"worker_id": self.holder.id}})
@@ -152,6 +153,11 @@ class Worker:
             # A thread, or a coroutine that would not be interrupted: the job is given back without it.
             run.why = "lost"
             self._finish(key, run, Outcome.released())
+        await self._commit.drain()
+        if self._settling:
+            # The store does not answer. Finished work is worth waiting for, within reason.
+            self._quiet.clear()
+            await _wait(self._quiet, max(self._grace_for, STUBBORN))
 
     def _note_quiet(self) -> None:
         if not self.runs:
@@ -285,6 +291,8 @@ class Worker:
             self._loop.call_later(RESEND_PAUSE, self._settle_again, key, record, end)  # type: ignore[union-attr]
             return
         self._settling.discard(key)
+        if not self._settling and not self.runs:
+            self._quiet.set()
         if answer:
             self.app.events.settled(record, end)
         else:

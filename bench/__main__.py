@@ -1,0 +1,71 @@
+"""`python -m bench [sqlite]` measures; `python -m bench report RESULTS.json` puts a run's tables into README.md."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from . import machine, report, scenario
+from .process import ROOT
+from .scale import FULL, QUICK
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    commands = parser.add_subparsers(dest="command")
+    sqlite = commands.add_parser("sqlite", help="Holdfast on SQLite beside Huey, litequeue and the raw loop")
+    sqlite.add_argument("--quick", action="store_true", help="small counts, one repeat: only to see that it works")
+    sqlite.add_argument("--repeats", type=int, help=f"how often everything is measured (default {FULL.repeats})")
+    sqlite.add_argument("--only", help="only scenarios with this in their name")
+    sqlite.add_argument("--date", help="what to call the run (default: now)")
+    sqlite.add_argument("--dir", type=Path, help="where databases are made (default: bench/.work, beside the code)")
+    cite = commands.add_parser("report", help="put a run's tables into README.md")
+    cite.add_argument("results", type=Path)
+    arguments = sys.argv[1:]
+    if not arguments or (arguments[0].startswith("-") and arguments[0] not in ("-h", "--help")):
+        arguments = ["sqlite", *arguments]
+    options = parser.parse_args(arguments)
+    if options.command == "report":
+        report.cite(options.results)
+    else:
+        measure_sqlite(options, arguments)
+
+
+def measure_sqlite(options: argparse.Namespace, arguments: list[str]) -> None:
+    from .sqlite import DURABILITY, Sqlite
+
+    scale = QUICK if options.quick else FULL
+    if options.repeats:
+        scale = replace(scale, repeats=options.repeats)
+    bench = Sqlite()
+    chosen = [one for one in bench.scenarios(scale) if not options.only or options.only in one.name]
+    folder = options.dir or ROOT / "bench" / ".work"
+    folder.mkdir(parents=True, exist_ok=True)
+    run = {
+        "store": "sqlite",
+        "date": options.date or datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
+        "command": f"python -m bench {' '.join(arguments)}",
+        "quick": options.quick,
+        "scale": asdict(scale),
+        "machine": machine.describe(folder),
+        "versions": bench.versions(),
+        "durability": DURABILITY,
+    }
+    load = run["machine"]["load_before"][0]
+    if load > 0.3:
+        print(f"This machine is busy (load {load}): stop everything else before you believe a figure.", file=sys.stderr)
+    with tempfile.TemporaryDirectory(dir=folder) as work:
+        figures, run["troubles"] = scenario.run(chosen, scale.repeats, Path(work))
+    path = report.save(run, figures)
+    print(report.text(run, figures))
+    print(f"\nWritten to {path.relative_to(ROOT)}. `python -m bench report` with it puts these tables into README.md.")
+    if run["troubles"]:
+        sys.exit(f"{len(run['troubles'])} measurements failed; see above")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,27 @@
+"""The measured app: on the store that HOLDFAST_URL names, at its defaults."""
+
+from __future__ import annotations
+
+import time
+
+from holdfast import Holdfast
+
+app = Holdfast()
+latencies: list[float] = []
+"""Seconds from before the call of enqueue to the first line of the task, in this process."""
+
+
+@app.task
+async def nothing() -> int:
+    """Returns something, so that results are stored."""
+    return 1
+
+
+@app.task
+def nothing_in_thread() -> int:
+    return 1
+
+
+@app.task
+async def stamp(sent: int) -> None:
+    latencies.append((time.monotonic_ns() - sent) / 1e9)

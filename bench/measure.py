@@ -1,0 +1,64 @@
+"""Figures: what was measured, how often, and what it says."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Figure:
+    """One thing measured of one contender, once per repeat. None: it failed that time."""
+
+    scenario: str
+    who: str
+    unit: str
+    values: list[float | None] = field(default_factory=list)
+
+    @property
+    def known(self) -> list[float]:
+        return [value for value in self.values if value is not None]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.known) if self.known else math.nan
+
+
+class Figures:
+    """Everything measured in one run."""
+
+    def __init__(self, figures: Sequence[Figure] = ()) -> None:
+        self.all = list(figures)
+
+    def of(self, scenario: str, who: str, unit: str = "") -> Figure:
+        for figure in self.all:
+            if figure.scenario == scenario and figure.who == who:
+                return figure
+        figure = Figure(scenario, who, unit)
+        self.all.append(figure)
+        return figure
+
+    def by_scenario(self) -> list[Figure]:
+        """All figures, those of one scenario together, in the order in which scenarios and contenders first came."""
+        order = list(dict.fromkeys(figure.scenario for figure in self.all))
+        return sorted(self.all, key=lambda figure: order.index(figure.scenario))
+
+    def ratios(self, one: tuple[str, str], other: tuple[str, str]) -> list[float]:
+        """One figure over another, repeat by repeat: what ran minutes apart is never compared."""
+        pairs = zip(self.of(*one).values, self.of(*other).values, strict=False)
+        return [a / b for a, b in pairs if a is not None and b]
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The value below which `part` of the values lie, the next one up where none is exact."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, math.ceil(part * len(ordered)) - 1)]
+
+
+def number(value: float) -> str:
+    """A figure with as many digits as it deserves."""
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 20 else f"{value:.2f}"

@@ -1,0 +1,92 @@
+"""Processes that are measured: started, talked to by JSON lines, and always ended by whoever started them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE = 600.0
+"""Seconds after which a silent process is given up."""
+
+
+class BenchError(Exception):
+    """A process did not do what it was started for."""
+
+
+class Child:
+    """One process of its own session; leaving the `with` block ends it and what it started."""
+
+    def __init__(self, command: Sequence[str], env: Mapping[str, str]) -> None:
+        self._errors = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115  # closed by __exit__
+        inherited = {name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST_", "PYTHON"))}
+        self._command = command
+        self._process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**inherited, **env},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._errors.close()
+
+    def _end(self) -> None:
+        """Kill the process group, which is this child's own: until it is waited for, its number is taken."""
+        if self._process.poll() is None:
+            os.killpg(self.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def hear(self, timeout: float = PATIENCE) -> dict[str, Any]:
+        """The next line that the process says."""
+        assert self._process.stdout is not None
+        timer = threading.Timer(timeout, self._end)
+        timer.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            timer.cancel()
+        if not line:
+            raise self.trouble(f"ended early, or said nothing for {timeout:g} s")
+        try:
+            return json.loads(line)
+        except ValueError:
+            raise self.trouble(f"said {line!r}") from None
+
+    def wait_until_ready(self) -> None:
+        if self.hear() != {"ready": True}:
+            raise self.trouble("was not ready")
+
+    def tell(self) -> None:
+        """Send the line that it waits for: go, or stop."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("go\n")
+        self._process.stdin.flush()
+
+    def check_alive(self) -> None:
+        if self._process.poll() is not None:
+            raise self.trouble(f"ended with {self._process.returncode}")
+
+    def trouble(self, what: str) -> BenchError:
+        self._errors.seek(0)
+        return BenchError(f"{' '.join(self._command)} {what}\n{self._errors.read()[-2000:]}".rstrip())

@@ -1,0 +1,101 @@
+"""What a run says: two tables, in the terminal, in JSON, and in README.md."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from .measure import Figure, Figures, number
+from .targets import Verdict, judge_sqlite
+
+HERE = Path(__file__).resolve().parent
+README = HERE / "README.md"
+RESULTS = HERE / "results"
+BEGIN, END = "<!-- figures: {store} -->", "<!-- end of figures: {store} -->"
+
+
+def save(run: dict[str, Any], figures: Figures) -> Path:
+    """Write a run's JSON; its name tells when, which store, and whether it was a quick one."""
+    RESULTS.mkdir(exist_ok=True)
+    when = run["date"].replace(":", "").replace(" ", "T")
+    path = RESULTS / f"{when}-{run['store']}{'-quick' if run['quick'] else ''}.json"
+    verdicts = [{**asdict(verdict), "met": verdict.met} for verdict in judge(run, figures)]
+    whole = {**run, "targets": verdicts, "figures": [asdict(figure) for figure in figures.all]}
+    path.write_text(json.dumps(whole, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def load(path: Path) -> tuple[dict[str, Any], Figures]:
+    run = json.loads(path.read_text(encoding="utf-8"))
+    return run, Figures([Figure(**figure) for figure in run["figures"]])
+
+
+def judge(run: dict[str, Any], figures: Figures) -> list[Verdict]:
+    return judge_sqlite(figures, tuple(run["scale"]["depths"]))
+
+
+def text(run: dict[str, Any], figures: Figures) -> str:
+    """Both tables, in Markdown."""
+    return "\n".join([_about(run), "", *_verdicts(run, figures), "", *_figures(figures), "", *_durability(run)])
+
+
+def cite(path: Path) -> None:
+    """Put a run's tables into README.md, and keep its JSON beside the code."""
+    run, figures = load(path)
+    if run["quick"]:
+        raise SystemExit("a quick run shows that the benchmark works, not how fast anything is: cite a full one")
+    store = run["store"]
+    begin, end = BEGIN.format(store=store), END.format(store=store)
+    before, _, rest = README.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    if not rest or not after:
+        raise SystemExit(f"README.md has no place for the figures of {store}: {begin} … {end}")
+    README.write_text(f"{before}{begin}\n{text(run, figures)}\n{end}{after}", encoding="utf-8")
+    kept = RESULTS / f"cited-{store}.json"
+    if path.resolve() != kept:
+        shutil.copyfile(path, kept)
+
+
+def _about(run: dict[str, Any]) -> str:
+    machine = run["machine"]
+    versions = ", ".join(f"{name} {version}" for name, version in run["versions"].items())
+    return (
+        f"`{run['command']}`, {run['date']} UTC{', QUICK: not to be quoted' if run['quick'] else ''}: "
+        f"{run['scale']['repeats']} repeats, {machine['processor']}, {machine['cores']} cores, {machine['system']}, "
+        f"{machine['file_system']} ({machine['fsyncs_per_second']:,} fsync/s), Python {machine['python']}, "
+        f"SQLite {machine['sqlite']}, {versions}; load before it began: {machine['load_before'][0]}."
+    )
+
+
+def _verdicts(run: dict[str, Any], figures: Figures) -> list[str]:
+    lines = ["| what | target | reached (lowest to highest) | |", "| --- | --- | --- | --- |"]
+    for verdict in judge(run, figures):
+        if verdict.median is None:
+            reached = "not measured"
+        else:
+            low, high = min(verdict.values), max(verdict.values)
+            reached = f"{number(verdict.median)} {verdict.unit}".rstrip() + f" ({number(low)} to {number(high)})"
+        word = {True: "met", False: "**not met**", None: ""}[verdict.met]
+        lines.append(f"| {verdict.what} | {verdict.target} | {reached} | {word} |")
+    return lines
+
+
+def _figures(figures: Figures) -> list[str]:
+    lines = ["| what | who | median | lowest to highest | unit |", "| --- | --- | ---: | ---: | --- |"]
+    scenario = ""
+    for figure in figures.by_scenario():
+        what = figure.scenario if figure.scenario != scenario else ""
+        scenario = figure.scenario
+        if figure.known:
+            spread = f"{number(min(figure.known))} to {number(max(figure.known))}"
+            lines.append(f"| {what} | {figure.who} | {number(figure.median)} | {spread} | {figure.unit} |")
+        else:
+            lines.append(f"| {what} | {figure.who} | failed | | |")
+    return lines
+
+
+def _durability(run: dict[str, Any]) -> list[str]:
+    return [f"- {who}: {how}." for who, how in run["durability"].items()]

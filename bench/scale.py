@@ -1,0 +1,56 @@
+"""How much is measured: enough for steady figures, or just enough to see that everything works."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Scale:
+    repeats: int
+    singles: int
+    """Jobs enqueued one at a time."""
+    grouped: int
+    """Jobs enqueued by 100 callers, or in bulk."""
+    run: int
+    """Jobs run by Holdfast and by the raw loop; it takes this many to fill a second or so."""
+    run_peers: int
+    """Jobs run by the peers, and by Holdfast in threads."""
+    latency: int
+    """Jobs enqueued with pauses, to an idle worker."""
+    latency_peers: int
+    idle: float
+    """Seconds over which an idle worker's CPU time is measured."""
+    depths: tuple[int, ...]
+    depth_rounds: int
+    """Rounds of 1,000 jobs claimed and settled at each depth."""
+    imports: int
+    """Fresh interpreters per repeat."""
+
+
+FULL = Scale(
+    repeats=3,
+    singles=5_000,
+    grouped=50_000,
+    run=50_000,
+    run_peers=10_000,
+    latency=40,
+    latency_peers=20,
+    idle=10.0,
+    depths=(1_000, 100_000, 1_000_000),
+    depth_rounds=20,
+    imports=7,
+)
+QUICK = Scale(
+    repeats=1,
+    singles=500,
+    grouped=10_000,
+    run=10_000,
+    run_peers=1_000,
+    latency=6,
+    latency_peers=3,
+    idle=5.0,
+    depths=(1_000, 10_000, 50_000),
+    depth_rounds=5,
+    imports=7,
+)

@@ -1,0 +1,232 @@
+"""The SQLite run: Holdfast beside Huey, litequeue and the raw loop."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .contender import Contender
+from .environment import own_versions, python_of, versions_in
+from .process import BenchError
+from .scale import Scale
+from .scenario import Scenario, Values
+
+HOLDFAST, THREADS, HUEY, RAW = "Holdfast", "Holdfast, thread tasks", "Huey", "raw loop"
+LITEQUEUE, LITEQUEUE_SHIPPED = "litequeue", "litequeue, as shipped (not synced)"
+FILE = "jobs.db"
+CONCURRENCY = 100
+HUEY_THREADS = 1
+"""More threads make it slower: they share one connection."""
+
+DURABILITY = {
+    HOLDFAST: "WAL, synchronous=FULL (its default)",
+    HUEY: "WAL, synchronous=FULL (fsync=True); a job is deleted when taken, so a crash loses it; no result is stored",
+    LITEQUEUE: "WAL, synchronous=FULL (set on its connection after it was made)",
+    LITEQUEUE_SHIPPED: "WAL, synchronous=NORMAL: the last commits may be lost when the machine goes down",
+    RAW: "WAL, synchronous=FULL, Holdfast's own tables and indexes, no leases, fences or retries",
+}
+
+SINGLES, GROUPED, BULK = "enqueue, one at a time", "enqueue, 100 at once", "enqueue, 1,000 in bulk"
+SYNC = "Holdfast, app.sync"
+RUN_ONE, RUN_TWO = "run, one worker process", "run, two worker processes"
+P50, P99 = "idle latency, median", "idle latency, 99 %"
+MEMORY, CPU, IMPORT = "idle worker, memory", "idle worker, CPU", "import, beyond asyncio"
+
+
+def depth_name(depth: int) -> str:
+    return f"claim and settle at depth {depth:,}"
+
+
+class Sqlite:
+    """Who takes part, and how each is asked."""
+
+    def __init__(self) -> None:
+        self.peers = python_of("sqlite")
+        own = sys.executable
+
+        def url(folder: Path) -> dict[str, str]:
+            return {"HOLDFAST_URL": f"sqlite:///{folder / FILE}"}
+
+        def file(folder: Path) -> dict[str, str]:
+            return {"BENCH_FILE": str(folder / FILE)}
+
+        self.holdfast = Contender(own, "bench.holdfast_side", url)
+        self.raw = Contender(own, "bench.raw", file)
+        self.depth = Contender(own, "bench.sqlite_depth", file)
+        self.huey = Contender(self.peers, "bench.peers.huey_side", file)
+        self.litequeue = Contender(self.peers, "bench.peers.litequeue_side", file)
+
+    def versions(self) -> dict[str, str]:
+        return {**own_versions(["holdfast", "msgspec"]), **versions_in(self.peers, ["huey", "litequeue"])}
+
+    def scenarios(self, scale: Scale) -> list[Scenario]:
+        return [
+            self._singles(scale.singles),
+            self._grouped(GROUPED, "callers", 100, scale.grouped),
+            self._grouped(BULK, "bulk", 1000, scale.grouped),
+            self._run_one(scale),
+            self._run_two(scale),
+            self._latency(scale),
+            self._idle(scale),
+            *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
+            self._imports(scale.imports),
+        ]
+
+    def _singles(self, count: int) -> Scenario:
+        def litequeue(*, synced: bool) -> Callable[[Path], float]:
+            return lambda folder: self.litequeue.rate(folder, do="enqueue", count=count, synced=synced)
+
+        return Scenario(
+            SINGLES,
+            "jobs/s",
+            {
+                HOLDFAST: lambda folder: self.holdfast.rate(folder, do="enqueue", how="singles", count=count),
+                SYNC: lambda folder: self.holdfast.rate(folder, do="enqueue", how="sync", count=count),
+                RAW: lambda folder: self._raw_enqueue(folder, count, 1),
+                HUEY: lambda folder: self.huey.rate(folder, do="enqueue", count=count),
+                LITEQUEUE: litequeue(synced=True),
+                LITEQUEUE_SHIPPED: litequeue(synced=False),
+            },
+        )
+
+    def _raw_enqueue(self, folder: Path, count: int, per_transaction: int) -> float:
+        return self.raw.rate(folder, do="enqueue", count=count, per_transaction=per_transaction)
+
+    def _grouped(self, name: str, how: str, per_transaction: int, count: int) -> Scenario:
+        return Scenario(
+            name,
+            "jobs/s",
+            {
+                HOLDFAST: lambda folder: self.holdfast.rate(folder, do="enqueue", how=how, count=count),
+                RAW: lambda folder: self._raw_enqueue(folder, count, per_transaction),
+            },
+        )
+
+    def _run_holdfast(self, folder: Path, processes: int, count: int, *, thread: bool = False) -> float:
+        self.holdfast.fill(folder, count=count, thread=thread)
+        rate = self.holdfast.run_rate(folder, processes, count, do="work", concurrency=CONCURRENCY)
+        done = _count(folder, "SELECT count(*) FROM holdfast_job WHERE state = 'succeeded' AND result IS NOT NULL")
+        if done != count:
+            raise BenchError(f"{done} of {count} jobs are stored as succeeded")
+        return rate
+
+    def _run_peer(self, peer: Contender, folder: Path, processes: int, count: int, **request: Any) -> float:
+        peer.fill(folder, count=count)
+        return peer.run_rate(folder, processes, count, do="work", **request)
+
+    def _run_peers(self, processes: int, count: int) -> dict[str, Callable[[Path], float | Values]]:
+        def run(peer: Contender, **request: Any) -> Callable[[Path], float]:
+            return lambda folder: self._run_peer(peer, folder, processes, count, **request)
+
+        return {
+            HUEY: run(self.huey, threads=HUEY_THREADS),
+            LITEQUEUE: run(self.litequeue, synced=True),
+            LITEQUEUE_SHIPPED: run(self.litequeue, synced=False),
+        }
+
+    def _run_one(self, scale: Scale) -> Scenario:
+        return Scenario(
+            RUN_ONE,
+            "jobs/s",
+            {
+                HOLDFAST: lambda folder: self._run_holdfast(folder, 1, scale.run),
+                RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
+                THREADS: lambda folder: self._run_holdfast(folder, 1, scale.run_peers, thread=True),
+                **self._run_peers(1, scale.run_peers),
+            },
+        )
+
+    def _run_two(self, scale: Scale) -> Scenario:
+        return Scenario(
+            RUN_TWO,
+            "jobs/s",
+            {
+                HOLDFAST: lambda folder: self._run_holdfast(folder, 2, scale.run),
+                **self._run_peers(2, scale.run_peers),
+            },
+        )
+
+    def _latency(self, scale: Scale) -> Scenario:
+        def both(found: tuple[float, float]) -> Values:
+            return {f"{P50}, ms": found[0], f"{P99}, ms": found[1]}
+
+        return Scenario(
+            "idle latency",
+            "ms",
+            {
+                HOLDFAST: lambda folder: both(self.holdfast.latencies(folder, scale.latency, concurrency=CONCURRENCY)),
+                HUEY: lambda folder: both(self.huey.latencies(folder, scale.latency_peers, threads=HUEY_THREADS)),
+            },
+        )
+
+    def _idle(self, scale: Scale) -> Scenario:
+        scripts = Path(sys.executable).parent
+        start_holdfast = [str(scripts / "holdfast"), "worker", "start", "-A", "bench.holdfast_app:app", "--foreground"]
+        start_huey = [self.peers, "-m", "huey.bin.huey_consumer", "bench.peers.huey_app.huey"]
+
+        def idle(one: Contender, command: list[str], waiting: str) -> Callable[[Path], Values]:
+            def measure(folder: Path) -> Values:
+                memory, cpu = one.idle(folder, command, lambda: _count(folder, waiting), scale.idle)
+                return {f"{MEMORY}, MB": memory, f"{CPU}, %": cpu}
+
+            return measure
+
+        return Scenario(
+            "idle worker",
+            "MB",
+            {
+                HOLDFAST: idle(
+                    self.holdfast, start_holdfast, "SELECT count(*) FROM holdfast_job WHERE state <> 'succeeded'"
+                ),
+                HUEY: idle(self.huey, start_huey, "SELECT count(*) FROM task"),
+            },
+        )
+
+    def _depth(self, depth: int, rounds: int) -> Scenario:
+        def cost(who: str) -> Callable[[Path], float]:
+            def measure(folder: Path) -> float:
+                self.depth.fill(folder, depth=depth)
+                return 1e6 / self.depth.rate(folder, do=who, rounds=rounds)
+
+            return measure
+
+        return Scenario(depth_name(depth), "µs/job", {HOLDFAST: cost("holdfast"), RAW: cost("raw")})
+
+    def _imports(self, times: int) -> Scenario:
+        def timed(python: str, module: str) -> Callable[[Path], float]:
+            _import_time(python, module)  # compiles what is not compiled yet
+            return lambda _: _import_time(python, module)
+
+        return Scenario(
+            IMPORT,
+            "ms",
+            {
+                HOLDFAST: timed(sys.executable, "holdfast"),
+                HUEY: timed(self.peers, "huey"),
+                LITEQUEUE: timed(self.peers, "litequeue"),
+            },
+            times,
+        )
+
+
+def _import_time(python: str, module: str) -> float:
+    script = (
+        "import asyncio, json, time; start = time.perf_counter(); "
+        f"import {module}; print(json.dumps(time.perf_counter() - start))"
+    )
+    told = subprocess.run([python, "-c", script], capture_output=True, text=True, check=True)
+    return json.loads(told.stdout) * 1000
+
+
+def _count(folder: Path, query: str) -> int:
+    """Look into a database from outside, without writing to it."""
+    connection = sqlite3.connect(f"file:{folder / FILE}?mode=ro", uri=True)
+    try:
+        return connection.execute(query).fetchone()[0]
+    finally:
+        connection.close()

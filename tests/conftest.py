@@ -1,0 +1,53 @@
+"""Apps for tests of what a user sees, on every store that needs no server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from holdfast import Holdfast
+
+STORES = ("memory", "sqlite")
+
+
+@pytest.fixture(params=STORES)
+def app_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh store, once per kind."""
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+
+
+@pytest_asyncio.fixture
+async def make_app(app_url: str) -> AsyncIterator[Callable[..., Holdfast]]:
+    """Makes apps on the test's store; all are closed after the test. Another URL or store may be given first."""
+    made: list[Holdfast] = []
+
+    def make(store: Any = None, **settings: Any) -> Holdfast:
+        app = Holdfast(app_url if store is None else store, **settings)
+        made.append(app)
+        return app
+
+    yield make
+    for app in made:
+        await app.close()
+        await asyncio.to_thread(app.sync.close)
+
+
+@pytest.fixture
+def app(make_app: Callable[..., Holdfast]) -> Holdfast:
+    """An app on the test's store, unopened."""
+    return make_app()
+
+
+@pytest.fixture(autouse=True)
+def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs the tests may have settings of their own."""
+    import os
+
+    for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
+        if name != "HOLDFAST_SEED":
+            monkeypatch.delenv(name)

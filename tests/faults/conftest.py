@@ -1,0 +1,69 @@
+"""Real processes on real stores: what they share. A new store that several processes can use joins STORES."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+from support.gates import Gates
+from support.journal import Journal
+from support.look import looking
+from support.processes import Processes
+
+STORES = {
+    "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db",
+}
+
+
+@pytest.fixture(params=STORES)
+def store_url(request, tmp_path):
+    return STORES[request.param](tmp_path)
+
+
+@pytest.fixture
+def journal(tmp_path):
+    return Journal(tmp_path / "journal")
+
+
+@pytest.fixture
+def gates(journal):
+    return Gates(journal.path)
+
+
+@pytest.fixture
+def look(store_url, journal):
+    with looking(store_url, journal) as look:
+        yield look
+
+
+@pytest.fixture
+def processes(store_url, tmp_path):
+    processes = Processes(store_url, tmp_path)
+    yield processes
+    processes.close()
+
+
+@pytest.fixture(autouse=True)
+def show_output_on_failure(request, processes):
+    yield
+    report = getattr(request.node, "report_of_call", None)
+    if report is not None and report.failed:
+        for process in processes:
+            print(f"--- {process!r}\n{process.output()[-4000:]}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    report = yield
+    if report.when == "call":
+        item.report_of_call = report
+    return report
+
+
+@pytest.fixture
+def chance():
+    """Randomness whose seed is printed, and given back by HOLDFAST_SEED."""
+    seed = int(os.environ.get("HOLDFAST_SEED") or random.SystemRandom().randrange(2**32))
+    print(f"HOLDFAST_SEED={seed}")
+    return random.Random(seed)

@@ -1,0 +1,142 @@
+"""Processes that a test starts, signals, and is sure to be rid of afterwards."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from .until import until
+
+FAULTS = Path(__file__).resolve().parent.parent
+
+
+class Process:
+    """One started program of `support`, its output in a file."""
+
+    def __init__(self, name: str, module: str, args: list[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        with log.open("wb") as output:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-m", f"support.{module}", *args],
+                cwd=FAULTS,
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self._popen.pid
+
+    def __repr__(self) -> str:
+        code = self._popen.returncode
+        return f"<{self.name} pid {self.pid} {'runs' if code is None else f'ended {code}'}>"
+
+    @property
+    def running(self) -> bool:
+        return self._popen.poll() is None
+
+    def say(self, line: str) -> None:
+        """A line for its standard input."""
+        assert self._popen.stdin is not None
+        self._popen.stdin.write(line.encode() + b"\n")
+        self._popen.stdin.flush()
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.running, f"{self!r} is gone already:\n{self.output()}"
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is dead."""
+        self.send(signal.SIGKILL)
+        assert self.ended() == -signal.SIGKILL
+
+    def freeze(self) -> None:
+        """SIGSTOP, and wait until none of its threads runs any more."""
+        self.send(signal.SIGSTOP)
+        until(self._is_frozen, f"{self!r} is stopped")
+
+    def _is_frozen(self) -> bool:
+        shown = subprocess.run(["ps", "-o", "stat=", "-p", str(self.pid)], capture_output=True, check=False)
+        return shown.stdout.strip().startswith(b"T")
+
+    def thaw(self) -> None:
+        self.send(signal.SIGCONT)
+
+    def ended(self, limit: float = 30.0) -> int:
+        """Its exit status, awaited."""
+        try:
+            return self._popen.wait(limit)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self!r} has not ended within {limit:g} s:\n{self.output()}") from None
+
+    def output(self) -> str:
+        return self.log.read_text(errors="replace") or "(it said nothing)"
+
+    def close(self) -> None:
+        """End it and whatever it has forked, however it is doing."""
+        if self.running or self._has_group():
+            try:
+                os.killpg(self.pid, signal.SIGKILL)  # also ends a stopped one
+            except ProcessLookupError:
+                pass
+        self._popen.wait()
+        if self._popen.stdin is not None:
+            try:
+                self._popen.stdin.close()
+            except BrokenPipeError:
+                pass
+
+    def _has_group(self) -> bool:
+        try:
+            os.killpg(self.pid, 0)
+        except (ProcessLookupError, PermissionError):
+            return False
+        return True
+
+
+class Processes:
+    """Everything that one test has started."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self._url = url
+        self._folder = folder
+        self._all: list[Process] = []
+
+    def start(self, module: str, *, name: str | None = None, **options: Any) -> Process:
+        """Run a program of `support` on the test's store and journal."""
+        name = name or f"{module}-{len(self._all)}"
+        args = ["--url", self._url, "--journal", str(self._folder / "journal")]
+        for option, value in options.items():
+            args += [f"--{option.replace('_', '-')}", str(value)]
+        process = Process(name, module, args, self._folder / f"{len(self._all)}-{name}.log")
+        self._all.append(process)
+        return process
+
+    def worker(self, *, lease: float = 1.5, poll: float = 0.1, **options: Any) -> Process:
+        """Run a worker."""
+        return self.start("worker_main", lease=lease, poll=poll, **options)
+
+    def __iter__(self):
+        return iter(self._all)
+
+    def close(self) -> None:
+        for process in self._all:
+            process.close()
+
+
+def end_with_parent() -> None:
+    """Inside a started program: should the test be killed itself, do not stay behind."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(99)
+
+    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()

@@ -1,0 +1,87 @@
+"""The tasks of these tests; each journals its start and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from holdfast import Context, Holdfast
+from holdfast.clock import SystemClock
+
+from .gates import Gates
+from .journal import Journal
+from .until import until
+
+
+class SkewedClock(SystemClock):
+    """A machine whose wall clock is some seconds off."""
+
+    def __init__(self, skew: float) -> None:
+        super().__init__()
+        self._skew = int(skew * 1_000_000)
+
+    def now(self) -> int:
+        return super().now() + self._skew
+
+
+def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any) -> Holdfast:
+    """An app with every task of these tests."""
+    app = Holdfast(url, clock=SkewedClock(wall_skew), **settings)
+    gates = Gates(journal.path)
+
+    @contextmanager
+    def journalled(ctx: Context, n: int) -> Iterator[None]:
+        about = {"n": n, "fence": ctx.fence, "attempt": ctx.attempt}
+        journal.write("start", ctx.job.id, **about)
+        try:
+            yield
+        except BaseException as error:
+            journal.write("broken", ctx.job.id, **about, why=type(error).__name__)
+            raise
+        journal.write("end", ctx.job.id, **about)
+
+    @app.task(name="work")
+    async def work(ctx: Context, n: int, seconds: float = 0.0) -> int:
+        with journalled(ctx, n):
+            await asyncio.sleep(seconds)
+        return n * n
+
+    @app.task(name="work_in_thread")
+    def work_in_thread(ctx: Context, n: int, seconds: float = 0.0) -> int:
+        with journalled(ctx, n):
+            time.sleep(seconds)
+        return n * n
+
+    @app.task(name="block_the_loop")
+    async def block_the_loop(ctx: Context, n: int, seconds: float) -> int:
+        with journalled(ctx, n):
+            time.sleep(seconds)  # noqa: ASYNC251  # the point
+        return n * n
+
+    @app.task(name="gated")
+    async def gated(ctx: Context, n: int) -> int:
+        """Ends when its gate opens, and says under which fence it ran."""
+        with journalled(ctx, n):
+            await gates.wait(n, ctx.fence)
+        return ctx.fence
+
+    @app.task(name="gated_in_thread")
+    def gated_in_thread(ctx: Context, n: int) -> int:
+        with journalled(ctx, n):
+            gates.wait_in_thread(n, ctx.fence)
+        return ctx.fence
+
+    @app.task(name="poison")
+    async def poison(ctx: Context, n: int, company: int) -> None:
+        """Kills its process; the first time only once `company` other jobs run there too."""
+        with journalled(ctx, n):
+            if ctx.fence == 1:
+                until(lambda: journal.count("start", pid=os.getpid()) > company, f"{company} others run")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return app

@@ -1,0 +1,69 @@
+"""kill -9 of a worker: every job still ends once, and only what the dead one had in flight starts again. (N, F, B)"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+
+import pytest
+from support.until import until
+
+JOBS = 500
+SLOTS = 8
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "4"))
+"""20 is what the promise is held to."""
+
+
+@pytest.mark.timeout(120 + 10 * ROUNDS)
+def test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment(look, processes, journal, chance):
+    workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
+    struck = 0
+    for turn in range(ROUNDS):
+        look.until_registered(*[worker.pid for worker in workers])
+        ids = look.enqueue_many("work", [(n, 0.03) for n in range(JOBS)])
+        victim, moment, phase = chance.randrange(2), chance.randrange(JOBS - 50), chance.uniform(0, 0.03)
+        until(lambda ids=ids, moment=moment: journal.count("end", jobs=ids) >= moment, f"{moment} jobs are done")
+        time.sleep(phase)  # so that the blow falls anywhere within a job's life, not just after an end
+        workers[victim].kill()
+        in_flight = look.held_by(workers[victim].pid) & set(ids)
+        workers[victim] = processes.worker(concurrency=SLOTS)
+        look.until_ended(ids)
+
+        starts = journal.per_job("start", ids)
+        again = {id for id, count in starts.items() if count > 1}
+        print(f"round {turn}: killed worker {victim} after {moment} ends; {len(in_flight)} in flight, {len(again)} again")
+        assert len(in_flight) <= SLOTS, f"the dead worker held more than its slots: {look.stories(in_flight)}"
+        assert starts.keys() == set(ids), f"never started: {look.stories(set(ids) - starts.keys())}"
+        assert not again - in_flight, f"started again without having been in flight: {look.stories(again - in_flight)}"
+        thrice = [id for id, count in starts.items() if count > 2]
+        assert not thrice, f"one death, but started more than twice: {look.stories(thrice)}"
+        look.demand_finished_once({id: n * n for n, id in enumerate(ids)})
+        look.demand_all(in_flight, lambda job: job.attempt <= 2, "a lost start is charged once")
+        struck += bool(in_flight)
+    assert struck, "no kill met a job in flight: this run has shown nothing"
+    look.demand_no_trouble()
+
+
+@pytest.mark.timeout(120 + 10 * ROUNDS)
+def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_recovered_from(
+    look, processes, journal, chance
+):
+    # Blame is not the point here, so nothing may end dead for having been unlucky.
+    look.sync.config.set("max_silent_deaths", 1000)
+    ids = [look.sync.enqueue(look.app.registry.tasks["work"].using(max_attempts=0), n, 0.1).id for n in range(150)]
+    workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
+    may_start_again: Counter[str] = Counter()
+    for _ in range(ROUNDS * 2):
+        begun = journal.count("start") + chance.randrange(1, 6)
+        until(lambda begun=begun: journal.count("start") >= begun or not look.counts().keys() - {"succeeded"}, "some more starts")
+        time.sleep(chance.uniform(0, 0.3))
+        victim = chance.randrange(2)
+        workers[victim].kill()
+        may_start_again.update(look.held_by(workers[victim].pid))
+        workers[victim] = processes.worker(concurrency=SLOTS)
+    look.until_ended(ids)
+    too_often = [id for id, count in journal.per_job("start").items() if count > 1 + may_start_again[id]]
+    assert not too_often, f"started more often than they were in flight at a kill: {look.stories(too_often)}"
+    look.demand_finished_once({id: n * n for n, id in enumerate(ids)})
+    look.demand_no_trouble()

@@ -1,0 +1,64 @@
+"""A job that kills its process again and again ends dead; those that died with it are not blamed. (Q, B)"""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from holdfast import State
+
+NEIGHBOURS = 9
+
+
+def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look, processes, journal, gates):
+    poison = look.enqueue("poison", 0, NEIGHBOURS)
+    neighbours = [look.enqueue("gated", n) for n in range(1, NEIGHBOURS + 1)]
+    for n in range(1, NEIGHBOURS + 1):
+        for fence in range(2, 6):
+            gates.open(n, fence)  # the first run never ends by itself: it dies with the poisonous one
+    deaths, deadline = [], time.monotonic() + 60
+    while {look.job(id).state for id in [poison, *neighbours]} - {State.DEAD, State.SUCCEEDED}:
+        assert time.monotonic() < deadline and len(deaths) < 10, f"{deaths}\n{look.stories([poison, *neighbours], 10)}"
+        worker = processes.worker(concurrency=NEIGHBOURS + 1, lease=0.6)
+        while worker.running and look.counts().keys() - {"succeeded", "dead"}:
+            assert time.monotonic() < deadline, look.stories([poison, *neighbours], 10)
+            time.sleep(0.01)
+        if not worker.running:
+            assert worker.ended() == -signal.SIGKILL, worker.output()
+            deaths.append(worker.pid)
+
+    job = look.job(poison)
+    look.demand(poison, job.state == State.DEAD and "poisonous" in (job.error or ""), "not dead as poisonous")
+    look.demand(poison, len(job.history) == 4, "one death in company, then three alone, were to be seen")
+    assert len(deaths) == 4, f"each run of the poisonous job killed one process: {deaths}\n{look.story(poison)}"
+    runs = journal.entries("start")
+    for start in journal.entries("start", jobs=[poison])[1:]:
+        company = [run for run in runs if run["pid"] == start["pid"] and run["job"] != poison]
+        ended = {entry["job"] for entry in journal.entries("end") if entry["pid"] == start["pid"] and entry["at"] < start["at"]}
+        look.demand(
+            poison,
+            all(run["job"] in ended or run["at"] > start["at"] for run in company),
+            f"it ran beside others after it had become a suspect: {company}",
+        )
+    look.demand_finished_once(dict.fromkeys(neighbours, 2))
+    for id in neighbours:
+        job = look.job(id)
+        look.demand(id, [line.outcome for line in job.history] == ["lost", "succeeded"], "requeued once, no more")
+        look.demand(id, look.sync.run(look.app.record, id).deaths == 0 and not job.suspect, "a neighbour was blamed")
+
+
+def test_two_poisonous_jobs_do_not_blame_each_other(look, processes, journal):
+    ids = [look.enqueue("poison", n, 1) for n in range(2)]
+    deadline = time.monotonic() + 60
+    deaths = 0
+    while {look.job(id).state for id in ids} != {State.DEAD}:
+        assert time.monotonic() < deadline, look.stories(ids)
+        worker = processes.worker(concurrency=2, lease=0.6)
+        while worker.running and look.counts().keys() != {"dead"}:
+            assert time.monotonic() < deadline, look.stories(ids)
+            time.sleep(0.01)
+        deaths += not worker.running
+    for id in ids:
+        job = look.job(id)
+        look.demand(id, "poisonous" in (job.error or "") and len(job.history) == 4, "one death in company, three alone")
+    assert deaths == 7, "the first together, then three each"

@@ -1,0 +1,92 @@
+"""SIGSTOP past the lease, another takes over, SIGCONT: whatever the first one still says is refused. (L, F)"""
+
+from __future__ import annotations
+
+import pytest
+from support.until import until
+
+WORDS = ("complete", "fail", "extend", "release")
+
+
+@pytest.mark.parametrize("second_has", ["ended", "not ended"])
+def test_a_stopped_holder_is_refused_in_every_word_and_the_second_result_stands(look, processes, journal, second_has):
+    ids = [look.sync.submit("by_hand", word.encode()).id for word in WORDS]
+    first = processes.start("hand_main", name="first", lease=1.0, limit=len(WORDS))
+    until(lambda: journal.count("claimed", pid=first.pid) == len(WORDS), "the first holds the jobs")
+    look.until_beaten(first.pid, 4)  # its heart has carried it past its first lease
+    assert look.held_by(first.pid) == set(ids)
+    first.freeze()
+    second = processes.start("hand_main", name="second", lease=60.0, limit=len(WORDS))
+    until(lambda: journal.count("claimed", pid=second.pid) == len(WORDS), "the second has taken over")
+
+    if second_has == "ended":
+        second.say("complete complete complete complete")
+        assert second.ended() == 0, second.output()
+    first.thaw()
+    first.say(" ".join(WORDS))
+    assert first.ended() == 0, first.output()
+    if second_has == "not ended":
+        second.say("complete complete complete complete")
+        assert second.ended() == 0, second.output()
+
+    answers = {(entry["pid"], entry["job"]): (entry["word"], entry["answer"]) for entry in journal.entries("answer")}
+    for id, word in zip(ids, WORDS, strict=True):
+        look.demand(id, answers[first.pid, id] == (word, "LeaseLost"), f"a stopped holder's {word} was not refused")
+        look.demand(id, answers[second.pid, id] == ("complete", "written"), "the second's complete was not written")
+    look.demand_finished_once(dict.fromkeys(ids, f"complete by {second.pid} under fence 2"))
+    look.demand_all(ids, lambda job: [line.outcome for line in job.history] == ["lost", "succeeded"], "lost, then done")
+
+
+def test_a_stopped_holder_may_settle_when_nobody_has_ended_its_claim(look, processes, journal):
+    id = look.sync.submit("by_hand", b"").id
+    holder = processes.start("hand_main", lease=1.0, limit=1)
+    until(lambda: journal.count("claimed", pid=holder.pid) == 1, "the job is held")
+    holder.freeze()
+    until(lambda: not look.is_registered(holder.pid), "the lease is over")
+    holder.thaw()
+    holder.say("complete")
+    assert holder.ended() == 0, holder.output()
+    look.demand_finished_once({id: f"complete by {holder.pid} under fence 1"})
+
+
+@pytest.mark.parametrize("task", ["gated", "gated_in_thread"])
+@pytest.mark.parametrize("second_has", ["ended", "not ended"])
+def test_a_stopped_worker_cannot_write_its_late_result(look, processes, journal, gates, task, second_has):
+    id = look.enqueue(task, 1)
+    first = processes.worker(lease=1.0)
+    look.until_started(id)
+    first.freeze()
+    second = processes.worker(lease=1.0)
+    look.until_started(id, fence=2)
+    if second_has == "ended":
+        gates.open(1, fence=2)
+        look.until_ended([id])
+    gates.open(1, fence=1)  # so the first one's run ends as soon as it wakes
+    first.thaw()
+    until(
+        lambda: journal.count("refused", pid=first.pid, jobs=[id]),
+        "the first worker hears that its claim is gone",
+        tell=lambda: look.story(id),
+    )
+    if second_has == "not ended":
+        look.demand(id, look.held_by(second.pid) == {id}, "the second's claim was touched")
+        gates.open(1, fence=2)
+        look.until_ended([id])
+    look.demand_finished_once({id: 2})
+    look.demand(id, journal.per_job("start")[id] == 2, "two starts were to be seen")
+
+
+def test_a_stopped_worker_goes_on_working_when_it_wakes(look, processes, gates):
+    lost = look.enqueue("gated", 1)
+    first = processes.worker(lease=1.0)
+    look.until_started(lost)
+    first.freeze()
+    second = processes.worker(lease=1.0)
+    look.until_started(lost, fence=2)
+    gates.open(1)
+    look.until_ended([lost])
+    second.kill()
+    first.thaw()
+    later = look.enqueue("work", 7)
+    look.until_ended([later])
+    look.demand_finished_once({lost: 2, later: 49})

@@ -1,0 +1,34 @@
+"""Waiting for a condition, with a limit: a test never sleeps to be sure."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+LOOK_EVERY = 0.004
+
+
+async def eventually(condition: Callable[[], T | Awaitable[T]], limit: float = 4.0) -> T:
+    """The condition's first true answer; it may be a coroutine function. AssertionError after `limit` seconds."""
+    deadline = time.monotonic() + limit
+    while True:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        if answer:
+            return answer
+        assert time.monotonic() < deadline, f"not within {limit:g} s: {inspect.getsource(condition).strip()}"
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def eventually_in_thread(condition: Callable[[], T], limit: float = 4.0) -> T:
+    """The same for blocking code."""
+    deadline = time.monotonic() + limit
+    while not (answer := condition()):
+        assert time.monotonic() < deadline, f"not within {limit:g} s: {inspect.getsource(condition).strip()}"
+        time.sleep(LOOK_EVERY)
+    return answer

@@ -1,0 +1,396 @@
+"""The rules of a job's life, without a store."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import Backoff, State, WrongState
+from holdfast.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
+from holdfast.lifecycle import Outcome, Rules, annotate, cancel, delete, history, retry, settle
+
+RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_silent_deaths=3, retention=60, key_retention=90_000)
+
+
+def job(**fields):
+    """A claimed job in its first attempt."""
+    record = Record(
+        seq=7,
+        id="j",
+        queue="default",
+        task="work",
+        state=State.RUNNING,
+        priority=0,
+        run_at=0,
+        payload=b"{}",
+        codec="json",
+        max_attempts=5,
+        timeout=None,
+        key="k",
+        created_at=0,
+        attempt=1,
+        fence=3,
+        token=99,
+        holder="node:1:a",
+        started_at=5,
+    )
+    return msgspec.structs.replace(record, **fields)
+
+
+def end(record, outcome, rules=RULES, **options):
+    return settle(record, outcome, rules, **{"nonce": 1, "fraction": 0.5, **options})
+
+
+def next_claim(record, ended):
+    """The job as the next claim finds it."""
+    return msgspec.structs.replace(
+        record, attempt=ended.attempt + 1, suspect=ended.suspect, deaths=ended.deaths, fence=record.fence + 1
+    )
+
+
+OUTCOMES = {
+    "succeeded": Outcome.succeeded(b"3"),
+    "failed": Outcome.failed("Boom"),
+    "failed, retry soon": Outcome.failed("Boom", delay=1.0),
+    "dead": Outcome.dead("Boom"),
+    "snoozed": Outcome.snoozed(8.0),
+    "released": Outcome.released(),
+    "cancelled": Outcome.cancelled(),
+    "lost": Outcome.lost(),
+}
+
+claims = st.builds(
+    job,
+    attempt=st.integers(1, 8),
+    max_attempts=st.integers(0, 8),
+    suspect=st.booleans(),
+    deaths=st.integers(0, 2),
+    cancel=st.booleans(),
+    life=st.integers(1, 3),
+    error=st.none() | st.just("an earlier error"),
+)
+outcomes = st.sampled_from(list(OUTCOMES.values()))
+terminal_states = st.sampled_from(sorted(TERMINAL))
+
+
+# -- every outcome, attempts spent or not
+
+
+@pytest.mark.parametrize(
+    ("outcome", "attempts_left", "spent"),
+    [
+        ("succeeded", State.SUCCEEDED, State.SUCCEEDED),
+        ("failed", State.FAILED, State.DEAD),
+        ("failed, retry soon", State.FAILED, State.DEAD),
+        ("dead", State.DEAD, State.DEAD),
+        ("snoozed", State.SCHEDULED, State.SCHEDULED),
+        ("released", State.QUEUED, State.QUEUED),
+        ("cancelled", State.CANCELLED, State.CANCELLED),
+        ("lost", State.QUEUED, State.DEAD),
+    ],
+)
+@pytest.mark.parametrize("suspect", [False, True], ids=["sound", "suspect"])
+def test_a_claim_ends_in(outcome, attempts_left, spent, suspect):
+    assert end(job(attempt=1, max_attempts=2, suspect=suspect), OUTCOMES[outcome]).state == attempts_left
+    assert end(job(attempt=2, max_attempts=2, suspect=suspect), OUTCOMES[outcome]).state == spent
+
+
+@pytest.mark.parametrize("outcome", ["failed", "lost"])
+def test_max_attempts_zero_is_no_limit(outcome):
+    assert end(job(attempt=1_000_000, max_attempts=0), OUTCOMES[outcome]).state in WAITING
+
+
+def test_a_lost_claim_whose_cancellation_was_asked_for_ends_cancelled():
+    for attempt in (1, 5):
+        ended = end(job(attempt=attempt, cancel=True), Outcome.lost())
+        assert (ended.state, ended.outcome, ended.suspect) == (State.CANCELLED, "cancelled", False)
+        assert ended.error == "cancelled while running; its worker was lost"
+
+
+def test_work_that_finished_before_its_cancellation_stays_succeeded():
+    ended = end(job(cancel=True), Outcome.succeeded(b"3"))
+    assert (ended.state, ended.result) == (State.SUCCEEDED, b"3")
+
+
+def test_a_dead_end_stays_dead_though_its_cancellation_was_asked_for():
+    assert end(job(cancel=True), Outcome.dead("Boom")).state == State.DEAD
+
+
+@given(claims, outcomes, st.integers(0, 5) | st.none())
+def test_every_end_carries_the_claim_it_ends(record, outcome, beat):
+    ended = end(record, outcome, nonce=41, seen_beat=beat)
+    assert (ended.id, ended.seq, ended.fence, ended.token) == (record.id, record.seq, record.fence, record.token)
+    assert (ended.nonce, ended.seen_beat) == (41, beat)
+
+
+@given(claims, outcomes)
+def test_the_attempt_never_falls_below_zero_and_never_rises_at_the_end(record, outcome):
+    assert 0 <= end(record, outcome).attempt <= record.attempt
+
+
+@given(claims, st.sampled_from([Outcome.released(), Outcome.snoozed(1.0)]))
+def test_what_is_given_back_is_not_charged(record, outcome):
+    ended = end(record, outcome)
+    assert ended.attempt == record.attempt - 1
+    assert ended.state in WAITING
+
+
+@given(claims, outcomes)
+def test_everything_else_is_charged(record, outcome):
+    if outcome.kind not in ("released", "snoozed"):
+        assert end(record, outcome).attempt == record.attempt
+
+
+@given(claims, outcomes)
+def test_only_success_has_a_result_and_only_failure_a_new_error(record, outcome):
+    ended = end(record, outcome)
+    assert (ended.result is not None) == (ended.state == State.SUCCEEDED)
+    if ended.state == State.SUCCEEDED:
+        assert ended.error is None
+    elif outcome.kind in ("released", "snoozed"):
+        assert ended.error == record.error
+    else:
+        assert ended.error
+
+
+# -- the whole of a life
+
+
+@given(
+    st.integers(1, 6),
+    st.lists(st.sampled_from(["failed", "lost", "released", "snoozed"]), min_size=1, max_size=40),
+)
+def test_at_most_max_attempts_starts_are_charged(max_attempts, ends):
+    record, charged = job(max_attempts=max_attempts), 0
+    rules = msgspec.structs.replace(RULES, max_silent_deaths=1000)
+    for kind in ends:
+        charged += kind in ("failed", "lost")
+        ended = end(record, OUTCOMES[kind], rules)
+        assert (ended.state == State.DEAD) == (charged == max_attempts)
+        if ended.state == State.DEAD:
+            return
+        record = next_claim(record, ended)
+        assert record.attempt == charged + 1
+
+
+@given(
+    st.integers(1, 4),
+    st.lists(st.sampled_from(["failed", "lost", "lost", "lost", "released", "snoozed"]), min_size=1, max_size=30),
+)
+def test_only_deaths_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
+    record, alone_deaths, alone = job(max_attempts=0), 0, False
+    rules = msgspec.structs.replace(RULES, max_silent_deaths=limit)
+    for kind in ends:
+        if kind == "lost":
+            # The first death may be a neighbour's fault; from then on the job runs alone.
+            alone_deaths, alone = (alone_deaths + 1 if alone else 0), True
+        elif kind != "released":  # a report of any kind is a sign of life; a release is no run at all
+            alone_deaths, alone = 0, False
+        ended = end(record, OUTCOMES[kind], rules)
+        assert (ended.state == State.DEAD) == (alone and alone_deaths >= limit)
+        if ended.state == State.DEAD:
+            assert "poisonous" in ended.error
+            assert f"{limit} times in a row" in ended.error
+            return
+        assert (ended.suspect, ended.deaths) == (alone, alone_deaths)
+        record = next_claim(record, ended)
+
+
+def test_poison_ends_a_job_that_has_attempts_left_and_says_so():
+    ended = end(job(attempt=4, max_attempts=1000, suspect=True, deaths=2), Outcome.lost())
+    assert (ended.state, ended.outcome) == (State.DEAD, "dead")
+    assert ended.error == "poisonous: its process died 3 times in a row while it ran alone in it"
+
+
+def test_a_neighbour_that_died_with_its_process_is_suspected_but_not_counted():
+    ended = end(job(), Outcome.lost())
+    assert (ended.suspect, ended.deaths, ended.state) == (True, 0, State.QUEUED)
+
+
+def test_a_lost_claim_names_the_worker_that_lost_it():
+    assert end(job(), Outcome.lost()).error == "lost: worker node:1:a ended without a report"
+    assert end(job(attempt=5), Outcome.lost()).error.endswith("and all 5 attempts are spent")
+
+
+# -- when it runs again
+
+
+def test_a_failure_waits_for_the_backoff_with_its_jitter():
+    assert end(job(), Outcome.failed("Boom"), fraction=0.0).delay == 10
+    assert end(job(), Outcome.failed("Boom"), fraction=0.5).delay == 12
+
+
+def test_the_backoff_grows_with_the_attempt():
+    rules = Rules(Backoff(base=1, factor=2, jitter=0))
+    assert [end(job(attempt=n), Outcome.failed("Boom"), rules).delay for n in (1, 2, 3)] == [2, 4, 8]
+
+
+def test_a_delay_that_the_run_named_comes_before_the_backoff():
+    assert end(job(), Outcome.failed("Boom", delay=0.0)).delay == 0.0
+
+
+def test_the_jobs_own_backoff_comes_before_the_rules():
+    assert end(job(retry=Backoff(base=3, factor=1, jitter=0)), Outcome.failed("Boom")).delay == 3
+
+
+def test_a_release_keeps_the_jobs_place():
+    assert end(job(), Outcome.released()).delay is None
+
+
+def test_a_release_keeps_the_suspicion():
+    ended = end(job(suspect=True, deaths=2), Outcome.released())
+    assert (ended.suspect, ended.deaths) == (True, 2)
+
+
+def test_a_snooze_waits_as_long_as_it_said():
+    ended = end(job(), Outcome.snoozed(8.0))
+    assert (ended.delay, ended.outcome) == (8.0, "snoozed")
+
+
+@pytest.mark.parametrize("said", [float("nan"), float("inf"), float("-inf"), -5.0, 1e300])
+@pytest.mark.parametrize("outcome", [lambda said: Outcome.failed("Boom", delay=said), Outcome.snoozed])
+def test_a_delay_beyond_reason_becomes_one_that_a_store_can_keep(outcome, said):
+    # A store adds it to its clock, in microseconds of 64 bits, and a person reads the sum as a date.
+    assert 0 <= end(job(), outcome(said)).delay <= 1e11
+
+
+# -- how long it stays
+
+
+def test_the_dead_stay_until_purged_and_the_rest_for_the_retention():
+    assert end(job(), Outcome.dead("Boom")).keep is None
+    assert end(job(), Outcome.succeeded(None)).keep == 60
+    assert end(job(), Outcome.cancelled()).keep == 60
+
+
+@given(claims, outcomes)
+def test_where_a_waiting_end_turns_into_a_cancellation_it_is_kept_like_one(record, outcome):
+    ended = end(record, outcome)
+    if ended.state in WAITING:
+        assert ended.cancelled_keep == RULES.retention
+
+
+@given(claims, outcomes)
+def test_every_end_says_how_long_the_key_is_remembered(record, outcome):
+    ended = end(record, outcome)
+    assert (ended.key, ended.key_keep) == ("k", RULES.key_retention)
+
+
+# -- texts
+
+
+def test_a_long_error_is_cut_and_marked():
+    error = Outcome.failed("x" * 10_000).error
+    assert len(error) == 4096
+    assert error.endswith("…")
+
+
+def test_a_long_traceback_keeps_its_end_where_the_error_is():
+    trace = Outcome.dead("Boom", "y" * 100_000 + "ValueError: here").traceback
+    assert len(trace) == 32_768
+    assert trace.startswith("…")
+    assert trace.endswith("ValueError: here")
+
+
+# -- an operator's wishes
+
+
+@pytest.mark.parametrize("state", sorted(WAITING))
+def test_cancelling_a_waiting_job_ends_it_at_once(state):
+    change = cancel(job(state=state, attempt=0), RULES)
+    assert (change.seen_state, change.seen_fence, change.id) == (state, 3, "j")
+    assert (change.patch.state, change.patch.keep, change.patch.key_keep) == (State.CANCELLED, 60, 90_000)
+    assert change.patch.error == "cancelled before it ran"
+
+
+def test_cancelling_between_two_attempts_says_so():
+    assert cancel(job(state=State.FAILED, attempt=2), RULES).patch.error == "cancelled while it waited"
+
+
+def test_cancelling_a_running_job_is_a_request():
+    patch = cancel(job(), RULES).patch
+    assert patch.cancel is True
+    assert patch.state is msgspec.UNSET
+
+
+@given(claims, terminal_states)
+def test_an_ended_job_cannot_be_cancelled_or_annotated(record, state):
+    record = msgspec.structs.replace(record, state=state, cancel=False)
+    assert cancel(record, RULES) is None
+    with pytest.raises(WrongState, match=f"is {state}: meta can be added to while a job lives"):
+        annotate(record, {"a": 1})
+
+
+@given(claims, terminal_states)
+def test_retrying_an_ended_job_opens_a_new_life(record, state):
+    record = msgspec.structs.replace(record, state=state, finished_at=9)
+    patch = retry(record).patch
+    assert (patch.state, patch.attempt, patch.life, patch.delay) == (State.QUEUED, 0, record.life + 1, 0.0)
+    assert (patch.suspect, patch.deaths, patch.cancel) == (False, 0, False)
+    assert (patch.result, patch.error, patch.traceback, patch.progress) == (None, None, None, None)
+    assert patch.history[-1].outcome == state
+    assert patch.history[-1].life == record.life
+
+
+@pytest.mark.parametrize("state", sorted(WAITING - {State.BLOCKED}))
+def test_retrying_a_waiting_job_makes_it_due_and_changes_nothing_else(state):
+    patch = retry(job(state=state, attempt=2)).patch
+    assert (patch.state, patch.delay) == (State.QUEUED, 0.0)
+    assert patch.attempt is patch.life is patch.history is msgspec.UNSET
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [(State.RUNNING, "it can be retried once it has ended; cancel it first"), (State.BLOCKED, "it waits for other jobs")],
+)
+def test_retrying_is_refused_with_the_reason(state, reason):
+    with pytest.raises(WrongState, match=reason):
+        retry(job(state=state))
+
+
+def test_a_running_job_is_not_deleted():
+    with pytest.raises(WrongState, match="cancel it first, then delete it"):
+        delete(job())
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - {State.RUNNING}))
+def test_any_other_job_is_deleted(state):
+    assert delete(job(state=state)).patch is None
+
+
+@pytest.mark.parametrize("state", sorted(set(State) - TERMINAL))
+def test_a_live_job_takes_more_meta(state):
+    assert annotate(job(state=state), {"a": 1}).patch.meta == {"a": 1}
+
+
+# -- history
+
+
+def test_the_last_attempt_of_an_ended_job_is_in_its_history():
+    lost = Attempt(1, 2, 1, "node:0:b", 1, 2, "lost", "lost")
+    record = job(state=State.DEAD, attempt=2, finished_at=9, error="Boom", history=(lost,))
+    assert history(record) == (lost, Attempt(2, 3, 1, "node:1:a", 5, 9, "dead", "Boom"))
+
+
+def test_a_job_that_never_ran_has_no_history():
+    assert history(job(state=State.CANCELLED, started_at=None, finished_at=9, holder=None)) == ()
+
+
+def test_a_running_attempt_is_not_yet_history():
+    assert history(job()) == ()
+
+
+def test_a_new_life_keeps_no_more_history_than_the_limit():
+    line = Attempt(1, 2, 1, None, 1, 2, "failed")
+    record = job(state=State.DEAD, finished_at=9, history=(line,) * HISTORY_LIMIT)
+    kept = retry(record).patch.history
+    assert len(kept) == HISTORY_LIMIT
+    assert kept[-1].outcome == "dead"
+
+
+@pytest.mark.parametrize("outcome", [Outcome.failed, Outcome.dead])
+def test_an_error_that_is_no_proper_text_is_made_one(outcome):
+    # A file name that is not UTF-8 has half a surrogate pair; not every store keeps a NUL.
+    ended = outcome("no file 'caf\udce9\0'", "Traceback: caf\udce9\0")
+    assert ended.error == "no file 'caf?\ufffd'"
+    assert ended.traceback == "Traceback: caf?\ufffd"
