@@ -50,6 +50,7 @@ def measure_sqlite(options: argparse.Namespace, arguments: list[str]) -> None:
         "date": options.date or datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "command": f"python -m bench {' '.join(arguments)}",
         "quick": options.quick,
+        "only": options.only,
         "scale": asdict(scale),
         "machine": machine.describe(folder),
         "versions": bench.versions(),

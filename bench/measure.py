@@ -45,10 +45,10 @@ class Figures:
         order = list(dict.fromkeys(figure.scenario for figure in self.all))
         return sorted(self.all, key=lambda figure: order.index(figure.scenario))
 
-    def ratios(self, one: tuple[str, str], other: tuple[str, str]) -> list[float]:
-        """One figure over another, repeat by repeat: what ran minutes apart is never compared."""
-        pairs = zip(self.of(*one).values, self.of(*other).values, strict=False)
-        return [a / b for a, b in pairs if a is not None and b]
+    def ratios(self, one: tuple[str, str], *others: tuple[str, str]) -> list[float]:
+        """One figure over the highest of others, repeat by repeat: what ran minutes apart is never compared."""
+        rows = zip(self.of(*one).values, *[self.of(*other).values for other in others], strict=False)
+        return [a / max(b for b in rest if b) for a, *rest in rows if a is not None and any(rest)]
 
 
 def quantile(values: Sequence[float], part: float) -> float:

@@ -45,8 +45,8 @@ def text(run: dict[str, Any], figures: Figures) -> str:
 def cite(path: Path) -> None:
     """Put a run's tables into README.md, and keep its JSON beside the code."""
     run, figures = load(path)
-    if run["quick"]:
-        raise SystemExit("a quick run shows that the benchmark works, not how fast anything is: cite a full one")
+    if run["quick"] or run["only"] or run["troubles"] or run["scale"]["repeats"] < 3:
+        raise SystemExit("only a whole run of at least three repeats in which nothing failed can be cited")
     store = run["store"]
     begin, end = BEGIN.format(store=store), END.format(store=store)
     before, _, rest = README.read_text(encoding="utf-8").partition(begin)

@@ -116,7 +116,7 @@ class Context:
 
         Raises LeaseLost if this claim has ended meanwhile: stop working then.
         """
-        data = encode_value(value)
+        data = encode_value(value, exact=True, what="a checkpoint")
         if len(data) > self._max_payload:
             raise PayloadTooLarge(f"a checkpoint of {len(data)} bytes is over max_payload ({self._max_payload})")
         record = self._record

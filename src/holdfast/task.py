@@ -14,6 +14,7 @@ from .context import Context
 from .errors import ConfigError, InvalidJob
 from .handle import Handle
 from .job import PRIORITY_MAX, PRIORITY_MIN
+from .lifecycle import DELAY_LIMIT
 from .retry import Backoff, RetryRule
 from .settings import duration
 from .view import micros
@@ -82,8 +83,8 @@ class Options(msgspec.Struct, frozen=True):
             max_attempts=self.max_attempts if max_attempts is None else _checked_attempts(max_attempts),
             timeout=self.timeout if timeout is None else _checked_seconds(timeout, "timeout", positive=True),
             retry=self.retry if retry is None else retry,
-            delay=self.delay if delay is None else _checked_seconds(delay, "delay"),
-            run_at=self.run_at if at is None else _checked_at(at),
+            delay=(self.delay if at is None else 0.0) if delay is None else _checked_seconds(delay, "delay"),
+            run_at=(self.run_at if delay is None else None) if at is None else _checked_at(at),
             key=self.key if key is None else _checked_text(key, "key", KEY_LIMIT),
             id=self.id if id is None else _checked_text(id, "id", KEY_LIMIT),
             tags=self.tags if tags is None else _checked_tags(tags),
@@ -274,7 +275,7 @@ def _checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
         seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     except (TypeError, ValueError):
         raise InvalidJob(f"{what} must be seconds or a timedelta, not {value!r}") from None
-    if not -1e12 < seconds < 1e12 or (positive and seconds <= 0):
+    if not -DELAY_LIMIT < seconds < DELAY_LIMIT or (positive and seconds <= 0):
         wanted = "more than 0" if positive else "a sensible number of"
         raise InvalidJob(f"{what} must be {wanted} seconds, not {value!r}")
     return max(0.0, seconds)

@@ -177,8 +177,8 @@ def states_named(given: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def moment(micros: int) -> datetime:
-    """A stored time as an aware UTC datetime."""
-    seconds, rest = divmod(micros, 1_000_000)
+    """A stored time as an aware UTC datetime; beyond the year 9999, its end."""
+    seconds, rest = divmod(min(micros, 253_402_300_799_999_999), 1_000_000)
     return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
 
 

@@ -10,23 +10,23 @@ WORDS = ("complete", "fail", "extend", "release")
 
 @pytest.mark.parametrize("second_has", ["ended", "not ended"])
 def test_a_stopped_holder_is_refused_in_every_word_and_the_second_result_stands(look, processes, journal, second_has):
-    ids = [look.sync.submit("by_hand", word.encode()).id for word in WORDS]
+    ids = [look.sync.submit("by_hand", b"{}", json=True).id for _ in WORDS]
     first = processes.start("hand_main", name="first", lease=1.0, limit=len(WORDS))
     until(lambda: journal.count("claimed", pid=first.pid) == len(WORDS), "the first holds the jobs")
     look.until_beaten(first.pid, 4)  # its heart has carried it past its first lease
     assert look.held_by(first.pid) == set(ids)
-    first.freeze()
+    look.freeze(first)
     second = processes.start("hand_main", name="second", lease=60.0, limit=len(WORDS))
     until(lambda: journal.count("claimed", pid=second.pid) == len(WORDS), "the second has taken over")
 
     if second_has == "ended":
-        second.say("complete complete complete complete")
+        second.say(" ".join(f"{id}=complete" for id in ids))
         assert second.ended() == 0, second.output()
     first.thaw()
-    first.say(" ".join(WORDS))
+    first.say(" ".join(f"{id}={word}" for id, word in zip(ids, WORDS, strict=True)))
     assert first.ended() == 0, first.output()
     if second_has == "not ended":
-        second.say("complete complete complete complete")
+        second.say(" ".join(f"{id}=complete" for id in ids))
         assert second.ended() == 0, second.output()
 
     answers = {(entry["pid"], entry["job"]): (entry["word"], entry["answer"]) for entry in journal.entries("answer")}
@@ -38,13 +38,13 @@ def test_a_stopped_holder_is_refused_in_every_word_and_the_second_result_stands(
 
 
 def test_a_stopped_holder_may_settle_when_nobody_has_ended_its_claim(look, processes, journal):
-    id = look.sync.submit("by_hand", b"").id
+    id = look.sync.submit("by_hand", b"{}", json=True).id
     holder = processes.start("hand_main", lease=1.0, limit=1)
     until(lambda: journal.count("claimed", pid=holder.pid) == 1, "the job is held")
-    holder.freeze()
+    look.freeze(holder)
     until(lambda: not look.is_registered(holder.pid), "the lease is over")
     holder.thaw()
-    holder.say("complete")
+    holder.say(f"{id}=complete")
     assert holder.ended() == 0, holder.output()
     look.demand_finished_once({id: f"complete by {holder.pid} under fence 1"})
 
@@ -55,7 +55,7 @@ def test_a_stopped_worker_cannot_write_its_late_result(look, processes, journal,
     id = look.enqueue(task, 1)
     first = processes.worker(lease=1.0)
     look.until_started(id)
-    first.freeze()
+    look.freeze(first)
     second = processes.worker(lease=1.0)
     look.until_started(id, fence=2)
     if second_has == "ended":
@@ -80,7 +80,7 @@ def test_a_stopped_worker_goes_on_working_when_it_wakes(look, processes, gates):
     lost = look.enqueue("gated", 1)
     first = processes.worker(lease=1.0)
     look.until_started(lost)
-    first.freeze()
+    look.freeze(first)
     second = processes.worker(lease=1.0)
     look.until_started(lost, fence=2)
     gates.open(1)

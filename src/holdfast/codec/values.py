@@ -114,7 +114,9 @@ def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json
     try:
         payload = dump(value)
     except UnicodeError:
-        raise InvalidJob(f"{what} holds a lone surrogate or other broken text; mend it, or annotate it as bytes") from None
+        raise InvalidJob(
+            f"{what} holds a lone surrogate or other broken text; mend it or annotate it as bytes"
+        ) from None
     except RecursionError:
         raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}, or holds itself") from None
     except Exception as error:

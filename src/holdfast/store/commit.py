@@ -147,7 +147,7 @@ class GroupCommit:
             await asyncio.sleep(pause)
             try:
                 answers = await self._store.write(turn.batch())
-            except (OutcomeUnknown, StoreUnavailable):
+            except Exception:  # noqa: BLE001, S112  # whatever it is now, the outcome of the first write stays unknown
                 continue
             self._answer(turn, answers)
             return

@@ -304,8 +304,9 @@ class _Data:
         if record is None or record.state != change.seen_state or record.fence != change.seen_fence:
             return False
         if change.patch is None:
-            if record.state not in TERMINAL and record.key is not None:
-                self.keys.pop(record.key, None)
+            known = None if record.key is None else self.keys.get(record.key)
+            if record.key is not None and known is not None and known.id == record.id and record.state not in TERMINAL:
+                del self.keys[record.key]
             self._forget(record)
             return True
         self._exit(record)

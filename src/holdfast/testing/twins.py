@@ -48,7 +48,7 @@ class Sight:
     2. its fence rises with every claim;
     3. its attempts are never more than its claims;
     4. it leaves a terminal state only by an explicit retry;
-    5. a key has at most one living job;
+    5. a key has at most one living job (an operator may retry an old one whose key was forgotten);
     6. a holder's beats rise;
     7. all views (get, find, stats, holders) tell the same.
     """
@@ -74,6 +74,10 @@ class Sight:
     def beaten(self, holder: str, beat: int) -> None:
         must(beat > self.beats.get(holder, 0), f"the beat of {holder} did not rise")
         self.beats[holder] = beat
+
+    def forget_holders_but(self, known: set[str]) -> None:
+        """One that was forgotten may count its beats from the start again."""
+        self.beats = {name: beat for name, beat in self.beats.items() if name in known}
 
     async def compare(self, store: Store, reference: Store, *, exact: bool) -> None:
         """Look at everything in both stores."""
@@ -101,7 +105,8 @@ class Sight:
             self._check_job(record)
         self.ended = {r.id: (r.state, r.finished_at) for r in records if r.state in TERMINAL}
         self.retried.clear()
-        living = Counter(record.key for record in records if record.key is not None and record.state not in TERMINAL)
+        first_lives = [record for record in records if record.life == 1 and record.state not in TERMINAL]
+        living = Counter(record.key for record in first_lives if record.key is not None)
         for key, number in living.items():
             must(number == 1, f"key {key} has {number} living jobs")
         held = sorted((job, seen.holder.id) for seen in holders for job in seen.jobs)

@@ -1,12 +1,14 @@
-"""A program that claims by hand, keeps its lease, and settles as its standard input tells it, word by word per job."""
+"""A program that claims by hand, keeps its leases, and then settles as its standard input says: `job=word job=word …`."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import sys
+from contextlib import ExitStack
 
 from holdfast import Holdfast, HoldfastError
+from holdfast.sync import SyncClaim
 
 from .journal import Journal
 from .processes import end_with_parent
@@ -23,13 +25,18 @@ def main() -> None:
     end_with_parent()
     journal = Journal(given.journal)
     with Holdfast(given.url).sync as sync:
-        # One call takes all of them, or none: they become free together.
-        claims = until(lambda: sync.claim(limit=given.limit, lease=given.lease), "there is something to claim")
-        with claims[0].kept_alive():
-            for claim in claims:
-                journal.write("claimed", claim.job.id, fence=claim.fence)
-            words = sys.stdin.readline().split()
-        for claim, word in zip(claims, words, strict=True):
+        claims: list[SyncClaim] = []
+        with ExitStack() as hearts:
+            while len(claims) < given.limit:
+                # Jobs that their process has lost come one by one, others together.
+                some = until(lambda: sync.claim(limit=given.limit - len(claims), lease=given.lease), "there is a job")
+                hearts.enter_context(some[0].kept_alive())
+                for claim in some:
+                    journal.write("claimed", claim.job.id, fence=claim.fence)
+                claims += some
+            words = dict(pair.split("=") for pair in sys.stdin.readline().split())
+        for claim in claims:
+            word = words[claim.job.id]
             about = f"{word} by {os.getpid()} under fence {claim.fence}"
             say = {
                 "complete": lambda claim=claim, about=about: claim.complete(about),

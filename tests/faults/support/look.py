@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
@@ -9,6 +10,7 @@ from holdfast import Holdfast, Job, State
 from holdfast.job import TERMINAL, HolderSeen
 
 from .journal import Journal
+from .processes import Process
 from .tasks import build
 from .until import until
 
@@ -57,6 +59,25 @@ class Look:
             cursor = page.cursor
             if cursor is None:
                 return found
+
+    # -- stop
+
+    def freeze(self, process: Process) -> None:
+        """SIGSTOP a process, but not while it holds a lock of the store that everybody else needs.
+
+        In such a moment no other process can write, to whom a lease might pass: stop it at another.
+        """
+        for _ in range(50):
+            process.freeze()
+            probe = asyncio.run_coroutine_threadsafe(self.app.put_record("probe", "probe", b"1"), self.app.session.loop)
+            try:
+                probe.result(0.3)
+            except TimeoutError:
+                process.thaw()
+                probe.result(30.0)
+            else:
+                return
+        raise AssertionError(f"{process!r} held the store's lock in each of 50 moments")
 
     # -- wait
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from operator import itemgetter
 
 import msgspec
 
@@ -11,11 +10,8 @@ from ...clock import MICROS
 from ...job import Ask, Claims, Record
 from ..protocol import PROMOTE_LIMIT
 from . import sql
-from .rows import record, to_json
+from .rows import claimed, record, to_json
 from .step import Step
-
-_place = itemgetter(5, 6, 0)
-"""(priority, run_at, seq) of a row with the columns of `sql.JOB`."""
 
 
 def look(step: Step, ask: Ask) -> Claims | None:
@@ -86,19 +82,24 @@ def _pick(step: Step, queue: str, ask: Ask, limit: int, *, some: bool) -> tuple[
         return [], False
     suspect = _first(step, 1, queue, ask)
     if suspect is None:
-        return [record(row) for row in _take(step, 0, queue, ask, limit)], False
+        return _take(step, 0, queue, ask, limit), False
     if not ask.busy and not some:
         sound = _first(step, 0, queue, ask)
         if sound is None or suspect < sound:
-            return [record(row) for row in _take(step, 1, queue, ask, 1)], False
-    rows = _take(step, 0, queue, ask, limit)
-    return [record(row) for row in rows], len(rows) < limit or suspect < _place(rows[-1])
+            return _take(step, 1, queue, ask, 1), False
+    taken = _take(step, 0, queue, ask, limit)
+    return taken, len(taken) < limit or suspect < _place(taken[-1])
 
 
-def _take(step: Step, suspect: int, queue: str, ask: Ask, limit: int) -> list[tuple[object, ...]]:
-    rows = step.connection.execute(
-        sql.TAKE[suspect, ask.tasks is not None],
-        (ask.holder.id, ask.token, step.now, queue, *_tasks(ask), limit),
-    ).fetchall()
-    rows.sort(key=_place)
-    return rows
+def _take(step: Step, suspect: int, queue: str, ask: Ask, limit: int) -> list[Record]:
+    """Read the first ready jobs, then claim them; nobody can come between."""
+    which = (suspect, ask.tasks is not None)
+    rows = step.connection.execute(sql.SELECT_READY[which], (queue, *_tasks(ask), limit)).fetchall()
+    if rows:
+        values = (ask.holder.id, ask.token, step.now, queue, *_tasks(ask), limit)
+        step.connection.execute(sql.TAKE[which], values)
+    return [claimed(row, queue, ask, step.now, suspect == 1) or record(step.one(sql.BY_SEQ, row[0])) for row in rows]
+
+
+def _place(taken: Record) -> tuple[int, int, int]:
+    return taken.priority, taken.run_at, taken.seq

@@ -12,15 +12,26 @@ from .step import Mismatch, Step
 
 
 def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Plain jobs in one statement; jobs with a key, a depth or a big payload one by one."""
-    plain = step.bulk and all(
-        new.key is None and new.max_depth is None and len(new.payload) <= sql.INLINE_PAYLOAD for new in jobs
-    )
-    if not plain:
+    """Plain jobs in bulk; jobs with a key, a depth or a big payload one by one."""
+    if not step.bulk:
         return [_insert(step, new) for new in jobs]
-    now = step.now
-    done = step.connection.executemany(sql.INSERT, [new_row(new, now, _run_at(new, now)) for new in jobs])
-    if done.rowcount != len(jobs):
+    now, ordinary = step.now, True
+    for new in jobs:
+        if new.key is not None or new.max_depth is not None or len(new.payload) > sql.INLINE_PAYLOAD:
+            return [_insert(step, new) for new in jobs]
+        if new.delay > 0 or new.run_at is not None or new.nonce or new.tags or new.meta or new.retry is not None:
+            ordinary = False
+    if ordinary:
+        rows = [
+            (new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout)
+            for new in jobs
+        ]
+        written = step.write_rows(sql.INSERT_NOW, (now,), rows)
+    else:
+        written = step.connection.executemany(
+            sql.INSERT, [new_row(new, now, _run_at(new, now)) for new in jobs]
+        ).rowcount
+    if written != len(jobs):
         raise Mismatch
     step.rung.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
     return [Inserted("created", new.id) for new in jobs]

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...job import Attempt, NewJob, Record, State
+from ...job import Ask, Attempt, NewJob, Record, State
 from ...retry import Backoff
 from .sql import INLINE_PAYLOAD
 
@@ -18,7 +18,7 @@ Row = tuple[Any, ...]
 
 WORD = {state: state.value for state in State}
 """The plain word of a state: sqlite3 binds a str at once, but asks around before it binds a subclass of str."""
-QUEUED, SCHEDULED = State.QUEUED.value, State.SCHEDULED.value
+QUEUED, SCHEDULED, _RUNNING = State.QUEUED.value, State.SCHEDULED.value, State.RUNNING.value
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -42,6 +42,33 @@ def record(row: Row) -> Record:
     if history is not None:
         made.history = _read(_history, history, (), row)
     return made
+
+
+def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record | None:
+    """The claim on a job whose row of `sql.SELECT_READY` says that all else is as at the start; None if not."""
+    (
+        seq,
+        id,
+        task,
+        priority,
+        run_at,
+        payload,
+        codec,
+        max_attempts,
+        timeout,
+        key,
+        created_at,
+        attempt,
+        life,
+        fence,
+        rest,
+    ) = row
+    if rest != 1:
+        return None
+    return Record(
+        seq, id, queue, task, _RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
+        attempt + 1, life, fence + 1, ask.token, ask.holder.id, None, suspect, 0, False, now,
+    )  # fmt: skip
 
 
 def _read(decode: Any, text: str, otherwise: Any, row: Row) -> Any:

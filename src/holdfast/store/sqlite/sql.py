@@ -12,12 +12,8 @@ from ...job import Record
 INLINE_PAYLOAD = 2048
 """Bytes of payload that stay in the job's row; longer ones go to holdfast_payload."""
 
-JOB = ", ".join(
-    "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE big.seq = holdfast_job.seq))"
-    if name == "payload"
-    else name
-    for name in Record.__struct_fields__
-)
+_PAYLOAD = "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE big.seq = holdfast_job.seq))"
+JOB = ", ".join(_PAYLOAD if name == "payload" else name for name in Record.__struct_fields__)
 """The columns of a Record, in its order."""
 
 # -- transactions
@@ -43,6 +39,17 @@ INSERT INTO holdfast_job (id, queue, task, state, priority, run_at, payload, cod
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 """
+MANY = 25
+"""Rows of one statement for many: they share the cost of a statement, and what all of them have in common."""
+_INSERT_NOW = """
+INSERT INTO holdfast_job (created_at, run_at, state, id, queue, task, priority, payload, codec, max_attempts, timeout)
+VALUES {rows} ON CONFLICT (id) DO NOTHING
+"""
+INSERT_NOW = {
+    count: _INSERT_NOW.format(rows=", ".join(["(?1, ?1, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
+    for count in (1, MANY)
+}
+"""Jobs that are ready now (?1) and have nothing out of the ordinary."""
 INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
 NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
 KEY = "SELECT id, fingerprint FROM holdfast_key WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
@@ -74,7 +81,12 @@ _IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
 _TAKE = """
 UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence + 1, pid = NULL,
     holder = ?, token = ?, started_at = ?
-WHERE seq IN (SELECT seq {of}) RETURNING {job}
+WHERE seq IN (SELECT seq {of})
+"""
+_FEW = f"""
+seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, life, fence,
+deaths = 0 AND cancel = 0
+    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history) IS NULL
 """
 FIRST = {
     (suspect, some): f"SELECT priority, run_at, seq {_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(
@@ -84,14 +96,17 @@ FIRST = {
     for some in (False, True)
 }
 """The place of the first ready job of a queue, by (suspects?, of certain tasks only?)."""
-TAKE = {
-    (suspect, some): _TAKE.format(
-        of=f"{_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(suspect=suspect, limit="?"), job=JOB
-    )
+_FIRST_READY = {
+    (suspect, some): f"{_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(suspect=suspect, limit="?")
     for suspect in (0, 1)
     for some in (False, True)
 }
-"""Claim the first ready jobs of a queue; the answers come back in any order."""
+SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
+"""The first ready jobs of a queue, in order: the few columns that differ between fresh jobs (a column costs as much as
+a comparison), and whether all others are as at the start. A job with more to it is read whole, by BY_SEQ."""
+TAKE = {which: _TAKE.format(of=ready) for which, ready in _FIRST_READY.items()}
+"""Claim what SELECT_READY has just read."""
+BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
 RENEW_FOR_CLAIM = """
 INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6)
 ON CONFLICT (id) DO UPDATE SET beat = beat + 1, beaten_at = ?3, expires = ?4, boot_id = ?5, seen_at = ?6
@@ -108,6 +123,15 @@ UPDATE holdfast_job SET state = ?, attempt = ?, suspect = ?, deaths = ?, cancel 
 WHERE {_CLAIMED}
 """
 """Settle a claim for good. Written only under its fence and token, and if its key is the one that was said."""
+_SUCCEED = """
+UPDATE holdfast_job SET state = 'succeeded', attempt = ended.column1, suspect = 0, deaths = 0, cancel = 0,
+    result = ended.column2, error = NULL, traceback = NULL, finished_at = ?1, expires_at = ?2, settled = ended.column3
+FROM (VALUES {rows}) AS ended
+WHERE seq = ended.column4 AND id = ended.column5 AND fence = ended.column6 AND token = ended.column7
+    AND state = 'running' AND key IS NULL
+"""
+SUCCEED = {count: _SUCCEED.format(rows=", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)) for count in (1, MANY)}
+"""Settle plain successes (at ?1, kept until ?2), under the same conditions as END."""
 END_AND_REMOVE = f"DELETE FROM holdfast_job WHERE {_CLAIMED}"
 """Settle a claim for good with a retention of 0."""
 CLAIMED = f"SELECT {JOB} FROM holdfast_job WHERE id = ? AND fence = ? AND token = ? AND state = 'running'"

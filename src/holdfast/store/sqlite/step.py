@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from itertools import chain
 from typing import Any
 
 from ...clock import Clock
+from . import sql
 
 
 class Mismatch(Exception):
@@ -24,6 +26,17 @@ class Step:
         self.boot_id = clock.boot_id()
         self.bulk = bulk
         self.rung: set[str] = set()
+
+    def write_rows(self, statements: dict[int, str], shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> int:
+        """Run a statement that takes MANY rows as often as it fits, and one by one for the rest; the rows written."""
+        many, at, written = statements[sql.MANY], 0, 0
+        while at + sql.MANY <= len(rows):
+            values = (*shared, *chain.from_iterable(rows[at : at + sql.MANY]))
+            written += self.connection.execute(many, values).rowcount
+            at += sql.MANY
+        if at < len(rows):
+            written += self.connection.executemany(statements[1], [(*shared, *row) for row in rows[at:]]).rowcount
+        return written
 
     def one(self, statement: str, *values: Any) -> Any:
         """The first row, or None."""

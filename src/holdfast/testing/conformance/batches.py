@@ -31,7 +31,9 @@ class TestBatches(Topic):
         claimed = await running(store)
         ended = await job(store, claimed.id)
         ended.state = State.SUCCEEDED
-        answers = await store.write(Batch(settles=[succeeded(claimed)], changes=[cancellation(claimed), retrial(ended)]))
+        answers = await store.write(
+            Batch(settles=[succeeded(claimed)], changes=[cancellation(claimed), retrial(ended)])
+        )
         assert (list(answers.settles), list(answers.changes)) == ([True], [False, True])
         assert (await job(store, claimed.id)).life == 2
 

@@ -26,8 +26,8 @@ from .topic import Topic
 
 class TestCancel(Topic):
     async def test_a_waiting_job_ends_at_once(self, store: Store) -> None:
-        for options in ({}, {"delay": 60.0}):
-            record = await enqueue(store, **options)
+        for delay in (0.0, 60.0):
+            record = await enqueue(store, delay=delay)
             assert await apply(store, cancellation(record))
             ended = await job(store, record.id)
             assert ended.state == State.CANCELLED
@@ -103,7 +103,9 @@ class TestChanges(Topic):
 
     async def test_a_running_job_can_be_ended_from_outside(self, store: Store) -> None:
         record = await running(store)
-        assert await apply(store, change(record, state=State.DEAD, error="monitor", traceback="tb", result=b"r", keep=None))
+        assert await apply(
+            store, change(record, state=State.DEAD, error="monitor", traceback="tb", result=b"r", keep=None)
+        )
         ended = await job(store, record.id)
         assert (ended.state, ended.error, ended.traceback, ended.result) == (State.DEAD, "monitor", "tb", b"r")
         assert ended.finished_at is not None

@@ -65,7 +65,9 @@ class TestClaim(Topic):
         assert [(record.id, record.fence) for record in records] == [("a", 1), ("b", 1)]
 
     async def test_only_the_tasks_that_were_named_are_served(self, store: Store) -> None:
-        await insert(store, new_job("a", task="x"), new_job("b", task="y"), new_job("c", task="z"), new_job("d", task="y"))
+        await insert(
+            store, new_job("a", task="x"), new_job("b", task="y"), new_job("c", task="z"), new_job("d", task="y")
+        )
         assert [record.id for record in await claim(store, limit=9, tasks=("y", "z"))] == ["b", "c", "d"]
         assert await claim(store, limit=9, tasks=("y",)) == []
         assert (await job(store, "a")).state == State.QUEUED

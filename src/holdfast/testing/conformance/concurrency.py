@@ -91,7 +91,14 @@ class TestConcurrency(Topic):
         stores = await crowd(store, harness, 6)
         for _ in range(5):
             claimed = await running(store)
-            ends = [succeeded(claimed), dead(claimed), released(claimed), succeeded(claimed), dead(claimed), released(claimed)]
+            ends = [
+                succeeded(claimed),
+                dead(claimed),
+                released(claimed),
+                succeeded(claimed),
+                dead(claimed),
+                released(claimed),
+            ]
             async with asyncio.timeout(LIMIT):
                 written = await asyncio.gather(*(settle(mine, end) for mine, end in zip(stores, ends, strict=True)))
             assert Counter(written) == {True: 1, False: 5}

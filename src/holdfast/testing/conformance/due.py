@@ -50,7 +50,9 @@ class TestDue(Topic):
         assert (await claim_one(store)).id == record.id
 
     async def test_an_empty_answer_says_when_the_next_job_is_due(self, store: Store, harness: Harness) -> None:
-        await insert(store, new_job(delay=9 * harness.unit), new_job(delay=5 * harness.unit), new_job(queue="other", delay=1))
+        await insert(
+            store, new_job(delay=9 * harness.unit), new_job(delay=5 * harness.unit), new_job(queue="other", delay=1)
+        )
         await harness.pass_time(2 * harness.unit)
         due_in = (await answer_to(store, ask())).due_in
         assert due_in == pytest.approx(3 * harness.unit, abs=harness.unit)
@@ -69,7 +71,9 @@ class TestDue(Topic):
         await running(store)
         assert (await answer_to(store, ask())).due_in is None
 
-    async def test_more_jobs_than_one_step_promotes_are_all_claimed_in_the_end(self, store: Store, harness: Harness) -> None:
+    async def test_more_jobs_than_one_step_promotes_are_all_claimed_in_the_end(
+        self, store: Store, harness: Harness
+    ) -> None:
         many = PROMOTE_LIMIT + 50
         await insert(store, *(new_job(f"{n:05}", delay=harness.unit) for n in range(many)))
         await harness.pass_time(2 * harness.unit)

@@ -9,7 +9,6 @@ from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import cancellation, failed, new_job, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, enqueue, gone, insert, job, settle
 
-from .harness import Harness
 from .topic import Topic
 
 
@@ -91,17 +90,16 @@ class TestEnqueue(Topic):
     async def test_a_batch_is_answered_in_order(self, store: Store) -> None:
         await insert(store, new_job("b", nonce=1))
         answers = await insert(store, new_job("a"), new_job("b", nonce=2), new_job("c"))
-        assert [(answer.id, answer.outcome) for answer in answers] == [("a", "created"), ("b", "exists"), ("c", "created")]
+        assert [(answer.id, answer.outcome) for answer in answers] == [
+            ("a", "created"),
+            ("b", "exists"),
+            ("c", "created"),
+        ]
 
     async def test_an_empty_batch_is_answered_with_nothing(self, store: Store) -> None:
         answers = await store.write(Batch())
-        assert [len(part) for part in (answers.inserts, answers.notes, answers.settles, answers.changes, answers.asks)] == [
-            0,
-            0,
-            0,
-            0,
-            0,
-        ]
+        parts = (answers.inserts, answers.notes, answers.settles, answers.changes, answers.asks)
+        assert [list(part) for part in parts] == [[], [], [], [], []]
 
 
 class TestChosenIds(Topic):
@@ -161,7 +159,7 @@ class TestDepth(Topic):
         await insert(store, new_job(queue="mail"), new_job(queue="mail"))
         assert (await insert(store, new_job(max_depth=1)))[0].outcome == "created"
 
-    async def test_a_known_key_is_answered_even_when_the_queue_is_full(self, store: Store, harness: Harness) -> None:
+    async def test_a_known_key_is_answered_even_when_the_queue_is_full(self, store: Store) -> None:
         await insert(store, new_job("a", key="k", max_depth=1))
         assert await insert(store, new_job("b", key="k", max_depth=1)) == [Inserted("existing", "a")]
 

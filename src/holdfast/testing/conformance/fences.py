@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.job import Record, Settlement, State
 from holdfast.store.protocol import Store
 from holdfast.testing.build import (
-    as_dict,
     cancelled,
     change,
     dead,
@@ -49,7 +49,7 @@ async def taken_over(store: Store) -> tuple[Record, Record]:
 
 
 def forged(claim: Record, **parts: int) -> Record:
-    return Record(**as_dict(claim) | parts)
+    return msgspec.structs.replace(claim, **parts)
 
 
 class TestFences(Topic):
@@ -79,12 +79,16 @@ class TestFences(Topic):
 
     async def test_note_refuses_a_stale_fence(self, store: Store) -> None:
         first, second = await taken_over(store)
-        assert not await note(store, says(second, fence=first.fence, progress=b"x", checkpoint=b"y", pid=1, meta={"m": 1}))
+        assert not await note(
+            store, says(second, fence=first.fence, progress=b"x", checkpoint=b"y", pid=1, meta={"m": 1})
+        )
         assert await job(store, second.id) == second
 
     async def test_note_refuses_a_stale_token(self, store: Store) -> None:
         first, second = await taken_over(store)
-        assert not await note(store, says(second, token=first.token, progress=b"x", checkpoint=b"y", pid=1, meta={"m": 1}))
+        assert not await note(
+            store, says(second, token=first.token, progress=b"x", checkpoint=b"y", pid=1, meta={"m": 1})
+        )
         assert await job(store, second.id) == second
 
     async def test_the_claim_that_holds_is_settled_after_all_refusals(self, store: Store) -> None:

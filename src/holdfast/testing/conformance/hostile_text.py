@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from holdfast.job import Inserted, Where
@@ -14,7 +16,7 @@ from .topic import Topic
 WORDS = (
     "snow ☃ and 🦀 and e\u0301",
     "'; DROP TABLE jobs; --",
-    "100%_\\ \"quoted\" `tick` {brace} [bracket] $1 ?1 :name",
+    '100%_\\ "quoted" `tick` {brace} [bracket] $1 ?1 :name',
     "tab\tnewline\nreturn\rbell\x07",
     "\u202eright to left\u202c",
     "  spaces around  ",
@@ -78,5 +80,14 @@ class TestHostileText(Topic):
         assert [found.id for found in await every(store, Where(tag=tags[77]))] == [record.id]
 
     async def test_numbers_and_nothing_survive_in_meta(self, store: Store) -> None:
-        meta = {"big": 2**53, "small": -1, "half": 0.5, "none": None, "yes": True, "list": [], "dict": {}, "": ""}
+        meta: dict[str, Any] = {
+            "big": 2**53,
+            "small": -1,
+            "half": 0.5,
+            "none": None,
+            "yes": True,
+            "list": [],
+            "dict": {},
+            "": "",
+        }
         assert (await enqueue(store, meta=meta)).meta == meta

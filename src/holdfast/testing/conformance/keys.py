@@ -121,6 +121,20 @@ class TestForgottenKeys(Topic):
         await settle(store, succeeded(await claim_one(store), key_keep=0.0))
         assert await insert(store, new_job("c", key="k")) == [Inserted("existing", "b")]
 
+    async def test_deleting_an_old_job_leaves_the_key_to_its_successor(self, store: Store) -> None:
+        await settle(store, dead(await running(store, "a", key="k"), key_keep=0.0))
+        await insert(store, new_job("b", key="k", delay=60.0))
+        await apply(store, retrial(await job(store, "a")))
+        assert await apply(store, deletion(await job(store, "a")))
+        assert await insert(store, new_job("c", key="k")) == [Inserted("existing", "b")]
+
+    async def test_a_word_about_an_ended_job_leaves_its_key_as_it_is(self, store: Store, harness: Harness) -> None:
+        await settle(store, succeeded(await running(store, "a", key="k"), key_keep=2 * harness.unit))
+        assert await apply(store, change(await job(store, "a"), meta={"seen": True}))
+        assert (await insert(store, new_job(key="k")))[0].outcome == "existing"
+        await harness.pass_time(3 * harness.unit)
+        assert (await insert(store, new_job(key="k")))[0].outcome == "created"
+
     async def test_an_operators_end_keeps_the_key_as_long_as_it_says(self, store: Store, harness: Harness) -> None:
         record = await running(store, "a", key="k")
         assert await apply(store, change(record, state=State.DEAD, keep=None, key_keep=2 * harness.unit))

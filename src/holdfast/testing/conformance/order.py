@@ -47,7 +47,9 @@ class TestOrder(Topic):
         await harness.pass_time(2 * harness.unit)
         assert await claimed_order(store) == ["late", "early"]
 
-    async def test_jobs_due_at_the_same_instant_come_in_the_order_of_insertion(self, store: Store, harness: Harness) -> None:
+    async def test_jobs_due_at_the_same_instant_come_in_the_order_of_insertion(
+        self, store: Store, harness: Harness
+    ) -> None:
         at = await store.now() + int(harness.unit * MICROS)
         await insert(store, *(new_job(f"{n}", run_at=at) for n in range(5)))
         await harness.pass_time(2 * harness.unit)

@@ -122,7 +122,9 @@ class TestPages(Topic):
         assert third.cursor is None
 
     async def test_pages_of_a_filter_hold_only_what_matches(self, store: Store) -> None:
-        await insert(store, *(new_job(f"{n:02}", queue="odd" if n % 2 else "even", tags=(f"t{n % 3}",)) for n in range(18)))
+        await insert(
+            store, *(new_job(f"{n:02}", queue="odd" if n % 2 else "even", tags=(f"t{n % 3}",)) for n in range(18))
+        )
         assert await ids(store, page=2, queue="odd") == [f"{n:02}" for n in range(17, 0, -2)]
         assert await ids(store, page=2, tag="t0") == [f"{n:02}" for n in range(15, -1, -3)]
         assert await ids(store, page=2, tag="t0", queue="odd") == ["15", "09", "03"]

@@ -13,7 +13,9 @@ from .topic import Topic
 
 class TestReopening(Topic):
     async def test_every_job_is_found_as_it_was_left(self, store: Store, harness: Harness) -> None:
-        await insert(store, new_job("queued", queue="q", meta={"m": 1}, tags=("t",)), new_job("later", queue="q", delay=60.0))
+        await insert(
+            store, new_job("queued", queue="q", meta={"m": 1}, tags=("t",)), new_job("later", queue="q", delay=60.0)
+        )
         claimed = await running(store, "running", key="k")
         await note(store, says(claimed, checkpoint=b"half", pid=7))
         await settle(store, succeeded(await running(store, "succeeded"), result=b"1"))

@@ -99,7 +99,9 @@ class TestEnds(Topic):
 
     async def test_a_settlement_of_an_unknown_job_is_refused_alone(self, store: Store) -> None:
         known = await running(store)
-        strange = Settlement("nobody", known.seq + 1000, 1, 1, nonce=5, state="succeeded", outcome="succeeded", attempt=1)
+        strange = Settlement(
+            "nobody", known.seq + 1000, 1, 1, nonce=5, state="succeeded", outcome="succeeded", attempt=1
+        )
         answers = await store.write(Batch(settles=[strange, succeeded(known)]))
         assert list(answers.settles) == [False, True]
 
@@ -111,7 +113,9 @@ class TestEnds(Topic):
 
 class TestRequestedCancellation(Topic):
     @pytest.mark.parametrize("end", [failed, released], ids=["failed", "released"])
-    async def test_a_job_that_would_wait_again_ends_cancelled_instead(self, store: Store, end: Callable[..., Settlement]) -> None:
+    async def test_a_job_that_would_wait_again_ends_cancelled_instead(
+        self, store: Store, end: Callable[..., Settlement]
+    ) -> None:
         record = await running(store)
         assert await apply(store, cancellation(record))
         assert await settle(store, end(record, cancelled_keep=60.0))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from holdfast.job import Record
 from holdfast.store.protocol import Store
 from holdfast.testing.build import ask, failed, new_job, released, says
@@ -11,7 +13,7 @@ from .harness import Harness
 from .topic import Topic
 
 
-async def make_suspect(store: Store, id: str, **options: object) -> Record:
+async def make_suspect(store: Store, id: str, **options: Any) -> Record:
     """A waiting job that is suspected of having killed its process."""
     record = await running(store, id, **options)
     assert await settle(store, released(record, suspect=True, deaths=1))
@@ -108,7 +110,9 @@ class TestSuspects(Topic):
         assert await note(store, says(await claim_one(store), progress=b"7"))
         assert (await job(store, "s")).deaths == 1
 
-    async def test_a_suspect_that_waits_for_its_time_is_claimed_alone_then(self, store: Store, harness: Harness) -> None:
+    async def test_a_suspect_that_waits_for_its_time_is_claimed_alone_then(
+        self, store: Store, harness: Harness
+    ) -> None:
         record = await running(store, "s", priority=-1)
         assert await settle(store, failed(record, delay=2 * harness.unit, suspect=True))
         await enqueue(store, "a")

@@ -20,7 +20,9 @@ async def lost_claim(store: Store, harness: Harness, id: str = "a") -> Lost:
 
 
 class TestSweeping(Topic):
-    async def test_a_lost_claim_is_shown_with_its_fence_and_its_holders_beat(self, store: Store, harness: Harness) -> None:
+    async def test_a_lost_claim_is_shown_with_its_fence_and_its_holders_beat(
+        self, store: Store, harness: Harness
+    ) -> None:
         claim = await running(store, by=holder("ann", harness.lease))
         [beat] = await store.beat([holder("ann", harness.lease)])
         await harness.pass_time(harness.lease * 1.25)
@@ -83,7 +85,9 @@ class TestSweeping(Topic):
         assert await settle(store, dead(lost.record, error="poisonous", seen_beat=lost.beat))
         assert (await job(store, "a")).state == State.DEAD
 
-    async def test_a_lost_job_whose_cancellation_was_asked_for_ends_cancelled(self, store: Store, harness: Harness) -> None:
+    async def test_a_lost_job_whose_cancellation_was_asked_for_ends_cancelled(
+        self, store: Store, harness: Harness
+    ) -> None:
         claim = await running(store, by=holder("ann", harness.lease))
         await apply(store, cancellation(claim))
         await harness.pass_time(harness.lease * 1.25)

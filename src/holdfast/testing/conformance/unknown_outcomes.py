@@ -105,7 +105,9 @@ class TestUnknownOutcomes(Topic):
         assert list(second.settles) == list(first.settles) == [True, True]
         assert await every(store) == before
 
-    async def test_a_batch_sent_again_through_a_restarted_process_is_recognised(self, store: Store, harness: Harness) -> None:
+    async def test_a_batch_sent_again_through_a_restarted_process_is_recognised(
+        self, store: Store, harness: Harness
+    ) -> None:
         batch = Batch(inserts=[new_job("a", nonce=3)], settles=[released(await running(store))])
         await store.write(batch)
         again = await (await harness.reopen(store)).write(batch)

@@ -103,7 +103,9 @@ class TestWaking(Topic):
             bell.close()
 
     @requires("hints")
-    async def test_a_bell_rings_when_a_job_is_cancelled_or_removed_as_it_ends(self, store: Store, harness: Harness) -> None:
+    async def test_a_bell_rings_when_a_job_is_cancelled_or_removed_as_it_ends(
+        self, store: Store, harness: Harness
+    ) -> None:
         waiting = await enqueue(store)
         bell = store.listen([f"job/{waiting.id}"])
         await apply(store, cancellation(waiting))

@@ -1,0 +1,369 @@
+"""What can be enqueued, and what a name from the store may run."""
+
+import asyncio
+import functools
+import os
+import subprocess
+import sys
+import textwrap
+
+import msgspec
+import pytest
+from support import functions
+from support.workers import work_off
+
+from holdfast import ConfigError, Holdfast, InvalidJob, JobFailed, State
+from holdfast.job import NewJob
+from holdfast.store.protocol import Batch
+
+SECRET = "a long random text"
+
+
+@pytest.fixture
+def app(make_app):
+    return make_app(imports=["support.functions"])
+
+
+@pytest.fixture
+def pickling(make_app):
+    return make_app(cloudpickle=True, secret=SECRET)
+
+
+async def forged(app, task, payload=b"{}", codec="json"):
+    """A job as somebody who can write to the store would make it."""
+    await app.open()
+    new = NewJob(f"forged {task}", task, "default", payload, codec, max_attempts=1)
+    await app.session.store.write(Batch(inserts=[new]))
+    return app.handle(new.id)
+
+
+# -- by name
+
+
+async def test_a_registered_task_is_enqueued_by_its_name(app):
+    @app.task(name="mail.send", queue="mail")
+    def send(to: str) -> str:
+        return f"sent to {to}"
+
+    handle = await app.enqueue("mail.send", to="ann")
+    assert (await handle.job()).queue == "mail"
+    await work_off(app)
+    assert await handle.result(timeout=2) == "sent to ann"
+
+
+async def test_a_name_that_is_only_known_elsewhere_is_enqueued_with_plain_json(app):
+    handle = await app.enqueue("elsewhere.resize", 640, height=480)
+    assert (await handle.job()).payload == {"*": [640], "height": 480}
+
+
+async def test_a_positional_argument_sent_by_name_alone_reaches_its_parameter(app, make_app):
+    await app.open()
+    handle = await app.enqueue("resize", 640, height=480)
+    worker = make_app(app.session.store.sibling())
+
+    @worker.task
+    def resize(width: int, height: int) -> int:
+        return width * height
+
+    await work_off(worker)
+    assert await handle.result(timeout=2) == 640 * 480
+
+
+async def test_an_argument_by_name_alone_that_json_would_change_is_refused(app):
+    with pytest.raises(InvalidJob, match="argument 1 of"):
+        await app.enqueue("elsewhere", {1, 2})
+
+
+async def test_two_tasks_of_one_name_are_refused(app):
+    app.task(functions.double, name="work")
+    with pytest.raises(ConfigError, match="there is a task 'work' already"):
+        app.task(functions.double_later, name="work")
+
+
+async def test_a_task_may_be_registered_again_by_the_same_function(app):
+    assert app.task(functions.double).name == app.task(functions.double).name
+
+
+# -- importable callables
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "name", "result"),
+    [
+        (functions.double, (21,), "support.functions:double", 42),
+        (functions.double_later, (21,), "support.functions:double_later", 42),
+        (functions.Shelf.count, (1,), "support.functions:Shelf.count", 2),
+        (functions.Shelf.name, (), "support.functions:Shelf.name", "Shelf"),
+        (functools.partial(functions.double, n=4), (), "support.functions:double", 8),
+        (functools.partial(functools.partial(functions.double), 5), (), "support.functions:double", 10),
+    ],
+    ids=["function", "async function", "static method", "class method", "partial", "partial of partial"],
+)
+async def test_any_importable_callable_runs_where_its_module_is_trusted(app, fn, args, name, result):
+    handle = await app.enqueue(fn, *args)
+    assert (await handle.job()).task == name
+    await work_off(app)
+    assert await handle.result(timeout=2) == result
+
+
+async def test_an_importable_function_gets_its_context_too(app):
+    handle = await app.enqueue(functions.who)
+    await work_off(app)
+    assert await handle.result(timeout=2) == handle.id
+
+
+async def test_a_registered_function_is_recognised_when_it_is_enqueued_as_it_is(app):
+    def plain(n: int) -> int:
+        return n
+
+    app.task(plain, name="plain.task", queue="other")
+    job = await (await app.enqueue(plain, 1)).job()
+    assert (job.task, job.queue) == ("plain.task", "other")
+
+
+async def test_the_apps_own_module_is_trusted(app_url):
+    async with Holdfast(app_url) as app:
+        handle = await app.enqueue(here, 1)
+        assert (await handle.job()).task == f"{__name__}:here"
+        await work_off(app)
+        assert await handle.result(timeout=2) == 1
+
+
+def here(n: int) -> int:
+    return n
+
+
+async def test_a_callable_object_with_an_async_call_runs_on_the_loop(app):
+    class Greeter:
+        async def __call__(self, name: str) -> str:
+            await asyncio.sleep(0)
+            return f"hello {name}"
+
+    greet = app.task(Greeter(), name="greet")
+    handle = await greet.enqueue("ann")
+    await work_off(app)
+    assert await handle.result(timeout=2) == "hello ann"
+
+
+async def test_a_partial_of_an_async_function_is_a_task_as_well(app):
+    async def greet(greeting: str, name: str) -> str:
+        await asyncio.sleep(0)
+        return f"{greeting} {name}"
+
+    hello = app.task(functools.partial(greet, "hello"), name="hello")
+    handle = await hello.enqueue("ann")
+    await work_off(app)
+    assert await handle.result(timeout=2) == "hello ann"
+
+
+@pytest.mark.parametrize("thing", [5, None, ["add"], b"add"])
+async def test_what_cannot_be_called_is_refused(app, thing):
+    with pytest.raises(InvalidJob, match="a task, a task's name or a callable"):
+        await app.enqueue(thing)
+
+
+async def test_a_bound_method_is_refused_since_its_object_would_not_travel(app):
+    with pytest.raises(InvalidJob, match="cannot be found again by a worker"):
+        await app.enqueue(functions.shelf.put)
+
+
+async def test_a_lambda_needs_a_name_to_be_a_task(app):
+    with pytest.raises(ConfigError, match="give the task a name"):
+        app.task(lambda: 1)
+
+
+# -- what a name may not run
+
+
+@pytest.fixture
+def nothing_runs(monkeypatch, tmp_path):
+    """Fails the test if a command was run by it."""
+    mark = tmp_path / "ran"
+    yield f"touch {mark}"
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "os:system",
+        "posix:system",
+        "subprocess:getoutput",
+        "support.functions:imported_name",
+        "support.functions:system",
+        "support.functions:os.system",
+        "support.functions:prefilled",
+        "support.functions:partial",
+        "support.functions:double.__globals__",
+        "support.functions:double.__class__",
+        "support.functions:double.__call__",
+        "support.functions:double.__reduce_ex__",
+        "support.functions:double.__init__.__objclass__",
+        "support.functions:shelf.__class__.__mro__",
+        "support.functions:not_callable",
+        "support.functions:no_such",
+        "support.functions:",
+        "support.functions:.",
+        "support.functions:double..x",
+        "support.functions.double",
+        "support:functions.double",
+        "builtins:eval",
+        "builtins:exec",
+        ":system",
+        "__main__:system",
+        "no.such.module:f",
+    ],
+)
+async def test_a_name_outside_the_trusted_modules_never_runs(app, nothing_runs, name):
+    payload = msgspec.json.encode({"*": [nothing_runs]})
+    for handle in (await forged(app, name, payload), await app.enqueue(name, nothing_runs)):
+        await work_off(app)
+        job = await handle.job()
+        assert job.state in (State.DEAD, State.FAILED)
+        assert job.error.startswith("UnknownTask: unknown task")
+
+
+async def test_an_untrusted_module_is_not_even_imported(app, tmp_path, monkeypatch):
+    (tmp_path / "bait_for_import.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    handle = await forged(app, "bait_for_import:run")
+    await work_off(app)
+    assert "is not trusted here; name it in imports=" in (await handle.job()).error
+    assert "bait_for_import" not in sys.modules
+
+
+async def test_a_trusted_module_that_cannot_be_imported_fails_its_jobs_alone(make_app):
+    app = make_app(imports=["no_such_module"])
+    bad, good = await forged(app, "no_such_module:run"), await app.enqueue("noop")
+    await work_off(app)
+    assert "cannot be imported" in (await bad.job()).error
+    assert (await good.job()).state == State.SUCCEEDED
+
+
+async def test_a_function_that_the_worker_does_not_trust_is_dead_in_the_end(make_app):
+    app = make_app(max_attempts=1)
+    handle = await app.enqueue(functions.double, 2)
+    await work_off(app)
+    with pytest.raises(JobFailed, match=r"module 'support\.functions' is not trusted here"):
+        await handle.result(timeout=2)
+
+
+# -- lambdas and closures
+
+
+def closure():
+    factor = 3
+    return lambda n: n * factor
+
+
+@pytest.mark.parametrize("fn", [lambda n: n * 3, closure()], ids=["lambda", "closure"])
+async def test_a_lambda_is_refused_with_what_to_do(app, fn):
+    with pytest.raises(InvalidJob, match="make it a task .* or switch on the signed cloudpickle codec"):
+        await app.enqueue(fn, 2)
+    assert (await app.jobs()).jobs == []
+
+
+@pytest.mark.parametrize("fn", [lambda n: n * 3, closure()], ids=["lambda", "closure"])
+async def test_a_lambda_travels_pickled_where_that_is_switched_on(pickling, fn):
+    handle = await pickling.enqueue(fn, 2)
+    job = await handle.job()
+    assert job.task == "holdfast.call"
+    assert "$cloudpickle" in job.payload, "a pickle is never opened to be shown"
+    await work_off(pickling)
+    assert await handle.result(timeout=2) == 6
+
+
+async def test_an_async_closure_travels_too(pickling):
+    word = "hello"
+
+    async def greet(name):
+        await asyncio.sleep(0)
+        return {word, name}
+
+    handle = await pickling.enqueue(greet, name="ann")
+    await work_off(pickling)
+    assert await handle.result(timeout=2) == {"hello", "ann"}
+
+
+async def test_a_partial_of_a_lambda_travels_too(pickling):
+    handle = await pickling.enqueue(functools.partial(lambda a, b: a - b, 10), b=3)
+    await work_off(pickling)
+    assert await handle.result(timeout=2) == 7
+
+
+async def test_another_process_with_the_secret_runs_what_was_pickled(tmp_path):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    program = """
+        import asyncio
+        from holdfast import Holdfast, Worker
+        app = Holdfast(URL, cloudpickle=True)
+        asyncio.run(Worker(app, until_idle=True).run())
+    """
+    async with Holdfast(url, cloudpickle=True, secret=SECRET) as app:
+        handle = await app.enqueue(lambda: os.getpid())
+        code = textwrap.dedent(program).replace("URL", repr(url))
+        environ = {**os.environ, "HOLDFAST_SECRET": SECRET, "PYTHONWARNINGS": "ignore"}
+        worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environ, stderr=subprocess.PIPE)
+        _, errors = await worker.communicate()
+        assert worker.returncode == 0, errors
+        assert await handle.result(timeout=2) == worker.pid
+
+
+async def test_a_worker_without_the_codec_does_not_open_a_pickle(pickling, make_app):
+    handle = await pickling.enqueue(lambda: 1)
+    plain = make_app(pickling.session.store.sibling(), max_attempts=1)
+    await work_off(plain)
+    assert "does not have the signed cloudpickle codec switched on" in (await handle.job()).error
+
+
+async def test_a_worker_with_another_secret_does_not_open_a_pickle(pickling, make_app):
+    handle = await pickling.enqueue(lambda: 1)
+    other = make_app(pickling.session.store.sibling(), cloudpickle=True, secret="another")
+    await work_off(other)
+    assert "the signature does not match" in (await handle.job()).error
+
+
+class Bomb:
+    def __init__(self, command):
+        self.command = command
+
+    def __reduce__(self):
+        return os.system, (self.command,)
+
+
+@pytest.mark.parametrize("tamper", ["unsigned", "zero signature", "cut", "flipped", "empty"])
+async def test_a_forged_or_changed_pickle_is_never_opened(pickling, nothing_runs, tamper):
+    import pickle
+
+    await pickling.enqueue(Bomb, nothing_runs)  # a good one, for its signature
+    bomb = pickle.dumps(Bomb(nothing_runs))
+    signed = pickling.registry.call(lambda: 1, (), {}).task.encode((), {})
+    payload = {
+        "unsigned": bomb,
+        "zero signature": bytes(32) + bomb,
+        "cut": signed[:-1],
+        "flipped": signed[:40] + bytes([signed[40] ^ 1]) + signed[41:],
+        "empty": b"",
+    }[tamper]
+    handle = await forged(pickling, "holdfast.call", payload, "cloudpickle")
+    await pickling.delete((await pickling.jobs()).jobs[-1].id)
+    await work_off(pickling)
+    job = await handle.job()
+    assert (job.state, job.error) == (
+        State.DEAD,
+        "InvalidJob: the signature does not match: this was pickled with another secret, or changed since",
+    )
+
+
+async def test_a_forged_result_is_never_opened_either(pickling, nothing_runs):
+    import pickle
+
+    handle = await pickling.enqueue(lambda: 1)
+    [claim] = await pickling.claim()
+    from holdfast.testing import build, verbs
+
+    bomb = pickle.dumps(Bomb(nothing_runs))
+    await verbs.settle(pickling.session.store, build.succeeded(claim._record, result=bytes(32) + bomb))
+    assert (await handle.job()).state == State.SUCCEEDED
+    with pytest.raises(InvalidJob, match="the signature does not match"):
+        await handle.result(timeout=2)

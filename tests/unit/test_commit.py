@@ -1,0 +1,472 @@
+"""Group commit, in front of a store that answers when it is told to."""
+
+import asyncio
+
+import pytest
+
+from holdfast import InvalidJob, OutcomeUnknown, StoreUnavailable
+from holdfast.clock import Entropy
+from holdfast.job import Claims, Inserted
+from holdfast.store import commit as commit_module
+from holdfast.store.commit import MAX_OPERATIONS, GroupCommit
+from holdfast.store.memory import MemoryStore
+from holdfast.store.protocol import Answers
+from holdfast.testing import build
+
+
+class ToldStore:
+    """Has nothing but `write`, which waits until the test answers it."""
+
+    def __init__(self):
+        self.writes = []
+        self.answers = []
+
+    async def write(self, batch):
+        told = asyncio.get_running_loop().create_future()
+        self.writes.append(batch)
+        self.answers.append(told)
+        return await told
+
+    def answer(self, **given):
+        """Answer the oldest write that waits: yes to everything, but for what is given."""
+        number = next(i for i, told in enumerate(self.answers) if not told.done())
+        self.answers[number].set_result(yes(self.writes[number], **given))
+
+    def fail(self, error):
+        next(told for told in self.answers if not told.done()).set_exception(error)
+
+
+class FakeStore:
+    """Has nothing but `write`, which does at once what its script says: an error to raise, or None to say yes."""
+
+    def __init__(self, script):
+        self.writes = []
+        self._script = script
+
+    async def write(self, batch):
+        self.writes.append(batch)
+        error = self._script(batch)
+        if error is not None:
+            raise error
+        return yes(batch)
+
+
+def yes(batch, **given):
+    answers = {
+        "inserts": [Inserted("created", job.id) for job in batch.inserts],
+        "notes": [True for _ in batch.notes],
+        "settles": [True for _ in batch.settles],
+        "changes": [True for _ in batch.changes],
+        "asks": [Claims([]) for _ in batch.asks],
+    }
+    return Answers(**answers | given)
+
+
+@pytest.fixture
+def store():
+    return ToldStore()
+
+
+@pytest.fixture
+async def commit(store):
+    return GroupCommit(store, Entropy(1))
+
+
+@pytest.fixture
+def no_pause_between_resends(monkeypatch):
+    monkeypatch.setattr(commit_module, "RESENDS", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+async def claimed():
+    """A job that somebody claimed from a store of its own."""
+    memory = MemoryStore()
+    await memory.write(build_batch(inserts=[build.new_job("held")]))
+    return (await memory.write(build_batch(asks=[build.ask()]))).asks[0].records[0]
+
+
+def build_batch(**fields):
+    from holdfast.store.protocol import Batch
+
+    return Batch(**fields)
+
+
+async def turns(count=10):
+    """Let everything that is ready to run, run."""
+    for _ in range(count):
+        await asyncio.sleep(0)
+
+
+def enqueue(commit, *ids):
+    return asyncio.create_task(commit.insert([build.new_job(id) for id in ids]))
+
+
+def ids(batch):
+    return [job.id for job in batch.inserts]
+
+
+# -- gathering
+
+
+async def test_a_lone_enqueue_is_one_write_that_leaves_at_once(commit, store):
+    waiting = enqueue(commit, "a")
+    await turns(3)
+    assert [ids(batch) for batch in store.writes] == [["a"]]
+    store.answer()
+    assert await waiting == [Inserted("created", "a")]
+    await turns()
+    assert len(store.writes) == 1
+
+
+async def test_enqueues_during_a_write_leave_together_when_it_returns(commit, store):
+    first = enqueue(commit, "first")
+    await turns()
+    rest = [enqueue(commit, f"job {n}") for n in range(100)]
+    await turns()
+    assert len(store.writes) == 1
+    store.answer()
+    await turns()
+    assert len(store.writes) == 2
+    assert ids(store.writes[1]) == [f"job {n}" for n in range(100)]
+    store.answer()
+    assert await first == [Inserted("created", "first")]
+    assert [await one for one in rest] == [[Inserted("created", f"job {n}")] for n in range(100)]
+
+
+async def test_every_caller_gets_the_answers_to_what_it_asked(commit, store):
+    blocker = enqueue(commit, "blocker")
+    await turns()
+    one, two, three = enqueue(commit, "a", "b"), enqueue(commit), enqueue(commit, "c")
+    await turns()
+    store.answer()
+    await turns()
+    store.answer(inserts=[Inserted("created", "a"), Inserted("existing", "old"), Inserted("full", "c")])
+    assert await one == [Inserted("created", "a"), Inserted("existing", "old")]
+    assert await two == []
+    assert await three == [Inserted("full", "c")]
+    await blocker
+
+
+async def test_all_kinds_of_operations_share_a_write(commit, store, claimed):
+    blocker = enqueue(commit, "blocker")
+    await turns()
+    waiting = [
+        enqueue(commit, "a"),
+        asyncio.create_task(commit.note(build.says(claimed, pid=1))),
+        asyncio.create_task(commit.settle(build.succeeded(claimed))),
+        asyncio.create_task(commit.change([build.deletion(claimed)])),
+        asyncio.create_task(commit.claim(build.ask())),
+    ]
+    await turns()
+    store.answer()
+    await turns()
+    batch = store.writes[1]
+    assert [len(part) for part in (batch.inserts, batch.notes, batch.settles, batch.changes, batch.asks)] == [1] * 5
+    store.answer(notes=[False], settles=[False], changes=[False])
+    assert [await one for one in waiting] == [[Inserted("created", "a")], False, False, [False], Claims([])]
+    await blocker
+
+
+async def test_settlements_are_written_in_the_order_they_were_made(commit, store, claimed):
+    blocker = enqueue(commit, "blocker")
+    await turns()
+    said = []
+    for nonce in range(50):
+        commit.settle_soon(build.succeeded(claimed, nonce=nonce), said.append)
+    store.answer()
+    await turns()
+    assert [end.nonce for end in store.writes[1].settles] == list(range(50))
+    store.answer(settles=[nonce % 2 == 0 for nonce in range(50)])
+    await commit.drain()
+    assert said == [nonce % 2 == 0 for nonce in range(50)]
+    await blocker
+
+
+async def test_a_flood_leaves_in_bounded_batches_in_order(commit, store):
+    blocker = enqueue(commit, "blocker")
+    await turns()
+    flood = [enqueue(commit, f"job {n}") for n in range(MAX_OPERATIONS + 200)]
+    claiming = asyncio.create_task(commit.claim(build.ask()))
+    await turns()
+    store.answer()
+    await turns()
+    assert len(store.writes[1].inserts) == MAX_OPERATIONS
+    assert len(store.writes[1].asks) == 1, "a claim does not wait behind a flood of enqueues"
+    store.answer()
+    await turns()
+    store.answer()
+    await asyncio.gather(blocker, claiming, *flood)
+    assert ids(store.writes[1]) + ids(store.writes[2]) == [f"job {n}" for n in range(MAX_OPERATIONS + 200)]
+
+
+async def test_nothing_to_do_writes_nothing(commit, store):
+    await commit.drain()
+    await turns()
+    assert store.writes == []
+
+
+async def test_drain_waits_for_what_is_in_flight_and_for_what_gathered(commit, store):
+    first = enqueue(commit, "a")
+    await turns()
+    second = enqueue(commit, "b")
+    draining = asyncio.create_task(commit.drain())
+    await turns()
+    store.answer()
+    await turns()
+    assert not draining.done()
+    store.answer()
+    await draining
+    assert first.done()
+    await second
+
+
+# -- one operation fails
+
+
+def refuses(bad, error=None):
+    """A script: whatever holds the job `bad` is refused."""
+    return lambda batch: (error or ValueError("cannot be stored")) if bad in ids(batch) else None
+
+
+async def test_an_operation_that_fails_in_a_batch_fails_alone():
+    store = FakeStore(refuses("bad"))
+    commit = GroupCommit(store, Entropy(1))
+    good, bad, fine = enqueue(commit, "good"), enqueue(commit, "bad"), enqueue(commit, "fine")
+    assert await good == [Inserted("created", "good")]
+    assert await fine == [Inserted("created", "fine")]
+    with pytest.raises(StoreUnavailable, match="the store failed: ValueError: cannot be stored") as told:
+        await bad
+    assert isinstance(told.value.__cause__, ValueError)
+
+
+async def test_a_settlement_that_fails_does_not_keep_others_from_being_written(claimed):
+    store = FakeStore(lambda batch: OverflowError("too big") if any(end.nonce == 1 for end in batch.settles) else None)
+    commit = GroupCommit(store, Entropy(1))
+    said = {}
+    for nonce in range(3):
+        commit.settle_soon(build.succeeded(claimed, nonce=nonce), lambda answer, nonce=nonce: said.update({nonce: answer}))
+    await commit.drain()
+    assert (said[0], said[2]) == (True, True)
+    assert isinstance(said[1], StoreUnavailable)
+
+
+async def test_an_error_of_our_own_reaches_its_caller_as_it_is():
+    commit = GroupCommit(FakeStore(refuses("bad", InvalidJob("no"))), Entropy(1))
+    with pytest.raises(InvalidJob, match="no"):
+        await enqueue(commit, "bad")
+
+
+async def test_a_broken_callback_harms_nobody_else(commit, store, claimed):
+    def broken(answer):
+        raise RuntimeError("a defect of the caller")
+
+    said = []
+    commit.settle_soon(build.succeeded(claimed), broken)
+    commit.settle_soon(build.succeeded(claimed), said.append)
+    await turns()
+    store.answer()
+    await turns()
+    assert said == [True]
+    enqueued = enqueue(commit, "a")
+    await turns()
+    store.answer()
+    assert await enqueued == [Inserted("created", "a")]
+
+
+# -- the store fails
+
+
+async def test_an_unavailable_store_is_told_to_everybody_once_and_nothing_is_sent_again(commit, store, claimed):
+    first, said = enqueue(commit, "a"), []
+    await turns()
+    store.fail(StoreUnavailable("the disk is full"))
+    commit.settle_soon(build.succeeded(claimed), said.append)
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
+        await first
+    await turns()
+    store.fail(StoreUnavailable("still full"))
+    await turns()
+    assert str(said[0]) == "still full"
+    assert len(store.writes) == 2
+
+
+async def test_after_an_outage_everything_works_again(commit, store):
+    for _ in range(3):
+        failed = enqueue(commit, "a")
+        await turns()
+        store.fail(StoreUnavailable("down"))
+        with pytest.raises(StoreUnavailable):
+            await failed
+    worked = enqueue(commit, "a")
+    await turns()
+    store.answer()
+    assert await worked == [Inserted("created", "a")]
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
+async def test_a_write_whose_answer_was_lost_is_sent_again_as_it_was(claimed):
+    answers = iter([OutcomeUnknown("the connection broke"), OutcomeUnknown("again"), None])
+    store = FakeStore(lambda _: next(answers))
+    commit = GroupCommit(store, Entropy(1))
+    settled = asyncio.create_task(commit.settle(build.succeeded(claimed, nonce=5)))
+    assert await enqueue(commit, "a") == [Inserted("created", "a")]
+    assert await settled is True
+    assert len(store.writes) == 3
+    assert store.writes[0] == store.writes[1] == store.writes[2]
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
+async def test_a_claim_whose_answer_was_lost_is_not_repeated_but_told():
+    answers = iter([OutcomeUnknown("the connection broke"), None])
+    store = FakeStore(lambda _: next(answers))
+    commit = GroupCommit(store, Entropy(1))
+    claiming = asyncio.create_task(commit.claim(build.ask()))
+    assert await enqueue(commit, "a") == [Inserted("created", "a")]
+    with pytest.raises(OutcomeUnknown, match="the connection broke"):
+        await claiming
+    assert [len(batch.asks) for batch in store.writes] == [1, 0]
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
+async def test_an_outcome_that_stays_unknown_is_never_called_unwritten():
+    answers = iter([OutcomeUnknown("the answer was lost"), *[StoreUnavailable("down")] * 3, None])
+    commit = GroupCommit(FakeStore(lambda _: next(answers)), Entropy(1))
+    with pytest.raises(OutcomeUnknown, match="the answer was lost") as told:
+        await enqueue(commit, "a")
+    assert told.value.retry_safe
+    assert await enqueue(commit, "a") == [Inserted("created", "a")]
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
+async def test_a_repeat_that_fails_in_another_way_strands_nobody():
+    answers = iter([OutcomeUnknown("the answer was lost"), RuntimeError("a driver's defect"), None, None, None])
+    commit = GroupCommit(FakeStore(lambda _: next(answers)), Entropy(1))
+    async with asyncio.timeout(2):
+        await asyncio.wait([enqueue(commit, "a")])
+        assert await enqueue(commit, "b") == [Inserted("created", "b")]
+
+
+class LossyStore(MemoryStore):
+    """A memory store that writes, and then loses its answer `lost` times."""
+
+    lost = 1
+
+    async def write(self, batch):
+        answers = await super().write(batch)
+        if self.lost:
+            self.lost -= 1
+            raise OutcomeUnknown("the answer was lost")
+        return answers
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
+async def test_a_repeated_enqueue_is_recognised_by_the_store():
+    store = LossyStore()
+    commit = GroupCommit(store, Entropy(1))
+    mine = build.new_job("mine", nonce=17)
+    keyed = build.new_job("keyed", key="k", nonce=18)
+    assert await commit.insert([mine, keyed]) == [Inserted("created", "mine"), Inserted("created", "keyed")]
+    assert len(await store.get(["mine", "keyed"])) == 2
+    assert sum(sum(queue.counts.values()) for queue in await store.stats()) == 2
+    theirs = build.new_job("mine", nonce=19)
+    assert await commit.insert([theirs]) == [Inserted("exists", "mine")]
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
+async def test_a_repeated_settlement_is_recognised_by_the_store():
+    store = LossyStore()
+    store.lost = 0
+    commit = GroupCommit(store, Entropy(1))
+    await commit.insert([build.new_job("a")])
+    [claim] = (await commit.claim(build.ask())).records
+    store.lost = 1
+    assert await commit.settle(build.succeeded(claim, nonce=5)) is True
+    assert await commit.settle(build.succeeded(claim, nonce=6)) is False, "another settlement is not this one"
+
+
+# -- a caller is cancelled
+
+
+async def test_an_enqueue_that_was_given_up_before_its_turn_is_never_written(commit, store):
+    first = enqueue(commit, "first")
+    await turns()
+    given_up, kept = enqueue(commit, "given up"), enqueue(commit, "kept")
+    await turns()
+    given_up.cancel()
+    await turns()
+    store.answer()
+    await turns()
+    assert ids(store.writes[1]) == ["kept"]
+    store.answer()
+    await asyncio.gather(first, kept)
+
+
+async def test_a_caller_that_is_cancelled_in_flight_does_not_disturb_the_others(commit, store):
+    given_up, kept = enqueue(commit, "a"), enqueue(commit, "b")
+    await turns()
+    given_up.cancel()
+    await turns()
+    store.answer()
+    assert await kept == [Inserted("created", "b")]
+
+
+async def test_a_claim_that_was_given_up_before_its_turn_is_never_asked(commit, store):
+    first = enqueue(commit, "first")
+    await turns()
+    claiming = asyncio.create_task(commit.claim(build.ask()))
+    await turns()
+    claiming.cancel()
+    await turns()
+    store.answer()
+    await first
+    await commit.drain()
+    assert len(store.writes) == 1
+
+
+def released(store, claimed):
+    [end] = store.writes[1].settles
+    assert (end.id, end.fence, end.token) == (claimed.id, claimed.fence, claimed.token)
+    return (end.state, end.outcome, end.attempt) == ("queued", "released", claimed.attempt - 1)
+
+
+async def test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back(commit, store, claimed):
+    claiming = asyncio.create_task(commit.claim(build.ask()))
+    await turns()
+    claiming.cancel()
+    await turns()
+    store.answer(asks=[Claims([claimed])])
+    await turns()
+    assert released(store, claimed)
+    store.answer()
+    await commit.drain()
+
+
+async def test_jobs_of_a_claimer_that_is_cancelled_as_its_answer_arrives_go_back(commit, store, claimed):
+    claiming = asyncio.create_task(commit.claim(build.ask()))
+    await turns()
+    store.answer(asks=[Claims([claimed])])
+    # Cancelled in the one moment between the answer and the claimer's waking.
+    while not claiming.done():
+        if store.answers[0].done() and getattr(claiming, "_fut_waiter", None) and claiming._fut_waiter.done():
+            claiming.cancel()
+        await asyncio.sleep(0)
+    assert claiming.cancelled()
+    await turns()
+    assert released(store, claimed)
+    store.answer()
+    await commit.drain()
+
+
+async def test_a_cancelled_claimer_on_a_real_store_strands_nothing_whenever_it_is_cancelled():
+    for steps in range(12):
+        store = MemoryStore()
+        commit = GroupCommit(store, Entropy(1))
+        await commit.insert([build.new_job("a"), build.new_job("b")])
+        claiming = asyncio.create_task(commit.claim(build.ask(limit=5)))
+        await turns(steps)
+        claiming.cancel()
+        [ended] = await asyncio.gather(claiming, return_exceptions=True)
+        await commit.drain()
+        states = {record.id: (record.state, record.attempt) for record in await store.get(["a", "b"])}
+        expected = ("queued", 0) if isinstance(ended, asyncio.CancelledError) else ("running", 1)
+        assert states == {"a": expected, "b": expected}, f"cancelled after {steps} steps"
