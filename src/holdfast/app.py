@@ -167,7 +167,7 @@ class Holdfast:
         self._store = open_store(self.url, self.clock) if self._object is None else self._object
         self.sync = SyncApp(self)
         _apps.add(self)
-        self.task(_noop, name="noop")
+        self.registry.add(_noop, "noop", Options(), built_in=True)
 
     # -- opening and closing
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import lifecycle
 from .codec import encode_value
-from .errors import LeaseLost
+from .errors import LeaseLost, PayloadTooLarge
 from .heart import Heart
 from .job import Ask, Beat, Holder, Note, Record
 from .version import __version__
@@ -28,6 +28,7 @@ class Claim:
         self._app = app
         self._record = record
         self._holder = holder
+        self._ended = False
 
     def __repr__(self) -> str:
         return f"<Claim {self._record.id!r} fence={self._record.fence}>"
@@ -61,11 +62,16 @@ class Claim:
     async def complete(self, result: Any = None) -> None:
         """The work is done; the result is kept as JSON."""
         data = None if result is None else encode_value(result)
+        await self._app.open()
+        limit = self._app.session.settings.max_payload
+        if data is not None and len(data) > limit:
+            raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit}); the claim still holds")
         await self._end(lifecycle.Outcome.succeeded(data))
 
-    async def fail(self, error: str, *, retry_in: float | None = None, dead: bool = False) -> None:
+    async def fail(self, error: str | BaseException, *, retry_in: float | None = None, dead: bool = False) -> None:
         """This attempt failed; the job is retried after its back-off, or `retry_in` seconds, or not at all (`dead`)."""
-        await self._end(lifecycle.Outcome.dead(error) if dead else lifecycle.Outcome.failed(error, delay=retry_in))
+        text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
+        await self._end(lifecycle.Outcome.dead(text) if dead else lifecycle.Outcome.failed(text, delay=retry_in))
 
     async def release(self, *, delay: float | None = None) -> None:
         """Give the job back uncharged, at once or after `delay` seconds."""
@@ -76,7 +82,13 @@ class Claim:
         await self._end(lifecycle.Outcome.cancelled())
 
     async def _end(self, outcome: lifecycle.Outcome) -> None:
-        if not await self._app.settle(self._record, outcome):
+        self._ended = True  # from here on, not to be held any more is no loss
+        try:
+            written = await self._app.settle(self._record, outcome)
+        except BaseException:
+            self._ended = False
+            raise
+        if not written:
             raise LeaseLost(self._record.id, self._record.fence)
 
     def _held(self, beat: Beat) -> bool:
@@ -91,11 +103,11 @@ class Claim:
     async def kept_alive(self) -> AsyncGenerator[Claim]:
         """Keep the lease while the block runs, from a thread of its own; a lost lease cancels the block (LeaseLost)."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
-        lost = False
+        lost = over = False
 
         def stop() -> None:
             nonlocal lost
-            if not lost and task is not None:
+            if not (lost or over or self._ended) and task is not None:
                 lost = True
                 task.cancel()
 
@@ -112,6 +124,7 @@ class Claim:
                 raise LeaseLost(self._record.id, self._record.fence) from None
             raise
         finally:
+            over = True
             await asyncio.to_thread(heart.stop)
 
 

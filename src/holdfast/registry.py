@@ -6,6 +6,7 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
+from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from .codec import Signed, encode_untyped
@@ -36,7 +37,7 @@ class Registry:
         if not name or name == "<lambda>":
             raise ConfigError(f"give the task a name: app.task(name=…)({fn!r})")
         known = self.tasks.get(name)
-        if known is not None and not _same_function(known.fn, fn):
+        if known is not None and not known.built_in and not _same_function(known.fn, fn):
             raise ConfigError(f"there is a task {name!r} already ({known.fn!r}); pass name= to one of them")
         task = self.tasks[name] = Task(self._app, fn, name, options, **rest)
         return task
@@ -173,4 +174,5 @@ def _importable_name(fn: Any) -> str | None:
     target: Any = sys.modules.get(module)
     for part in path.split("."):
         target = getattr(target, part, None)
-    return f"{module}:{path}" if target is fn else None
+    # A class method is made anew at every look, but equal to itself.
+    return f"{module}:{path}" if target is fn or (isinstance(fn, MethodType) and target == fn) else None

@@ -108,6 +108,7 @@ class Task(Generic[P, R]):
         payload: bool = False,
         codec: Codec | None = None,
         retention: float | timedelta | str | None = None,
+        built_in: bool = False,
     ) -> None:
         self.app = app
         self.fn = fn
@@ -121,6 +122,7 @@ class Task(Generic[P, R]):
         if self.is_async and self.run_in != "loop":
             raise ConfigError(f"task {name!r} is async and runs on the loop; run_in={run_in!r} is for plain functions")
         self.codec = codec
+        self.built_in = built_in
         self.retention = None if retention is None else duration(retention)
         self.arguments = Arguments(fn, whole=payload, context_type=Context)
         self.returns = Returns(fn)

@@ -223,4 +223,4 @@ def _progress(raw: bytes | None) -> Progress | None:
 
 
 def _result_codec(record: Record) -> str:
-    return record.codec if record.codec in ("json", "bytes") else "json"
+    return "json" if record.codec == "bytes" else record.codec

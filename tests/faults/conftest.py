@@ -32,9 +32,10 @@ def gates(journal):
 
 
 @pytest.fixture
-def look(store_url, journal):
+def look(store_url, journal, processes):
     with looking(store_url, journal) as look:
         yield look
+        processes.close()  # first: a stopped one may hold a lock that closing needs
 
 
 @pytest.fixture
@@ -47,10 +48,11 @@ def processes(store_url, tmp_path):
 @pytest.fixture(autouse=True)
 def show_output_on_failure(request, processes):
     yield
+    processes.close()
     report = getattr(request.node, "report_of_call", None)
     if report is not None and report.failed:
         for process in processes:
-            print(f"--- {process!r}\n{process.output()[-4000:]}")
+            print(f"--- {process.last_seen}\n{process.output()[-4000:]}")
 
 
 @pytest.hookimpl(wrapper=True)

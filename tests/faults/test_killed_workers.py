@@ -54,15 +54,20 @@ def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_r
     ids = [look.sync.enqueue(look.app.registry.tasks["work"].using(max_attempts=0), n, 0.1).id for n in range(150)]
     workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
     may_start_again: Counter[str] = Counter()
+    struck = 0
     for _ in range(ROUNDS * 2):
         begun = journal.count("start") + chance.randrange(1, 6)
         until(lambda begun=begun: journal.count("start") >= begun or not look.counts().keys() - {"succeeded"}, "some more starts")
         time.sleep(chance.uniform(0, 0.3))
         victim = chance.randrange(2)
         workers[victim].kill()
-        may_start_again.update(look.held_by(workers[victim].pid))
+        in_flight = look.held_by(workers[victim].pid)
+        may_start_again.update(in_flight)
+        struck += bool(in_flight)
         workers[victim] = processes.worker(concurrency=SLOTS)
     look.until_ended(ids)
+    print(f"{struck} of {ROUNDS * 2} kills met jobs in flight, one job up to {max(may_start_again.values())} times")
+    assert max(may_start_again.values()) > 1, "no kill met a job that was being recovered: this run has shown too little"
     too_often = [id for id, count in journal.per_job("start").items() if count > 1 + may_start_again[id]]
     assert not too_often, f"started more often than they were in flight at a kill: {look.stories(too_often)}"
     look.demand_finished_once({id: n * n for n, id in enumerate(ids)})

@@ -14,9 +14,10 @@ TURNS = int(os.environ.get("HOLDFAST_ROUNDS", "4")) * 2
 
 
 def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_starts_nothing_more(look, processes, journal, gates):
+    worker = processes.worker(concurrency=4, grace=30.0)
+    look.until_ended([look.enqueue("work", 0)])  # it has been idle before: that must not count as being done later
     running = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2)]
     short = look.enqueue_many("work", [(n, 0.01) for n in range(300)])
-    worker = processes.worker(concurrency=4, grace=30.0)
     look.until_started(*running)
     until(lambda: journal.count("end") >= 10, "the other two slots are busy with short jobs")
     told = time.monotonic()

@@ -8,6 +8,7 @@ import logging
 import traceback
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import thread as futures_thread
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ..task import Task
 
 logger = logging.getLogger("holdfast")
+_OWN_FILES = (__file__, futures_thread.__file__)
 UNKNOWN_TASK_PAUSE = 5.0
 """Seconds for which a job of an unknown task is put back, where workers are told to wait."""
 
@@ -30,10 +32,11 @@ UNKNOWN_TASK_PAUSE = 5.0
 class Run:
     """One claim while it runs. `why` says who asked it to stop: cancel, timeout, lost, release; None: nobody."""
 
-    __slots__ = ("context", "in_thread", "record", "runner", "timer", "why")
+    __slots__ = ("context", "in_thread", "key", "record", "runner", "timer", "why")
 
     def __init__(self, record: Record) -> None:
         self.record = record
+        self.key = (record.id, record.fence)
         self.runner: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.context: Context | None = None
@@ -173,8 +176,10 @@ def describe(error: BaseException) -> tuple[str, str]:
     except Exception:  # noqa: BLE001  # its __str__ raised
         text = f"{type(error).__name__} (which cannot be printed)"
     try:
-        # Without the worker's own frame: the first that matters is the task's.
-        frames = error.__traceback__.tb_next if error.__traceback__ is not None else None
+        # Without the worker's own frames: the first that matters is the task's.
+        frames = error.__traceback__
+        while frames is not None and frames.tb_next is not None and frames.tb_frame.f_code.co_filename in _OWN_FILES:
+            frames = frames.tb_next
         trace = "".join(traceback.format_exception(type(error), error, frames))
     except Exception:  # noqa: BLE001  # a frame, a cause or a repr raised
         trace = f"(no traceback: formatting it failed)\n{text}"

@@ -20,7 +20,7 @@ from .processes import end_with_parent
 from .worker_main import JournalHandler
 
 AHEAD = 150
-"""A process stops enqueueing for a moment when this many more jobs wait than it would like."""
+"""Where more jobs wait than this, a process enqueues no more for a moment, so that all of them can be finished in time."""
 
 
 class Member:
@@ -36,7 +36,7 @@ class Member:
 
     async def enqueue(self) -> None:
         """One by one, together, and in bulk; each acknowledged id is journalled once it is acknowledged."""
-        app, chance = self.app, self.chance
+        app, chance, look_at = self.app, self.chance, 0.0
         while time.monotonic() < self.until and not self.stopping.is_set():
             way = chance.randrange(3)
             if way == 0:
@@ -47,8 +47,10 @@ class Member:
                 handles = await app.enqueue_many([("crowd", n) for n in range(chance.randrange(1, 20))])
             for handle in handles:
                 self.journal.write("acked", handle.id)
-            while (await app.stats()).counts["queued"] > AHEAD and not self.stopping.is_set():
-                await asyncio.sleep(0.02)
+            if time.monotonic() > look_at:
+                while (await app.stats()).counts["queued"] > AHEAD and not self.stopping.is_set():
+                    await asyncio.sleep(0.1)
+                look_at = time.monotonic() + 0.25
         self.journal.write("enqueued")
 
     # -- by hand

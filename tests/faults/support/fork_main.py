@@ -19,6 +19,7 @@ class Forks:
     def __init__(self, url: str, journal: Journal) -> None:
         self.journal = journal
         self.app = build(url, journal)
+        self._watched = False
 
     def enqueue(self, who: str) -> None:
         handle = self.app.sync.enqueue("work", 4)
@@ -29,7 +30,9 @@ class Forks:
         pid = os.fork()
         if pid:
             return pid
-        faulthandler.dump_traceback_later(10)
+        if not self._watched:  # once: the handler itself does not survive a second fork
+            self._watched = True
+            faulthandler.dump_traceback_later(10)
         try:
             inside()
         except BaseException:

@@ -32,9 +32,11 @@ class Process:
                 start_new_session=True,
             )
         self.pid = self._popen.pid
+        self.last_seen = ""
+        """How it was when it was closed."""
 
     def __repr__(self) -> str:
-        code = self._popen.returncode
+        code = self._popen.poll()
         return f"<{self.name} pid {self.pid} {'runs' if code is None else f'ended {code}'}>"
 
     @property
@@ -80,6 +82,9 @@ class Process:
 
     def close(self) -> None:
         """End it and whatever it has forked, however it is doing."""
+        if self.last_seen:
+            return
+        self.last_seen = repr(self)
         if self.running or self._has_group():
             try:
                 os.killpg(self.pid, signal.SIGKILL)  # also ends a stopped one
@@ -126,6 +131,7 @@ class Processes:
         return iter(self._all)
 
     def close(self) -> None:
+        """Be rid of all of them."""
         for process in self._all:
             process.close()
 

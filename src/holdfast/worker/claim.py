@@ -1,0 +1,98 @@
+"""CLAIM: how many jobs to ask for, when, and what wakes a worker that found none."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ..errors import HoldfastError
+from ..job import Ask, Claims, Holder, Record
+from ..store.protocol import Bell
+from .slots import Slots
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast")
+IDLE_LOOK = 0.05
+"""Seconds between looks of a worker that is to end once it is idle."""
+
+
+class Claimer:
+    """Keeps the slots filled: as many jobs as there are free slots, never more.
+
+    A suspect (a job whose process died under it) must run alone. Where one waits for an idle process, this one stops
+    claiming so that it runs empty; but not for longer than a lease, lest a long job keep everybody else waiting.
+    """
+
+    def __init__(
+        self,
+        app: Holdfast,
+        slots: Slots,
+        holder: Holder,
+        begin: Callable[[Record], None],
+        poll: float,
+        *,
+        until_idle: bool,
+    ) -> None:
+        self._app = app
+        self._slots = slots
+        self._holder = holder
+        self._begin = begin
+        self._poll = poll
+        self._until_idle = until_idle
+        self._turn = 0
+        self._patient_until = -holder.lease
+        self._loop = asyncio.get_running_loop()
+
+    async def run(self, bell: Bell) -> None:
+        """Claim until cancelled (or, with `until_idle`, until nothing is ready and nothing runs)."""
+        faults = 0
+        while True:
+            free = self._free()
+            if free <= 0:
+                self._slots.freed.clear()
+                await self._slots.freed.wait()
+                continue
+            try:
+                claims = await self._app.session.commit.claim(self._ask(free))
+            except HoldfastError as error:
+                faults += 1
+                logger.warning("claiming failed, trying again: %s", error)
+                await asyncio.sleep(min(30.0, self._poll * 2 ** min(faults, 5)))
+                continue
+            faults = 0
+            for record in claims.records:
+                self._begin(record)
+            self._mind_suspects(claims)
+            if claims.records:
+                continue
+            if self._until_idle and not self._slots and not self._slots.settling:
+                return
+            await bell.wait(self._pause(claims))
+
+    def _ask(self, free: int) -> Ask:
+        """A different queue first each time, so that none starves."""
+        queues = self._holder.queues
+        self._turn = (self._turn + 1) % len(queues)
+        rotated = queues[self._turn :] + queues[: self._turn]
+        return Ask(self._holder, rotated, free, self._app.entropy.token(), None, bool(self._slots))
+
+    def _free(self) -> int:
+        patient = self._slots and self._patient_until > self._now()
+        return 0 if patient else self._slots.free()
+
+    def _mind_suspects(self, claims: Claims) -> None:
+        lease, now = self._holder.lease, self._now()
+        if claims.suspect_waiting and self._slots and now > self._patient_until + lease:
+            self._patient_until = now + lease
+            self._loop.call_later(lease, self._slots.freed.set)
+
+    def _pause(self, claims: Claims) -> float:
+        pause = self._poll if claims.due_in is None else min(self._poll, claims.due_in + 0.001)
+        return min(pause, IDLE_LOOK) if self._until_idle else pause
+
+    def _now(self) -> float:
+        return self._app.clock.monotonic()

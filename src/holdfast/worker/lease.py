@@ -1,0 +1,68 @@
+"""What a heartbeat brings back: claims that were cancelled or lost, and claims that nobody here knows of."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from ..job import Beat, Held, Holder
+from ..lifecycle import Outcome
+from .slots import Key, Slots
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast")
+
+
+class Leases:
+    """Compares what the store says this worker holds with what it runs."""
+
+    def __init__(self, app: Holdfast, slots: Slots, holder: Holder) -> None:
+        self._app = app
+        self._slots = slots
+        self._holder = holder
+        self._loop = asyncio.get_running_loop()
+        self._strays: dict[Key, float] = {}
+
+    def before_beat(self) -> frozenset[Key]:
+        """On the heart's thread: the claims that ran before the beat. (Copying a dict's keys is one step.)"""
+        return frozenset(self._slots.runs)
+
+    def after_beat(self, known: frozenset[Key], beat: Beat) -> None:
+        """On the heart's thread: hand the answer to the loop."""
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._compare, known, beat)
+
+    def _compare(self, known: frozenset[Key], beat: Beat) -> None:
+        runs = self._slots.runs
+        held = {(one.id, one.fence): one for one in beat.held}
+        for key in known - held.keys():
+            if (run := runs.get(key)) is not None and run.why != "lost":
+                run.stop("lost")
+        for key, one in held.items():
+            if one.cancel and (run := runs.get(key)) is not None:
+                run.stop("cancel")
+        self._mind_strays(held)
+
+    def _mind_strays(self, held: dict[Key, Held]) -> None:
+        """A claim whose answer was lost on its way here is ours all the same. Seen for half a beat: give it back."""
+        now = self._app.clock.monotonic()
+        strays = held.keys() - self._slots.runs.keys() - self._slots.settling
+        self._strays = {key: self._strays.get(key, now) for key in strays}
+        old = [key for key, since in self._strays.items() if now - since > self._holder.lease / 6]
+        if old:
+            self._loop.create_task(self._give_back(old)).add_done_callback(_log_failure)
+
+    async def _give_back(self, keys: list[Key]) -> None:
+        records = await self._app.session.store.get([id for id, _ in keys])
+        for key, record in zip(keys, records, strict=True):
+            mine = record is not None and record.holder == self._holder.id and record.fence == key[1]
+            if record is not None and mine and key not in self._slots.runs and key not in self._slots.settling:
+                await self._app.settle(record, Outcome.released())
+
+
+def _log_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.warning("giving back a stray claim failed: %s", error)

@@ -1,0 +1,63 @@
+"""SETTLE: an outcome becomes a settlement, and is written, fenced, until the store has said yes or no."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ..errors import HoldfastError
+from ..job import Settlement
+from ..lifecycle import Outcome
+from .run import Run
+from .slots import Slots
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast")
+RESEND_PAUSE = 0.5
+
+
+class Settler:
+    """Writes how runs ended. The writes of many runs share commits with each other and with the next claim."""
+
+    def __init__(self, app: Holdfast, slots: Slots) -> None:
+        self._app = app
+        self._slots = slots
+        self._commit = app.session.commit
+        self._loop = asyncio.get_running_loop()
+
+    def settle(self, run: Run, outcome: Outcome) -> None:
+        """A run has ended: free its slot, and write how it ended."""
+        if not self._slots.remove(run):
+            return
+        if run.why == "lost":
+            self._app.events.refused(run.record)
+            self._slots.note_quiet()
+        else:
+            self._slots.settling.add(run.key)
+            self._write(run, self._app.settlement(run.record, outcome))
+
+    def _write(self, run: Run, end: Settlement) -> None:
+        self._commit.settle_soon(end, partial(self._answered, run, end))
+
+    def _answered(self, run: Run, end: Settlement, answer: bool | HoldfastError) -> None:
+        if isinstance(answer, HoldfastError):
+            # Finished work is never forgotten: the same end is written again until the store says yes or no.
+            logger.warning("settling job %s failed, trying again: %s", run.record.id, answer)
+            self._slots.owed += 1
+            self._loop.call_later(RESEND_PAUSE, self._again, run, end)
+            return
+        self._slots.settling.discard(run.key)
+        self._slots.note_quiet()
+        if answer:
+            self._app.events.settled(run.record, end)
+        else:
+            self._app.events.refused(run.record)
+
+    def _again(self, run: Run, end: Settlement) -> None:
+        self._slots.owed -= 1
+        self._slots.freed.set()
+        self._write(run, end)

@@ -1,0 +1,53 @@
+"""A worker's slots: what runs in them, how many are free, and who is to be told when that changes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from .run import Run
+
+Key = tuple[str, int]
+"""A claim: job id and fence."""
+
+
+class Slots:
+    """At most `size` claims are held at any moment: running here, or ended here and not yet written."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.runs: dict[Key, Run] = {}
+        self.settling: set[Key] = set()
+        """Ended here, not yet answered by the store. Their slots are free: the end is written before the next claim."""
+        self.owed = 0
+        """Ended here, but the store refused or did not answer: these keep their slots."""
+        self._alone = 0
+        self.freed = asyncio.Event()
+        self.quiet = asyncio.Event()
+        """Nothing runs, and nothing waits to be written."""
+
+    def __bool__(self) -> bool:
+        return bool(self.runs)
+
+    def free(self) -> int:
+        """How many jobs may be claimed now; none while a suspect runs, which must be alone."""
+        return 0 if self._alone else self.size - len(self.runs) - self.owed
+
+    def add(self, run: Run) -> None:
+        """A claim takes a slot."""
+        self.runs[run.key] = run
+        if run.record.suspect:
+            self._alone += 1
+
+    def remove(self, run: Run) -> bool:
+        """A run has ended; False if its claim was given up before."""
+        if self.runs.pop(run.key, None) is None:
+            return False
+        if run.record.suspect:
+            self._alone -= 1
+        self.freed.set()
+        return True
+
+    def note_quiet(self) -> None:
+        """Tell whoever waits for the end of everything, if this is it."""
+        if not self.runs and not self.settling:
+            self.quiet.set()

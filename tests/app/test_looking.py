@@ -1,0 +1,225 @@
+"""Jobs, stats and workers: what an operator sees."""
+
+import asyncio
+from datetime import UTC, timedelta
+
+import pytest
+from support.workers import work_off, working
+
+from holdfast import InvalidJob, State
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import ManualClock
+
+
+@pytest.fixture
+def app(make_app):
+    app = make_app()
+
+    @app.task
+    def good() -> None: ...
+
+    @app.task(max_attempts=1, queue="other")
+    def bad() -> None:
+        raise RuntimeError("no")
+
+    return app
+
+
+@pytest.fixture
+def task(app):
+    return lambda name: app.registry.tasks[name]
+
+
+@pytest.fixture
+async def some_of_each(app, task):
+    """One job per state, under its name."""
+    made = {"succeeded": await task("good").enqueue(), "dead": await task("bad").enqueue()}
+    await work_off(app)
+    made["running"] = await app.submit("by hand", b"", queue="hand")
+    await app.claim("hand")
+    made["scheduled"] = await task("good").using(delay=600, tags=["later", "x"]).enqueue()
+    made["failed"] = await app.submit("by hand", b"", queue="hand")
+    [claim] = await app.claim("hand")
+    await claim.fail("again, please")
+    made["cancelled"] = await task("good").enqueue()
+    await made["cancelled"].cancel()
+    made["queued"] = await task("good").using(tags=["x"]).enqueue()
+    return {state: handle.id for state, handle in made.items()}
+
+
+async def listed(app, **where):
+    return [job.id for job in (await app.jobs(**where)).jobs]
+
+
+# -- jobs
+
+
+async def test_jobs_are_listed_newest_first(app, task):
+    ids = [(await task("good").enqueue()).id for _ in range(5)]
+    assert await listed(app) == ids[::-1]
+
+
+async def test_jobs_are_found_by_state(app, some_of_each):
+    for state, id in some_of_each.items():
+        assert await listed(app, state=state) == [id]
+    assert set(await listed(app, state=["queued", "dead"])) == {some_of_each["queued"], some_of_each["dead"]}
+
+
+@pytest.mark.parametrize(
+    ("word", "state"),
+    [
+        ("pending", "queued"),
+        ("processing", "running"),
+        ("completed", "succeeded"),
+        ("FAILED", "failed"),
+        ("Dead", "dead"),
+        (State.CANCELLED, "cancelled"),
+    ],
+)
+async def test_everyday_words_for_states_are_understood(app, some_of_each, word, state):
+    assert await listed(app, state=word) == [some_of_each[state]]
+
+
+async def test_jobs_are_found_by_queue_task_and_tag_and_all_must_match(app, some_of_each):
+    assert await listed(app, queue="other") == [some_of_each["dead"]]
+    assert len(await listed(app, task="good")) == 4
+    assert await listed(app, tag="x") == [some_of_each["queued"], some_of_each["scheduled"]]
+    assert await listed(app, tag="x", state="scheduled", task="good", queue="default") == [some_of_each["scheduled"]]
+    assert await listed(app, tag="x", queue="other") == []
+    assert await listed(app, tag="") == await listed(app, queue="no such queue") == []
+
+
+async def test_a_tag_is_matched_whole_and_literally(app, task):
+    await task("good").using(tags=["a%b", "urgent"]).enqueue()
+    for wrong in ("a", "%", "a_b", "urg", "%urgent%", '["', "a%b,urgent"):
+        assert await listed(app, tag=wrong) == []
+    assert len(await listed(app, tag="a%b")) == 1
+
+
+async def test_pages_follow_each_other_without_gaps_or_repeats(app, task):
+    ids = [(await task("good").enqueue()).id for _ in range(25)]
+    seen, cursor, pages = [], None, 0
+    while True:
+        page = await app.jobs(limit=10, cursor=cursor)
+        seen += [job.id for job in page.jobs]
+        pages += 1
+        cursor = page.cursor
+        if cursor is None:
+            break
+    assert seen == ids[::-1]
+    assert pages == 3
+
+
+async def test_a_full_last_page_has_no_cursor(app, task):
+    for _ in range(10):
+        await task("good").enqueue()
+    assert (await app.jobs(limit=10)).cursor is None
+
+
+async def test_a_cursor_holds_while_jobs_come_and_go(app, task):
+    ids = [(await task("good").enqueue()).id for _ in range(10)]
+    first = await app.jobs(limit=5)
+    await task("good").enqueue()
+    await app.delete(ids[2])
+    rest = await app.jobs(limit=50, cursor=first.cursor)
+    assert [job.id for job in first.jobs + rest.jobs] == [id for id in ids[::-1] if id != ids[2]]
+
+
+async def test_a_filter_and_a_cursor_work_together(app, task):
+    for n in range(20):
+        await task("good").using(tags=["even"] if n % 2 == 0 else []).enqueue()
+    first = await app.jobs(tag="even", limit=6)
+    rest = await app.jobs(tag="even", limit=6, cursor=first.cursor)
+    assert (len(first.jobs), len(rest.jobs), rest.cursor) == (6, 4, None)
+
+
+@pytest.mark.parametrize("cursor", ["nonsense", "", "½", "-1", "1 OR 1=1", "9" * 400, 5, "\ud800"])
+async def test_a_cursor_that_no_page_gave_is_refused(app, task, cursor):
+    await task("good").enqueue()
+    with pytest.raises(InvalidJob, match="cursor"):
+        await app.jobs(cursor=cursor)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 1001, "10", 1.5, None, True])
+async def test_a_limit_out_of_bounds_is_refused(app, limit):
+    with pytest.raises(InvalidJob, match="limit is from 1 to 1000"):
+        await app.jobs(limit=limit)
+
+
+@pytest.mark.parametrize("state", ["open", "", ["queued", "nope"], [None], 5])
+async def test_a_state_that_there_is_not_is_refused_with_those_that_there_are(app, state):
+    with pytest.raises(InvalidJob, match=r"there is no state .*queued.*succeeded"):
+        await app.jobs(state=state)
+
+
+async def test_one_job_that_cannot_be_shown_does_not_hide_the_others(app):
+    from holdfast.job import NewJob
+    from holdfast.store.protocol import Batch
+
+    await app.open()
+    strange = [
+        NewJob("not json", "t", "default", b"\xff\xfe"),
+        NewJob("deep", "t", "default", b"[" * 5000 + b"]" * 5000),
+        NewJob("unknown codec", "t", "default", b"abc", codec="from the future"),
+        NewJob("nan", "t", "default", b'{"a": NaN}'),
+        NewJob("far future", "t", "default", b"{}", run_at=2**62),
+    ]
+    await app.session.store.write(Batch(inserts=strange))
+    assert len((await app.jobs()).jobs) == 5
+
+
+# -- stats
+
+
+async def test_stats_count_every_state_per_queue(app, some_of_each):
+    stats = await app.stats()
+    assert {state: count for state, count in stats.counts.items() if count} == dict.fromkeys(some_of_each, 1)
+    assert stats.counts["blocked"] == 0, "zeros are there to be read"
+    by_name = {queue.name: queue for queue in stats.queues}
+    assert list(by_name) == ["default", "hand", "other"]
+    assert by_name["other"].counts == {"dead": 1}
+    assert by_name["hand"].counts == {"running": 1, "failed": 1}
+
+
+async def test_stats_of_an_empty_store_are_zeros(app):
+    stats = await app.stats()
+    assert (stats.queues, stats.workers, sum(stats.counts.values())) == ([], 0, 0)
+
+
+async def test_stats_know_how_long_the_oldest_job_waits(app, task):
+    first = await (await task("good").enqueue()).job()
+    await task("good").enqueue()
+    await task("good").using(delay=60).enqueue()
+    [queue] = (await app.stats()).queues
+    assert queue.oldest == int(first.run_at.timestamp() * 1_000_000)
+
+
+# -- workers
+
+
+async def test_workers_are_listed_while_they_live(app):
+    import os
+
+    assert await app.workers() == []
+    async with working(app, queues=["default", "mail"], concurrency=3, lease=30):
+        while not (seen := await app.workers()):
+            await asyncio.sleep(0.005)
+        [worker] = seen
+        assert (worker.kind, worker.pid, worker.queues, worker.slots) == ("worker", os.getpid(), ("default", "mail"), 3)
+        assert {"good", "bad", "noop"} <= set(worker.tasks)
+        assert worker.last_beat < 10
+        assert worker.started_at.tzinfo is UTC
+        assert (await app.stats()).workers == 1
+    assert await app.workers() == []
+    assert (await app.stats()).workers == 0
+
+
+async def test_a_worker_that_died_is_not_listed_any_more(make_app):
+    from holdfast.claim import new_holder
+
+    clock = ManualClock()
+    app = make_app(MemoryStore(clock), clock=clock)
+    await app.beat(new_holder(app, "worker", 30.0, ("default",)))
+    assert len(await app.workers()) == 1
+    clock.advance(timedelta(seconds=31).total_seconds())
+    assert await app.workers() == []

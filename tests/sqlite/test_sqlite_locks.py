@@ -1,0 +1,94 @@
+"""A busy file: somebody else holds SQLite's write lock, or our lock file."""
+
+import asyncio
+import fcntl
+import sqlite3
+import time
+
+import pytest
+
+from holdfast.errors import StoreUnavailable
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import new_job
+from holdfast.testing.verbs import claim, enqueue, gone, job
+
+
+@pytest.fixture
+def foreign(path, store):
+    connection = sqlite3.connect(path, isolation_level=None)
+    yield connection
+    connection.close()
+
+
+async def test_a_write_waits_for_a_foreign_writer(foreign, store):
+    foreign.execute("BEGIN IMMEDIATE")
+    writing = asyncio.ensure_future(store.write(Batch(inserts=[new_job("patient")])))
+    done, _ = await asyncio.wait([writing], timeout=0.2)
+    assert not done
+    foreign.execute("COMMIT")
+    [answer] = (await writing).inserts
+    assert answer.outcome == "created"
+
+
+async def test_a_foreign_writer_that_never_ends_is_named(foreign, path, open_store):
+    store = await open_store(busy_timeout=0.3)
+    foreign.execute("BEGIN IMMEDIATE")
+    with pytest.raises(StoreUnavailable, match=r"another connection has held the write lock of .*jobs\.db for 0\.3 s"):
+        await enqueue(store, "refused")
+    foreign.execute("ROLLBACK")
+    assert await gone(store, "refused")
+    await enqueue(store, "taken")
+
+
+async def test_reads_and_idle_asks_do_not_wait_for_a_writer(foreign, store):
+    await enqueue(store, "there", delay=3600)
+    foreign.execute("BEGIN IMMEDIATE")
+    started = time.monotonic()
+    assert (await job(store, "there")).state == "scheduled"
+    assert await claim(store) == []
+    assert (await store.stats())[0].counts == {"scheduled": 1}
+    assert time.monotonic() - started < 5
+    foreign.execute("ROLLBACK")
+
+
+async def test_a_write_behind_a_stuck_process_is_given_up_and_never_made(path, store, open_store):
+    stuck = open(f"{path}-lock")
+    fcntl.flock(stuck, fcntl.LOCK_EX)
+    hasty = await open_or_wait(open_store, stuck)
+    fcntl.flock(stuck, fcntl.LOCK_EX)
+    with pytest.raises(StoreUnavailable, match=r"another process has held the lock of .* nothing was written"):
+        await hasty.write(Batch(inserts=[new_job("late")]))
+    fcntl.flock(stuck, fcntl.LOCK_UN)
+    stuck.close()
+    await enqueue(hasty, "next")
+    assert await gone(hasty, "late")
+
+
+async def open_or_wait(open_store, stuck):
+    """Opening waits for the lock file too."""
+    opening = asyncio.ensure_future(open_store(busy_timeout=0.4))
+    done, _ = await asyncio.wait([opening], timeout=0.1)
+    assert not done
+    fcntl.flock(stuck, fcntl.LOCK_UN)
+    return await opening
+
+
+async def test_a_long_listing_does_not_delay_a_settle(store):
+    """Reads have a thread and a connection of their own."""
+    reading = asyncio.ensure_future(
+        store._read(
+            lambda step: step.value(
+                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT count(*) FROM n"
+            )
+        )
+    )
+    await store.write(Batch(inserts=[new_job()]))
+    assert not reading.done()
+    assert await reading == 3000000
+
+
+async def test_an_error_of_the_caller_leaves_the_store_usable(store):
+    with pytest.raises((OverflowError, UnicodeEncodeError)):
+        await store.write(Batch(inserts=[new_job("good"), new_job("bad", priority=2**80)]))
+    assert await gone(store, "good")
+    await enqueue(store, "good")

@@ -1,0 +1,96 @@
+"""No claim, settle or sweep may scan the table or sort, with and without statistics."""
+
+import sqlite3
+
+import pytest
+
+from holdfast.store.protocol import Batch
+from holdfast.store.sqlite import observe, sql
+from holdfast.store.sqlite.step import Step
+from holdfast.clock import SystemClock
+from holdfast.job import Where
+from holdfast.testing.build import new_job
+
+PLANS = {
+    "insert": sql.INSERT_NOW[sql.MANY],
+    "depth": sql.DEPTH,
+    "next due": sql.NEXT_DUE,
+    "promote": sql.PROMOTE,
+    "first": sql.FIRST[0, False],
+    "first of tasks": sql.FIRST[1, True],
+    "read ready": sql.SELECT_READY[0, False],
+    "read ready of tasks": sql.SELECT_READY[0, True],
+    "take": sql.TAKE[0, False],
+    "take suspect": sql.TAKE[1, False],
+    "succeed": sql.SUCCEED[sql.MANY],
+    "end": sql.END,
+    "end and remove": sql.END_AND_REMOVE,
+    "claimed": sql.CLAIMED,
+    "seen": sql.SEEN,
+    "save": sql.SAVE,
+    "held": sql.HELD,
+    "renew": sql.RENEW_FOR_CLAIM,
+    "lost of": sql.LOST_OF,
+    "tidy jobs": sql.TIDY_JOBS,
+    "tidy keys": sql.TIDY_KEYS,
+    "get": sql.GET,
+    "ended": sql.ENDED,
+    "any ready": sql.ANY_READY,
+}
+INDEX = {
+    "promote": "holdfast_due",
+    "next due": "holdfast_due",
+    "first": "holdfast_ready",
+    "read ready": "holdfast_ready",
+    "read ready of tasks": "holdfast_ready",
+    "take": "holdfast_ready",
+    "take suspect": "holdfast_ready",
+    "succeed": "SEARCH holdfast_job USING INTEGER PRIMARY KEY",
+    "held": "holdfast_running",
+    "tidy jobs": "holdfast_expiry",
+}
+
+
+@pytest.fixture(params=["no statistics", "statistics of an empty queue", "statistics of a long queue"])
+async def connection(request, path, store):
+    connection = sqlite3.connect(path)
+    if request.param == "statistics of an empty queue":
+        connection.execute("ANALYZE")
+    await store.write(Batch(inserts=[new_job(delay=number % 2) for number in range(500)]))
+    if request.param == "statistics of a long queue":
+        connection.execute("ANALYZE")
+    connection.commit()
+    yield connection
+    connection.close()
+
+
+def plan(connection, statement):
+    values = [None] * 400
+    for count in range(400):
+        try:
+            rows = connection.execute(f"EXPLAIN QUERY PLAN {statement}", values[:count]).fetchall()
+        except sqlite3.ProgrammingError:
+            continue
+        return [row[3] for row in rows]
+    raise AssertionError("too many parameters")
+
+
+@pytest.mark.parametrize("name", PLANS)
+def test_a_statement_uses_its_index(name, connection):
+    steps = plan(connection, PLANS[name])
+    assert not [step for step in steps if step.startswith("SCAN holdfast_")]
+    assert not [step for step in steps if "TEMP B-TREE" in step]
+    if name in INDEX:
+        assert any(INDEX[name] in step for step in steps), steps
+
+
+@pytest.mark.parametrize("state", ["dead", "cancelled"])
+def test_the_parked_are_listed_from_their_index(state, connection):
+    seen = []
+    connection.set_trace_callback(seen.append)
+    observe.find(Step(connection, SystemClock()), Where(states=(state,)), "7", 10)
+    connection.set_trace_callback(None)
+    [statement] = [text for text in seen if text.startswith("SELECT")]
+    steps = plan(connection, statement)
+    assert steps[0].startswith("SEARCH holdfast_job USING INDEX holdfast_parked")
+    assert not [step for step in steps if "TEMP B-TREE" in step]

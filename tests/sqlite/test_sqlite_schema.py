@@ -1,0 +1,94 @@
+"""The schema: its steps, what it leaves alone, and files that it refuses."""
+
+import sqlite3
+
+import pytest
+
+from holdfast.errors import ConfigError, HoldfastError
+from holdfast.job import Record
+from holdfast.store.sqlite import schema, sql
+from holdfast.testing.verbs import enqueue, job
+
+
+def shape(path):
+    connection = sqlite3.connect(path)
+    try:
+        return connection.execute(
+            "SELECT type, name, tbl_name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite_%' ORDER BY type, name"
+        ).fetchall()
+    finally:
+        connection.close()
+
+
+def test_the_code_works_with_the_newest_step():
+    assert list(schema.steps()) == list(range(1, schema.LATEST + 1))
+
+
+@pytest.mark.parametrize("start", range(schema.LATEST))
+async def test_a_migrated_file_equals_a_fresh_one(start, tmp_path, open_store):
+    await open_store(path=tmp_path / "fresh.db")
+    connection = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
+    for number, script in schema.steps().items():
+        if number <= start:
+            schema.apply(connection, number, script, 0)
+    connection.close()
+    old = await open_store(path=tmp_path / "old.db")
+    assert shape(tmp_path / "old.db") == shape(tmp_path / "fresh.db")
+    assert await old.migrate() == list(range(start + 1, schema.LATEST + 1))
+
+
+async def test_opening_again_changes_nothing(path, open_store):
+    first = await open_store()
+    await enqueue(first, "kept")
+    before = shape(path)
+    second = await open_store()
+    assert await second.migrate() == []
+    assert shape(path) == before
+    assert (await job(second, "kept")).state == "queued"
+
+
+async def test_the_columns_stand_in_the_order_of_a_record(path, store):
+    connection = sqlite3.connect(path)
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(holdfast_job)")]
+    connection.close()
+    assert columns == [*Record.__struct_fields__, "nonce", "settled"]
+    assert set(sql.CHANGING) < set(columns)
+
+
+async def test_the_users_own_tables_and_version_are_left_alone(path, open_store):
+    connection = sqlite3.connect(path)
+    connection.executescript("CREATE TABLE job (mine TEXT); INSERT INTO job VALUES ('mine'); PRAGMA user_version = 42;")
+    store = await open_store()
+    await enqueue(store)
+    assert connection.execute("SELECT * FROM job").fetchall() == [("mine",)]
+    assert connection.execute("PRAGMA user_version").fetchone() == (42,)
+    connection.close()
+
+
+async def test_a_newer_schema_is_refused(path, store, open_store):
+    connection = sqlite3.connect(path)
+    with connection:
+        connection.execute("INSERT INTO holdfast_schema VALUES (?, 0)", (schema.LATEST + 1,))
+    connection.close()
+    with pytest.raises(ConfigError, match=f"schema version {schema.LATEST + 1}; this Holdfast knows {schema.LATEST}"):
+        await open_store()
+
+
+async def test_a_file_that_is_no_database_is_named(path, open_store):
+    path.write_bytes(b"a letter to my aunt\n" * 1000)
+    with pytest.raises(ConfigError, match=r"jobs\.db is not a SQLite database"):
+        await open_store()
+    assert path.read_bytes().startswith(b"a letter")
+
+
+async def test_a_damaged_file_is_named(path, open_store):
+    store = await open_store()
+    for number in range(200):
+        await enqueue(store, f"job-{number}")
+    await store.close()
+    content = bytearray(path.read_bytes())
+    content[4096 * 3 :] = b"\xff" * (len(content) - 4096 * 3)
+    path.write_bytes(content)
+    damaged = await open_store()
+    with pytest.raises(HoldfastError, match=r"jobs\.db: the file is damaged"):
+        await damaged.get([f"job-{number}" for number in range(200)])

@@ -1,0 +1,149 @@
+"""Waking: bells across connections and processes, and nothing written while idle."""
+
+import asyncio
+import resource
+import sqlite3
+import time
+
+import pytest
+
+from holdfast.job import State
+from holdfast.testing.build import succeeded
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.verbs import claim, claim_one, enqueue, running, settle
+
+ENQUEUE_WHEN_TOLD = """
+import asyncio, sys, time
+from holdfast.store.protocol import Batch
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.build import new_job
+
+async def main(path):
+    store = SqliteStore(path)
+    await store.open()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        await store.write(Batch(inserts=[new_job(line.strip())]))
+        print(time.monotonic(), flush=True)
+    await store.close()
+
+asyncio.run(main(sys.argv[1]))
+"""
+LIMIT = 20.0
+
+
+@pytest.fixture
+async def other(open_store, store):
+    return await open_store()
+
+
+async def rung(bell, limit=LIMIT):
+    """Seconds until the bell rings."""
+    started = time.monotonic()
+    await bell.wait(limit)
+    return time.monotonic() - started
+
+
+async def test_another_process_wakes_an_idle_one(path, store, python):
+    process = python(ENQUEUE_WHEN_TOLD, path)
+    assert process.stdout.readline() == "ready\n"
+    bell = store.listen(["queue/default"])
+    late = []
+    for number in range(15):
+        waiting = asyncio.ensure_future(rung(bell))
+        await asyncio.sleep(0)
+        process.stdin.write(f"job-{number}\n")
+        process.stdin.flush()
+        await waiting
+        woken = time.monotonic()
+        late.append(woken - float(await asyncio.to_thread(process.stdout.readline)))
+        assert (await claim_one(store)).id == f"job-{number}"
+    assert sorted(late)[7] < 0.1
+
+
+async def test_a_job_that_ended_elsewhere_rings_for_those_who_wait_for_it(store, other):
+    claimed = await running(store)
+    bell = other.listen([f"job/{claimed.id}"])
+    waiting = asyncio.ensure_future(rung(bell))
+    await settle(store, succeeded(claimed))
+    assert await waiting < LIMIT
+
+
+async def test_what_happened_just_before_the_wait_is_not_missed(store, other):
+    bell = other.listen(["queue/default"])
+    await bell.wait(0.05)
+    await enqueue(store)
+    assert await rung(bell) < LIMIT
+
+
+async def test_a_neighbours_other_work_wakes_nobody(store, other):
+    bell = other.listen(["queue/default", "job/never"])
+    await bell.wait(0.05)
+    claimed = await running(store, queue="elsewhere")
+    await enqueue(store, "never", queue="elsewhere", delay=3600)
+    await bell.wait(0.05)
+    waiting = asyncio.ensure_future(rung(bell, 0.3))
+    for _ in range(5):
+        await store.beat([])
+        await store.put_record("config", "n", b"1")
+    await settle(store, succeeded(claimed))
+    assert await waiting >= 0.29
+
+
+async def test_a_job_due_sooner_rings_so_that_the_sleep_can_be_shortened(store, other):
+    bell = other.listen(["queue/default"])
+    await bell.wait(0.05)
+    waiting = asyncio.ensure_future(rung(bell))
+    await asyncio.sleep(0)
+    await enqueue(store, delay=3600)
+    assert await waiting < LIMIT
+
+
+async def test_waiting_costs_next_to_nothing(store):
+    bell = store.listen(["queue/default"])
+    await bell.wait(1.5)
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    await bell.wait(2.0)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    assert spent / 2.0 < 0.02  # below 0.01 on a quiet machine
+
+
+async def test_an_idle_store_writes_nothing(path, open_store):
+    clock = ManualClock()
+    store = await open_store(clock=clock)
+    done = await running(store, "done")
+    await settle(store, succeeded(done))
+    await enqueue(store, "later", delay=3600)
+    await enqueue(store, "paused", queue="paused")
+    await store.put_record("pause", "paused", b"{}")
+    watcher = sqlite3.connect(path)
+    before = watcher.execute("PRAGMA data_version").fetchone()
+    log = path.with_name("jobs.db-wal").stat()
+    for _ in range(3):
+        assert await claim(store, "ann", "default", "paused", limit=10) == []
+        assert await claim(store, "ann", "default", limit=10, tasks=("other",)) == []
+        assert (await store.tidy(10)).jobs == 0
+        assert await store.expired(10) == []
+        await store.stats()
+    now = path.with_name("jobs.db-wal").stat()
+    assert watcher.execute("PRAGMA data_version").fetchone() == before
+    assert (now.st_size, now.st_mtime_ns) == (log.st_size, log.st_mtime_ns)
+    watcher.close()
+
+
+async def test_leases_follow_the_boot_clock_and_its_boot(path, open_store):
+    clock = ManualClock()
+    store = await open_store(clock=clock)
+    await running(store, "held")
+    clock.jump_wall(3600)
+    assert await store.expired(10) == []
+    clock.jump_wall(-7200)
+    assert await store.expired(10) == []
+    await store.close()
+    clock.reboot()
+    again = await open_store(clock=clock)
+    [lost] = await again.expired(10)
+    assert (lost.record.id, lost.record.state) == ("held", State.RUNNING)
+    [seen] = await again.holders()
+    assert not seen.alive
