@@ -54,14 +54,17 @@ class Context:
         *,
         loop: asyncio.AbstractEventLoop,
         max_payload: int,
+        max_output: int,
         progress_soon: Callable[[Context], None],
     ) -> None:
         self._record = record
         self._write_note = write_note
         self._loop = loop
         self._max_payload = max_payload
+        self.max_output = max_output
         self._progress_soon = progress_soon
         self._stopped = False
+        self.stopped_by: str | None = None
         self.saw_cancelled = False
         self.progress_busy = False
         self._job: Job | None = None
@@ -156,9 +159,15 @@ class Context:
         record = self._record
         return Note(record.id, record.seq, record.fence, record.token, progress=msgspec.json.encode(seen))
 
-    def ask_to_stop(self) -> None:
+    def say(self, **fields: Any) -> Awaitable[bool]:
+        """Write a note of these fields, on the loop; False if the claim has ended."""
+        record = self._record
+        return self._write_note(Note(record.id, record.seq, record.fence, record.token, **fields))
+
+    def ask_to_stop(self, why: str) -> None:
         """Make `cancelled` true."""
         self._stopped = True
+        self.stopped_by = why
 
 
 class _Done:

@@ -12,6 +12,7 @@ HoldfastError
 ├── UnknownTask           no task of that name here
 ├── JobFailed             `result()` of a job that ended dead
 │   └── JobCancelled      … or cancelled
+├── ProcessFailed         a job's own process ended badly: its exit code, its signal, or why it was killed
 ├── StoreUnavailable      the store did not take the write
 ├── OutcomeUnknown        the store may have taken the write
 ├── MissingExtra          an optional dependency is not installed
@@ -116,6 +117,15 @@ class JobCancelled(JobFailed):
 
     def __init__(self, job_id: str, reason: str = "cancelled") -> None:
         super().__init__(job_id, reason)
+
+
+class ProcessFailed(HoldfastError):
+    """A job's process did not end as it should: `exit 3`, `killed by signal 9`, `out of memory at 2.1 GB`."""
+
+    def __init__(self, words: str, *, code: int | None = None, signal: int | None = None) -> None:
+        super().__init__(words)
+        self.code = code
+        self.signal = signal
 
 
 class StoreUnavailable(HoldfastError):

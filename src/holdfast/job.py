@@ -155,6 +155,26 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     """The sweeper's: refused if the holder has beaten since."""
 
 
+class Output(msgspec.Struct, frozen=True, gc=False):
+    """A piece of what a running job prints, on its way to the store."""
+
+    at: int
+    """Where it begins, in bytes since this claim began to print. Pieces come in order; a gap is what was let go."""
+    data: bytes
+    keep: int
+    """Bytes of the job's output to keep: the store lets the oldest whole pieces go that are not needed for these."""
+
+
+class Printed(msgspec.Struct, frozen=True, gc=False):
+    """A piece of a job's kept output."""
+
+    position: int
+    """Where it begins, in bytes over all claims of the job: the next claim's output follows behind the last one's."""
+    fence: int
+    """Of the claim that printed it."""
+    data: bytes
+
+
 class Note(msgspec.Struct, frozen=True, gc=False):
     """What a running job says of itself, under its fence. UNSET leaves a field as it is."""
 
@@ -168,6 +188,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     pid: int | msgspec.UnsetType = msgspec.UNSET
     meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """Merged into what is there."""
+    output: Output | msgspec.UnsetType = msgspec.UNSET
+    """Appended to what the job has printed; a piece that is there already, sent again, is taken and changes nothing."""
 
 
 class Patch(msgspec.Struct, frozen=True, gc=False):

@@ -57,7 +57,9 @@ class SyncApp:
     def run(self, function: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kwargs: Any) -> R:
         """Call an async function on the app's loop and wait for its answer."""
         _refuse_inside_a_loop()
-        return asyncio.run_coroutine_threadsafe(function(*args, **kwargs), self._home()).result()
+        call = _Call(function(*args, **kwargs))
+        self._home().call_soon_threadsafe(call.start)
+        return call.wait()
 
     def _home(self) -> asyncio.AbstractEventLoop:
         loop = self._app.live_loop()
@@ -299,6 +301,42 @@ class SyncConfig:
     def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""
         return self._sync.run(self._config.list)
+
+
+class _Call(Generic[R]):
+    """A coroutine on its way to the loop, and a thread that waits for it.
+
+    What `asyncio.run_coroutine_threadsafe` does, at half its price: one lock instead of a chain of futures.
+    """
+
+    __slots__ = ("_answered", "_coroutine", "_task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, R]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[R] | None = None
+        self._answered = threading.Lock()
+        self._answered.acquire()
+
+    def start(self) -> None:
+        """On the loop: begin."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._done)
+
+    def _done(self, _: asyncio.Task[R]) -> None:
+        self._answered.release()
+
+    def wait(self) -> R:
+        """On the calling thread: the coroutine's answer. Interrupting the wait cancels it."""
+        try:
+            self._answered.acquire()
+        except BaseException:
+            if self._task is not None:
+                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
+            raise
+        assert self._task is not None
+        if self._task.cancelled():
+            raise HoldfastError("the call was cancelled: the app's event loop is shutting down")
+        return self._task.result()
 
 
 def _serve(loop: asyncio.AbstractEventLoop) -> None:

@@ -7,9 +7,10 @@ import signal
 from collections import Counter
 
 import pytest
-from holdfast import State
 from support.journal import spans
 from support.until import until
+
+from holdfast import State
 
 SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "8"))
 """60 is what the promise is held to."""
@@ -17,7 +18,7 @@ BY = ["hand"] * 12 + ["worker"] * 4
 
 
 @pytest.mark.timeout(180 + 4 * SECONDS)
-def test_sixteen_processes_enqueueing_and_claiming_lose_nothing_and_hold_nothing_twice(look, processes, journal, chance):
+def test_sixteen_processes_on_one_store_lose_nothing_and_hold_nothing_twice(look, processes, journal, chance):
     seed = chance.randrange(2**31)
     crowd = [processes.start("crowd_main", by=by, seconds=SECONDS, seed=seed + n) for n, by in enumerate(BY)]
     until(

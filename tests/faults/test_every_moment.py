@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from holdfast import Holdfast, State, Worker
 
 STEPS = 60

@@ -32,7 +32,9 @@ def test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment(look
 
         starts = journal.per_job("start", ids)
         again = {id for id, count in starts.items() if count > 1}
-        print(f"round {turn}: killed worker {victim} after {moment} ends; {len(in_flight)} in flight, {len(again)} again")
+        print(
+            f"round {turn}: worker {victim} killed after {moment} ends; {len(in_flight)} in flight, {len(again)} again"
+        )
         assert len(in_flight) <= SLOTS, f"the dead worker held more than its slots: {look.stories(in_flight)}"
         assert starts.keys() == set(ids), f"never started: {look.stories(set(ids) - starts.keys())}"
         assert not again - in_flight, f"started again without having been in flight: {look.stories(again - in_flight)}"
@@ -51,24 +53,32 @@ def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_r
 ):
     # Blame is not the point here, so nothing may end dead for having been unlucky.
     look.sync.config.set("max_silent_deaths", 1000)
-    ids = [look.sync.enqueue(look.app.registry.tasks["work"].using(max_attempts=0), n, 0.1).id for n in range(150)]
+    work = look.app.registry.tasks["work"].using(max_attempts=0)
     workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
+    expected: dict[str, object] = {}
     may_start_again: Counter[str] = Counter()
-    struck = 0
-    for _ in range(ROUNDS * 2):
-        begun = journal.count("start") + chance.randrange(1, 6)
-        until(lambda begun=begun: journal.count("start") >= begun or not look.counts().keys() - {"succeeded"}, "some more starts")
-        time.sleep(chance.uniform(0, 0.3))
-        victim = chance.randrange(2)
-        workers[victim].kill()
-        in_flight = look.held_by(workers[victim].pid)
-        may_start_again.update(in_flight)
-        struck += bool(in_flight)
-        workers[victim] = processes.worker(concurrency=SLOTS)
-    look.until_ended(ids)
-    print(f"{struck} of {ROUNDS * 2} kills met jobs in flight, one job up to {max(may_start_again.values())} times")
-    assert max(may_start_again.values()) > 1, "no kill met a job that was being recovered: this run has shown too little"
+    for turn in range(ROUNDS * 2):
+        expected |= {handle.id: 9 for handle in look.sync.enqueue_many([(work, 3, 0.2)] * 40)}
+        # By turns at any moment, and in the middle of a run that an earlier kill had made necessary.
+        number, fence = (chance.randrange(1, 6), 1) if turn % 2 == 0 else (1, 2)
+        seen = len(journal.entries("start"))
+
+        def next_starts(seen=seen, fence=fence) -> list[int]:
+            return [entry["pid"] for entry in journal.entries("start")[seen:] if entry["fence"] >= fence]
+
+        until(
+            lambda number=number, starts=next_starts: len(starts()) >= number or look.counts().keys() <= {"succeeded"},
+            "the jobs that are to be hit have started",
+        )
+        pid = (next_starts() or [chance.choice(workers).pid])[-1]
+        victim = next(worker for worker in workers if worker.pid == pid)
+        victim.kill()
+        may_start_again.update(look.held_by(victim.pid))
+        workers[workers.index(victim)] = processes.worker(concurrency=SLOTS)
+    look.until_ended(expected)
+    print(f"in flight at a kill: {len(may_start_again)} jobs, up to {max(may_start_again.values())} times")
+    assert max(may_start_again.values()) > 1, "no kill met a job that was being recovered: nothing was shown"
     too_often = [id for id, count in journal.per_job("start").items() if count > 1 + may_start_again[id]]
     assert not too_often, f"started more often than they were in flight at a kill: {look.stories(too_often)}"
-    look.demand_finished_once({id: n * n for n, id in enumerate(ids)})
+    look.demand_finished_once(expected)
     look.demand_no_trouble()

@@ -7,8 +7,9 @@ import signal
 import time
 
 import pytest
-from holdfast import State
 from support.until import until
+
+from holdfast import State
 
 TURNS = int(os.environ.get("HOLDFAST_ROUNDS", "4")) * 2
 
@@ -23,7 +24,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_starts_nothing_mor
     told = time.monotonic()
     worker.send(signal.SIGTERM)
     until(lambda: look.held_by(worker.pid) == set(running), "only the two long jobs are left in its hands", 5.0)
-    look.until_beaten(worker.pid, 3)  # in its grace period it keeps its lease, and takes nothing from the full queue
+    look.until_beaten(3, worker.pid)  # in its grace period it keeps its lease, and takes nothing from the full queue
     gates.open(1)
     gates.open(2)
     assert worker.ended() == 0, worker.output()
@@ -47,16 +48,17 @@ def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_
     ids = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2), look.enqueue("gated", 3)]
     worker = processes.worker(concurrency=4, grace=0.5 if signals == 1 else 120.0)
     look.until_started(*ids)
-    told = time.monotonic()
     worker.send(signal.SIGTERM)
     if signals == 2:
         until(lambda: journal.count("told", pid=worker.pid) == 1, "the first signal was heard")
-        look.until_beaten(worker.pid, 2)
+        look.until_beaten(2, worker.pid)
         assert look.held_by(worker.pid) == set(ids), f"given back although there was grace left: {look.stories(ids)}"
         worker.send(signal.SIGTERM)
     assert worker.ended(20.0) == 0, worker.output()
+    told = [entry["at"] for entry in journal.entries("told")]
+    released = [entry["at"] - told[-1] for entry in journal.entries("settled")]
     if signals == 1:
-        assert time.monotonic() - told > 0.5, "it had more grace than that"
+        assert min(released) > 0.5, f"there was more grace than that: {released}"
     assert look.holders() == [], "somebody is still registered"
     for id in ids:
         job = look.job(id)
@@ -72,6 +74,21 @@ def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_
     look.demand_finished_once(dict.fromkeys(ids, 2))
     look.demand_all(ids, lambda job: job.attempt == 1, "the released start was not charged")
     look.demand_no_trouble()
+
+
+@pytest.mark.xfail(reason="KNOWN DEFECT worker.py _end_runs: beside a coroutine, a thread's job waits STUBBORN seconds")
+def test_a_second_signal_gives_everything_back_at_once(look, processes, journal):
+    ids = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2)]
+    worker = processes.worker(concurrency=4, grace=120.0)
+    look.until_started(*ids)
+    for heard in (1, 2):
+        worker.send(signal.SIGTERM)
+        until(lambda heard=heard: journal.count("told") == heard, "the signal was heard")
+    assert worker.ended(20.0) == 0, worker.output()
+    told = journal.entries("told")[-1]["at"]
+    took = {entry["job"]: round(entry["at"] - told, 3) for entry in journal.entries("settled")}
+    assert took.keys() == set(ids)
+    assert max(took.values()) < 1.0, f"given back so many seconds after the second signal: {took}"
 
 
 @pytest.mark.timeout(120 + 10 * TURNS)

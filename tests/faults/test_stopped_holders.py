@@ -13,7 +13,7 @@ def test_a_stopped_holder_is_refused_in_every_word_and_the_second_result_stands(
     ids = [look.sync.submit("by_hand", b"{}", json=True).id for _ in WORDS]
     first = processes.start("hand_main", name="first", lease=1.0, limit=len(WORDS))
     until(lambda: journal.count("claimed", pid=first.pid) == len(WORDS), "the first holds the jobs")
-    look.until_beaten(first.pid, 4)  # its heart has carried it past its first lease
+    look.until_beaten(4, first.pid)  # its heart has carried it past its first lease
     assert look.held_by(first.pid) == set(ids)
     look.freeze(first)
     second = processes.start("hand_main", name="second", lease=60.0, limit=len(WORDS))
@@ -49,9 +49,13 @@ def test_a_stopped_holder_may_settle_when_nobody_has_ended_its_claim(look, proce
     look.demand_finished_once({id: f"complete by {holder.pid} under fence 1"})
 
 
-@pytest.mark.parametrize("task", ["gated", "gated_in_thread"])
-@pytest.mark.parametrize("second_has", ["ended", "not ended"])
-def test_a_stopped_worker_cannot_write_its_late_result(look, processes, journal, gates, task, second_has):
+@pytest.mark.parametrize(
+    ("task", "second_has"),
+    [(task, second_has) for task in ("gated", "gated_in_thread") for second_has in ("ended", "not ended")],
+)
+def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixtures come by position
+    look, processes, journal, gates, task, second_has
+):
     id = look.enqueue(task, 1)
     first = processes.worker(lease=1.0)
     look.until_started(id)

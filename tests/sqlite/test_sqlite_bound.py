@@ -27,7 +27,10 @@ def outcomes(answers):
 
 async def test_the_job_exists_once_the_users_transaction_commits(store, mine):
     mine.execute("INSERT INTO orders VALUES ('tea')")
-    assert outcomes(store.insert_bound(mine, [new_job("a"), new_job("b", payload=BIG)])) == [("created", "a"), ("created", "b")]
+    assert outcomes(await store.insert_bound(mine, [new_job("a"), new_job("b", payload=BIG)])) == [
+        ("created", "a"),
+        ("created", "b"),
+    ]
     assert await gone(store, "a")
     mine.commit()
     assert (await job(store, "a")).state == "queued"
@@ -37,7 +40,7 @@ async def test_the_job_exists_once_the_users_transaction_commits(store, mine):
 
 async def test_the_job_is_gone_with_the_users_rollback(store, mine):
     mine.execute("INSERT INTO orders VALUES ('tea')")
-    store.insert_bound(mine, [new_job("a", key="k")])
+    await store.insert_bound(mine, [new_job("a", key="k")])
     mine.rollback()
     assert await gone(store, "a")
     assert mine.execute("SELECT count(*) FROM orders").fetchone() == (0,)
@@ -45,7 +48,7 @@ async def test_the_job_is_gone_with_the_users_rollback(store, mine):
 
 
 async def test_a_transaction_is_begun_where_sqlite3_would_begin_one(store, mine):
-    store.insert_bound(mine, [new_job("a")])
+    await store.insert_bound(mine, [new_job("a")])
     assert mine.in_transaction
     assert await gone(store, "a")
     with mine:
@@ -55,7 +58,7 @@ async def test_a_transaction_is_begun_where_sqlite3_would_begin_one(store, mine)
 
 async def test_in_autocommit_mode_the_job_is_there_at_once(path, store):
     connection = sqlite3.connect(path, isolation_level=None)
-    store.insert_bound(connection, [new_job("a", key="k")])
+    await store.insert_bound(connection, [new_job("a", key="k")])
     connection.close()
     assert (await job(store, "a")).key == "k"
 
@@ -63,7 +66,7 @@ async def test_in_autocommit_mode_the_job_is_there_at_once(path, store):
 async def test_answers_are_the_same_as_through_the_store(store, mine):
     await enqueue(store, "first", key="k", payload=b"1")
     await enqueue(store, "named", nonce=7)
-    answers = store.insert_bound(
+    answers = await store.insert_bound(
         mine,
         [
             new_job("x", key="k", payload=b"1"),
@@ -80,8 +83,8 @@ async def test_answers_are_the_same_as_through_the_store(store, mine):
 
 async def test_a_row_factory_of_the_users_is_kept(store, mine):
     mine.row_factory = sqlite3.Row
-    store.insert_bound(mine, [new_job("a", key="k")])
-    store.insert_bound(mine, [new_job("b", key="k")])
+    await store.insert_bound(mine, [new_job("a", key="k")])
+    await store.insert_bound(mine, [new_job("b", key="k")])
     assert mine.row_factory is sqlite3.Row
     mine.commit()
 
@@ -89,7 +92,7 @@ async def test_a_row_factory_of_the_users_is_kept(store, mine):
 async def test_a_failing_job_leaves_the_users_transaction_whole(store, mine):
     mine.execute("INSERT INTO orders VALUES ('tea')")
     with pytest.raises(OverflowError):
-        store.insert_bound(mine, [new_job("good"), new_job("bad", priority=2**80)])
+        await store.insert_bound(mine, [new_job("good"), new_job("bad", priority=2**80)])
     assert mine.in_transaction
     mine.commit()
     assert await gone(store, "good")
@@ -99,11 +102,11 @@ async def test_a_failing_job_leaves_the_users_transaction_whole(store, mine):
 async def test_another_file_is_refused(tmp_path, store):
     elsewhere = sqlite3.connect(tmp_path / "elsewhere.db")
     with pytest.raises(ConfigError, match=r"elsewhere\.db, but the jobs are in .*jobs\.db"):
-        store.insert_bound(elsewhere, [new_job()])
+        await store.insert_bound(elsewhere, [new_job()])
     elsewhere.close()
     memory = sqlite3.connect(":memory:")
     with pytest.raises(ConfigError, match="a database in memory"):
-        store.insert_bound(memory, [new_job()])
+        await store.insert_bound(memory, [new_job()])
     memory.close()
 
 
@@ -113,7 +116,7 @@ async def test_a_file_without_our_schema_is_refused(tmp_path):
     connection = sqlite3.connect(tmp_path / "bare.db")
     connection.execute("CREATE TABLE orders (name TEXT)")
     with pytest.raises(ConfigError, match="no Holdfast schema"):
-        SqliteStore(tmp_path / "bare.db").insert_bound(connection, [new_job()])
+        await SqliteStore(tmp_path / "bare.db").insert_bound(connection, [new_job()])
     connection.close()
 
 
@@ -122,7 +125,7 @@ async def test_a_stale_snapshot_is_no_lock_error(path, store, mine):
     mine.execute("SELECT * FROM orders").fetchall()
     await enqueue(store, "meanwhile")
     with pytest.raises(StoreUnavailable, match="roll back and try again"):
-        store.insert_bound(mine, [new_job("a")])
+        await store.insert_bound(mine, [new_job("a")])
     mine.rollback()
 
 
@@ -130,8 +133,8 @@ async def test_on_a_version_with_the_reset_bug_the_connection_no_longer_checkpoi
     monkeypatch.setattr(version, "has_reset_bug", lambda: True)
     monkeypatch.setattr(version, "_said", set())
     with caplog.at_level(logging.INFO, "holdfast"):
-        store.insert_bound(mine, [new_job()])
-        store.insert_bound(mine, [new_job()])
+        await store.insert_bound(mine, [new_job()])
+        await store.insert_bound(mine, [new_job()])
     assert mine.execute("PRAGMA wal_autocheckpoint").fetchone() == (0,)
     [said] = caplog.records
     assert (said.levelname, "wal_autocheckpoint=0" in said.getMessage()) == ("WARNING", True)

@@ -2,6 +2,7 @@
 
 import asyncio
 import fcntl
+import os
 import sqlite3
 import time
 
@@ -52,14 +53,14 @@ async def test_reads_and_idle_asks_do_not_wait_for_a_writer(foreign, store):
 
 
 async def test_a_write_behind_a_stuck_process_is_given_up_and_never_made(path, store, open_store):
-    stuck = open(f"{path}-lock")
+    stuck = os.open(f"{path}-lock", os.O_RDWR)
     fcntl.flock(stuck, fcntl.LOCK_EX)
     hasty = await open_or_wait(open_store, stuck)
     fcntl.flock(stuck, fcntl.LOCK_EX)
     with pytest.raises(StoreUnavailable, match=r"another process has held the lock of .* nothing was written"):
         await hasty.write(Batch(inserts=[new_job("late")]))
     fcntl.flock(stuck, fcntl.LOCK_UN)
-    stuck.close()
+    os.close(stuck)
     await enqueue(hasty, "next")
     assert await gone(hasty, "late")
 
@@ -75,13 +76,8 @@ async def open_or_wait(open_store, stuck):
 
 async def test_a_long_listing_does_not_delay_a_settle(store):
     """Reads have a thread and a connection of their own."""
-    reading = asyncio.ensure_future(
-        store._read(
-            lambda step: step.value(
-                "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT count(*) FROM n"
-            )
-        )
-    )
+    long = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT max(i) FROM n"
+    reading = asyncio.ensure_future(store._read(lambda step: step.value(long)))
     await store.write(Batch(inserts=[new_job()]))
     assert not reading.done()
     assert await reading == 3000000

@@ -74,7 +74,7 @@ async def test_the_files_are_private_whatever_the_umask(path, open_store):
 
 
 async def test_a_missing_folder_is_named(tmp_path, open_store):
-    with pytest.raises(ConfigError, match="the folder .*nowhere does not exist"):
+    with pytest.raises(ConfigError, match=r"the folder .*nowhere does not exist"):
         await open_store(path=tmp_path / "nowhere" / "jobs.db")
 
 
@@ -93,6 +93,10 @@ async def test_durability_is_as_asked(asked, level, open_store):
     store = await open_store(synchronous=asked)
 
     def ask(step):
-        return step.value("PRAGMA synchronous"), step.value("PRAGMA journal_mode"), step.value("PRAGMA wal_autocheckpoint")
+        return (
+            step.value("PRAGMA synchronous"),
+            step.value("PRAGMA journal_mode"),
+            step.value("PRAGMA wal_autocheckpoint"),
+        )
 
     assert await store._write(ask) == (level, "wal", 0)

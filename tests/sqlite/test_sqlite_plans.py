@@ -4,11 +4,11 @@ import sqlite3
 
 import pytest
 
+from holdfast.clock import SystemClock
+from holdfast.job import Where
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import observe, sql
 from holdfast.store.sqlite.step import Step
-from holdfast.clock import SystemClock
-from holdfast.job import Where
 from holdfast.testing.build import new_job
 
 PLANS = {

@@ -67,6 +67,16 @@ def note(record: Record, said: Note) -> None:
         record.meta = {**record.meta, **said.meta}
 
 
+def output_position(last: tuple[int, int, int, int] | None, fence: int, at: int) -> int | None:
+    """Where a piece of output belongs, behind the last kept one's (position, fence, at, size); None: it is there."""
+    if last is None:
+        return at
+    position, its_fence, its_at, size = last
+    if its_fence != fence:
+        return position + size + at
+    return position + at - its_at if at >= its_at + size else None
+
+
 def settle(record: Record, end: Settlement, now: int) -> None:
     """End the record's claim. A job that would wait again ends cancelled where that was asked for."""
     state, keep, outcome = end.state, end.keep, end.outcome

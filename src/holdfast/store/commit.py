@@ -40,16 +40,25 @@ class GroupCommit:
         self._settles: deque[tuple[Settlement, Callback]] = deque()
         self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
         self._asks: deque[tuple[Ask, Waiter]] = deque()
-        self._draining: asyncio.Task[None] | None = None
+        self._busy = False
+        self._idle: list[Waiter] = []
 
     # -- the operations
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        """Enqueue these jobs, in one commit."""
+        """Enqueue these jobs, in one commit. Alone, they go straight to the store, on the caller's own task."""
         waiter = self._loop.create_future()
-        self._inserts.append((jobs, waiter))
-        self._start()
-        return await waiter
+        if self._busy:
+            self._inserts.append((jobs, waiter))
+            return await waiter
+        self._busy = True
+        turn = _Turn()
+        turn.inserts.append((jobs, waiter))
+        try:
+            await self._write(turn)
+        finally:
+            self._go_on()
+        return waiter.result()
 
     async def note(self, note: Note) -> bool:
         """Write what a running job says of itself; False if its claim has ended."""
@@ -91,21 +100,34 @@ class GroupCommit:
 
     async def drain(self) -> None:
         """Wait until everything that was handed in has been answered."""
-        while self._draining is not None:
-            await asyncio.wait([self._draining])
+        while self._busy:
+            waiter = self._loop.create_future()
+            self._idle.append(waiter)
+            await waiter
 
     # -- the writer
 
     def _start(self) -> None:
-        if self._draining is None:
-            self._draining = self._loop.create_task(self._drain())
+        if not self._busy:
+            self._busy = True
+            self._drainer = self._loop.create_task(self._drain())
+
+    def _go_on(self) -> None:
+        """A write is over: take what gathered meanwhile, or rest."""
+        self._busy = False
+        if self._settles or self._asks or self._inserts or self._notes or self._changes:
+            self._start()
+            return
+        idle, self._idle = self._idle, []
+        for waiter in idle:
+            _resolve(waiter, None)
 
     async def _drain(self) -> None:
         try:
             while turn := self._gather():
                 await self._write(turn)
         finally:
-            self._draining = None
+            self._go_on()
 
     def _gather(self) -> _Turn | None:
         """Everything that waits, up to the limit; nothing that its caller has given up."""

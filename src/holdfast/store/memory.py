@@ -32,6 +32,8 @@ from ..job import (
     Lost,
     NewJob,
     Note,
+    Output,
+    Printed,
     QueueStats,
     Record,
     Settlement,
@@ -50,6 +52,15 @@ class _Key(msgspec.Struct):
     id: str
     fingerprint: str
     expires_at: int | None = None
+
+
+class _Piece(msgspec.Struct):
+    printed: Printed
+    at: int
+
+    @property
+    def end(self) -> int:
+        return self.printed.position + len(self.printed.data)
 
 
 class _Holding(msgspec.Struct):
@@ -112,6 +123,7 @@ class _Data:
         self.by_seq: dict[int, Record] = {}
         self.nonces: dict[str, int] = {}
         self.settled: dict[str, int] = {}
+        self.printed: dict[str, list[_Piece]] = {}
         self.keys: dict[str, _Key] = {}
         self.ready: dict[str, _Ready] = {}
         self.due: dict[str, list[tuple[int, int]]] = {}
@@ -181,6 +193,7 @@ class _Data:
         del self.jobs[record.id], self.by_seq[record.seq]
         self.nonces.pop(record.id, None)
         self.settled.pop(record.id, None)
+        self.printed.pop(record.id, None)
 
     # -- claim
 
@@ -272,7 +285,21 @@ class _Data:
         if record is None:
             return False
         apply.note(record, note)
+        if note.output is not msgspec.UNSET:
+            self._append(record, note.output)
         return True
+
+    def _append(self, record: Record, output: Output) -> None:
+        pieces = self.printed.setdefault(record.id, [])
+        last = None
+        if pieces:
+            newest = pieces[-1]
+            last = (newest.printed.position, newest.printed.fence, newest.at, len(newest.printed.data))
+        position = apply.output_position(last, record.fence, output.at)
+        if position is not None:
+            pieces.append(_Piece(Printed(position, record.fence, output.data), output.at))
+            first = pieces[-1].end - output.keep
+            self.printed[record.id] = [piece for piece in pieces if piece.end > first]
 
     def settle(self, end: Settlement, rung: set[str]) -> bool:
         record = self._claimed(end.id, end.fence, end.token)
@@ -437,6 +464,15 @@ class MemoryStore:
                         break
         more = len(page) > limit
         return Found(page[:limit], str(page[limit - 1].seq) if more else None)
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        found: list[Printed] = []
+        with self._data.lock:
+            for piece in self._data.printed.get(id, []):
+                if piece.end > position and limit > 0:
+                    found.append(piece.printed)
+                    limit -= len(piece.printed.data)
+        return found
 
     async def stats(self) -> list[QueueStats]:
         with self._data.lock:

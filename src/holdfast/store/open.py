@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..clock import Clock
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingExtra
 from ..settings import redact
 from .protocol import Store
 
@@ -32,9 +32,23 @@ def open_store(url: str, clock: Clock) -> Store:
         if not path:
             raise ConfigError(f"{redact(url)}: name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
         return SqliteStore(path, synchronous=options.get("synchronous", "full"), clock=clock)
+    if parts.scheme == "unix" or parts.scheme.startswith(("redis", "rediss")):
+        return _open_redis(url, parts, options)
     raise ConfigError(
-        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory:// or sqlite:///…"
+        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory://, sqlite:///… or redis://…"
     )
+
+
+def _open_redis(url: str, parts: SplitResult, options: dict[str, str]) -> Store:
+    try:
+        from .redis import RedisStore
+        from .redis.address import OPTIONS, parse
+    except ImportError as error:
+        if error.name != "hiredis":
+            raise
+        raise MissingExtra("a Redis store", "redis") from error
+    _refuse_unknown(url, options, OPTIONS)
+    return RedisStore(parse(url, parts, options))
 
 
 def _refuse_unknown(url: str, options: dict[str, str], known: tuple[str, ...]) -> None:

@@ -13,7 +13,8 @@ What an engine must keep, whatever it is made of:
 4. A lease belongs to the holder and is measured by the store's own clock, never by the caller's. A holder that has
    running jobs is never forgotten.
 5. A key is unique while it is remembered: for as long as its job lives, and `key_keep` seconds after its end.
-6. Hints are only hints: everything works when none ever arrives.
+6. What a job prints (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job is kept.
+7. Hints are only hints: everything works when none ever arrives.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from ..job import (
     Lost,
     NewJob,
     Note,
+    Printed,
     QueueStats,
     Record,
     Settlement,
@@ -134,6 +136,13 @@ class Store(Protocol):
 
     async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
         """A page of the jobs that match, newest first."""
+        ...
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        """What a job has printed from this position on, in order: whole pieces of at least `limit` bytes together.
+
+        A piece that reaches beyond the position is answered whole. [] where there is no more, or no such job.
+        """
         ...
 
     async def stats(self) -> list[QueueStats]:

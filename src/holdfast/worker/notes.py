@@ -24,8 +24,15 @@ class Notes:
 
     def context(self, record: Record) -> Context:
         """The context of a claim."""
-        limit = self._app.session.settings.max_payload
-        return Context(record, self._commit.note, loop=self._loop, max_payload=limit, progress_soon=self._progress)
+        settings = self._app.session.settings
+        return Context(
+            record,
+            self._commit.note,
+            loop=self._loop,
+            max_payload=settings.max_payload,
+            max_output=settings.max_output,
+            progress_soon=self._progress,
+        )
 
     def _progress(self, context: Context) -> None:
         if context.progress_busy or (note := context.progress_note()) is None:

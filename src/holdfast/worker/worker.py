@@ -135,6 +135,7 @@ class Worker:
     async def _end_runs(self, grace: float) -> None:
         """Let what runs finish in its time, then give it back."""
         slots = self._slots
+        slots.quiet.clear()  # it has been set ever since the worker was first idle
         slots.note_quiet()
         if self._stops < 2:
             await _wait(slots.quiet, grace)

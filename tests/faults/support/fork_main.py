@@ -35,7 +35,7 @@ class Forks:
             faulthandler.dump_traceback_later(10)
         try:
             inside()
-        except BaseException:
+        except BaseException:  # noqa: BLE001  # a forked child must never return into the parent's code
             traceback.print_exc()
             os._exit(1)
         os._exit(0)

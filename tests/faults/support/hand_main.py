@@ -1,4 +1,4 @@
-"""A program that claims by hand, keeps its leases, and then settles as its standard input says: `job=word job=word …`."""
+"""A program that claims by hand, keeps its leases, and then settles as its standard input says: `job=word …`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def main() -> None:
         with ExitStack() as hearts:
             while len(claims) < given.limit:
                 # Jobs that their process has lost come one by one, others together.
-                some = until(lambda: sync.claim(limit=given.limit - len(claims), lease=given.lease), "there is a job")
+                left = given.limit - len(claims)
+                some = until(lambda left=left: sync.claim(limit=left, lease=given.lease), "there is a job")
                 hearts.enter_context(some[0].kept_alive())
                 for claim in some:
                     journal.write("claimed", claim.job.id, fence=claim.fence)

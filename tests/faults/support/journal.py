@@ -1,7 +1,8 @@
 """A journal that many processes append to: one line per event, each by a single write, so that no two ever mix.
 
-Events of a run: `start`, then `end` (it returned) or `broken` (it raised, or was interrupted); its process may also die.
-Events of the store's answers: `claimed`, `settled`, `refused`, `acked` (an enqueue returned). Trouble: `warning`, `error`.
+Events of a run: `start`, then `end` (it returned) or `broken` (it raised, or was interrupted), unless its process dies.
+Events of the store's answers: `claimed`, `settled`, `refused`, and `acked` (an enqueue returned).
+Trouble: `warning` (something was logged), `error` (something was raised that ended the process).
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class Journal:
     def write(self, event: str, job: str | None = None, **fields: Any) -> None:
         """Append a line, stamped with this process and the machine's steady clock."""
         if self._file is None or self._pid != os.getpid():
-            self._file, self._pid = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC), os.getpid()
+            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
+            self._pid = os.getpid()
         line = {"event": event, "job": job, "pid": os.getpid(), "at": time.monotonic(), **fields}
         data = json.dumps(line).encode() + b"\n"
         assert os.write(self._file, data) == len(data)
@@ -58,12 +60,7 @@ class Journal:
 
     def of(self, job: str) -> str:
         """Everything about one job, fit for a failure message."""
-        lines = [
-            f"    {entry['at']:.4f}  pid {entry['pid']}  {entry['event']}  "
-            + "  ".join(f"{name}={value!r}" for name, value in entry.items() if name not in ("at", "pid", "event", "job"))
-            for entry in self.entries(jobs=[job])
-        ]
-        return "\n".join(lines) or "    (nothing in the journal)"
+        return "\n".join(_shown(entry) for entry in self.entries(jobs=[job])) or "    (nothing in the journal)"
 
     def _read_on(self) -> None:
         if not self.path.exists():
@@ -76,15 +73,19 @@ class Journal:
         self._read_to += whole
 
 
+def _shown(entry: Entry) -> str:
+    rest = "  ".join(f"{name}={value!r}" for name, value in entry.items() if name not in ("at", "pid", "event", "job"))
+    return f"    {entry['at']:.4f}  pid {entry['pid']}  {entry['event']}  {rest}"
+
+
 def spans(journal: Journal, jobs: Iterable[str] | None = None) -> list[tuple[float, float, Entry]]:
-    """Every run as (from, to, its start); a run without an end lasts to the end of time, so leave out killed processes."""
-    ends = {
-        (entry["job"], entry["fence"], entry["pid"]): entry["at"] for entry in journal.entries("end", "broken", jobs=jobs)
-    }
-    return [
-        (start["at"], ends.get((start["job"], start["fence"], start["pid"]), float("inf")), start)
-        for start in journal.entries("start", jobs=jobs)
-    ]
+    """Every run as (from, to, its start). One without an end, as in a killed process, lasts to the end of time."""
+    ends = {_run(entry): entry["at"] for entry in journal.entries("end", "broken", jobs=jobs)}
+    return [(entry["at"], ends.get(_run(entry), float("inf")), entry) for entry in journal.entries("start", jobs=jobs)]
+
+
+def _run(entry: Entry) -> tuple[str, int, int]:
+    return entry["job"], entry["fence"], entry["pid"]
 
 
 def most_at_once(journal: Journal) -> int:

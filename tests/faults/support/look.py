@@ -34,7 +34,7 @@ class Look:
     # -- see
 
     def holders(self) -> list[HolderSeen]:
-        return self.sync.run(lambda: self.app.session.store.holders())
+        return self.sync.run(self.app.session.store.holders)
 
     def held_by(self, pid: int) -> set[str]:
         """The jobs that the store says a process holds, alive or not."""
@@ -89,10 +89,10 @@ class Look:
         """How often the holders of a process have renewed their leases."""
         return sum(seen.beat for seen in self.holders() if seen.holder.pid == pid)
 
-    def until_beaten(self, pid: int, times: int) -> None:
-        """Wait for so many more heartbeats of a process; a third of a lease passes between two."""
-        before = self.beats(pid)
-        until(lambda: self.beats(pid) >= before + times, f"process {pid} has renewed its lease {times} times more")
+    def until_beaten(self, times: int, *pids: int) -> None:
+        """Wait for so many more heartbeats of each process; a third of a lease passes between two."""
+        goal = {pid: self.beats(pid) + times for pid in pids}
+        until(lambda: all(self.beats(pid) >= goal[pid] for pid in pids), f"{pids} have beaten {times} times more")
 
     def until_started(self, *ids: str, fence: int = 1) -> None:
         def started() -> bool:
@@ -107,8 +107,9 @@ class Look:
 
         def ended() -> bool:
             nonlocal left
-            records = self.sync.run(lambda: self.app.session.store.get(left))
-            left = [id for id, record in zip(left, records, strict=True) if record is None or record.state not in TERMINAL]
+            records = self.sync.run(self.app.session.store.get, left)
+            done = {record.id for record in records if record is not None and record.state in TERMINAL}
+            left = [id for id in left if id not in done]
             return not left
 
         until(ended, f"all {len(left)} jobs have ended", limit, lambda: self.stories(left))
@@ -121,9 +122,9 @@ class Look:
             job = self.job(id)
         except LookupError as error:
             return f"job {id}: {error}\n  journal:\n{self.journal.of(id)}"
-        history = [f"    fence {line.fence} attempt {line.number} {line.outcome} {line.error or ''}" for line in job.history]
-        head = f"job {id} {job.payload}: {job.state}, attempt {job.attempt}, fence {job.fence}, by {job.worker}: {job.error}"
-        return "\n".join([head, "  history:", *history, "  journal:", self.journal.of(id)])
+        head = f"job {id} {job.payload}: {job.state}, attempt {job.attempt}, fence {job.fence}, by {job.worker}"
+        past = [f"    fence {line.fence} #{line.number} {line.outcome} {line.error or ''}" for line in job.history]
+        return "\n".join([head, f"  {job.error}", "  history:", *past, "  journal:", self.journal.of(id)])
 
     def stories(self, ids: Iterable[str], at_most: int = 5) -> str:
         ids = list(ids)
@@ -150,7 +151,7 @@ class Look:
             self.demand(id, job.state == State.SUCCEEDED, "a job did not succeed")
             self.demand(id, job.result == result, f"a job's result is not {result!r}")
             ends = [line.outcome for line in job.history]
-            self.demand(id, ends.count("succeeded") == 1 and ends[-1] == "succeeded", "a job has not ended exactly once")
+            self.demand(id, ends.index("succeeded") == len(ends) - 1, "a job has not ended exactly once")
             fences = [line.fence for line in job.history]
             self.demand(id, fences == list(range(1, job.fence + 1)), "a job's history does not show each claim once")
 

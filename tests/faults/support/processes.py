@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,16 +87,12 @@ class Process:
             return
         self.last_seen = repr(self)
         if self.running or self._has_group():
-            try:
+            with suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGKILL)  # also ends a stopped one
-            except ProcessLookupError:
-                pass
         self._popen.wait()
         if self._popen.stdin is not None:
-            try:
+            with suppress(BrokenPipeError):
                 self._popen.stdin.close()
-            except BrokenPipeError:
-                pass
 
     def _has_group(self) -> bool:
         try:

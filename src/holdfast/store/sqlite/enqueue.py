@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...clock import MICROS
 from ...job import Inserted, NewJob
+from ..apply import first_run_at
 from . import sql
 from .rows import new_row
 from .step import Mismatch, Step
@@ -29,18 +29,12 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
         written = step.write_rows(sql.INSERT_NOW, (now,), rows)
     else:
         written = step.connection.executemany(
-            sql.INSERT, [new_row(new, now, _run_at(new, now)) for new in jobs]
+            sql.INSERT, [new_row(new, now, first_run_at(new, now)) for new in jobs]
         ).rowcount
     if written != len(jobs):
         raise Mismatch
     step.rung.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
     return [Inserted("created", new.id) for new in jobs]
-
-
-def _run_at(new: NewJob, now: int) -> int:
-    if new.run_at is not None:
-        return max(now, new.run_at)
-    return now + int(new.delay * MICROS) if new.delay > 0 else now
 
 
 def _insert(step: Step, new: NewJob) -> Inserted:
@@ -54,7 +48,7 @@ def _insert(step: Step, new: NewJob) -> Inserted:
         return Inserted("created" if nonce == new.nonce else "exists", new.id)
     if new.max_depth is not None and step.value(sql.DEPTH, new.queue) >= new.max_depth:
         return Inserted("full", new.id)
-    added = step.connection.execute(sql.INSERT, new_row(new, step.now, _run_at(new, step.now)))
+    added = step.connection.execute(sql.INSERT, new_row(new, step.now, first_run_at(new, step.now)))
     if len(new.payload) > sql.INLINE_PAYLOAD:
         step.connection.execute(sql.INSERT_PAYLOAD, (added.lastrowid, new.payload))
     if new.key is not None:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...clock import MICROS
-from ...job import HISTORY_LIMIT, TERMINAL, Attempt, Note, Record, Settlement, State
-from . import sql
+from ...job import TERMINAL, Note, Record, Settlement, State
+from .. import apply
+from . import output, sql
 from .rows import WORD, record, saved_row
 from .step import Mismatch, Step
 
@@ -20,16 +20,12 @@ def note(step: Step, said: Note) -> bool:
     row = step.one(sql.CLAIMED, said.id, said.fence, said.token)
     if row is None:
         return False
+    if said.output is not UNSET:
+        output.append(step, row[0], said.fence, said.output)
+        if said.progress is said.checkpoint is said.pid is said.meta is UNSET:
+            return True
     kept = record(row)
-    if said.progress is not UNSET:
-        kept.progress = said.progress
-    if said.checkpoint is not UNSET:
-        kept.checkpoint = said.checkpoint
-        kept.deaths = 0
-    if said.pid is not UNSET:
-        kept.pid = said.pid
-    if said.meta is not UNSET:
-        kept.meta = {**kept.meta, **said.meta}
+    apply.note(kept, said)
     save(step, kept)
     return True
 
@@ -63,10 +59,9 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
         return []
     now, written = step.now, 0
     if kept and _all_plain_successes(kept):
-        keep = kept[0].keep
         written += step.write_rows(
             sql.SUCCEED,
-            (now, None if keep is None else now + int(keep * MICROS)),
+            (now, apply.expiry(now, kept[0].keep)),
             [(end.attempt, end.result, end.nonce, end.seq, end.id, end.fence, end.token) for end in kept],
         )
     elif kept:
@@ -82,7 +77,7 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
                     end.error,
                     end.traceback,
                     now,
-                    None if end.keep is None else now + int(end.keep * MICROS),
+                    apply.expiry(now, end.keep),
                     end.nonce,
                     end.seq,
                     end.id,
@@ -100,7 +95,7 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     if written != count:
         raise Mismatch
     ends = kept + gone
-    keyed = [(now + int(end.key_keep * MICROS), end.key, end.id) for end in ends if end.key is not None]
+    keyed = [(apply.after(now, end.key_keep), end.key, end.id) for end in ends if end.key is not None]
     if keyed:
         step.connection.executemany(sql.END_KEY, keyed)
     step.rung.update([f"job/{end.id}" for end in ends])
@@ -127,35 +122,18 @@ def _settle(step: Step, end: Settlement) -> bool:
     kept = record(row)
     if end.seen_beat is not None and (step.value(sql.BEAT_OF, kept.holder) or 0) != end.seen_beat:
         return False
-    now = step.now
-    state, keep, outcome = end.state, end.keep, end.outcome
-    if kept.cancel and state not in TERMINAL:
-        state, keep, outcome = State.CANCELLED, end.cancelled_keep, "cancelled"
-    kept.attempt = end.attempt
-    kept.suspect = end.suspect
-    kept.deaths = end.deaths
-    kept.error = end.error
-    kept.traceback = end.traceback
-    kept.result = end.result
-    kept.cancel = False
-    if state in TERMINAL:
-        kept.state = state
-        kept.finished_at = now
-        kept.expires_at = None if keep is None else now + int(keep * MICROS)
-        if kept.key is not None:
-            step.connection.execute(sql.END_KEY, (now + int(end.key_keep * MICROS), kept.key, kept.id))
-        step.rung.add(f"job/{kept.id}")
-        if keep is not None and keep <= 0:
-            step.connection.execute(sql.REMOVE, (kept.seq,))
-        else:
-            save(step, kept, end.nonce)
-        return True
-    line = Attempt(kept.attempt, kept.fence, kept.life, kept.holder, kept.started_at, now, outcome, end.error)
-    kept.history = (*kept.history, line)[-HISTORY_LIMIT:]
-    if end.delay is not None:
-        kept.run_at = now + int(max(0.0, end.delay) * MICROS)
-    kept.state = state if kept.run_at > now else State.QUEUED
-    kept.holder = kept.started_at = kept.pid = None
-    step.rung.add(f"queue/{kept.queue}")
-    save(step, kept, end.nonce)
+    apply.settle(kept, end, step.now)
+    put(step, kept, end.key_keep, end.nonce)
     return True
+
+
+def put(step: Step, kept: Record, key_keep: float, settled: int | None = None) -> None:
+    """A record has changed: write it, and its key's time; or remove it, where nothing is to be kept."""
+    over = kept.state in TERMINAL
+    if kept.key is not None:
+        step.connection.execute(sql.END_KEY, (apply.after(step.now, key_keep) if over else None, kept.key, kept.id))
+    step.rung.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
+    if apply.removable(kept, step.now):
+        step.connection.execute(sql.REMOVE, (kept.seq,))
+    else:
+        save(step, kept, settled)

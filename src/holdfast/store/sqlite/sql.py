@@ -22,6 +22,8 @@ BEGIN_READ = "BEGIN"
 BEGIN_WRITE = "BEGIN IMMEDIATE"
 COMMIT = "COMMIT"
 ROLLBACK = "ROLLBACK"
+CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
+"""Copy the log into the database as far as readers allow."""
 
 # -- schema
 
@@ -55,7 +57,7 @@ NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
 KEY = "SELECT id, fingerprint FROM holdfast_key WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
 PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at) VALUES (?, ?, ?, NULL)"
 END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
-REVIVE_KEY = "UPDATE holdfast_key SET expires_at = NULL WHERE key = ? AND id = ?"
+REMOVE_KEY = "DELETE FROM holdfast_key WHERE key = ? AND id = ?"
 DEPTH = """
 SELECT (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ?1 AND state = 'queued')
      + (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_due WHERE queue = ?1 AND state IN ('scheduled', 'failed'))
@@ -147,6 +149,23 @@ SAVE = f"""
 UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled = coalesce(?, settled) WHERE seq = ?
 """
 REMOVE = "DELETE FROM holdfast_job WHERE seq = ?"
+
+# -- output
+
+LAST_OUTPUT = """
+SELECT position, fence, at, length(data) FROM holdfast_output WHERE seq = ? ORDER BY position DESC LIMIT 1
+"""
+APPEND_OUTPUT = "INSERT INTO holdfast_output (seq, position, fence, at, data) VALUES (?, ?, ?, ?, ?)"
+TRIM_OUTPUT = "DELETE FROM holdfast_output WHERE seq = ?1 AND position < ?2 AND position + length(data) <= ?2"
+"""Let go the pieces of a job that end before a position."""
+OUTPUT = """
+SELECT position, fence, data FROM holdfast_output AS piece
+WHERE seq = ?1 AND position + length(data) > ?2 AND position >= coalesce(
+    (SELECT max(position) FROM holdfast_output AS first WHERE first.seq = ?1 AND first.position <= ?2), 0)
+ORDER BY position
+"""
+"""A job's pieces that end behind a position."""
+SEQ = "SELECT seq FROM holdfast_job WHERE id = ?"
 
 # -- holders
 

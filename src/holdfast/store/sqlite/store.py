@@ -20,13 +20,14 @@ from ...job import (
     Inserted,
     Lost,
     NewJob,
+    Printed,
     QueueStats,
     Record,
     Tidied,
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Versioned
-from . import bound, claim, holders, observe
+from . import bound, claim, holders, observe, output
 from . import connection as connections
 from .change import change
 from .enqueue import insert_all
@@ -161,7 +162,7 @@ class SqliteStore:
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         return await self._write(lambda step: observe.put_record(step, kind, name, value, expect))
 
-    def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
+    async def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
         return bound.insert_bound(connection, self.path, self._clock, jobs)
 
     # -- reading
@@ -179,6 +180,9 @@ class SqliteStore:
 
     async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
         return await self._read(lambda step: observe.find(step, where, cursor, limit))
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        return await self._read(lambda step: output.read(step, id, position, limit))
 
     async def stats(self) -> list[QueueStats]:
         return await self._read(observe.stats)

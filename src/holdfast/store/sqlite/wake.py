@@ -120,7 +120,7 @@ class Bells:
         while not self._closing:
             if not self._waiting:
                 self._wanted.clear()
-                if not self._waiting:
+                if not self._waiting and not self._closing:  # again: either may have come before the clear()
                     self._wanted.wait()
                     quiet = 0
                 continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from time import sleep
 from typing import Any, TypeVar
 
 from ...clock import Clock
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 LOOK_EVERY = 8
 """Commits between two looks at the size of the write-ahead log."""
+SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.16
+"""Seconds that a checkpoint gives readers to leave the log, after one that was in vain."""
 
 
 class Writer:
@@ -41,6 +44,7 @@ class Writer:
         self._countdown = LOOK_EVERY
         self._wal = Path(path + "-wal")
         self._wal_limit = connections.WAL_LIMIT
+        self._pause = 0.0
 
     def open(self, _: object = None) -> None:
         version.check()
@@ -162,33 +166,38 @@ class Writer:
 
     def tend(self) -> None:
         """After an operation: if the log has grown long, copy it into the database."""
-        if self._countdown > 0 or self._connection is None:
+        if self._countdown > 0 or self._connection is None or self.lock is None:
             return
         self._countdown = LOOK_EVERY
         try:
             size = self._wal.stat().st_size
             if size <= connections.WAL_LIMIT:
-                self._wal_limit = connections.WAL_LIMIT
+                self._wal_limit, self._pause = connections.WAL_LIMIT, 0.0
             elif size > self._wal_limit:
-                # While a reader keeps old pages alive every attempt is in vain: let the log grow before the next.
-                done = self._checkpoint(self._connection)
-                self._wal_limit = connections.WAL_LIMIT if done else size + connections.WAL_LIMIT
+                with self.lock:
+                    self._checkpoint(self._connection)
+                # If readers keep it from beginning anew, let it grow before the next attempt, and give them more time.
+                self._wal_limit = size + connections.WAL_LIMIT
+                self._pause = min(LONGEST_PAUSE, self._pause * 2 or SHORTEST_PAUSE)
         except (OSError, sqlite3.Error):
             # A log that stays long costs disk, not jobs; the next look tries again.
             pass
 
-    def _checkpoint(self, connection: sqlite3.Connection) -> bool:
+    def _checkpoint(self, connection: sqlite3.Connection) -> None:
         """Copy the log while this thread holds both the lock file and SQLite's write lock, so that nothing can race it.
 
-        PASSIVE waits for no reader. When all is copied, the next write begins the log anew and cuts it to its limit.
+        The next write then begins the log anew and cuts it to its limit, if no reader is still in it. After an attempt
+        in vain, wait for readers that hold back the copying, copy, and wait for those that came in the meantime; still
+        later ones read the database alone.
         """
-        assert self.lock is not None
-        with self.lock:
-            if self._checkpointer is None:
-                self._checkpointer = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
-            connection.execute(sql.BEGIN_WRITE)
-            try:
-                _, length, copied = self._checkpointer.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            finally:
-                connection.execute(sql.ROLLBACK)
-        return copied >= length
+        if self._checkpointer is None:
+            self._checkpointer = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+        connection.execute(sql.BEGIN_WRITE)
+        try:
+            self._checkpointer.execute(sql.CHECKPOINT).fetchone()
+            if self._pause:
+                sleep(self._pause)
+                self._checkpointer.execute(sql.CHECKPOINT).fetchone()
+                sleep(self._pause)
+        finally:
+            connection.execute(sql.ROLLBACK)

@@ -1,0 +1,5 @@
+"""The store for teams: jobs in Postgres, beside the user's own data and in the user's own transactions."""
+
+from .store import PostgresStore
+
+__all__ = ["PostgresStore"]

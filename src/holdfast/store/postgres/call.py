@@ -1,0 +1,221 @@
+"""Between a Batch and the one call of holdfast.write that carries it.
+
+Each kind becomes arrays, one per column; a column that is its default everywhere is left out, which costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ...clock import MICROS
+from ...job import TERMINAL, Ask, Claims, Inserted, NewJob, Note, Settlement
+from ..protocol import Answers, Batch
+from .rows import json_or_null, record, to_json
+
+UNSET = msgspec.UNSET
+
+NO_INSERTS = (None,) * 18
+NO_NOTES = (None,) * 7
+NO_SETTLES = (None,) * 15
+NO_ASK = (None,) * 8
+
+_said = msgspec.json.Decoder(dict[str, Any]).decode
+_DEFAULTS = NewJob("", "", "", b"")
+_ENDS = frozenset(state.value for state in TERMINAL)
+
+
+class Call:
+    """The arguments of one holdfast.write, and how to read its answer. `batch` has one ask at most, and no changes."""
+
+    __slots__ = ("_batch", "_notes", "_odd", "_places", "_plain", "arguments")
+
+    def __init__(self, batch: Batch, *, told: bool) -> None:
+        self._batch = batch
+        self._notes: dict[tuple[int, int, int], int] = {}
+        self._plain: Sequence[int] = ()
+        self._odd: Sequence[int] = ()
+        self.arguments: tuple[Any, ...] = (
+            told,
+            *(insert_arguments(batch.inserts) if batch.inserts else NO_INSERTS),
+            *(self._note_arguments(batch.notes) if batch.notes else NO_NOTES),
+            *(self._settle_arguments(batch.settles) if batch.settles else NO_SETTLES),
+            *(_ask_arguments(batch.asks[0]) if batch.asks else NO_ASK),
+        )
+
+    def _note_arguments(self, notes: Sequence[Note]) -> Sequence[Any]:
+        """Notes of one claim become one: the server would apply only one of them."""
+        merged: dict[tuple[int, int, int], Note] = {}
+        for note in notes:
+            claim = (note.seq, note.fence, note.token)
+            before = merged.get(claim)
+            merged[claim] = note if before is None else _both(before, note)
+        claims = sorted(merged)
+        self._notes = {claim: place for place, claim in enumerate(claims, 1)}
+        said = [merged[claim] for claim in claims]
+        return (
+            [claim[0] for claim in claims],
+            [claim[1] for claim in claims],
+            [claim[2] for claim in claims],
+            _some([None if note.progress is UNSET else note.progress for note in said]),
+            _some([None if note.checkpoint is UNSET else note.checkpoint for note in said]),
+            _some([None if note.pid is UNSET else note.pid for note in said]),
+            _some([None if note.meta is UNSET else to_json(note.meta).decode() for note in said]),
+        )
+
+    def _settle_arguments(self, ends: Sequence[Settlement]) -> Sequence[Any]:
+        """Plain ends go as arrays; what waits again, a sweeper's word, and several words about one claim as JSON.
+
+        Both in the order of their jobs' numbers, so that two batches never wait for each other.
+        """
+        plain = range(len(ends))
+        odd: list[int] = []
+        if len({end.seq for end in ends}) < len(ends) or any(
+            end.state not in _ENDS or end.seen_beat is not None for end in ends
+        ):
+            times = Counter(end.seq for end in ends)
+            odd = [
+                at
+                for at, end in enumerate(ends)
+                if times[end.seq] > 1 or end.state not in _ENDS or end.seen_beat is not None
+            ]
+            rest = set(odd)
+            plain = [at for at in plain if at not in rest]
+            odd.sort(key=lambda at: ends[at].seq)
+        plain = sorted(plain, key=lambda at: ends[at].seq)
+        self._plain, self._odd = plain, odd
+        words = to_json([_word(ends[at], place) for place, at in enumerate(odd)]).decode() if odd else None
+        if not plain:
+            return (*(None,) * 14, words)
+        chosen = [ends[at] for at in plain]
+        return (
+            [end.id for end in chosen],
+            [end.seq for end in chosen],
+            [end.fence for end in chosen],
+            [end.token for end in chosen],
+            [end.nonce for end in chosen],
+            None if all(end.state == "succeeded" for end in chosen) else [str(end.state) for end in chosen],
+            [end.attempt for end in chosen],
+            [end.suspect for end in chosen] if any(end.suspect for end in chosen) else None,
+            [end.deaths for end in chosen] if any(end.deaths for end in chosen) else None,
+            _some([end.result for end in chosen]),
+            _some([end.error for end in chosen]),
+            _some([end.traceback for end in chosen]),
+            [end.keep for end in chosen],
+            [end.key_keep for end in chosen] if any(end.key is not None for end in chosen) else None,
+            words,
+        )
+
+    # -- the answer
+
+    def answers(self, rows: Sequence[Any]) -> tuple[Answers, str | None, bool]:
+        """What the rows say: the answers, the hint to carry where the store does so itself, and whether a new
+        generation is due.
+        """
+        batch = self._batch
+        said: dict[str, Any] = {}
+        records = [record(row, 1) for row in rows if row[0] is None]
+        for row in rows:
+            if row[0] is not None:
+                said |= _said(row[0])
+        inserts = [Inserted("created", new.id) for new in batch.inserts]
+        for place, outcome, id in said.get("inserts", ()):
+            inserts[place - 1] = Inserted(outcome, id)
+        refused = said.get("notes", ())
+        notes = [self._notes[note.seq, note.fence, note.token] not in refused for note in batch.notes]
+        settles = [True] * len(batch.settles)
+        for place in said.get("settles") or ():
+            settles[self._plain[place - 1]] = False
+        for place in said.get("ends") or ():
+            settles[self._odd[place]] = False
+        asks: list[Claims] = []
+        if batch.asks:
+            records.sort(key=_order(batch.asks[0].queues))
+            due_in = said.get("due_in")
+            asks = [Claims(records, said.get("waiting", False), None if due_in is None else due_in / MICROS)]
+        return Answers(inserts, notes, settles, (), asks), said.get("hint"), said.get("worn", False)
+
+
+def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
+    """The arguments that enqueue, in the order of `sql.NEW`."""
+    special = any(new.key is not None or new.max_depth is not None for new in jobs)
+    places: list[int] | None = None
+    if special:
+        places = list(range(1, len(jobs) + 1))
+        if len({new.id for new in jobs}) == len(jobs) and all(new.max_depth is None for new in jobs):
+            # Keys are taken in their order, so that two batches never wait for each other.
+            places.sort(key=lambda place: jobs[place - 1].key or "")
+            jobs = [jobs[place - 1] for place in places]
+    return (
+        [new.id for new in jobs],
+        [new.queue for new in jobs],
+        [new.task for new in jobs],
+        _other(jobs, "priority"),
+        _other(jobs, "delay"),
+        _other(jobs, "run_at"),
+        [new.payload for new in jobs],
+        _other(jobs, "codec"),
+        [new.max_attempts for new in jobs],
+        _other(jobs, "timeout"),
+        _other(jobs, "nonce"),
+        _some([json_or_null(new.tags) if new.tags else None for new in jobs]),
+        _some([json_or_null(new.meta) if new.meta else None for new in jobs]),
+        _some([None if new.retry is None else to_json(new.retry).decode() for new in jobs]),
+        [new.key for new in jobs] if special else None,
+        [new.fingerprint for new in jobs] if special else None,
+        [new.max_depth for new in jobs] if special else None,
+        places,
+    )
+
+
+def _ask_arguments(ask: Ask) -> Sequence[Any]:
+    return (
+        ask.holder.id,
+        to_json(ask.holder).decode(),
+        ask.holder.lease,
+        list(dict.fromkeys(ask.queues)),
+        ask.limit,
+        ask.token,
+        None if ask.tasks is None else list(ask.tasks),
+        ask.busy,
+    )
+
+
+def _order(queues: Sequence[str]) -> Callable[[Any], Any]:
+    """Sorts claimed records: queue by queue as asked, then by their place."""
+    if len(queues) == 1:
+        return lambda job: (job.priority, job.run_at, job.seq)
+    at = {name: number for number, name in reversed(list(enumerate(queues)))}
+    return lambda job: (at[job.queue], job.priority, job.run_at, job.seq)
+
+
+def _word(end: Settlement, place: int) -> dict[str, Any]:
+    said = msgspec.structs.asdict(end)
+    said["place"] = place
+    said["result"] = None if end.result is None else end.result.hex()
+    return said
+
+
+def _both(first: Note, second: Note) -> Note:
+    changed: dict[str, Any] = {
+        name: value
+        for name in ("progress", "checkpoint", "pid")
+        if (value := getattr(second, name)) is not UNSET
+    }
+    if second.meta is not UNSET:
+        changed["meta"] = second.meta if first.meta is UNSET else {**first.meta, **second.meta}
+    return msgspec.structs.replace(first, **changed)
+
+
+def _some(values: list[Any]) -> list[Any] | None:
+    return values if any(value is not None for value in values) else None
+
+
+def _other(jobs: Sequence[NewJob], name: str) -> list[Any] | None:
+    """One column, or None where it is the default everywhere."""
+    usual = getattr(_DEFAULTS, name)
+    values = [getattr(new, name) for new in jobs]
+    return values if any(value != usual for value in values) else None

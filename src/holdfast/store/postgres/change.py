@@ -1,0 +1,93 @@
+"""OPERATE: an operator's changes, made only if state and fence are still those that were seen.
+
+Rows are locked, changed by the rules that every store shares, and written back, inside the caller's transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ...job import TERMINAL, Change, Record
+from .. import apply
+from . import sql
+from .pool import Link
+from .rows import record, row
+
+
+class Changes:
+    """One batch of changes on one connection."""
+
+    def __init__(self, link: Link, say: Callable[[str], str]) -> None:
+        self._link = link
+        self._say = say
+        self._jobs: dict[str, Record] = {}
+        self._was_over: dict[str, bool] = {}
+        self._touched: dict[str, Record] = {}
+        self._removed: list[int] = []
+        self._keys: dict[tuple[str, str], int | None] = {}
+        self.queues: set[str] = set()
+        self.ended: set[str] = set()
+
+    async def make(self, changes: Sequence[Change]) -> list[bool]:
+        """Answer each change; False where the job was no longer as it was seen."""
+        ids = sorted({change.id for change in changes})
+        # First the living: a job that is just being settled is found among the ended afterwards.
+        for statement, over in ((sql.LOCK_LIVING, False), (sql.LOCK_ENDED, True)):
+            for found in await self._link.fetch(self._say(statement), ids):
+                kept = record(found)
+                self._jobs[kept.id], self._was_over[kept.id] = kept, over
+        now = (await self._link.fetch(self._say(sql.NOW)))[0][0]
+        answers = [self._change(change, now) for change in changes]
+        await self._write()
+        return answers
+
+    def _change(self, change: Change, now: int) -> bool:
+        kept = self._jobs.get(change.id)
+        if kept is None or kept.state != change.seen_state or kept.fence != change.seen_fence:
+            return False
+        was_over = kept.state in TERMINAL
+        if change.patch is None:
+            if not was_over:
+                self._key(kept, 0)
+            self._remove(kept)
+            return True
+        apply.patch(kept, change.patch, now)
+        self._touched[kept.id] = kept
+        over = kept.state in TERMINAL
+        if over:
+            self.ended.add(kept.id)
+        else:
+            self.queues.add(kept.queue)
+        if not (over and was_over):  # a note on an ended job: its key's time goes on
+            self._key(kept, apply.after(now, change.patch.key_keep) if over else None)
+        if not (over and was_over) and apply.removable(kept, now):
+            self._remove(kept)
+        return True
+
+    def _key(self, kept: Record, expires_at: int | None) -> None:
+        if kept.key is not None:
+            self._keys[kept.key, kept.id] = expires_at
+
+    def _remove(self, kept: Record) -> None:
+        self._removed.append(kept.seq)
+        self._touched.pop(kept.id, None)
+        del self._jobs[kept.id]
+
+    async def _write(self) -> None:
+        if self._removed:
+            await self._link.fetch(self._say(sql.REMOVE), self._removed)
+        moves: dict[str, list[Any]] = {}
+        for kept in sorted(self._touched.values(), key=lambda one: one.seq):
+            over, was_over = kept.state in TERMINAL, self._was_over[kept.id]
+            if over:
+                statement = sql.SAVE_ENDED if was_over else sql.END
+            else:
+                statement = sql.REVIVE if was_over else sql.SAVE_LIVING
+            moves.setdefault(statement, []).append(row(kept))
+        for statement, rows in moves.items():
+            await self._link.raw.executemany(self._say(statement), rows)
+        if self._keys:
+            keys = sorted(self._keys)
+            times = [self._keys[key] for key in keys]
+            await self._link.fetch(self._say(sql.SET_KEYS), [key for key, _ in keys], [id for _, id in keys], times)

@@ -1,0 +1,151 @@
+-- Version 3: ENQUEUE. New jobs, each recognised if it is sent again.
+
+-- The newest generation, which stays open at least until this transaction has ended.
+CREATE FUNCTION holdfast.open_generation() RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    newest integer;
+    again integer;
+BEGIN
+    LOOP
+        SELECT max(gen) INTO newest FROM holdfast.generation;
+        PERFORM pg_advisory_xact_lock_shared(holdfast.lock_class(), 1000 + newest);
+        SELECT max(gen) INTO again FROM holdfast.generation;
+        EXIT WHEN again = newest;
+    END LOOP;
+    RETURN newest;
+END $$;
+
+-- Jobs without a key and without a limit of depth: one statement for all of them.
+-- Answers only what was not simply created: (place in the batch from 1, outcome, id).
+CREATE FUNCTION holdfast.insert_plain(
+    new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
+    new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
+    new_timeouts double precision[], new_nonces bigint[], new_tags text[], new_metas text[], new_retries text[],
+    now bigint
+) RETURNS TABLE (place bigint, outcome text, job text) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    newest integer := holdfast.open_generation();
+    made bigint;
+BEGIN
+    INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout,
+        created_at, tags, meta, retry, nonce, gen)
+    SELECT nextval('holdfast.job_seq'), n.id, n.queue, n.task,
+        CASE WHEN n.due > now THEN 'scheduled' ELSE 'queued' END, coalesce(n.priority, 0), n.due, n.payload,
+        coalesce(n.codec, 'json'), n.max_attempts, n.timeout, now, n.tags::jsonb, n.meta::json, n.retry::json,
+        coalesce(n.nonce, 0), newest
+    FROM (
+        SELECT *, CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
+            ELSE now + (greatest(0, coalesce(u.delay, 0)) * 1000000)::bigint END AS due
+        FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+            new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries)
+            AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, nonce, tags, meta, retry)
+    ) AS n
+    ON CONFLICT (id) DO NOTHING;
+    GET DIAGNOSTICS made = ROW_COUNT;
+    -- Looked for after the insert, which has waited for whoever was just moving a job of this id.
+    IF made = cardinality(new_ids) AND NOT EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = ANY (new_ids)) THEN
+        RETURN;
+    END IF;
+    DELETE FROM holdfast.job AS j USING holdfast.ended AS e WHERE j.id = ANY (new_ids) AND e.id = j.id;
+    RETURN QUERY
+        SELECT u.place, 'exists'::text, u.id
+        FROM unnest(new_ids, new_nonces) WITH ORDINALITY AS u(id, nonce, place)
+        LEFT JOIN holdfast.job AS j ON j.id = u.id
+        LEFT JOIN holdfast.ended AS e ON e.id = u.id
+        WHERE coalesce(j.nonce, e.nonce) <> coalesce(u.nonce, 0);
+END $$;
+
+-- Jobs of any kind, one by one. `new_places` is where each stands in the caller's batch, from 1 and without gaps:
+-- numbers are given in that order, whatever the order of work is.
+CREATE FUNCTION holdfast.insert_each(
+    new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
+    new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
+    new_timeouts double precision[], new_nonces bigint[], new_tags text[], new_metas text[], new_retries text[],
+    new_keys text[], new_fingerprints text[], new_depths integer[], new_places bigint[], now bigint
+) RETURNS TABLE (place bigint, outcome text, job text) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    newest integer := holdfast.open_generation();
+    seqs bigint[] := ARRAY(SELECT nextval('holdfast.job_seq') FROM generate_series(1, cardinality(new_ids)));
+    n record;
+    known record;
+    theirs bigint;
+    fresh boolean;
+BEGIN
+    -- A limit of depth holds only if those who count and those who add take turns.
+    PERFORM pg_advisory_xact_lock(holdfast.lock_class() # 1, q.hash) FROM (
+        SELECT DISTINCT hashtext(u.queue) AS hash FROM unnest(new_queues, new_depths) AS u(queue, depth)
+        WHERE u.depth IS NOT NULL ORDER BY 1
+    ) AS q;
+    FOR n IN
+        SELECT u.*, coalesce(u.given_nonce, 0) AS nonce, CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
+            ELSE now + (greatest(0, coalesce(u.delay, 0)) * 1000000)::bigint END AS due
+        FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+            new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_keys, new_fingerprints,
+            new_depths, new_places)
+            AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, given_nonce, tags,
+                meta, retry, key, fingerprint, depth, place)
+    LOOP
+        place := n.place;
+        job := n.id;
+        fresh := false;
+        IF n.key IS NOT NULL THEN
+            -- Waits for whoever is writing this key: after their commit it is theirs, after their rollback ours.
+            LOOP
+                INSERT INTO holdfast.key (key, id, fingerprint) VALUES (n.key, n.id, coalesce(n.fingerprint, ''))
+                ON CONFLICT (key) DO NOTHING;
+                fresh := FOUND;
+                EXIT WHEN fresh;
+                SELECT k.id, k.fingerprint, k.expires_at INTO known FROM holdfast.key AS k WHERE k.key = n.key FOR UPDATE;
+                EXIT WHEN FOUND;
+            END LOOP;
+            IF NOT fresh AND (known.expires_at IS NULL OR known.expires_at > now) THEN
+                SELECT coalesce(
+                    (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
+                    (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id), 0) INTO theirs;
+                CONTINUE WHEN known.id = n.id AND theirs = n.nonce;
+                outcome := CASE WHEN known.fingerprint = coalesce(n.fingerprint, '') THEN 'existing' ELSE 'conflict' END;
+                job := known.id;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+        outcome := NULL;
+        IF n.depth IS NOT NULL
+            AND NOT EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = n.id)
+            AND NOT EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = n.id)
+            AND (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue AND j.state = 'queued'
+                    LIMIT n.depth) AS ready)
+              + (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue
+                    AND j.state IN ('scheduled', 'failed') LIMIT n.depth) AS due) >= n.depth
+        THEN
+            outcome := 'full';
+        ELSE
+            INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
+                timeout, key, created_at, tags, meta, retry, nonce, gen)
+            VALUES (seqs[n.place], n.id, n.queue, n.task, CASE WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
+                coalesce(n.priority, 0), n.due, n.payload, coalesce(n.codec, 'json'), n.max_attempts, n.timeout, n.key,
+                now, n.tags::jsonb, n.meta::json, n.retry::json, n.nonce, newest)
+            ON CONFLICT (id) DO NOTHING;
+            IF NOT FOUND THEN
+                SELECT j.nonce INTO theirs FROM holdfast.job AS j WHERE j.id = n.id;
+                outcome := CASE WHEN theirs = n.nonce THEN 'created' ELSE 'exists' END;
+            ELSIF EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = n.id) THEN
+                DELETE FROM holdfast.job AS j WHERE j.id = n.id;
+                SELECT e.nonce INTO theirs FROM holdfast.ended AS e WHERE e.id = n.id;
+                outcome := CASE WHEN theirs = n.nonce THEN 'created' ELSE 'exists' END;
+            END IF;
+        END IF;
+        IF outcome IS NOT NULL THEN
+            -- No new job, so no new key.
+            IF fresh THEN
+                DELETE FROM holdfast.key AS k WHERE k.key = n.key;
+            END IF;
+            IF outcome <> 'created' THEN
+                RETURN NEXT;
+            END IF;
+        ELSIF n.key IS NOT NULL AND NOT fresh THEN
+            UPDATE holdfast.key AS k SET id = n.id, fingerprint = coalesce(n.fingerprint, ''), expires_at = NULL
+            WHERE k.key = n.key;
+        END IF;
+    END LOOP;
+END $$;

@@ -1,0 +1,149 @@
+-- Version 5: CLAIM. Promotes what is due and takes the first in order, in one step; writes nothing if it finds nothing.
+--
+-- The plans must not depend on statistics, which a table that just grew does not have: every statement here can be
+-- answered from its index in order, and the settings on holdfast.write leave the planner no other way.
+
+-- One line of an answer: `answer` is JSON about the whole batch, or the row is a claimed job.
+CREATE TYPE holdfast.answer AS (
+    answer text, seq bigint, id text, queue text, task text, state text, priority integer, run_at bigint,
+    payload bytea, codec text, max_attempts integer, timeout double precision, key text, created_at bigint,
+    attempt integer, life integer, fence bigint, token bigint, holder text, pid integer, suspect boolean,
+    deaths integer, cancel boolean, started_at bigint, finished_at bigint, expires_at bigint, result bytea, error text,
+    traceback text, progress bytea, checkpoint bytea, tags jsonb, meta json, retry json, history jsonb
+);
+
+-- The place of the first ready job of a queue, in all generations.
+CREATE FUNCTION holdfast.first_ready(of_queue text, suspects boolean, of_tasks text[], gens integer[])
+RETURNS TABLE (priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
+    SELECT f.priority, f.run_at, f.seq
+    FROM unnest(gens) AS g(gen)
+    CROSS JOIN LATERAL (
+        SELECT j.priority, j.run_at, j.seq FROM holdfast.job AS j
+        WHERE j.queue = of_queue AND j.gen = g.gen AND j.suspect = suspects AND j.state = 'queued'
+            AND (of_tasks IS NULL OR j.task = ANY (of_tasks))
+        ORDER BY j.priority, j.run_at, j.seq LIMIT 1
+    ) AS f
+    ORDER BY f.priority, f.run_at, f.seq LIMIT 1
+$$;
+
+-- When the next job of a queue becomes due.
+CREATE FUNCTION holdfast.next_due(of_queue text, gens integer[]) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT min(d.run_at) FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
+        SELECT j.run_at FROM holdfast.job AS j
+        WHERE j.queue = of_queue AND j.gen = g.gen AND j.state IN ('scheduled', 'failed')
+        ORDER BY j.run_at, j.seq LIMIT 1
+    ) AS d
+$$;
+
+CREATE FUNCTION holdfast.claim(
+    ask_holder text, ask_about text, ask_lease double precision, ask_queues text[], ask_limit integer,
+    ask_token bigint, ask_tasks text[], ask_busy boolean, now bigint
+) RETURNS SETOF holdfast.answer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    gens integer[];
+    newest integer;
+    of_queue text;
+    wanted integer := ask_limit;
+    taken bigint := 0;
+    got bigint;
+    waiting boolean := false;
+    alone boolean;
+    due bigint;
+    soonest bigint;
+    first_suspect record;
+    first_sound record;
+    read_before bigint := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass);
+    worn boolean;
+BEGIN
+    SELECT array_agg(g.gen ORDER BY g.gen) INTO gens FROM holdfast.generation AS g;
+    FOREACH of_queue IN ARRAY ask_queues LOOP
+        CONTINUE WHEN EXISTS (SELECT FROM holdfast.record AS r WHERE r.kind = 'pause' AND r.name = of_queue);
+        due := holdfast.next_due(of_queue, gens);
+        IF due <= now THEN
+            newest := coalesce(newest, holdfast.open_generation());
+            UPDATE holdfast.job AS j SET state = 'queued', gen = newest WHERE j.ctid = ANY (ARRAY(
+                SELECT d.ctid FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
+                    SELECT x.ctid FROM holdfast.job AS x
+                    WHERE x.queue = of_queue AND x.gen = g.gen AND x.state IN ('scheduled', 'failed') AND x.run_at <= now
+                    ORDER BY x.run_at, x.seq LIMIT 1000 FOR UPDATE SKIP LOCKED
+                ) AS d));
+            IF newest <> ALL (gens) THEN
+                gens := gens || newest;
+            END IF;
+            due := holdfast.next_due(of_queue, gens);
+        END IF;
+        soonest := least(soonest, due);
+        CONTINUE WHEN wanted <= 0;
+        SELECT * INTO first_suspect FROM holdfast.first_ready(of_queue, true, ask_tasks, gens);
+        alone := false;
+        IF first_suspect.seq IS NOT NULL AND NOT ask_busy AND taken = 0 THEN
+            SELECT * INTO first_sound FROM holdfast.first_ready(of_queue, false, ask_tasks, gens);
+            alone := first_sound.seq IS NULL OR (first_suspect.priority, first_suspect.run_at, first_suspect.seq)
+                < (first_sound.priority, first_sound.run_at, first_sound.seq);
+        END IF;
+        newest := coalesce(newest, gens[cardinality(gens)]);
+        IF cardinality(gens) = 1 THEN
+            RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
+                token = ask_token, holder = ask_holder, started_at = now, pid = NULL
+            WHERE j.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM holdfast.job AS x
+                WHERE x.queue = of_queue AND x.gen = newest AND x.suspect = alone AND x.state = 'queued'
+                    AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
+                ORDER BY x.priority, x.run_at, x.seq
+                LIMIT CASE WHEN alone THEN 1 ELSE wanted END FOR UPDATE SKIP LOCKED))
+            RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
+                j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,
+                j.suspect, j.deaths, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
+                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history;
+        ELSE
+            RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
+                token = ask_token, holder = ask_holder, started_at = now, pid = NULL
+            WHERE j.ctid = ANY (ARRAY(
+                SELECT f.ctid
+                FROM unnest(gens) AS g(gen)
+                LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT alone
+                CROSS JOIN LATERAL (
+                    SELECT x.ctid, x.priority, x.run_at, x.seq FROM holdfast.job AS x
+                    WHERE x.queue = of_queue AND x.gen = g.gen AND x.suspect = alone AND x.state = 'queued'
+                        AND (x.priority, x.run_at, x.seq)
+                            >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
+                        AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
+                    ORDER BY x.priority, x.run_at, x.seq
+                    LIMIT CASE WHEN alone THEN 1 ELSE wanted END FOR UPDATE SKIP LOCKED
+                ) AS f
+                ORDER BY f.priority, f.run_at, f.seq LIMIT CASE WHEN alone THEN 1 ELSE wanted END))
+            RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
+                j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,
+                j.suspect, j.deaths, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
+                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history;
+        END IF;
+        GET DIAGNOSTICS got = ROW_COUNT;
+        taken := taken + got;
+        EXIT WHEN alone AND got > 0;
+        IF first_suspect.seq IS NOT NULL THEN
+            waiting := waiting OR got < wanted OR EXISTS (
+                SELECT FROM holdfast.job AS j WHERE j.holder = ask_holder AND j.gen = ANY (gens) AND j.state = 'running'
+                    AND j.token = ask_token AND j.queue = of_queue AND (j.priority, j.run_at, j.seq)
+                        > (first_suspect.priority, first_suspect.run_at, first_suspect.seq));
+        END IF;
+        wanted := wanted - got;
+        EXIT WHEN wanted <= 0 AND ask_limit > 0;
+    END LOOP;
+    worn := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - read_before
+        > 40 + taken / 4 + 8 * cardinality(ask_queues);
+    IF taken = 0 OR waiting OR worn THEN
+        RETURN NEXT (json_build_object('waiting', waiting, 'worn', worn, 'due_in',
+            CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END)::text,
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            )::holdfast.answer;
+    END IF;
+    -- Renew the holder where half of its lease is spent. Looked at first: an upsert would write each time.
+    IF taken > 0 AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = ask_holder
+        AND h.expires - now >= (ask_lease * 1000000)::bigint / 2)
+    THEN
+        INSERT INTO holdfast.holder AS h (id, about, beat, beaten_at, expires)
+        VALUES (ask_holder, ask_about::json, 1, now, now + (ask_lease * 1000000)::bigint)
+        ON CONFLICT (id) DO UPDATE SET beat = h.beat + 1, beaten_at = now, expires = excluded.expires;
+    END IF;
+END $$;

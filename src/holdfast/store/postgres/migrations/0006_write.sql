@@ -1,0 +1,99 @@
+-- Version 6: one call for a batch of mixed operations, kind by kind in the order of holdfast.store.protocol.Batch.
+-- A NULL array is a kind that the batch does not have. Answers no row where all went as asked and nothing was claimed.
+
+CREATE FUNCTION holdfast.write(
+    told boolean = false,
+    -- enqueue: keys, depths and places are NULL where all jobs are plain
+    new_ids text[] = NULL, new_queues text[] = NULL, new_tasks text[] = NULL, new_priorities integer[] = NULL, new_delays double precision[] = NULL,
+    new_run_ats bigint[] = NULL, new_payloads bytea[] = NULL, new_codecs text[] = NULL, new_max_attempts integer[] = NULL,
+    new_timeouts double precision[] = NULL, new_nonces bigint[] = NULL, new_tags text[] = NULL, new_metas text[] = NULL, new_retries text[] = NULL,
+    new_keys text[] = NULL, new_fingerprints text[] = NULL, new_depths integer[] = NULL, new_places bigint[] = NULL,
+    -- note
+    say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL, say_checkpoints bytea[] = NULL,
+    say_pids integer[] = NULL, say_metas text[] = NULL,
+    -- settle: the plain ends, then all others
+    end_ids text[] = NULL, end_seqs bigint[] = NULL, end_fences bigint[] = NULL, end_tokens bigint[] = NULL, end_nonces bigint[] = NULL, end_states text[] = NULL,
+    end_attempts integer[] = NULL, end_suspects boolean[] = NULL, end_deaths integer[] = NULL, end_results bytea[] = NULL, end_errors text[] = NULL,
+    end_tracebacks text[] = NULL, end_keeps double precision[] = NULL, end_key_keeps double precision[] = NULL,
+    ends text = NULL,
+    -- claim
+    ask_holder text = NULL, ask_about text = NULL, ask_lease double precision = NULL, ask_queues text[] = NULL, ask_limit integer = NULL,
+    ask_token bigint = NULL, ask_tasks text[] = NULL, ask_busy boolean = NULL
+) RETURNS SETOF holdfast.answer LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    now bigint := holdfast.micros();
+    said jsonb := '{}';
+    queues text[] := '{}';
+    jobs text[] := '{}';
+    places bigint[];
+    found jsonb;
+    hinted text;
+BEGIN
+    IF new_ids IS NOT NULL THEN
+        IF new_places IS NULL THEN
+            SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_plain(
+                new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, now) AS i;
+        ELSE
+            SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_each(
+                new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_keys,
+                new_fingerprints, new_depths, new_places, now) AS i;
+        END IF;
+        IF found IS NOT NULL THEN
+            said := said || jsonb_build_object('inserts', found);
+        END IF;
+        queues := new_queues;
+    END IF;
+    IF say_seqs IS NOT NULL THEN
+        places := holdfast.note(
+            say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_pids, say_metas);
+        IF places <> '{}' THEN
+            said := said || jsonb_build_object('notes', places);
+        END IF;
+    END IF;
+    IF end_seqs IS NOT NULL THEN
+        SELECT array_agg(s.place), array_agg(s.job) INTO places, jobs FROM holdfast.settle_plain(
+            end_seqs, end_fences, end_tokens, end_nonces, end_states, end_attempts, end_suspects, end_deaths,
+            end_results, end_errors, end_tracebacks, end_keeps, end_key_keeps, now) AS s;
+        jobs := coalesce(jobs, '{}');
+        IF cardinality(jobs) <> cardinality(end_seqs) THEN
+            SELECT jsonb_agg(u.place) INTO found FROM unnest(end_ids, end_nonces) WITH ORDINALITY AS u(id, nonce, place)
+            WHERE u.place <> ALL (coalesce(places, '{}')) AND NOT holdfast.settled_before(u.id, u.nonce);
+            said := said || jsonb_build_object('settles', found);
+        END IF;
+    END IF;
+    IF ends IS NOT NULL THEN
+        SELECT jsonb_agg(s.place) FILTER (WHERE NOT s.written),
+            queues || coalesce(array_agg(s.queue) FILTER (WHERE s.queue IS NOT NULL), '{}'),
+            jobs || coalesce(array_agg(s.job) FILTER (WHERE s.job IS NOT NULL), '{}')
+        INTO found, queues, jobs FROM holdfast.settle_each(ends::jsonb, now) AS s;
+        IF found IS NOT NULL THEN
+            said := said || jsonb_build_object('ends', found);
+        END IF;
+    END IF;
+    IF queues <> '{}' OR jobs <> '{}' THEN
+        hinted := holdfast.hint(queues, jobs, told);
+        IF told AND hinted IS NOT NULL THEN
+            said := said || jsonb_build_object('hint', hinted);
+        END IF;
+    END IF;
+    IF said <> '{}' THEN
+        RETURN NEXT (said::text,
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
+            )::holdfast.answer;
+    END IF;
+    IF ask_queues IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM holdfast.claim(
+            ask_holder, ask_about, ask_lease, ask_queues, ask_limit, ask_token, ask_tasks, ask_busy, now);
+    END IF;
+END $$;

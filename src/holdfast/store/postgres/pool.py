@@ -1,0 +1,150 @@
+"""A few connections, made when they are needed, given out one caller at a time, replaced when they die."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import asyncpg
+
+from ...errors import StoreUnavailable
+from . import trouble
+from .place import Place
+
+PATIENCE = 60.0
+"""Seconds that one statement may take, and that a caller waits for a free connection, before it is told so."""
+CONNECT_LIMIT = 10.0
+
+
+class Link:
+    """One connection with the statements that were prepared on it."""
+
+    __slots__ = ("_prepared", "raw")
+
+    def __init__(self, raw: Any) -> None:
+        self.raw = raw
+        self._prepared: dict[str, Any] = {}
+
+    async def fetch(self, statement: str, *values: Any) -> list[Any]:
+        """Run a statement, prepared at its first use here: one round trip from then on."""
+        prepared = self._prepared.get(statement)
+        if prepared is None:
+            prepared = self._prepared[statement] = await self.raw.prepare(statement)
+        return await prepared.fetch(*values, timeout=PATIENCE)
+
+    async def close(self) -> None:
+        try:
+            await self.raw.close(timeout=2.0)
+        except Exception:  # noqa: BLE001  # it is being thrown away
+            self.raw.terminate()
+
+
+class Pool:
+    """At most `size` connections; the one used last is used next, so that idle ones stay idle."""
+
+    def __init__(self, place: Place, size: int, purpose: str = "") -> None:
+        self._place = place
+        self._size = size
+        self._purpose = purpose
+        self._idle: list[Link] = []
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._used = 0
+        self._closed = False
+
+    @asynccontextmanager
+    async def link(self) -> AsyncIterator[Link]:
+        """A connection of one's own for a while. It is thrown away if the block fails with it in an unknown state."""
+        link = await self._take()
+        try:
+            yield link
+        except BaseException as error:
+            if trouble.is_gone(error) or not isinstance(error, Exception) or link.raw.is_in_transaction():
+                link.raw.terminate()
+            raise
+        finally:
+            self._give(link)
+
+    async def _take(self) -> Link:
+        await self._slot()
+        try:
+            while self._idle:
+                link = self._idle.pop()
+                if not link.raw.is_closed():
+                    return link
+            return Link(await connect(self._place))
+        except BaseException:
+            self._free_slot()
+            raise
+
+    async def _slot(self) -> None:
+        """Wait for the right to use one connection; whoever frees one hands it to the caller that waits longest."""
+        if self._closed:
+            raise StoreUnavailable(f"the store {self._place.shown} is not open")
+        if self._used < self._size:
+            self._used += 1
+            return
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await waiter
+        except BaseException as error:
+            if waiter.done() and not waiter.cancelled():
+                self._free_slot()  # it was handed over just as the caller gave up
+            if isinstance(error, TimeoutError):
+                raise StoreUnavailable(
+                    f"{self._place.shown}: all {self._size} connections{self._purpose} were busy for {PATIENCE:g} s;"
+                    " nothing was written. A larger ?pool= may help"
+                ) from None
+            raise
+
+    def _free_slot(self) -> None:
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        self._used -= 1
+
+    def _give(self, link: Link) -> None:
+        if self._closed:
+            link.raw.terminate()
+        elif not link.raw.is_closed():
+            self._idle.append(link)
+        self._free_slot()
+
+    async def close(self) -> None:
+        self._closed = True
+        idle, self._idle = self._idle, []
+        for link in idle:
+            await link.close()
+
+    def forget(self) -> None:
+        """In a forked child: the parent's sockets are neither used nor closed properly here."""
+        self._closed = True
+        _parents.append(self._idle)
+        self._idle = []
+
+
+_parents: list[object] = []
+"""A parent's connections, kept from being collected in a forked child: collecting would say goodbye to the server."""
+
+
+async def connect(place: Place) -> Any:
+    """A new connection; StoreUnavailable or ConfigError where there is none to be had."""
+    try:
+        async with asyncio.timeout(CONNECT_LIMIT):
+            if place.connect is not None:
+                return await place.connect()
+            return await asyncpg.connect(
+                place.dsn,
+                timeout=CONNECT_LIMIT,
+                statement_cache_size=100,
+                server_settings={"application_name": "holdfast", "jit": "off"},
+                target_session_attrs="read-write" if "," in place.dsn else None,
+            )
+    except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
+        raise trouble.connecting(error, place.shown) from error

@@ -1,0 +1,72 @@
+"""The schema and its steps: numbered SQL files, each applied once, in order, all that are missing in one transaction."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError
+from . import sql
+from .place import Place
+
+LATEST = 7
+"""The version that this code works with; a test holds it to the files."""
+
+
+def steps() -> dict[int, str]:
+    """The SQL of every step, by its number."""
+    files = sorted(Path(__file__).with_name("migrations").glob("[0-9]*.sql"))
+    return {int(file.name[:4]): file.read_text(encoding="utf-8") for file in files}
+
+
+async def version(connection: Any, schema: str) -> int:
+    """The version of a schema; 0 where there is none of ours."""
+    if not await connection.fetchval(sql.for_schema(sql.EXISTS, schema)):
+        return 0
+    found = await connection.fetch(sql.for_schema(sql.VERSIONS, schema))
+    return found[-1][0] if found else 0
+
+
+def check(found: int, place: Place) -> None:
+    """Refuse a schema that is newer than this code."""
+    if found > LATEST:
+        raise ConfigError(
+            f"{place.shown} has schema version {found}; this Holdfast knows {LATEST}: upgrade it, or use another ?schema="
+        )
+
+
+async def migrate(connection: Any, place: Place) -> list[int]:
+    """Bring the schema up to date; the versions that were applied. Concurrent callers take turns."""
+    found = await version(connection, place.schema)
+    check(found, place)
+    if found == LATEST:
+        return []
+    applied: list[int] = []
+    async with connection.transaction():
+        await connection.execute(sql.for_schema(sql.LOCK_SCHEMA, place.schema))
+        await connection.execute(sql.for_schema(sql.CREATE_SCHEMA, place.schema))
+        found = await version(connection, place.schema)
+        check(found, place)
+        for number, script in steps().items():
+            if number > found:
+                await connection.execute(sql.for_schema(script, place.schema))
+                await connection.execute(sql.for_schema(sql.APPLIED.format(version=number), place.schema))
+                applied.append(number)
+    return applied
+
+
+def dump(schema: str = "holdfast", after: int = 0) -> str:
+    """The SQL that brings a schema from version `after` to the newest, for whoever applies it by other means."""
+    Place("", schema)
+    parts = ["BEGIN;", f"{sql.LOCK_SCHEMA};", f"{sql.CREATE_SCHEMA.strip()};"]
+    for number, script in steps().items():
+        if number > after:
+            parts += [script.strip(), f"{sql.APPLIED.format(version=number)};"]
+    return sql.for_schema("\n\n".join([*parts, "COMMIT;"]), schema) + "\n"
+
+
+async def missing(connection: Any, place: Place) -> list[int]:
+    """The versions that are yet to be applied; empty where the schema is up to date."""
+    found = await version(connection, place.schema)
+    check(found, place)
+    return [number for number in steps() if number > found]

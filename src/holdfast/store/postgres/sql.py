@@ -1,0 +1,153 @@
+"""Every statement that is not a function of the schema, named and described; each can be pasted into a console.
+
+They are written for the schema `holdfast`; `for_schema` puts another in its place. What a batch does stands in
+`migrations/`, as functions: one call is one round trip and one transaction.
+"""
+
+# ruff: noqa: S608  # put together from the constants of this file alone; values are always bound
+
+from __future__ import annotations
+
+import re
+
+from .rows import COLUMNS
+
+JOB = ", ".join(COLUMNS)
+_JOB_OF_J = ", ".join(f"j.{name}" for name in COLUMNS)
+_GENS = "(SELECT array_agg(gen) FROM holdfast.generation)"
+
+# -- enqueue, note, settle, claim
+
+NEW = {
+    "ids": "text[]", "queues": "text[]", "tasks": "text[]", "priorities": "integer[]", "delays": "double precision[]",
+    "run_ats": "bigint[]", "payloads": "bytea[]", "codecs": "text[]", "max_attempts": "integer[]",
+    "timeouts": "double precision[]", "nonces": "bigint[]", "tags": "text[]", "metas": "text[]", "retries": "text[]",
+    "keys": "text[]", "fingerprints": "text[]", "depths": "integer[]", "places": "bigint[]",
+}  # fmt: skip
+"""The arguments of holdfast.write that enqueue, and their types."""
+WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 50))})"
+"""A whole batch: one round trip, one transaction."""
+
+# -- change: read, decide in Python, write; in one transaction
+
+LOCK_LIVING = f"SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
+LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
+_CHANGING = (
+    "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
+    "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
+)  # fmt: skip
+_SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
+_VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
+_USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
+    "bigint", "text", "text", "text", "text", "integer", "bigint", "bytea", "text", "integer", "double precision",
+    "text", "bigint", "integer", "integer", "bigint", "bigint", "text", "integer", "boolean", "integer", "boolean",
+    "bigint", "bigint", "bigint", "bytea", "text", "text", "bytea", "bytea", "jsonb", "json", "json", "jsonb")))  # fmt: skip
+_TYPED = f"WITH given AS (SELECT {_USED})"
+"""Names the type of every parameter, also of those that a statement does not use."""
+SAVE_LIVING = f"{_TYPED} UPDATE holdfast.job SET {_SET}, gen = holdfast.open_generation() WHERE seq = $1"
+SAVE_ENDED = f"{_TYPED} UPDATE holdfast.ended SET {_SET} WHERE seq = $1"
+END = f"""
+WITH gone AS (DELETE FROM holdfast.job WHERE seq = $1 RETURNING nonce, settled)
+INSERT INTO holdfast.ended ({JOB}, nonce, settled) SELECT {_USED}, nonce, settled FROM gone
+"""
+REVIVE = f"""
+WITH gone AS (DELETE FROM holdfast.ended WHERE seq = $1 RETURNING nonce, settled)
+INSERT INTO holdfast.job ({JOB}, nonce, settled, gen) SELECT {_USED}, nonce, settled, holdfast.open_generation() FROM gone
+"""
+REMOVE = """
+WITH living AS (DELETE FROM holdfast.job WHERE seq = ANY ($1)) DELETE FROM holdfast.ended WHERE seq = ANY ($1)
+"""
+SET_KEYS = """
+UPDATE holdfast.key AS k SET expires_at = u.expires_at
+FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(key, id, expires_at) WHERE k.key = u.key AND k.id = u.id
+"""
+"""When the keys of these jobs are forgotten; NULL: while the job lives."""
+HINT = "SELECT holdfast.hint($1, $2, $3)"
+NOW = "SELECT holdfast.micros()"
+
+# -- holders
+
+BEAT = "SELECT holder, beat FROM holdfast.beat($1, $2, $3)"
+HELD = f"""
+SELECT holder, id, seq, fence, token, cancel FROM holdfast.job
+WHERE holder = ANY ($1) AND gen = ANY {_GENS} AND state = 'running' ORDER BY seq
+"""
+LEAVE = """
+WITH left_now AS (
+    UPDATE holdfast.holder SET expires = holdfast.micros() WHERE id = ANY ($1) RETURNING id
+) SELECT id FROM left_now
+"""
+FORGET_HOLDERS = f"""
+DELETE FROM holdfast.holder AS h WHERE h.id = ANY ($1) AND NOT EXISTS (
+    SELECT FROM holdfast.job AS j WHERE j.holder = h.id AND j.gen = ANY {_GENS} AND j.state = 'running')
+"""
+HOLDERS = """
+SELECT h.about, h.beat, n.now - h.beaten_at, h.expires > n.now, h.id
+FROM holdfast.holder AS h, (SELECT holdfast.micros() AS now) AS n ORDER BY h.id
+"""
+LOST = f"""
+SELECT {_JOB_OF_J}, h.beat FROM holdfast.holder AS h
+JOIN holdfast.job AS j ON j.holder = h.id AND j.gen = ANY {_GENS} AND j.state = 'running'
+WHERE h.expires <= holdfast.micros() AND ($2::text IS NULL OR true) LIMIT $1
+"""
+"""Claims whose holder's lease has ended. A holder with running jobs is never forgotten, so it begins with holders."""
+LOST_OF = f"""
+SELECT {_JOB_OF_J}, coalesce(h.beat, 0) FROM holdfast.job AS j LEFT JOIN holdfast.holder AS h ON h.id = j.holder
+WHERE j.holder = $2 AND j.gen = ANY {_GENS} AND j.state = 'running' LIMIT $1
+"""
+"""All claims of one holder."""
+TIDY = "SELECT jobs, keys, holders FROM holdfast.tidy($1)"
+
+# -- observe
+
+GET = f"""
+SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) UNION ALL SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1)
+"""
+FIND = "SELECT {job} FROM {table} WHERE {where} ORDER BY seq DESC LIMIT {limit}"
+STATS = """
+SELECT queue, state, count(*), min(run_at) FILTER (WHERE state = 'queued') FROM holdfast.job GROUP BY queue, state
+UNION ALL
+SELECT queue, state, count(*), NULL FROM holdfast.ended GROUP BY queue, state
+"""
+RECORDS = "SELECT name, value, version FROM holdfast.record WHERE kind = $1"
+PUT_RECORD = """
+INSERT INTO holdfast.record AS r (kind, name, value, version) SELECT $1, $2, $3, 1
+WHERE $4::bigint IS NULL OR $4 = 0 OR EXISTS (SELECT FROM holdfast.record WHERE kind = $1 AND name = $2 AND version = $4)
+ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = r.version + 1
+WHERE $4::bigint IS NULL OR r.version = $4
+RETURNING version
+"""
+"""Set a record, only if its version is still $4 where that is given."""
+REMOVE_RECORD = """
+DELETE FROM holdfast.record WHERE kind = $1 AND name = $2 AND ($3::bigint IS NULL OR version = $3) RETURNING version
+"""
+RECORD_VERSION = "SELECT version FROM holdfast.record WHERE kind = $1 AND name = $2"
+
+# -- waking
+
+LISTEN = 'LISTEN "holdfast."'
+ATTEND = "SELECT pg_advisory_lock_shared(holdfast.lock_class(), $1)"
+"""Let those who have something to say know that somebody listens."""
+UNATTEND = "SELECT pg_advisory_unlock_shared(holdfast.lock_class(), $1)"
+
+# -- schema
+
+EXISTS = "SELECT to_regclass('holdfast.migration') IS NOT NULL"
+VERSIONS = "SELECT version FROM holdfast.migration ORDER BY version"
+LOCK_SCHEMA = "SELECT pg_advisory_xact_lock(hashtext('holdfast.'), 0)"
+CREATE_SCHEMA = """
+CREATE SCHEMA IF NOT EXISTS holdfast;
+CREATE TABLE IF NOT EXISTS holdfast.migration (
+    version integer NOT NULL PRIMARY KEY,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+APPLIED = "INSERT INTO holdfast.migration (version) VALUES ({version})"
+
+
+def for_schema(text: str, schema: str) -> str:
+    """A statement for another schema than `holdfast`."""
+    if schema == "holdfast":
+        return text
+    text = re.sub(r"\bholdfast\.", f"{schema}.", text)
+    return re.sub(r"(CREATE SCHEMA IF NOT EXISTS) holdfast\b", rf"\1 {schema}", text)

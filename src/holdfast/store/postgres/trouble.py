@@ -1,0 +1,87 @@
+"""What the driver's errors mean to a caller: did the write happen, and what is there to do."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+
+from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
+
+AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+"""The server undid the statement for another's sake: do it again."""
+_GONE = (
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleSessionTimeoutError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    OSError,
+    asyncio.TimeoutError,
+    EOFError,
+)
+_WRONG = (
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InsufficientPrivilegeError,
+    asyncpg.ClientConfigurationError,
+)
+_REFUSED = (
+    asyncpg.InsufficientResourcesError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.PostgresSystemError,
+    asyncpg.InternalServerError,
+)
+_MISSING = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether the connection can be of no more use."""
+    return isinstance(error, _GONE) or isinstance(error, asyncpg.ReadOnlySQLTransactionError)
+
+
+def connecting(error: BaseException, shown: str) -> HoldfastError:
+    """No connection could be made: nothing was written."""
+    if isinstance(error, _WRONG):
+        return ConfigError(f"{shown}: {error}")
+    if isinstance(error, asyncpg.TooManyConnectionsError):
+        return StoreUnavailable(f"{shown}: the server has no connection left for us ({error}); nothing was written")
+    return StoreUnavailable(f"{shown} cannot be reached ({_text(error)}); nothing was written")
+
+
+def reading(error: BaseException, shown: str) -> HoldfastError | None:
+    """A statement that writes nothing failed; None for a fault of the caller."""
+    if isinstance(error, _GONE):
+        return StoreUnavailable(f"{shown}: the connection was lost ({_text(error)})")
+    return _refused(error, shown)
+
+
+def writing(error: BaseException, shown: str) -> HoldfastError | None:
+    """A statement that was sent failed; None for a fault of the caller.
+
+    Where the server itself said no, nothing was written. Where the connection ended, nobody can say.
+    """
+    if isinstance(error, _GONE):
+        return OutcomeUnknown(f"{shown}: the connection was lost before the answer came ({_text(error)})")
+    return _refused(error, shown)
+
+
+def _refused(error: BaseException, shown: str) -> HoldfastError | None:
+    if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        return StoreUnavailable(f"{shown} is a replica or read-only: jobs are claimed on the primary only")
+    if isinstance(error, _MISSING):
+        return ConfigError(f"{shown} has no Holdfast schema, or an old one ({error}): run `holdfast migrate`")
+    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+        return ConfigError(f"{shown}: {error}")
+    if isinstance(error, (*_REFUSED, *AGAIN)):
+        return StoreUnavailable(f"{shown}: the server refused ({_text(error)}); nothing was written")
+    return None
+
+
+def _text(error: BaseException) -> str:
+    return str(error) or type(error).__name__

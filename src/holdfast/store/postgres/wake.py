@@ -1,0 +1,220 @@
+"""Waking: bells, rung by hints that other connections send (and this store's own, by the same way).
+
+One connection of its own listens. While it is down nothing is lost: whoever waits looks again after its time-out,
+and every bell rings once when the connection is back, because a hint may have been missed meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol
+
+from ...errors import HoldfastError
+from . import sql
+from .place import Place
+from .pool import connect
+
+logger = logging.getLogger("holdfast")
+
+QUEUES, JOBS = 1, 2
+"""The kinds of hints that one can attend to; the second number of the advisory lock that says so."""
+PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
+"""Seconds before each attempt to listen again; the last one repeats."""
+LINGER = 2.0
+"""Seconds for which job ends are still attended to after the last waiter has gone: others often follow."""
+
+
+def topic(name: str) -> str:
+    """The short form in which hints name a topic; as holdfast.topic() does."""
+    return hashlib.sha256(name.encode()).hexdigest()[:8]
+
+
+class PostgresBell:
+    """A bell of this store; belongs to the store's loop."""
+
+    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
+        self._bells = bells
+        self.names = frozenset(topic(name) for name in topics)
+        self.kinds = {QUEUES if name.startswith("queue/") else JOBS for name in topics}
+        self.event = asyncio.Event()
+
+    async def wait(self, timeout: float) -> None:
+        if not self.event.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.event.wait()
+            except TimeoutError:
+                pass
+        self.event.clear()
+
+    def close(self) -> None:
+        self._bells.remove(self)
+
+
+class Ear(Protocol):
+    """Where hints come from: Postgres itself, or Redis."""
+
+    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
+        """Listen until cancelled or cut off; `ready` is called once nothing can be missed any more."""
+        ...
+
+    async def attend(self, kinds: set[int]) -> None:
+        """Say which kinds of hints are wanted from now on."""
+        ...
+
+
+class Bells:
+    """All bells of one store object, and the ear that rings them."""
+
+    def __init__(self, ear: Ear) -> None:
+        self._ear = ear
+        self._loop = asyncio.get_running_loop()
+        self._by_name: dict[str, set[PostgresBell]] = {}
+        self._all: set[PostgresBell] = set()
+        self._listening: asyncio.Task[None] | None = None
+        self._attending: asyncio.Task[None] | None = None
+        self._ready = False
+        self._attended: set[int] = set()
+        self._tired: asyncio.TimerHandle | None = None
+
+    def make(self, topics: Iterable[str]) -> PostgresBell:
+        bell = PostgresBell(self, frozenset(topics))
+        self._all.add(bell)
+        for name in bell.names:
+            self._by_name.setdefault(name, set()).add(bell)
+        if self._listening is None:
+            self._listening = self._loop.create_task(self._listen())
+        self._attend_soon()
+        return bell
+
+    def remove(self, bell: PostgresBell) -> None:
+        if bell not in self._all:
+            return
+        self._all.discard(bell)
+        for name in bell.names:
+            others = self._by_name[name]
+            others.discard(bell)
+            if not others:
+                del self._by_name[name]
+        if self._tired is None and self._attended - self._wanted():
+            self._tired = self._loop.call_later(LINGER, self._rest)
+
+    def _rest(self) -> None:
+        self._tired = None
+        if self._attended - self._wanted():
+            self._attended = self._wanted()
+            self._attend_soon(again=True)
+
+    def hear(self, said: str) -> None:
+        """Ring what a hint names."""
+        if said == "*":
+            self._ring_all()
+            return
+        for name in said.split(","):
+            for bell in self._by_name.get(name, ()):
+                bell.event.set()
+
+    def _ring_all(self) -> None:
+        for bell in self._all:
+            bell.event.set()
+
+    # -- listening
+
+    def _wanted(self) -> set[int]:
+        return {kind for bell in self._all for kind in bell.kinds}
+
+    def _attend_soon(self, *, again: bool = False) -> None:
+        if self._ready and self._attending is None and (again or self._wanted() - self._attended):
+            self._attending = self._loop.create_task(self._attend())
+
+    async def _attend(self) -> None:
+        """Say what is wanted. Whoever came before that was said may have missed a hint: ring."""
+        try:
+            while self._ready:
+                wanted = self._wanted() | self._attended
+                await self._ear.attend(wanted)
+                news, self._attended = wanted - self._attended, wanted
+                if news:
+                    self._ring_all()
+                if not self._wanted() - self._attended:
+                    return
+        except (HoldfastError, OSError, Exception):  # noqa: BLE001  # the listener finds the same, and begins again
+            pass
+        finally:
+            self._attending = None
+
+    def _on_ready(self) -> None:
+        self._ready = True
+        self._attended = set()
+        self._ring_all()
+        self._attend_soon(again=True)
+
+    async def _listen(self) -> None:
+        faults = 0
+        while True:
+            try:
+                await self._ear.listen(self.hear, self._on_ready)
+                faults = 0
+            except asyncio.CancelledError:
+                raise
+            except Exception as error:  # noqa: BLE001  # hints are only hints: polling goes on meanwhile
+                logger.debug("listening for hints failed, polling meanwhile: %s", error)
+            was_ready, self._ready = self._ready, False
+            faults = 0 if was_ready else faults + 1
+            await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
+
+    async def close(self) -> None:
+        if self._tired is not None:
+            self._tired.cancel()
+        for task in (self._listening, self._attending):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._ring_all()
+
+    def forget(self) -> None:
+        """In a forked child: its tasks belong to a loop that does not run here."""
+        self._all.clear()
+        self._by_name.clear()
+
+
+class PostgresEar:
+    """LISTEN, on a connection of its own."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._connection: Any = None
+        self._held: set[int] = set()
+
+    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
+        connection = await connect(self._place)
+        gone = asyncio.Event()
+        try:
+            connection.add_termination_listener(lambda _: gone.set())
+            await connection.add_listener(self._place.channel, lambda *said: hear(said[3]))
+            self._connection, self._held = connection, set[int]()
+            ready()
+            await gone.wait()
+        finally:
+            self._connection = None
+            connection.terminate()
+
+    async def attend(self, kinds: set[int]) -> None:
+        connection = self._connection
+        if connection is None:
+            return
+        for kind in kinds - self._held:
+            await connection.execute(self._statement(sql.ATTEND, kind))
+            self._held.add(kind)
+        for kind in self._held - kinds:
+            await connection.execute(self._statement(sql.UNATTEND, kind))
+            self._held.discard(kind)
+
+    def _statement(self, text: str, kind: int) -> str:
+        return sql.for_schema(text, self._place.schema).replace("$1", str(kind))
+
+
+Publish = Callable[[str], Awaitable[None]]

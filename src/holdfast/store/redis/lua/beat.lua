@@ -1,0 +1,21 @@
+-- BEAT: renew holders (making them if need be) and say what each holds.
+-- ARGV are id, about and lease of each. Answers {beat, then id, seq, fence, token, cancel of each claim} for each.
+
+local answer = {}
+for at = 1, #ARGV, 3 do
+  local id, about, lease = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local held = { call('HINCRBY', P .. 'holder:' .. id, 'beat', 1) }
+  call('HSET', P .. 'holder:' .. id, 'about', about, 'at', NOW)
+  call('ZADD', P .. 'holders', text(now + lease), id)
+  for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
+    local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
+    if kept[1] and kept[2] then
+      local life = cmsgpack.unpack(kept[2])
+      local size = #held
+      held[size + 1], held[size + 2], held[size + 3] = words(kept[1]), seq, life.f
+      held[size + 4], held[size + 5] = life.t, life.c and 1 or 0
+    end
+  end
+  answer[#answer + 1] = held
+end
+return answer

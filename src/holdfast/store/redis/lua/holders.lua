@@ -1,0 +1,17 @@
+-- HOLDERS: every holder that is known: {about, beat, microseconds since its beat, alive, then ids of its jobs}.
+
+local answer = {}
+local flat = call('ZRANGE', P .. 'holders', 0, -1, 'WITHSCORES')
+for at = 1, #flat, 2 do
+  local id = flat[at]
+  local kept = call('HMGET', P .. 'holder:' .. id, 'about', 'beat', 'at')
+  local row = { kept[1], kept[2], text(now - tonumber(kept[3] or NOW)), tonumber(flat[at + 1]) > now and 1 or 0 }
+  for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
+    local body = call('HGET', chunk_of(seq), seq)
+    if body then
+      row[#row + 1] = (words(body))
+    end
+  end
+  answer[#answer + 1] = row
+end
+return answer

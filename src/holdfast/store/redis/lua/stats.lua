@@ -1,0 +1,42 @@
+-- STATS: for every queue that has jobs or is paused: name, paused, oldest, then state and number in turn.
+
+-- When the oldest job of a sorted set of ready jobs was due: the first of each priority is the oldest of it.
+local function oldest_of(set, oldest)
+  local first = call('ZRANGE', set, 0, 0, 'WITHSCORES')
+  while first[1] do
+    local run_at = tonumber(string.sub(first[1], 1, 16))
+    if not oldest or run_at < oldest then
+      oldest = run_at
+    end
+    first = call('ZRANGEBYSCORE', set, '(' .. first[2], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  end
+  return oldest
+end
+
+local counts, paused, names = {}, {}, {}
+local flat = call('HGETALL', P .. 'counts')
+for at = 1, #flat, 2 do
+  counts[flat[at]] = tonumber(flat[at + 1])
+  if string.sub(flat[at], 1, 2) == 't:' then
+    names[string.sub(flat[at], 3)] = true
+  end
+end
+for _, name in ipairs(call('HKEYS', P .. 'records:pause')) do
+  names[name], paused[name] = true, true
+end
+local answer = {}
+for name in pairs(names) do
+  local oldest = oldest_of(P .. 'suspect:' .. name, oldest_of(P .. 'ready:' .. name, nil))
+  local row = { name, paused[name] and 1 or 0, oldest and text(oldest) or false }
+  local function add(state, number)
+    row[#row + 1], row[#row + 2] = state, number
+  end
+  add('q', call('ZCARD', P .. 'ready:' .. name) + call('ZCARD', P .. 'suspect:' .. name))
+  add('w', call('ZCARD', P .. 'later:' .. name))
+  add('f', call('ZCARD', P .. 'retry:' .. name))
+  for _, state in ipairs({ 'r', 's', 'd', 'c', 'b' }) do
+    add(state, counts[state .. ':' .. name] or 0)
+  end
+  answer[#answer + 1] = row
+end
+return answer

@@ -1,0 +1,30 @@
+-- TIDY: remove at most ARGV[1] each of jobs past their retention, forgotten keys, and holders gone without jobs.
+-- Answers how many of each.
+
+local limit = ARGV[1]
+local jobs = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW, 'LIMIT', 0, limit)
+for _, seq in ipairs(jobs) do
+  local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
+  gather('ZREM', P .. 'ended', seq)
+  if kept[1] and kept[2] then
+    local id, queue = words(kept[1])
+    exit(seq, kept[1], cmsgpack.unpack(kept[2]), cmsgpack.unpack(kept[2]).s, queue)
+    forget(seq, id, queue)
+  end
+end
+local keys = call('ZRANGEBYSCORE', P .. 'key-ends', '-inf', NOW, 'LIMIT', 0, limit)
+for _, key in ipairs(keys) do
+  gather('ZREM', P .. 'key-ends', key)
+  gather('HDEL', P .. 'keys', key)
+end
+local gone = 0
+for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'holders', '-inf', NOW)) do
+  if gone < tonumber(limit) and call('EXISTS', P .. 'held:' .. id) == 0 then
+    gather('ZREM', P .. 'holders', id)
+    call('DEL', P .. 'holder:' .. id)
+    gone = gone + 1
+  end
+end
+call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - 300 * 1000000))
+flush()
+return { #jobs, #keys, gone }

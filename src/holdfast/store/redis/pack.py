@@ -1,0 +1,193 @@
+"""From the values of the protocol to what the scripts take: one MessagePack array, and bytes beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...clock import MICROS
+from ...job import Ask, Attempt, Change, Holder, NewJob, Note, Patch, Settlement, Where
+from ..protocol import Batch
+
+UNSET = msgspec.UNSET
+Args = list[bytes]
+"""The arguments of a script. The array comes first; Lua counts from 1, so an index is the length after adding."""
+
+LETTER = {
+    "queued": "q", "scheduled": "w", "failed": "f", "running": "r", "succeeded": "s", "dead": "d", "cancelled": "c",
+    "blocked": "b",
+}  # fmt: skip
+to_json = msgspec.json.Encoder().encode
+_pack = msgspec.msgpack.Encoder().encode
+
+
+def micros(seconds: float) -> int:
+    return int(max(0.0, seconds) * MICROS)
+
+
+def pack_batch(batch: Batch) -> Args:
+    """The arguments of the write script."""
+    args: Args = [b""]
+    parts: list[list[Any] | None] = [
+        [_new(new, args) for new in batch.inserts] if batch.inserts else None,
+        [_note(note, args) for note in batch.notes] if batch.notes else None,
+        [_end(end, args) for end in batch.settles] if batch.settles else None,
+        [_change(change, args) for change in batch.changes] if batch.changes else None,
+        [_ask(ask) for ask in batch.asks] if batch.asks else None,
+    ]
+    args[0] = _pack(parts)
+    return args
+
+
+def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
+    body = _pack(
+        (
+            new.id,
+            new.queue,
+            new.task,
+            to_json(new.tags).decode() if new.tags else None,
+            new.key,
+            new.codec,
+            new.max_attempts,
+            new.timeout,
+            new.retry,
+            to_json(new.meta).decode() if new.meta else None,
+            new.payload,
+        )
+    )
+    args.append(body[1:])  # the script puts three numbers in front, under a head of its own
+    delay = micros(new.delay) if new.delay else 0
+    if new.nonce or new.key is not None or new.max_depth is not None:
+        nonce = str(new.nonce) if new.nonce else None
+        rest = (nonce, new.key, new.fingerprint, new.max_depth)
+        return (new.id, new.queue, new.priority, delay, new.run_at, len(args), *rest)
+    return (new.id, new.queue, new.priority, delay, new.run_at, len(args))
+
+
+def _beside(data: bytes | None, args: Args) -> int | None:
+    if data is None:
+        return None
+    args.append(data)
+    return len(args)
+
+
+def _note(note: Note, args: Args) -> tuple[Any, ...]:
+    return (
+        str(note.seq),
+        note.fence,
+        str(note.token),
+        None if note.progress is UNSET else _beside(note.progress, args),
+        None if note.checkpoint is UNSET else _beside(note.checkpoint, args),
+        None if note.pid is UNSET else note.pid,
+        None if note.meta is UNSET else _meta(note.meta),
+    )
+
+
+def _meta(meta: dict[str, Any]) -> dict[str, str]:
+    return {name: to_json(value).decode() for name, value in meta.items()}
+
+
+def _end(end: Settlement, args: Args) -> tuple[Any, ...]:
+    return (
+        str(end.seq),
+        end.fence,
+        str(end.token),
+        str(end.nonce),
+        end.id,
+        LETTER[end.state],
+        end.outcome,
+        end.attempt,
+        None if end.delay is None else micros(end.delay),
+        True if end.suspect else None,
+        end.deaths or None,
+        None if end.keep is None else micros(end.keep),
+        None if end.cancelled_keep is None else micros(end.cancelled_keep),
+        end.key,
+        micros(end.key_keep),
+        end.seen_beat,
+        _beside(end.result, args),
+        end.error,
+        end.traceback,
+    )
+
+
+def _change(change: Change, args: Args) -> tuple[Any, ...]:
+    patch = None if change.patch is None else _patch(change.patch, args)
+    return (change.id, LETTER[change.seen_state], change.seen_fence, patch)
+
+
+def _patch(patch: Patch, args: Args) -> dict[str, Any]:
+    wanted: dict[str, Any] = {"key_keep": micros(patch.key_keep)}
+    drop: list[str] = []
+    plain = (("a", patch.attempt), ("l", patch.life), ("e", patch.error), ("b", patch.traceback))
+    flags = (("p", patch.suspect), ("d", patch.deaths), ("c", patch.cancel))
+    for letter, value in (*plain, *((letter, value or None) for letter, value in flags)):
+        if value is None:
+            drop.append(letter)
+        elif value is not UNSET:
+            wanted[letter] = value
+    for letter, name, data in (("r", "result", patch.result), ("o", "progress", patch.progress)):
+        if data is None:
+            drop.append(letter)
+        elif data is not UNSET:
+            wanted[name] = _beside(data, args)
+    if patch.history is not UNSET:
+        if patch.history:
+            wanted["y"] = [_line(line) for line in patch.history]
+        else:
+            drop.append("y")
+    if patch.meta is not UNSET:
+        wanted["meta"] = _meta(patch.meta)
+    if patch.delay is not UNSET:
+        wanted["delay"] = micros(patch.delay)
+    if patch.state is not UNSET:
+        wanted["state"] = LETTER[patch.state]
+    if patch.keep is not UNSET and patch.keep is not None:
+        wanted["keep"] = micros(patch.keep)
+    if drop:
+        wanted["drop"] = drop
+    return wanted
+
+
+def _line(line: Attempt) -> str:
+    return to_json(msgspec.structs.astuple(line)).decode()
+
+
+def _ask(ask: Ask) -> tuple[Any, ...]:
+    holder = ask.holder
+    queues = ask.queues if len(ask.queues) < 2 else tuple(dict.fromkeys(ask.queues))
+    return (
+        holder.id,
+        micros(holder.lease),
+        about(holder),
+        queues,
+        ask.limit,
+        str(ask.token),
+        ask.tasks,
+        ask.busy or None,
+    )
+
+
+_last: tuple[Holder, str] | None = None
+
+
+def about(holder: Holder) -> str:
+    """A holder as JSON. The same object asks again and again: its text is kept."""
+    global _last
+    last = _last
+    if last is not None and last[0] is holder:
+        return last[1]
+    text = to_json(holder).decode()
+    _last = (holder, text)
+    return text
+
+
+def pack_where(where: Where, before: str | None, limit: int) -> bytes:
+    """The argument of the find script."""
+    states = [LETTER[state] for state in where.states] or None
+    cursor = None if before is None else int(before)
+    return _pack((cursor, limit, states, where.queue, where.task, where.tag, where.finished_before))
+
+
+

@@ -1,0 +1,221 @@
+"""The Redis store: the protocol's methods, each one script on the server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...errors import OutcomeUnknown, StoreUnavailable
+from ...job import (
+    TERMINAL,
+    Beat,
+    Found,
+    Holder,
+    HolderSeen,
+    Lost,
+    QueueStats,
+    Record,
+    Tidied,
+    Where,
+)
+from ..protocol import Answers, Batch, Bell, Versioned
+from . import checks, trouble, unpack
+from .address import Address
+from .link import Link
+from .pack import about, micros, pack_batch, pack_where
+from .scripts import KINDS, script, write_script
+from .wake import Bells
+
+GET_STEP = 500
+"""Ids that one script reads."""
+_BEAT = script("beat")
+_LEAVE = script("leave")
+_EXPIRED = script("expired", "read")
+_TIDY = script("tidy", "place")
+_GET = script("get", "read")
+_FIND = script("find", "read")
+_STATS = script("stats")
+_HOLDERS = script("holders")
+_RECORD = script("record")
+
+
+class RedisStore:
+    """Jobs in Redis or Valkey, shared by any number of machines.
+
+    1. Every step is one Lua script, so it happens whole or not at all, at the server's own time (`lua/`).
+    2. One connection carries them, made again when it is lost; an error says whether anything was written (`link.py`).
+    3. Another one listens, only while somebody waits for a bell (`wake.py`).
+    """
+
+    name = "redis"
+    features = frozenset({"durable", "multi_process"})
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._link: Link | None = None
+        self._bells: Bells | None = None
+        self._checked = False
+        wait = max(1, round(address.timeout * 500))  # half of what a call may take, in milliseconds
+        self._wait: tuple[str | int, ...] = {
+            "fsync": ("WAITAOF", 1, 0, wait),
+            "replicated": ("WAIT", 1, wait),
+        }.get(address.durability, ())
+
+    # -- lifetime
+
+    async def open(self) -> None:
+        if self._link is not None:
+            return
+        link = Link(self.address)
+        try:
+            await link.wire()
+            if not self._checked:
+                await checks.check(link)
+                self._checked = True
+        except BaseException:
+            link.close()
+            raise
+        self._link, self._bells = link, Bells(self.address, link.key)
+
+    async def close(self) -> None:
+        link, bells = self._link, self._bells
+        self._link = self._bells = None
+        if bells is not None:
+            await bells.close()
+        if link is not None:
+            link.close()
+
+    def sibling(self) -> RedisStore:
+        made = RedisStore(self.address)
+        made._checked = self._checked  # noqa: SLF001  # another object of this class
+        return made
+
+    def abandon(self) -> None:
+        for part in (self._link, self._bells):
+            if part is not None:
+                part.forget()
+        self._link = self._bells = None
+
+    def _open(self) -> Link:
+        if self._link is None:
+            raise StoreUnavailable(f"the store at {self.address} is not open")
+        return self._link
+
+    # -- writing
+
+    async def write(self, batch: Batch) -> Answers:
+        link = self._open()
+        parts = (batch.inserts, batch.notes, batch.settles, batch.changes, batch.asks)
+        kinds = [kind for kind, operations in zip(KINDS, parts, strict=True) if operations]
+        if not kinds:
+            return Answers()
+        try:
+            reply = await self._run(link, batch, kinds)
+        except StoreUnavailable as error:
+            if "OOM" in str(error) and batch.inserts and len(kinds) > 1:
+                # Only new jobs need room: what ends or claims others goes through on its own.
+                raise trouble.Full(str(error)) from error
+            raise
+        made, noted, settled, changed, claims = reply
+        answers = Answers(
+            unpack.inserted(batch.inserts, made) if batch.inserts else (),
+            [answer == 1 for answer in noted] if batch.notes else (),
+            [answer == 1 for answer in settled] if batch.settles else (),
+            [answer == 1 for answer in changed] if batch.changes else (),
+            [unpack.claimed(ask, row) for ask, row in zip(batch.asks, claims, strict=True)] if batch.asks else (),
+        )
+        self._ring(batch)
+        return answers
+
+    async def _run(self, link: Link, batch: Batch, kinds: list[str]) -> Any:
+        what = write_script(*kinds)
+        # A claim that is lost with its server is claimed again: only the rest is waited for.
+        if not self._wait or kinds == ["claim"]:
+            return await link.run(what, pack_batch(batch))
+        reply, waited = await link.run(what, pack_batch(batch), *self._wait)
+        done = waited[0] if isinstance(waited, list) else waited
+        if not isinstance(done, int):
+            raise OutcomeUnknown(f"{self.address}: durability={self.address.durability} failed ({done})")
+        if done < 1:
+            raise OutcomeUnknown(
+                f"{self.address}: durability={self.address.durability} was not reached within"
+                f" {self.address.timeout / 2:g} s; the write is made, and may still be lost"
+            )
+        return reply
+
+    def _ring(self, batch: Batch) -> None:
+        """Wake those who wait in this process before the server's hint comes round."""
+        bells = self._bells
+        if not bells:
+            return
+        topics = {f"queue/{new.queue}" for new in batch.inserts}
+        topics.update(f"job/{end.id}" for end in batch.settles if end.state in TERMINAL)
+        bells.ring(topics)
+
+    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+        if not holders:
+            return []
+        args = [part for one in holders for part in (one.id, about(one), micros(one.lease))]
+        return unpack.beats(await self._open().run(_BEAT, args))
+
+    async def leave(self, holders: Sequence[str]) -> None:
+        if holders:
+            await self._open().run(_LEAVE, holders)
+
+    async def tidy(self, limit: int) -> Tidied:
+        return Tidied(*await self._open().run(_TIDY, (limit,)))
+
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        expected = "" if expect is None else str(expect)
+        reply = await self._open().run(_RECORD, (kind, name, expected, "0" if value is None else "1", value or b""))
+        if self._bells and kind == "pause":
+            self._bells.ring([f"queue/{name}"])
+        return reply == 1
+
+    # -- reading
+
+    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+        return unpack.lost(await self._open().read(_EXPIRED, (limit,) if holder is None else (limit, holder)))
+
+    async def get(self, ids: Sequence[str]) -> list[Record | None]:
+        found: list[Record | None] = []
+        for first in range(0, len(ids), GET_STEP):
+            found += unpack.records(await self._open().read(_GET, ids[first : first + GET_STEP]))
+        return found
+
+    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+        """A page; one more than its size is looked for, step by step, to know whether there is a next one."""
+        page: list[Record] = []
+        before = cursor
+        while True:
+            wanted = pack_where(where, before, limit + 1 - len(page))
+            following, *rows = await self._open().read(_FIND, (wanted,))
+            page += [record for record in unpack.records(rows) if record is not None]
+            if following is None or len(page) > limit:
+                break
+            before = following.decode()
+        return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
+
+    async def stats(self) -> list[QueueStats]:
+        return unpack.stats(await self._open().read(_STATS))
+
+    async def holders(self) -> list[HolderSeen]:
+        return unpack.holders(await self._open().read(_HOLDERS))
+
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        link = self._open()
+        flat = await link.command("HGETALL", f"{{{self.address.prefix}}}:records:{kind}")
+        found: dict[str, Versioned] = {}
+        for name, kept in zip(flat[::2], flat[1::2], strict=True):
+            version, _, value = kept.partition(b":")
+            found[name.decode()] = Versioned(value, int(version))
+        return found
+
+    async def now(self) -> int:
+        seconds, micro = await self._open().command("TIME")
+        return int(seconds) * 1_000_000 + int(micro)
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        if self._bells is None:
+            raise StoreUnavailable(f"the store at {self.address} is not open")
+        return self._bells.make(topics)

@@ -1,0 +1,47 @@
+"""What a server's errors mean to a caller: did the write happen, and what is there to do."""
+
+from __future__ import annotations
+
+from ...errors import ConfigError, HoldfastError, StoreUnavailable
+
+_MEANING = {
+    "OOM": "it is full (maxmemory) and takes no new jobs; nothing was written. Raise maxmemory, or let jobs finish",
+    "READONLY": "it is a read-only replica; nothing was written. Name the primary, or use redis+sentinel://",
+    "LOADING": "it is still loading its data after a start; nothing was written",
+    "BUSY": "a script of somebody else keeps it busy; nothing was written",
+    "MASTERDOWN": "it is a replica that has lost its primary; nothing was written",
+    "MISCONF": "it cannot save to its disk and refuses writes; nothing was written. Look at its log",
+    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written",
+    "CLUSTERDOWN": "the cluster is down or a slot has no node; nothing was written",
+    "TRYAGAIN": "the slot is moving to another node; nothing was written",
+    "UNBLOCKED": "its role has changed",
+}
+_CONFIG = {
+    "NOAUTH": "it wants a password: redis://user:password@host",
+    "WRONGPASS": "it refuses the user name or password of the URL",
+    "NOPERM": "the user of the URL may not do this (ACL)",
+    "NOPROTO": "it does not speak this protocol",
+}
+MOVING = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED"})
+"""Errors after which another connection may find a better server."""
+
+
+class Full(HoldfastError):
+    """A mixed batch met a full server: its parts may fare better one by one."""
+
+    retry_safe = True
+
+
+def code(error: Exception) -> str:
+    """The first word of a server's error."""
+    return str(error).partition(" ")[0].rstrip(":")
+
+
+def translate(error: Exception, where: str) -> HoldfastError:
+    """The Holdfast error for an error that the server answered with; nothing was written then."""
+    word = code(error)
+    if word in _CONFIG:
+        return ConfigError(f"{where}: {_CONFIG[word]} ({error})")
+    if "unknown command" in str(error).lower():
+        return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); Redis 7.0 or newer, or Valkey")
+    return StoreUnavailable(f"{where}: {_MEANING.get(word, 'it refused')} ({error})")

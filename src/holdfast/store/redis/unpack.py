@@ -1,0 +1,226 @@
+"""From what the scripts answer to the values of the protocol."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from ...clock import MICROS
+from ...job import Ask, Attempt, Beat, Claims, Held, Holder, HolderSeen, Inserted, Lost, NewJob, QueueStats, Record
+from ...job import State as _State
+from ...retry import Backoff
+
+log = logging.getLogger("holdfast")
+
+STATE = {
+    b"q": _State.QUEUED.value, b"w": _State.SCHEDULED.value, b"f": _State.FAILED.value, b"r": _State.RUNNING.value,
+    b"s": _State.SUCCEEDED.value, b"d": _State.DEAD.value, b"c": _State.CANCELLED.value, b"b": _State.BLOCKED.value,
+}  # fmt: skip
+RUNNING = _State.RUNNING.value
+Row = Sequence[Any]
+
+
+class Body(msgspec.Struct, frozen=True, gc=False, array_like=True):
+    """What never changes of a job, as it is stored."""
+
+    created_at: int
+    run_at: int
+    priority: int
+    id: str
+    queue: str
+    task: str
+    tags: str | None
+    key: str | None
+    codec: str
+    max_attempts: int
+    timeout: float | None
+    retry: Backoff | None
+    meta: str | None
+    payload: bytes
+
+
+class Life(msgspec.Struct, frozen=True, gc=False):
+    """What a life has changed of a job, as it is stored; see common.lua for the letters."""
+
+    u: int | None = None
+    a: int = 0
+    l: int = 1
+    f: int = 0
+    t: str = "0"
+    h: str | None = None
+    i: int | None = None
+    p: bool = False
+    d: int = 0
+    c: bool = False
+    g: int | None = None
+    z: int | None = None
+    x: int | None = None
+    r: msgspec.Raw | None = None
+    o: msgspec.Raw | None = None
+    e: str | None = None
+    b: str | None = None
+    m: dict[str, str] | None = None
+    y: list[str] | None = None
+
+
+class _Line(msgspec.Struct, frozen=True, array_like=True):
+    number: int
+    fence: int
+    life: int
+    worker: str | None
+    started_at: int | None
+    ended_at: int
+    outcome: str
+    error: str | None
+
+
+_body = msgspec.msgpack.Decoder(Body).decode
+_life = msgspec.msgpack.Decoder(Life).decode
+_line = msgspec.json.Decoder(_Line).decode
+_tags = msgspec.json.Decoder(tuple[str, ...]).decode
+_meta = msgspec.json.Decoder(dict[str, Any]).decode
+_json = msgspec.json.Decoder().decode
+_holder = msgspec.json.Decoder(Holder).decode
+_NEW = Life()
+
+
+def _bytes(raw: msgspec.Raw | None) -> bytes | None:
+    """The bytes that Lua wrote as MessagePack text."""
+    if raw is None:
+        return None
+    data = bytes(raw)
+    head = data[0]
+    return data[1 if head < 0xC0 else head - 0xD7 if head != 0xDB else 5 :]
+
+
+def record(seq: bytes, state: str, body: bytes, life: bytes | None, checkpoint: bytes | None) -> Record:
+    """A job from its stored parts. One that cannot be decoded harms itself alone."""
+    try:
+        return _record(int(seq), state, _body(body), _NEW if life is None else _life(life), checkpoint)
+    except (msgspec.DecodeError, ValueError) as error:
+        log.warning("job number %s cannot be decoded: %s", seq.decode(), error)
+        return Record(int(seq), _id(body, seq), "", "", state, 0, 0, b"", "damaged", 1, None, None, 0)
+
+
+def _id(body: bytes, seq: bytes) -> str:
+    try:
+        return str(msgspec.msgpack.decode(body)[3])
+    except Exception:  # noqa: BLE001  # whatever is wrong with it, it needs a name
+        return f"damaged-{seq.decode()}"
+
+
+def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | None) -> Record:
+    made = Record(
+        seq,
+        body.id,
+        body.queue,
+        body.task,
+        state,
+        body.priority,
+        body.run_at if life.u is None else life.u,
+        body.payload,
+        body.codec,
+        body.max_attempts,
+        body.timeout,
+        body.key,
+        body.created_at,
+        life.a,
+        life.l,
+        life.f,
+        int(life.t),
+        life.h,
+        life.i,
+        life.p,
+        life.d,
+        life.c,
+        life.g,
+        life.z,
+        life.x,
+        _bytes(life.r),
+        life.e,
+        life.b,
+        _bytes(life.o),
+        checkpoint,
+        retry=body.retry,
+    )
+    if body.tags is not None:
+        made.tags = _tags(body.tags)
+    made.meta = {} if body.meta is None else _meta(body.meta)
+    if life.m is not None:
+        made.meta.update({name: _json(value) for name, value in life.m.items()})
+    if life.y is not None:
+        made.history = tuple([Attempt(*msgspec.structs.astuple(_line(line))) for line in life.y])
+    return made
+
+
+def claimed(ask: Ask, row: Row) -> Claims:
+    """The answer to an ask: whether a suspect waits, when the next is due, now, and four values per job."""
+    waiting, due_in = row[0] == 1, row[1]
+    if len(row) == 3:
+        return Claims([], waiting, None if due_in < 0 else due_in / MICROS)
+    records: list[Record] = []
+    lives: dict[bytes, Life] = {}
+    values = iter(row[3:])
+    for seq, body, life, checkpoint in zip(values, values, values, values, strict=True):
+        try:
+            known = lives.get(life)
+            if known is None:
+                known = lives[life] = _life(life)
+            records.append(_record(int(seq), RUNNING, _body(body), known, checkpoint))
+        except (msgspec.DecodeError, ValueError):
+            damaged = record(seq, RUNNING, body, life, checkpoint)
+            records.append(damaged)
+    return Claims(records, waiting)
+
+
+def inserted(jobs: Sequence[NewJob], exceptions: Row | None) -> list[Inserted]:
+    answers = [Inserted("created", new.id) for new in jobs]
+    values = iter(exceptions or ())
+    for place, outcome, id in zip(values, values, values, strict=True):
+        answers[place - 1] = Inserted(outcome.decode(), id.decode())
+    return answers
+
+
+def records(row: Row) -> Iterator[Record | None]:
+    """Jobs from rows of five values; None where there is none."""
+    values = iter(row)
+    for seq, state, body, life, checkpoint in zip(values, values, values, values, values, strict=True):
+        yield None if seq is None else record(seq, STATE[state], body, life, checkpoint)
+
+
+def lost(row: Row) -> list[Lost]:
+    values = iter(row)
+    parts = zip(values, values, values, values, values, values, strict=True)
+    return [Lost(record(seq, STATE[s], body, life, kept), int(beat)) for beat, seq, s, body, life, kept in parts]
+
+
+def beats(rows: Sequence[Row]) -> list[Beat]:
+    answers: list[Beat] = []
+    for row in rows:
+        values = iter(row[1:])
+        parts = zip(values, values, values, values, values, strict=True)
+        held = [Held(id.decode(), int(seq), int(fence), int(token), cancel == 1) for id, seq, fence, token, cancel in parts]
+        answers.append(Beat(row[0], tuple(held)))
+    return answers
+
+
+def holders(rows: Sequence[Row]) -> list[HolderSeen]:
+    return [
+        HolderSeen(
+            _holder(about), int(beat), max(0, int(age)) / MICROS, alive == 1, tuple([id.decode() for id in jobs])
+        )
+        for about, beat, age, alive, *jobs in rows
+        if about is not None
+    ]
+
+
+def stats(rows: Sequence[Row]) -> list[QueueStats]:
+    found: list[QueueStats] = []
+    for name, paused, oldest, *counts in rows:
+        pairs = zip(counts[::2], counts[1::2], strict=True)
+        numbers = {STATE[state]: number for state, number in pairs if number}
+        found.append(QueueStats(name.decode(), numbers, None if oldest is None else int(oldest), paused == 1))
+    return sorted(found, key=lambda queue: queue.name)

@@ -1,0 +1,165 @@
+"""Waking: bells, rung by this store's own writes at once and by everybody's through the server's sharded channels.
+
+One connection per store object, made when somebody first listens. A bell also rings once its topics are subscribed
+to: whatever was published before that is then looked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from ...errors import HoldfastError
+from .address import Address
+from .connect import connect
+from .wire import Lost, Reply, ReplyError, Wire
+
+log = logging.getLogger("holdfast")
+PAUSES = (0.05, 0.2, 1.0, 5.0)
+"""Seconds before each attempt to listen again; the last one repeats."""
+PING_EVERY = 15.0
+"""Seconds of silence after which the server is asked whether it is still there."""
+
+
+class RedisBell:
+    """A bell of this store; belongs to the store's loop."""
+
+    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
+        self._bells = bells
+        self.topics = topics
+        self.event = asyncio.Event()
+
+    async def wait(self, timeout: float) -> None:
+        if not self.event.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.event.wait()
+            except TimeoutError:
+                pass
+        self.event.clear()
+
+    def close(self) -> None:
+        self._bells.remove(self)
+
+
+class Bells:
+    """All bells of one store object, and the connection that rings them for other processes."""
+
+    def __init__(self, address: Address, key: str) -> None:
+        self._address = address
+        self._key = key
+        self._head = key.removesuffix("seq")
+        self._all: set[RedisBell] = set()
+        self._topics: Counter[str] = Counter()
+        self._listening: asyncio.Task[None] | None = None
+        self._wire: Wire | None = None
+        self._heard = False
+        self._warned = False
+
+    def make(self, topics: Iterable[str]) -> RedisBell:
+        bell = RedisBell(self, frozenset(topics))
+        self._all.add(bell)
+        new = [topic for topic in bell.topics if not self._topics[topic]]
+        self._topics.update(bell.topics)
+        if self._listening is None:
+            self._listening = asyncio.get_running_loop().create_task(self._listen())
+        elif self._wire is not None:
+            self._subscribe(self._wire, new)
+            if not new:
+                bell.event.set()
+        return bell
+
+    def remove(self, bell: RedisBell) -> None:
+        if bell not in self._all:
+            return
+        self._all.discard(bell)
+        self._topics.subtract(bell.topics)
+        for topic in [topic for topic in bell.topics if self._topics[topic] <= 0]:
+            del self._topics[topic]
+            if self._wire is not None:
+                self._wire.send("SUNSUBSCRIBE", self._head + topic)
+
+    def ring(self, topics: Iterable[str]) -> None:
+        """Ring for a write of this store object."""
+        if self._all:
+            rung = set(topics)
+            for bell in self._all:
+                if not bell.topics.isdisjoint(rung):
+                    bell.event.set()
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait([self._listening])
+            self._listening = None
+        for bell in self._all:
+            bell.event.set()
+
+    def forget(self) -> None:
+        """In a forked child."""
+        if self._wire is not None:
+            self._wire.forget()
+
+    # -- the connection
+
+    async def _listen(self) -> None:
+        """Listen for as long as the store is open, whatever happens to the connection."""
+        faults = 0
+        while True:
+            try:
+                wire = await connect(self._address, self._key)
+            except (HoldfastError, OSError) as error:
+                self._warn(error)
+            else:
+                faults, self._warned = 0, False
+                await self._serve(wire)
+            await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
+            faults += 1
+
+    async def _serve(self, wire: Wire) -> None:
+        wire.listen(self._message)
+        self._wire = wire
+        try:
+            self._subscribe(wire, list(self._topics))
+            while not wire.closed:
+                self._heard = False
+                await asyncio.wait([wire.ended], timeout=PING_EVERY)
+                if not self._heard and not wire.closed:
+                    # Silence may be peace or a dead line: ask, and leave if that is not answered either.
+                    wire.send("PING")
+                    await asyncio.wait([wire.ended], timeout=self._address.timeout)
+                    if not self._heard:
+                        break
+        finally:
+            self._wire = None
+            wire.close()
+
+    def _subscribe(self, wire: Wire, topics: list[str]) -> None:
+        for topic in topics:
+            wire.send("SSUBSCRIBE", self._head + topic)
+
+    def _message(self, reply: Reply) -> None:
+        self._heard = True
+        if isinstance(reply, ReplyError):
+            # The slot has moved, or the user may not listen: connect again, and poll until then.
+            self._warn(reply)
+            if self._wire is not None:
+                self._wire.close()
+            return
+        if not isinstance(reply, list):
+            return
+        parts: list[Any] = reply
+        kind = parts[0]
+        if kind in (b"smessage", b"ssubscribe"):
+            self.ring([parts[1].decode().removeprefix(self._head)])
+        elif kind == b"sunsubscribe" and parts[1] is not None and self._wire is not None:
+            if self._topics[parts[1].decode().removeprefix(self._head)] > 0:
+                self._wire.close()
+
+    def _warn(self, error: Exception | Lost) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning("no hints from %s for now, polling instead: %s", self._address, error)

