@@ -11,14 +11,39 @@ import functools
 import hashlib
 import inspect
 import os
+import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
-from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypedDict, TypeVar, Unpack, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    ParamSpec,
+    Protocol,
+    Self,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    cast,
+    overload,
+)
 
 import msgspec
 
 from . import lifecycle
+from .checks import (
+    PAGE_LIMIT,
+    checked_cursor,
+    checked_filter,
+    checked_lease,
+    checked_limit,
+    checked_meta,
+    checked_name,
+    checked_names,
+    checked_seconds,
+    error_text,
+)
 from .claim import Claim, claim_by_hand
 from .clock import Clock, Entropy, SystemClock, fresh_entropy
 from .codec import Signed, check_json
@@ -26,6 +51,7 @@ from .config import Config
 from .context import Context
 from .errors import (
     ConfigError,
+    HoldfastError,
     InvalidJob,
     JobExists,
     KeyConflict,
@@ -35,7 +61,7 @@ from .errors import (
     WrongState,
 )
 from .handle import Handle
-from .job import Beat, Change, Holder, Inserted, NewJob, Note, QueueStats, Record, Settlement, State, Where
+from .job import Beat, Change, Holder, Inserted, NewJob, Note, Printed, QueueStats, Record, Settlement, State, Where
 from .observe.events import Events
 from .registry import Registry
 from .retry import Backoff, RetryRule
@@ -44,13 +70,16 @@ from .settings import Settings, combine, from_environment
 from .store.open import open_store
 from .store.protocol import Binding, Store, Versioned
 from .sync import SyncApp
-from .task import Call, Codec, Options, Task, Using, checked_name
+from .task import Call, Codec, Options, Task, Using
 from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
+
+if TYPE_CHECKING:
+    from .explain import Explanation
 
 P = ParamSpec("P")
 R = TypeVar("R")
 S = TypeVar("S", bound="Holdfast")
-PAGE_LIMIT = 1000
+OUTPUT_PAGE = 1 << 20
 BULK = 1000
 
 EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
@@ -120,9 +149,26 @@ def carried(
         home = await self._home()  # pyright: ignore[reportPrivateUsage]
         if home is asyncio.get_running_loop():
             return await method(self, *args, **kwargs)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(method(self, *args, **kwargs), home))
+        return await carry(method(self, *args, **kwargs), home)
 
     return call
+
+
+async def carry(coroutine: Coroutine[Any, Any, R], home: asyncio.AbstractEventLoop) -> R:
+    """Run a coroutine on another thread's loop. That loop may end before it answers: then nobody waits for ever."""
+    there = asyncio.run_coroutine_threadsafe(coroutine, home)
+    here = asyncio.wrap_future(there)
+    try:
+        while not here.done() and (home.is_running() or there.done()):
+            await asyncio.wait([here], timeout=1.0)
+    except asyncio.CancelledError:
+        here.cancel()
+        raise
+    if here.done() and not here.cancelled():
+        return here.result()
+    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        coroutine.close()
+    raise HoldfastError("the event loop that the app lived on has ended; whether the call was made is not known")
 
 
 class Holdfast:
@@ -163,7 +209,8 @@ class Holdfast:
         self.around_run: list[RunHook] = []
         self.on_error: list[ErrorHook] = []
         self._session: Session | None = None
-        self._opening: asyncio.Task[Session] | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._choosing = threading.Lock()
         self._store = open_store(self.url, self.clock) if self._object is None else self._object
         self.sync = SyncApp(self)
         _apps.add(self)
@@ -191,26 +238,34 @@ class Holdfast:
             self._session = None
             await session.close()
         elif session.loop.is_running():
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.close(), session.loop))
+            await carry(self.close(), session.loop)
+        else:
+            session.store.abandon()  # its loop ended without closing the app: nothing can be awaited there any more
+            self._session = None
 
     async def _home(self) -> asyncio.AbstractEventLoop:
         """The app's loop: this one, from now on, where it has none that lives."""
-        session, loop = self._session, asyncio.get_running_loop()
-        if session is not None:
-            if session.loop.is_running():
-                return session.loop
-            session.store.abandon()  # its loop ended without closing the app: nothing can be awaited there any more
-            self._session = None
-        opening = self._opening
-        if opening is None or opening.done() or opening.get_loop() is not loop:
-            opening = self._opening = loop.create_task(self._open())
-        self._session = await asyncio.shield(opening)
-        return loop
+        loop = asyncio.get_running_loop()
+        with self._choosing:
+            session, opening = self._session, self._opening
+            if session is not None:
+                if session.loop.is_running():
+                    return session.loop
+                session.store.abandon()  # its loop ended without closing the app: nothing can be awaited there any more
+                self._session = None
+            if opening is None or opening.done() or not opening.get_loop().is_running():
+                opening = self._opening = loop.create_task(self._open())
+        home = opening.get_loop()
+        if home is loop:
+            await asyncio.shield(opening)
+            return loop
+        await carry(self._home(), home)  # another thread was first
+        return home
 
-    async def _open(self) -> Session:
+    async def _open(self) -> None:
         session = Session(self._store, self._given, self.clock, self.entropy)
         await session.open()
-        return session
+        self._session = session
 
     def live_loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop that the app lives on, if it runs."""
@@ -229,6 +284,7 @@ class Holdfast:
         if self._session is not None:
             self._session.store.abandon()
         self._session = self._opening = None
+        self._choosing = threading.Lock()
         if not self._seeded:
             self.entropy = fresh_entropy()
         self.sync.after_fork()
@@ -260,6 +316,7 @@ class Holdfast:
         codec: Codec | None = None,
         tags: Sequence[str] | None = None,
         retention: float | timedelta | str | None = None,
+        memory: int | str | None = None,
     ) -> Task[..., Any]: ...
     @overload
     def task(
@@ -277,11 +334,13 @@ class Holdfast:
         codec: Codec | None = None,
         tags: Sequence[str] | None = None,
         retention: float | timedelta | str | None = None,
+        memory: int | str | None = None,
     ) -> TaskMaker: ...
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Register a function as a task, plainly or with options of its own.
 
-        `run_in`: "loop" for async functions, "thread" for plain ones. `retry`: a Backoff, or a function of
+        `run_in`: "loop" for async functions, "thread" for plain ones; "process" (a pool) or "isolated" (a fresh process
+        per job, killable) for either, with a limit of `memory` where given, such as "2GB". `retry`: a Backoff, or a function of
         (exception, attempt) that answers seconds to wait, or None to give up. `payload=True` hands over the JSON
         object whole. A parameter annotated `Context` receives the running job's context.
         """
@@ -323,7 +382,7 @@ class Holdfast:
         """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
         await self.open()
         settings = self.session.fresh_settings()
-        made = [call if isinstance(call, Call) else self.call(*call) for call in calls]
+        made = [self._called(call) for call in calls]
         jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
         if any(call.options.connection is not None for call in made):
             raise InvalidJob("enqueue_many does not take connection=; enqueue one by one inside your transaction")
@@ -331,6 +390,13 @@ class Holdfast:
         for start in range(0, len(jobs), BULK):
             ids += await self._insert(jobs[start : start + BULK])
         return [Handle(self, id, call.task.decode_result) for id, call in zip(ids, made, strict=True)]
+
+    def _called(self, call: Any) -> Call[Any]:
+        if isinstance(call, Call):
+            return cast("Call[Any]", call)
+        if isinstance(call, tuple) and call:
+            return self.call(*cast("tuple[Any, ...]", call))
+        raise InvalidJob(f"a call is app.call(task, …) or a tuple (task, …), not {call!r:.100}")
 
     async def enqueue_call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -364,6 +430,8 @@ class Holdfast:
                 f"task {name!r}: a payload of {len(payload)} bytes is over max_payload ({settings.max_payload}); "
                 "store the data elsewhere and pass its address"
             )
+        if options.meta and (size := len(msgspec.json.encode(options.meta))) > settings.max_payload:
+            raise PayloadTooLarge(f"task {name!r}: meta of {size} bytes is over max_payload ({settings.max_payload})")
         id, key, attempts = options.id, options.key, options.max_attempts
         return NewJob(
             self.entropy.uuid7(self.clock.now()) if id is None else id,
@@ -448,13 +516,11 @@ class Holdfast:
         lease: float = 300.0,
     ) -> list[Claim]:
         """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first; [] where there are none."""
-        names = (queues,) if isinstance(queues, str) else tuple(queues)
-        if limit < 1 or limit > PAGE_LIMIT:
-            raise InvalidJob(f"limit is from 1 to {PAGE_LIMIT}, not {limit!r}")
-        if not 0 < lease <= 7 * 86400:
-            raise InvalidJob(f"lease is more than 0 and at most 7 days, in seconds, not {lease!r}")
+        names = checked_names(queues, "queue")
+        wanted = None if tasks is None else checked_names(tasks, "task")
+        limit, lease = checked_limit(limit), checked_lease(lease)
         await self.recover()
-        return await claim_by_hand(self, names, None if tasks is None else tuple(tasks), limit, lease)
+        return await claim_by_hand(self, names, wanted, limit, lease)
 
     @carried
     async def recover(self, *, holder: str | None = None) -> int:
@@ -507,6 +573,11 @@ class Holdfast:
         """Renew a holder's lease; what it still holds."""
         return (await self.session.store.beat([holder]))[0]
 
+    @carried
+    async def leave(self, holders: Sequence[str]) -> None:
+        """These holders are gone: forget them, or end the leases of those that still hold jobs."""
+        await self.session.store.leave(holders)
+
     # -- observe
 
     def handle(self, id: str) -> Handle[Any]:
@@ -540,13 +611,26 @@ class Holdfast:
         cursor: str | None = None,
     ) -> Page:
         """A page of jobs that match, newest first."""
-        if not 1 <= limit <= PAGE_LIMIT:
-            raise InvalidJob(f"limit is from 1 to {PAGE_LIMIT}, not {limit!r}")
-        if cursor is not None and not cursor.isascii():
-            raise InvalidJob("this cursor is not one that a page gave")
-        where = Where(states=states_named(state), queue=queue, task=task, tag=tag)
-        found = await self.session.store.find(where, cursor, limit)
+        where, limit = _where(states_named(state), queue, task, tag), checked_limit(limit)
+        try:
+            found = await self.session.store.find(where, checked_cursor(cursor), limit)
+        except (ValueError, OverflowError) as error:
+            if cursor is None or isinstance(error, HoldfastError):
+                raise
+            raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None
         return Page([job_seen(record) for record in found.records], found.cursor)
+
+    @carried
+    async def output(self, id: str, position: int = 0) -> list[Printed]:
+        """What a job has printed from a position on (1 MiB or a little more at a time); see also `follow_output`."""
+        return await self.session.store.output(id, position, OUTPUT_PAGE)
+
+    @carried
+    async def explain(self, id: str) -> Explanation:
+        """Why a job is not running, in words."""
+        from .explain import explain
+
+        return await explain(self, id)
 
     @carried
     async def stats(self) -> Stats:
@@ -565,7 +649,9 @@ class Holdfast:
 
     async def cancel(self, id: str) -> bool:
         """End a waiting job, ask a running one to stop; False if it had ended already."""
-        return await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules))
+        if await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules)):
+            return True
+        return (await self.record(id)).cancel  # asked for already, and not ended
 
     async def retry(self, id: str) -> Job:
         """Run an ended job again, from attempt 0, its history kept; or a waiting one at once."""
@@ -576,17 +662,19 @@ class Holdfast:
         """Remove a job that is not running."""
         await self._change(id, lifecycle.delete)
 
-    async def annotate(self, id: str, **meta: Any) -> None:
+    async def annotate(self, id: str, /, **meta: Any) -> None:
         """Add to the meta of a job that lives."""
-        await self._change(id, lambda record: lifecycle.annotate(record, meta))
+        added = checked_meta(meta)
+        await self._change(id, lambda record: lifecycle.annotate(record, added))
 
     @carried
-    async def fail(self, id: str, error: str) -> None:
+    async def fail(self, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
+        text = error_text(error)
         record = await self.session.record(id)
         if record.state != State.RUNNING:
             raise WrongState(id, record.state, "only a running job can be failed")
-        if not await self.settle(record, lifecycle.Outcome.failed(error)):
+        if not await self.settle(record, lifecycle.Outcome.failed(text)):
             raise LeaseLost(id, record.fence)
 
     @carried
@@ -622,12 +710,14 @@ class Holdfast:
     ) -> int:
         """Delete every job that matches (the dead, unless told otherwise); running ones stay. Says how many."""
         states = states_named(state)
+        if not states:
+            raise InvalidJob("name the state of the jobs to purge")
         if State.RUNNING in states:
             raise InvalidJob("running jobs cannot be purged; cancel them first")
         store, commit = self.session.store, self.session.commit
-        age = older_than.total_seconds() if isinstance(older_than, timedelta) else older_than
+        age = None if older_than is None else checked_seconds(older_than, "older_than")
         before = None if age is None else await store.now() - int(age * 1_000_000)
-        where = Where(states=states, queue=queue, task=task, tag=tag, finished_before=before)
+        where = _where(states, queue, task, tag, finished_before=before)
         removed, cursor = 0, None
         while True:
             found = await store.find(where, cursor, BULK)
@@ -644,7 +734,10 @@ class Holdfast:
     @carried
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         """Set a small shared record; see `Store.put_record`."""
-        return await self.session.store.put_record(kind, name, value, expect)
+        written = await self.session.store.put_record(kind, name, value, expect)
+        if kind == "config":
+            await self.session.refresh()  # others see it within seconds, whoever sets it at once
+        return written
 
     @property
     def config(self) -> Config:
@@ -663,6 +756,13 @@ class TaskMaker(Protocol):
     def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
     @overload
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
+
+
+def _where(
+    states: tuple[str, ...], queue: str | None, task: str | None, tag: str | None, *, finished_before: int | None = None
+) -> Where:
+    checked = [checked_filter(value, what) for value, what in ((queue, "queue"), (task, "task"), (tag, "tag"))]
+    return Where(states, *checked, finished_before=finished_before)
 
 
 def _noop() -> None:

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from . import lifecycle
+from .checks import checked_pid, checked_seconds, error_text
 from .codec import encode_value
 from .errors import LeaseLost, PayloadTooLarge
 from .heart import Heart
@@ -56,7 +57,7 @@ class Claim:
     async def started(self, pid: int) -> None:
         """Record the process that works on the job."""
         record = self._record
-        if not await self._app.note(Note(record.id, record.seq, record.fence, record.token, pid=pid)):
+        if not await self._app.note(Note(record.id, record.seq, record.fence, record.token, pid=checked_pid(pid))):
             raise LeaseLost(record.id, record.fence)
 
     async def complete(self, result: Any = None) -> None:
@@ -70,12 +71,13 @@ class Claim:
 
     async def fail(self, error: str | BaseException, *, retry_in: float | None = None, dead: bool = False) -> None:
         """This attempt failed; the job is retried after its back-off, or `retry_in` seconds, or not at all (`dead`)."""
-        text = f"{type(error).__name__}: {error}" if isinstance(error, BaseException) else error
-        await self._end(lifecycle.Outcome.dead(text) if dead else lifecycle.Outcome.failed(text, delay=retry_in))
+        text, delay = error_text(error), None if retry_in is None else checked_seconds(retry_in, "retry_in")
+        await self._end(lifecycle.Outcome.dead(text) if dead else lifecycle.Outcome.failed(text, delay=delay))
 
     async def release(self, *, delay: float | None = None) -> None:
         """Give the job back uncharged, at once or after `delay` seconds."""
-        await self._end(lifecycle.Outcome.released() if delay is None else lifecycle.Outcome.snoozed(delay))
+        later = None if delay is None else lifecycle.Outcome.snoozed(checked_seconds(delay, "delay"))
+        await self._end(later or lifecycle.Outcome.released())
 
     async def cancel(self) -> None:
         """End the job as cancelled."""

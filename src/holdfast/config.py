@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .settings import parse_stored, stored_name
+from .session import readable
+from .settings import ALIASES, SAME, parse_stored, stored_name
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -22,11 +23,15 @@ class Config:
         """Keep a setting in the store; the name and value as they were understood."""
         key, checked = parse_stored(name, value)
         await self._app.put_record("config", key, msgspec.json.encode(checked))
+        for other in SAME.get(key, ()):
+            if other in await self.list():
+                await self._app.put_record("config", other, None)
         return key, checked
 
     async def get(self, name: str) -> Any:
         """The stored value, or None where there is none; ConfigError for a name that is no setting."""
-        return (await self.list()).get(stored_name(name))
+        key, kept = stored_name(name), await self.list()
+        return kept.get(key, kept.get(ALIASES.get(key, key)))
 
     async def unset(self, name: str) -> None:
         """Forget a stored setting."""
@@ -34,5 +39,4 @@ class Config:
 
     async def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""
-        kept = await self._app.records("config")
-        return {name: msgspec.json.decode(one.value) for name, one in sorted(kept.items())}
+        return readable(await self._app.records("config"))

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from .checks import checked_meta
 from .codec import decode_value, encode_value
-from .errors import LeaseLost, PayloadTooLarge
+from .errors import ConfigError, LeaseLost, PayloadTooLarge
 from .job import Note, Record
 from .view import Job, Progress, job_seen
 
@@ -56,8 +58,12 @@ class Context:
         max_payload: int,
         max_output: int,
         progress_soon: Callable[[Context], None],
+        transact: Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None = None,
     ) -> None:
         self._record = record
+        self._transact = transact
+        self.completed = False
+        """Whether the job's end has been written already, together with the task's own writes."""
         self._write_note = write_note
         self._loop = loop
         self._max_payload = max_payload
@@ -126,10 +132,33 @@ class Context:
         note = Note(record.id, record.seq, record.fence, record.token, checkpoint=data)
         return self._stored(self._save(note, data))
 
-    def add_meta(self, **meta: Any) -> Awaitable[None]:
+    def add_meta(self, /, **meta: Any) -> Awaitable[None]:
         """Add to the job's meta. Await it in async code; in a thread it returns once stored."""
-        record = self._record
-        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=meta), None))
+        record, added = self._record, checked_meta(meta)
+        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=added), None))
+
+    @asynccontextmanager
+    async def transaction(self, result: Any = None) -> AsyncIterator[Any]:
+        """A connection to the store's database, inside a transaction that commits together with the job's success.
+
+        For async tasks; needs a store with `transactional_completion` (Postgres: an asyncpg connection). When the block
+        ends, the success (with `result`, or what it returns if it is a function) is written under this claim's fence,
+        and everything commits: effects in this database happen exactly once. LeaseLost, and nothing is kept, if the
+        claim was ended meanwhile. An exception rolls back and fails the attempt as usual. Let the task end with it.
+        """
+        if self._transact is None:
+            raise ConfigError("this store has no transactional_completion: ctx.transaction() needs Postgres")
+
+        def encoded() -> bytes | None:
+            value = result() if callable(result) else result
+            data = None if value is None else encode_value(value, what="a result")
+            if data is not None and len(data) > self._max_payload:
+                raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({self._max_payload})")
+            return data
+
+        async with self._transact(self._record, encoded) as connection:
+            yield connection
+        self.completed = True
 
     async def _save(self, note: Note, checkpoint: bytes | None) -> None:
         if not await self._write_note(note):
@@ -162,7 +191,11 @@ class Context:
     def say(self, **fields: Any) -> Awaitable[bool]:
         """Write a note of these fields, on the loop; False if the claim has ended."""
         record = self._record
-        return self._write_note(Note(record.id, record.seq, record.fence, record.token, **fields))
+        return self.write(Note(record.id, record.seq, record.fence, record.token, **fields))
+
+    def write(self, note: Note) -> Awaitable[bool]:
+        """Write a note that was made elsewhere."""
+        return self._write_note(note)
 
     def ask_to_stop(self, why: str) -> None:
         """Make `cancelled` true."""

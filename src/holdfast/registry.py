@@ -9,9 +9,10 @@ from collections.abc import Callable
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
+from .checks import checked_name
 from .codec import Signed, encode_untyped
 from .errors import ConfigError, InvalidJob, UnknownTask
-from .task import Call, Codec, Options, Task, Using, checked_name
+from .task import Call, Codec, Options, Task, Using
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -33,7 +34,9 @@ class Registry:
         """Register a function under its own or a given name."""
         if isinstance(fn, Task):
             fn = fn.fn
-        name = name or getattr(fn, "__name__", None)
+        if not callable(fn):
+            raise ConfigError(f"a task is a function, not {fn!r:.100}")
+        name = getattr(fn, "__name__", None) if name is None else checked_name(name, "task")
         if not name or name == "<lambda>":
             raise ConfigError(f"give the task a name: app.task(name=…)({fn!r})")
         known = self.tasks.get(name)

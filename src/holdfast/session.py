@@ -5,16 +5,18 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
+from .checks import checked_seconds
 from .clock import Clock, Entropy
 from .errors import JobNotFound
 from .job import TERMINAL, Record
 from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
-from .store.protocol import Store
+from .store.protocol import Store, Versioned
 
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
@@ -50,7 +52,7 @@ class Session:
 
     async def refresh(self) -> None:
         """Read the store's config again."""
-        stored = {name: msgspec.json.decode(kept.value) for name, kept in (await self.store.records("config")).items()}
+        stored = readable(await self.store.records("config"))
         self.settings = combine(self._given, from_environment(os.environ), stored)
         self.rules = self.settings.rules
         self._read_at = self.clock.monotonic()
@@ -74,6 +76,8 @@ class Session:
 
     async def record(self, id: str) -> Record:
         """One job; JobNotFound where there is none. Concurrent callers share one read."""
+        if not (isinstance(id, str) and id.isprintable()):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise JobNotFound(id)  # no job can have it, and those who share the read must not suffer from it
         waiter = self._wanted.get(id)
         if waiter is None:
             if not self._wanted:
@@ -100,19 +104,29 @@ class Session:
         """The job once it has ended; TimeoutError where it has not in time."""
         if timeout is None:
             timeout = self.settings.default_result_timeout
-        deadline = None if timeout is None else self.clock.monotonic() + timeout
+        # In the waiter's own time: a clock that a test has stopped must not make it wait for ever.
+        deadline = None if timeout is None else self.loop.time() + checked_seconds(timeout, "timeout")
         bell = self.store.listen([f"job/{id}"])
         try:
             while True:
                 record = await self.record(id)
                 if record.state in TERMINAL:
                     return record
-                left = self.settings.poll if deadline is None else deadline - self.clock.monotonic()
+                left = self.settings.poll if deadline is None else deadline - self.loop.time()
                 if left <= 0:
                     raise TimeoutError(f"job {id!r} is still {record.state} after {timeout:g} s")
                 await bell.wait(min(left, self.settings.poll))
         finally:
             bell.close()
+
+
+def readable(records: Mapping[str, Versioned]) -> dict[str, Any]:
+    """Stored settings by name; what is no JSON is left out, never fatal."""
+    found: dict[str, Any] = {}
+    for name, kept in sorted(records.items()):
+        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+            found[name] = msgspec.json.decode(kept.value)
+    return found
 
 
 def _seen(task: asyncio.Task[None]) -> None:

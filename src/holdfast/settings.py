@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,8 @@ from .retry import Backoff
 
 DAY = 86400.0
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
-_SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1024**2, "mb": 1024**2, "mib": 1024**2}
+_SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1024**2, "mb": 1024**2, "mib": 1024**2,
+          "g": 1024**3, "gb": 1024**3, "gib": 1024**3}  # fmt: skip
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -51,10 +52,9 @@ class Settings(msgspec.Struct, frozen=True):
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
-    def __rich_repr__(self) -> Iterator[tuple[str, Any]]:  # a Struct has one, which would show the secrets
+    def __rich_repr__(self) -> list[tuple[str, Any]]:  # a Struct has one, which would show the secrets
         hidden = {"secret": None if self.secret is None else "***", "url": redact(self.url)}
-        for name in self.__struct_fields__:
-            yield name, hidden.get(name, getattr(self, name))
+        return [(name, hidden.get(name, getattr(self, name))) for name in self.__struct_fields__]
 
     @property
     def rules(self) -> Rules:
@@ -103,13 +103,14 @@ def duration(value: Any) -> float:
     return _number(0, DELAY_LIMIT)(value)
 
 
-def _size(value: Any) -> int:
+def size(value: Any, most: int = 2**31 - 1) -> int:
+    """Bytes from a number, or a text such as `500000`, `64k`, `1MiB`."""
     if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", value)):
         unit = _SIZES.get(match[2].lower())
         if unit is None:
             raise ValueError("must be a size such as 500000, 64k or 1MiB")
         value = int(float(match[1]) * unit)
-    return _whole(1)(value)
+    return _whole(1, most)(value)
 
 
 def _key_retention(value: Any) -> float:
@@ -150,8 +151,8 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "retry_jitter": _number(0),
     "retry_cap": duration,
     "max_silent_deaths": _whole(1, 1000),
-    "max_payload": _size,
-    "max_output": _size,
+    "max_payload": size,
+    "max_output": size,
     "max_depth": _optional(_whole(1, 2**53)),
     "retention": duration,
     "key_retention": _key_retention,
@@ -183,6 +184,12 @@ STORED = [
 ]
 """Settings that may be kept in the store for everybody; the rest belong to one process."""
 ALIASES = {"max_retries": "max_attempts"}
+SAME = {
+    "max_retries": ("max_attempts",),
+    "max_attempts": ("max_retries",),
+    "backoff_base": ("retry_base", "retry_factor", "retry_jitter"),
+}
+"""What a stored setting takes the place of, so that the last word counts."""
 """Words of the stored config that mean another setting. `backoff_base` b stands for base 1, factor b, no jitter."""
 
 
@@ -200,7 +207,7 @@ def parse(name: str, value: Any) -> Any:
 
 def stored_name(name: str) -> str:
     """A key of the stored config; hyphens are as good as underscores. ConfigError where there is no such setting."""
-    key = name.replace("-", "_").lower()
+    key = str(name).replace("-", "_").lower()
     words = [*STORED, *ALIASES, "backoff_base"]
     if key not in words:
         raise ConfigError(f"there is no stored setting {name!r}; there are: {', '.join(sorted(words))}")
@@ -224,7 +231,7 @@ def _checked_base(value: Any) -> float:
 def expand_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
     """The stored config as settings; a value that no longer parses is left out, never fatal."""
     found: dict[str, Any] = {}
-    for name, value in stored.items():
+    for name, value in sorted(stored.items(), key=lambda item: item[0] != "backoff_base"):  # the more exact words last
         try:
             key, checked = parse_stored(name, value)
         except ConfigError:

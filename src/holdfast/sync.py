@@ -58,8 +58,9 @@ class SyncApp:
         """Call an async function on the app's loop and wait for its answer."""
         _refuse_inside_a_loop()
         call = _Call(function(*args, **kwargs))
-        self._home().call_soon_threadsafe(call.start)
-        return call.wait()
+        home = self._home()
+        home.call_soon_threadsafe(call.start)
+        return call.wait(home)
 
     def _home(self) -> asyncio.AbstractEventLoop:
         loop = self._app.live_loop()
@@ -138,7 +139,7 @@ class SyncApp:
         """Run an ended job again, or a waiting one at once."""
         return self.run(self._app.retry, id)
 
-    def fail(self, id: str, error: str) -> None:
+    def fail(self, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job."""
         self.run(self._app.fail, id, error)
 
@@ -146,7 +147,7 @@ class SyncApp:
         """Remove a job that is not running."""
         self.run(self._app.delete, id)
 
-    def annotate(self, id: str, **meta: Any) -> None:
+    def annotate(self, id: str, /, **meta: Any) -> None:
         """Add to the meta of a job that lives."""
         self.run(self._app.annotate, id, **meta)
 
@@ -256,7 +257,7 @@ class SyncClaim:
         """The work is done."""
         self._sync.run(self._claim.complete, result)
 
-    def fail(self, error: str, *, retry_in: float | None = None, dead: bool = False) -> None:
+    def fail(self, error: str | BaseException, *, retry_in: float | None = None, dead: bool = False) -> None:
         """This attempt failed."""
         self._sync.run(self._claim.fail, error, retry_in=retry_in, dead=dead)
 
@@ -325,15 +326,19 @@ class _Call(Generic[R]):
     def _done(self, _: asyncio.Task[R]) -> None:
         self._answered.release()
 
-    def wait(self) -> R:
+    def wait(self, home: asyncio.AbstractEventLoop) -> R:
         """On the calling thread: the coroutine's answer. Interrupting the wait cancels it."""
         try:
-            self._answered.acquire()
+            while not (answered := self._answered.acquire(timeout=1.0)) and home.is_running():
+                pass
         except BaseException:
             if self._task is not None:
                 self._task.get_loop().call_soon_threadsafe(self._task.cancel)
             raise
-        assert self._task is not None
+        if self._task is None:
+            self._coroutine.close()
+        if not answered or self._task is None:
+            raise HoldfastError("the app's event loop has ended; whether the call was made is not known")
         if self._task.cancelled():
             raise HoldfastError("the call was cancelled: the app's event loop is shutting down")
         return self._task.result()
@@ -342,6 +347,9 @@ class _Call(Generic[R]):
 def _serve(loop: asyncio.AbstractEventLoop) -> None:
     asyncio.set_event_loop(loop)
     loop.run_forever()
+    for task in (left := asyncio.all_tasks(loop)):
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
     loop.close()
 
 

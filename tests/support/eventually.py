@@ -23,12 +23,3 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], limit: float = 4
             return answer
         assert time.monotonic() < deadline, f"not within {limit:g} s: {inspect.getsource(condition).strip()}"
         await asyncio.sleep(LOOK_EVERY)
-
-
-def eventually_in_thread(condition: Callable[[], T], limit: float = 4.0) -> T:
-    """The same for blocking code."""
-    deadline = time.monotonic() + limit
-    while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {limit:g} s: {inspect.getsource(condition).strip()}"
-        time.sleep(LOOK_EVERY)
-    return answer

@@ -1,4 +1,4 @@
-"""Real servers for tests: Valkey from its wheel, Redis where one is found; each in its own folder, stopped by its pid."""
+"""Real servers for tests: Valkey from its wheel, Redis where there is one; in folders of their own, stopped by pid."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import hiredis
 
 START_LIMIT = 15.0
+_NAMED = os.environ.get("HOLDFAST_TEST_REDIS")  # now: a fixture hides settings from tests
 
 
 def valkey_binary() -> str | None:
@@ -29,7 +30,7 @@ def valkey_binary() -> str | None:
 
 def redis_binary() -> str | None:
     """A real Redis: HOLDFAST_TEST_REDIS names one that is not on the path."""
-    return os.environ.get("HOLDFAST_TEST_REDIS") or shutil.which("redis-server")
+    return _NAMED or shutil.which("redis-server")
 
 
 def free_port() -> int:
@@ -53,7 +54,9 @@ def free_port() -> int:
 class Server:
     """One server process. `options` are lines of its configuration, by name."""
 
-    def __init__(self, binary: str, folder: Path | None = None, *, arguments: tuple[str, ...] = (), **options: str) -> None:
+    def __init__(
+        self, binary: str, folder: Path | None = None, *, arguments: tuple[str, ...] = (), **options: str
+    ) -> None:
         self.binary = binary
         self.folder = folder or Path(tempfile.mkdtemp(prefix="holdfast-redis-"))
         self.folder.mkdir(exist_ok=True)
@@ -128,7 +131,7 @@ class Server:
                     raise OSError("the server closed the connection")
                 reader.feed(data)
         if isinstance(reply, hiredis.ReplyError):
-            raise RuntimeError(str(reply))
+            raise RuntimeError(str(reply))  # noqa: TRY004  # what the server says, not what we gave it
         return reply
 
     def info(self, name: str) -> str:

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import ConfigError, HoldfastError, InvalidJob, MissingExtra, OutcomeUnknown, StoreUnavailable
 from ..version import __version__
-from . import demo, worker
+from . import bench, config, connect, demo, dlq, enqueue, jobs, logs, operate, status, top, worker
 
 app = typer.Typer(
     name="holdfast",
@@ -21,7 +21,24 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command("enqueue")(enqueue.enqueue)
+app.command("status")(status.status)
+app.command("list")(jobs.list_jobs)
+app.command("show")(jobs.show)
+app.command("logs")(logs.logs)
+app.command("cancel")(jobs.cancel)
+app.command("retry")(jobs.retry)
+app.command("explain")(jobs.explain)
 app.add_typer(worker.app, name="worker")
+app.add_typer(dlq.app, name="dlq")
+app.add_typer(config.app, name="config")
+app.command("queues")(status.queues)
+app.command("pause")(operate.pause)
+app.command("resume")(operate.resume)
+app.command("purge")(operate.purge)
+app.command("migrate")(operate.migrate)
+app.command("top")(top.top)
+app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)
 
 
@@ -33,11 +50,13 @@ def _version(on: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[  # its callback does the work
+    version: Annotated[  # noqa: ARG001  # its callback does the work
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
+    url: Annotated[str | None, typer.Option("--url", help="The store; may also stand behind the command.")] = None,
 ) -> None:
     """A job queue on the storage you already have."""
+    connect.root_url[:] = [] if url is None else [url]
 
 
 def main() -> None:
@@ -49,6 +68,9 @@ def main() -> None:
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)
+    except BrokenPipeError:  # whoever read has seen enough
+        sys.stderr.close()
+        sys.exit(0)
 
 
 def exit_code(error: HoldfastError) -> int:

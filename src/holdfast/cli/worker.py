@@ -1,58 +1,164 @@
-"""`holdfast worker …`: run workers from the shell."""
+"""`holdfast worker …`: run workers from the shell, in front or behind it."""
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
-from typing import Annotated
+import sys
+import time
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import ConfigError
+from . import options
+from .connect import make_app, run, watching, with_app
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
 
 app = typer.Typer(help="Run workers.", no_args_is_help=True)
 
 
 @app.command()
 def start(
-    application: Annotated[str, typer.Option("-A", "--app", help="The application, as module:app.")],
+    application: options.Application = None,
     *,
-    foreground: Annotated[bool, typer.Option("--foreground", help="Stay in this terminal.")] = False,
-    queues: Annotated[str | None, typer.Option(help="Queues to serve, with commas. [default: the tasks']")] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, max=10_000, help="Jobs at once. [default: 10]")] = None,
+    count: Annotated[int, typer.Option("--count", "-c", min=1, max=256, help="Worker processes.")] = 1,
+    foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Stay in this terminal (containers).")] = False,
+    queues: Annotated[
+        str | None, typer.Option(help="Queues with weights: mail:5,default:1. [default: the tasks']")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, max=10_000, help="Jobs at once in each process. [default: 10]")
+    ] = None,
+    shell: Annotated[bool, typer.Option("--shell", help="Run shell jobs beside the application's own.")] = False,
     lease: Annotated[float | None, typer.Option(help="Seconds a claim holds without a heartbeat.")] = None,
-    grace: Annotated[float | None, typer.Option(help="Seconds that running jobs get when it stops.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) that running jobs get when it stops.")] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left to run.")] = False,
+    max_jobs: Annotated[int | None, typer.Option(min=1, help="Start each process anew after so many jobs.")] = None,
+    max_memory: Annotated[str | None, typer.Option(help="… or when it has grown beyond, say, 500MB.")] = None,
+    reload: Annotated[bool, typer.Option("--reload", help="Start anew when a Python file changes.")] = False,
+    handover: Annotated[
+        bool, typer.Option("--handover", help="Once ready, let older workers of this store finish their jobs and end.")
+    ] = False,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
+    url: options.Url = None,
 ) -> None:
-    """Run a worker process. SIGTERM or Ctrl-C stops it gracefully, a second one at once."""
-    if not foreground:
-        raise ConfigError("a worker runs in this terminal for now: add --foreground")
-    from ..observe.logs import set_up
-    from ..settings import combine, from_environment, parse
-    from ..worker import Worker
-    from .load import load_app
+    """Start worker processes under a supervisor: behind the shell, or in front of it with --foreground.
+
+    Without -A they run shell jobs: whoever can write to the store can run commands here.
+    SIGTERM or Ctrl-C stops them gracefully, a second one at once.
+    """
+    from ..settings import combine, from_environment, parse, redact, size
+    from ..worker import background, state
+    from ..worker.service import Service, parse_queues
 
     flags = {"lease": lease, "grace": grace, "log_level": log_level}
     settings = combine({k: v for k, v in flags.items() if v is not None}, from_environment(os.environ), {})
-    set_up(settings.log_level, settings.log_format)
-    holdfast = load_app(application)
-    names = None if queues is None else [name.strip() for name in queues.split(",") if name.strip()]
-    worker = Worker(
-        holdfast,
-        names,
-        concurrency,
+    try:
+        most = None if max_memory is None else size(max_memory, 2**50)
+    except ValueError as error:
+        raise ConfigError(f"--max-memory {error}, not {max_memory!r}") from None
+    service = Service(
+        count=count,
+        application=application,
+        shell=shell,
+        queues=None if queues is None else parse_queues(queues),
+        concurrency=concurrency,
         lease=None if lease is None else parse("lease", lease),
         grace=None if grace is None else parse("grace", grace),
+        drain=drain,
+        max_jobs=max_jobs,
+        max_memory=most,
+        reload=reload,
+        handover=handover,
+        log_level=settings.log_level,
+        log_format=settings.log_format,
     )
+    holdfast = make_app(url, application)
+    run(holdfast, _reachable)
+    key, shown = state.store_key(holdfast), redact(holdfast.url)
+    if not foreground:
+        pid, pids = background.start(service, key, holdfast.url)
+        print(
+            f"Started {count} worker{'s' if count > 1 else ''} on {shown}: {', '.join(map(str, pids))} (supervisor {pid})"
+        )
+        print(f"Log: {state.log_path(key)}")
+        return
+    if application is None:
+        os.environ["HOLDFAST_URL"] = holdfast.url
+    from ..observe.logs import set_up
 
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, worker.stop)
-        async with holdfast:
-            await worker.run()
+    set_up(settings.log_level, settings.log_format)
+    background.supervise(service, key, _say_started)
 
-    asyncio.run(run())
-    # A thread that ignores its cancellation cannot be stopped; its job has been given back, so do not wait for it.
-    os._exit(0)
+
+async def _reachable(app: Holdfast) -> None:
+    """Opening it was the test."""
+
+
+def _say_started(pids: list[int]) -> None:
+    import logging
+
+    fields = {"pids": pids, "supervisor": os.getpid()}
+    logging.getLogger("holdfast").info("workers_started", extra={"fields": fields})
+
+
+@app.command()
+def stop(
+    now: Annotated[bool, typer.Option("--now", help="Give running jobs back at once, uncharged.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Let running jobs take all the time they need.")] = False,
+    wait: Annotated[bool, typer.Option(help="Return only when they have ended.")] = True,
+    url: options.Url = None,
+    application: options.Application = None,
+) -> None:
+    """Stop this store's workers on this machine, gracefully."""
+    from ..worker import state
+
+    key = state.store_key(make_app(url, application))
+    found = state.running(key)
+    if not found:
+        print("No workers of this store run on this machine.")
+        return
+    for one in found:
+        one.signal(signal.SIGUSR1 if finish else signal.SIGTERM)
+        if now:
+            time.sleep(0.2)  # two signals at once would be heard as one
+            one.signal(signal.SIGTERM)
+    total = sum(one.count for one in found)
+    print(
+        f"Stopping {total} worker{'s' if total > 1 else ''} (supervisor {', '.join(str(one.pid) for one in found)}) …"
+    )
+    sys.stdout.flush()
+    while wait and any(one.alive for one in found):
+        time.sleep(0.05)
+    if wait:
+        print("Stopped.")
+
+
+@app.command("list")
+def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
+    """List the live workers, on every machine: node, pid, queues, what they run."""
+
+    async def look(app: Holdfast) -> None:
+        async def once() -> None:
+            from .printing import document, json, moment, table
+
+            workers = await app.workers()
+            if as_json:
+                (json if watch else document)(workers)
+            elif not workers:
+                print("No workers are alive.")
+            else:
+                rows = [
+                    (one.node, one.pid, one.kind, ", ".join(one.queues), f"{len(one.jobs)}/{one.slots or len(one.jobs)}",
+                     ", ".join(one.jobs), moment(one.started_at), f"{one.last_beat:.0f} s ago")
+                    for one in workers
+                ]  # fmt: skip
+                columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Beat")
+                table("Workers", columns, rows, keep=("Node", "PID"))
+
+        await watching(once, watch=watch, as_json=as_json)
+
+    with_app(url, look)

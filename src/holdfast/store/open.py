@@ -34,9 +34,21 @@ def open_store(url: str, clock: Clock) -> Store:
         return SqliteStore(path, synchronous=options.get("synchronous", "full"), clock=clock)
     if parts.scheme == "unix" or parts.scheme.startswith(("redis", "rediss")):
         return _open_redis(url, parts, options)
+    if parts.scheme.startswith("postgres"):
+        return _open_postgres(url)
     raise ConfigError(
-        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory://, sqlite:///… or redis://…"
+        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory://, sqlite:///…, postgresql://… or redis://…"
     )
+
+
+def _open_postgres(url: str) -> Store:
+    try:
+        from .postgres import PostgresStore
+    except ImportError as error:
+        if error.name != "asyncpg":
+            raise
+        raise MissingExtra("a Postgres store", "postgres") from error
+    return PostgresStore(url)
 
 
 def _open_redis(url: str, parts: SplitResult, options: dict[str, str]) -> Store:

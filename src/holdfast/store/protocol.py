@@ -19,7 +19,8 @@ What an engine must keep, whatever it is made of:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
 import msgspec
@@ -187,5 +188,17 @@ class Binding(Protocol):
         """Insert with the user's connection; the jobs exist if and only if its transaction commits.
 
         With a blocking connection it never really waits, so that blocking code can run it on its own thread.
+        """
+        ...
+
+
+@runtime_checkable
+class Transacting(Protocol):
+    """The companion of stores that end a job together with the task's own writes (`transactional_completion`)."""
+
+    def transaction(self, end: Callable[[], Settlement]) -> AbstractAsyncContextManager[Any]:
+        """A connection inside a transaction. As the block ends, `end()` is written, last of all, and all commits.
+
+        LeaseLost, and nothing is kept, where the claim has been ended by somebody else.
         """
         ...

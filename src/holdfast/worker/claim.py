@@ -11,6 +11,7 @@ from ..errors import HoldfastError
 from ..job import Ask, Claims, Holder, Record
 from ..store.protocol import Bell
 from .slots import Slots
+from .turns import Turns
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -33,8 +34,9 @@ class Claimer:
         slots: Slots,
         holder: Holder,
         begin: Callable[[Record], None],
-        poll: float,
         *,
+        poll: float,
+        turns: Turns,
         until_idle: bool,
     ) -> None:
         self._app = app
@@ -43,7 +45,7 @@ class Claimer:
         self._begin = begin
         self._poll = poll
         self._until_idle = until_idle
-        self._turn = 0
+        self._turns = turns
         self._patient_until = -holder.lease
         self._loop = asyncio.get_running_loop()
 
@@ -74,11 +76,7 @@ class Claimer:
             await bell.wait(self._pause(claims))
 
     def _ask(self, free: int) -> Ask:
-        """A different queue first each time, so that none starves."""
-        queues = self._holder.queues
-        self._turn = (self._turn + 1) % len(queues)
-        rotated = queues[self._turn :] + queues[: self._turn]
-        return Ask(self._holder, rotated, free, self._app.entropy.token(), None, bool(self._slots))
+        return Ask(self._holder, self._turns.next(), free, self._app.entropy.token(), None, bool(self._slots))
 
     def _free(self) -> int:
         patient = self._slots and self._patient_until > self._now()

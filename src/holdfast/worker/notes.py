@@ -3,42 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
 
 from ..context import Context
-from ..job import Record
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
+from ..job import Note, Record
 
 PROGRESS_PAUSE = 0.25
 
 
 class Notes:
-    """Makes contexts for running jobs, and writes what they say."""
+    """Makes contexts for running jobs, and writes what they say. `limits`: max_payload and max_output, as they are."""
 
-    def __init__(self, app: Holdfast) -> None:
-        self._app = app
-        self._commit = app.session.commit
+    def __init__(
+        self,
+        write: Callable[[Note], Awaitable[bool]],
+        limits: Callable[[], tuple[int, int]],
+        transact: Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None = None,
+    ) -> None:
+        self._write = write
+        self._transact = transact
+        self._limits = limits
         self._loop = asyncio.get_running_loop()
 
     def context(self, record: Record) -> Context:
         """The context of a claim."""
-        settings = self._app.session.settings
+        max_payload, max_output = self._limits()
         return Context(
             record,
-            self._commit.note,
+            self._write,
             loop=self._loop,
-            max_payload=settings.max_payload,
-            max_output=settings.max_output,
+            max_payload=max_payload,
+            max_output=max_output,
             progress_soon=self._progress,
+            transact=self._transact,
         )
 
     def _progress(self, context: Context) -> None:
         if context.progress_busy or (note := context.progress_note()) is None:
             return
         context.progress_busy = True
-        writing = self._loop.create_task(self._commit.note(note))
+        writing = asyncio.ensure_future(self._write(note))
         writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next one will say more
         self._loop.call_later(PROGRESS_PAUSE, self._ready_again, context)
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import HoldfastError
-from ..job import Settlement
+from ..job import Record, Settlement
 from ..lifecycle import Outcome
+from ..store.protocol import Transacting
 from .run import Run
 from .slots import Slots
 
@@ -33,7 +36,10 @@ class Settler:
         """A run has ended: free its slot, and write how it ended."""
         if not self._slots.remove(run):
             return
-        if run.why == "lost":
+        if run.context is not None and run.context.completed:
+            self._app.events.settled(run.record, self._app.settlement(run.record, Outcome.succeeded(None)))
+            self._slots.note_quiet()
+        elif run.why == "lost":
             self._app.events.refused(run.record)
             self._slots.note_quiet()
         else:
@@ -61,3 +67,13 @@ class Settler:
         self._slots.owed -= 1
         self._slots.freed.set()
         self._write(run, end)
+
+
+def transacting(
+    app: Holdfast,
+) -> Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None:
+    """How a task of this app may end its job inside a transaction of its own; None where the store cannot."""
+    store = app.session.store
+    if not isinstance(store, Transacting):
+        return None
+    return lambda record, result: store.transaction(lambda: app.settlement(record, Outcome.succeeded(result())))

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from ..checks import checked_names
 from ..claim import new_holder
 from ..errors import ConfigError, HoldfastError
 from ..heart import Heart
-from ..job import Record
+from ..job import Holder, Record
 from ..lifecycle import Outcome
+from ..load import refuse_while_loading
+from ..settings import parse
 from .claim import Claimer
 from .lease import Leases
 from .notes import Notes
 from .run import Run, Runner
-from .settle import Settler
+from .settle import Settler, transacting
 from .slots import Slots
+from .turns import Turns
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -43,7 +48,7 @@ class Worker:
     def __init__(
         self,
         app: Holdfast,
-        queues: Sequence[str] | None = None,
+        queues: Sequence[str] | Mapping[str, int] | None = None,
         concurrency: int | None = None,
         *,
         lease: float | None = None,
@@ -52,17 +57,21 @@ class Worker:
         until_idle: bool = False,
     ) -> None:
         self.app = app
-        self._queues = None if queues is None else tuple(dict.fromkeys(queues))
-        self._concurrency = concurrency
-        self._lease = lease
-        self._poll = poll
-        self._grace = grace
+        names = () if queues is None else checked_names(queues, "queue")
+        self._weights = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(names, 1)
+        self._concurrency: int | None = _given("concurrency", concurrency)
+        self._lease: float | None = _given("lease", lease)
+        self._poll: float | None = _given("poll", poll)
+        self._grace: float | None = _given("grace", grace)
         self._until_idle = until_idle
+        self.holder: Holder | None = None
+        """Who this worker is to the store, once it runs."""
         self._stops = 0
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def run(self) -> None:
         """Work until stopped (or, with `until_idle`, until nothing is ready any more)."""
+        refuse_while_loading()
         app = self.app
         await app.open()
         session, loop = app.session, asyncio.get_running_loop()
@@ -71,13 +80,18 @@ class Worker:
         settings = session.settings
         size, poll = self._concurrency or settings.concurrency, self._poll or settings.poll
         lease = self._lease or settings.lease or DEFAULT_LEASE
-        queues, tasks = self._queues or served_queues(app), tuple(sorted(app.registry.tasks))
-        holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size)
+        weights = self._weights or dict.fromkeys(served_queues(app), 1)
+        queues, tasks = tuple(weights), tuple(sorted(app.registry.tasks))
+        holder = self.holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size)
         self._slots = Slots(size)
-        self._runner = Runner(app, size, Notes(app).context)
+        limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
+        notes = Notes(session.commit.note, limits, transacting(app))
+        self._runner = Runner(app, size, notes.context)
         self._settler = Settler(app, self._slots)
         self._stopping = asyncio.Event()
-        claimer = Claimer(app, self._slots, holder, self._begin, poll, until_idle=self._until_idle)
+        claimer = Claimer(
+            app, self._slots, holder, self._begin, poll=poll, turns=Turns(weights), until_idle=self._until_idle
+        )
         leases = Leases(app, self._slots, holder)
         heart = Heart(session.store.sibling(), holder, leases.before_beat, leases.after_beat)
         bell = session.store.listen([f"queue/{name}" for name in queues])
@@ -97,10 +111,10 @@ class Worker:
             stopped.cancel()
             claiming.cancel()
             await asyncio.wait([claiming, stopped])
-            await self._end_runs(settings.grace if self._grace is None else self._grace)
+            await self._end_runs(settings.grace)
             upkeep.stop()
             bell.close()
-            self._runner.close()
+            await self._runner.close()
             await asyncio.to_thread(heart.stop)
             await _leave(app, holder.id)
             app.events.emit("worker_stopped", logging.INFO, worker_id=holder.id)
@@ -116,6 +130,16 @@ class Worker:
             self._stops += 1
         else:
             self._loop.call_soon_threadsafe(self._stop)
+
+    def finish(self) -> None:
+        """Like `stop`, but jobs that run may take as long as they need."""
+        self._grace = math.inf
+        self.stop()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing runs, and nothing waits to be written."""
+        return not self._slots.runs and not self._slots.settling
 
     def _stop(self) -> None:
         self._stops += 1
@@ -134,7 +158,7 @@ class Worker:
 
     async def _end_runs(self, grace: float) -> None:
         """Let what runs finish in its time, then give it back."""
-        slots = self._slots
+        slots, grace = self._slots, grace if self._grace is None else self._grace
         slots.quiet.clear()  # it has been set ever since the worker was first idle
         slots.note_quiet()
         if self._stops < 2:
@@ -152,7 +176,11 @@ class Worker:
         if slots.settling:
             # The store does not answer. Finished work is worth waiting for, within reason.
             slots.quiet.clear()
-            await _wait(slots.quiet, max(grace, STUBBORN))
+            await _wait(slots.quiet, max(min(grace, 60.0), STUBBORN))
+
+
+def _given(name: str, value: float | None) -> Any:
+    return None if value is None else parse(name, value)
 
 
 def served_queues(app: Holdfast) -> tuple[str, ...]:
@@ -163,7 +191,7 @@ def served_queues(app: Holdfast) -> tuple[str, ...]:
 
 async def _wait(event: asyncio.Event, timeout: float) -> None:
     try:
-        async with asyncio.timeout(timeout):
+        async with asyncio.timeout(None if timeout == math.inf else timeout):
             await event.wait()
     except TimeoutError:
         pass

@@ -19,7 +19,7 @@ from .rows import json_or_null, record, to_json
 UNSET = msgspec.UNSET
 
 NO_INSERTS = (None,) * 18
-NO_NOTES = (None,) * 7
+NO_NOTES = (None,) * 11
 NO_SETTLES = (None,) * 15
 NO_ASK = (None,) * 8
 
@@ -31,7 +31,7 @@ _ENDS = frozenset(state.value for state in TERMINAL)
 class Call:
     """The arguments of one holdfast.write, and how to read its answer. `batch` has one ask at most, and no changes."""
 
-    __slots__ = ("_batch", "_notes", "_odd", "_places", "_plain", "arguments")
+    __slots__ = ("_batch", "_notes", "_odd", "_plain", "arguments")
 
     def __init__(self, batch: Batch, *, told: bool) -> None:
         self._batch = batch
@@ -56,6 +56,8 @@ class Call:
         claims = sorted(merged)
         self._notes = {claim: place for place, claim in enumerate(claims, 1)}
         said = [merged[claim] for claim in claims]
+        printed = [note for note in notes if note.output is not UNSET]
+        pieces = [note.output for note in printed if note.output is not UNSET]
         return (
             [claim[0] for claim in claims],
             [claim[1] for claim in claims],
@@ -64,6 +66,10 @@ class Call:
             _some([None if note.checkpoint is UNSET else note.checkpoint for note in said]),
             _some([None if note.pid is UNSET else note.pid for note in said]),
             _some([None if note.meta is UNSET else to_json(note.meta).decode() for note in said]),
+            [self._notes[note.seq, note.fence, note.token] for note in printed] or None,
+            [piece.at for piece in pieces] or None,
+            [piece.data for piece in pieces] or None,
+            [piece.keep for piece in pieces] or None,
         )
 
     def _settle_arguments(self, ends: Sequence[Settlement]) -> Sequence[Any]:
@@ -108,6 +114,11 @@ class Call:
             [end.key_keep for end in chosen] if any(end.key is not None for end in chosen) else None,
             words,
         )
+
+    @property
+    def queues(self) -> Sequence[str]:
+        """The queues that are asked for jobs."""
+        return self._batch.asks[0].queues if self._batch.asks else ()
 
     # -- the answer
 

@@ -58,6 +58,8 @@ class Place(msgspec.Struct, frozen=True):
 def from_url(url: str) -> Place:
     """The place that a URL names. Parameters that are not ours must be ones that the driver knows."""
     parts = urlsplit(url)
+    if parts.scheme not in SCHEMES:
+        raise ConfigError(f"{redact(url)}: a Postgres URL begins with postgresql://")
     options = dict(parse_qsl(parts.query, keep_blank_values=True))
     unknown = sorted(set(options) - set(OPTIONS) - _DRIVERS)
     if unknown:

@@ -14,7 +14,7 @@ from .rows import COLUMNS
 
 JOB = ", ".join(COLUMNS)
 _JOB_OF_J = ", ".join(f"j.{name}" for name in COLUMNS)
-_GENS = "(SELECT array_agg(gen) FROM holdfast.generation)"
+_GENS = "(ARRAY(SELECT gen FROM holdfast.generation))"
 
 # -- enqueue, note, settle, claim
 
@@ -25,7 +25,7 @@ NEW = {
     "keys": "text[]", "fingerprints": "text[]", "depths": "integer[]", "places": "bigint[]",
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
-WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 50))})"
+WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 54))})"
 """A whole batch: one round trip, one transaction."""
 
 # -- change: read, decide in Python, write; in one transaction
@@ -55,7 +55,9 @@ WITH gone AS (DELETE FROM holdfast.ended WHERE seq = $1 RETURNING nonce, settled
 INSERT INTO holdfast.job ({JOB}, nonce, settled, gen) SELECT {_USED}, nonce, settled, holdfast.open_generation() FROM gone
 """
 REMOVE = """
-WITH living AS (DELETE FROM holdfast.job WHERE seq = ANY ($1)) DELETE FROM holdfast.ended WHERE seq = ANY ($1)
+WITH living AS (DELETE FROM holdfast.job WHERE seq = ANY ($1)),
+    printed AS (DELETE FROM holdfast.output WHERE seq = ANY ($1))
+DELETE FROM holdfast.ended WHERE seq = ANY ($1)
 """
 SET_KEYS = """
 UPDATE holdfast.key AS k SET expires_at = u.expires_at
@@ -104,6 +106,15 @@ GET = f"""
 SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) UNION ALL SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1)
 """
 FIND = "SELECT {job} FROM {table} WHERE {where} ORDER BY seq DESC LIMIT {limit}"
+OUTPUT = """
+SELECT position, fence, data FROM (
+    SELECT o.position, o.fence, o.data, sum(length(o.data)) OVER (ORDER BY o.position) - length(o.data) AS before
+    FROM holdfast.output AS o
+    WHERE o.seq = coalesce((SELECT seq FROM holdfast.job WHERE id = $1), (SELECT seq FROM holdfast.ended WHERE id = $1))
+        AND o.position + length(o.data) > $2
+) AS piece WHERE before < $3 ORDER BY position
+"""
+"""Whole pieces of what a job has printed from position $2 on, of at least $3 bytes together."""
 STATS = """
 SELECT queue, state, count(*), min(run_at) FILTER (WHERE state = 'queued') FROM holdfast.job GROUP BY queue, state
 UNION ALL
@@ -129,6 +140,13 @@ LISTEN = 'LISTEN "holdfast."'
 ATTEND = "SELECT pg_advisory_lock_shared(holdfast.lock_class(), $1)"
 """Let those who have something to say know that somebody listens."""
 UNATTEND = "SELECT pg_advisory_unlock_shared(holdfast.lock_class(), $1)"
+
+# -- generations
+
+TURN = "SELECT generations, again FROM holdfast.turn($1)"
+"""Open another generation if the newest is worn for these queues, and see that the old ones empty."""
+RETIRE = "SELECT holdfast.retire()"
+"""Forget the generations that are empty; how many are left."""
 
 # -- schema
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from ...errors import HoldfastError
 from . import sql
 from .place import Place
 from .pool import connect
@@ -23,6 +22,8 @@ QUEUES, JOBS = 1, 2
 """The kinds of hints that one can attend to; the second number of the advisory lock that says so."""
 PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
+PROBE = 20.0
+"""Seconds between two looks whether the listening connection still lives."""
 LINGER = 2.0
 """Seconds for which job ends are still attended to after the last waiter has gone: others often follow."""
 
@@ -141,7 +142,7 @@ class Bells:
                     self._ring_all()
                 if not self._wanted() - self._attended:
                     return
-        except (HoldfastError, OSError, Exception):  # noqa: BLE001  # the listener finds the same, and begins again
+        except Exception:  # noqa: BLE001  # the listener finds the same, and begins again
             pass
         finally:
             self._attending = None
@@ -188,6 +189,7 @@ class PostgresEar:
         self._place = place
         self._connection: Any = None
         self._held: set[int] = set()
+        self._one_by_one = asyncio.Lock()
 
     async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:
         connection = await connect(self._place)
@@ -197,24 +199,30 @@ class PostgresEar:
             await connection.add_listener(self._place.channel, lambda *said: hear(said[3]))
             self._connection, self._held = connection, set[int]()
             ready()
-            await gone.wait()
+            while not gone.is_set():
+                try:
+                    async with asyncio.timeout(PROBE):
+                        await gone.wait()
+                except TimeoutError:
+                    # A connection that was cut without a word looks alive for ever, unless it is asked.
+                    async with self._one_by_one:
+                        await connection.execute("SELECT 1", timeout=PROBE)
         finally:
             self._connection = None
             connection.terminate()
 
     async def attend(self, kinds: set[int]) -> None:
-        connection = self._connection
-        if connection is None:
-            return
-        for kind in kinds - self._held:
-            await connection.execute(self._statement(sql.ATTEND, kind))
-            self._held.add(kind)
-        for kind in self._held - kinds:
-            await connection.execute(self._statement(sql.UNATTEND, kind))
-            self._held.discard(kind)
+        async with self._one_by_one:
+            connection = self._connection
+            if connection is None:
+                return
+            for kind in kinds - self._held:
+                await connection.execute(self._statement(sql.ATTEND, kind))
+                self._held.add(kind)
+            for kind in self._held - kinds:
+                await connection.execute(self._statement(sql.UNATTEND, kind))
+                self._held.discard(kind)
 
     def _statement(self, text: str, kind: int) -> str:
         return sql.for_schema(text, self._place.schema).replace("$1", str(kind))
 
-
-Publish = Callable[[str], Awaitable[None]]

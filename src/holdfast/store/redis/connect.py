@@ -36,7 +36,7 @@ async def _primaries(address: Address, reasons: list[str]) -> list[Node]:
     """What the first sentinel that answers says of the primary."""
     for host, port in address.nodes:
         try:
-            wire = await dial(host, port, None, address.tls_context(), address.timeout, address.timeout)
+            wire = await dial(host, port, tls=address.tls_context(), patience=address.timeout)
             try:
                 await _log_in(wire, address.sentinel_username, address.sentinel_password, f"sentinel {host}:{port}")
                 said = await wire.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.master or "")
@@ -56,7 +56,7 @@ async def reach(address: Address, node: Node, key: str | None) -> Wire:
     """A wire to this node, or to where it says that the key is; with no key, to this node whatever it has."""
     tls = address.tls_context()
     for _ in range(HOPS):
-        wire = await dial(node[0], node[1], address.path, tls, address.timeout, address.timeout)
+        wire = await dial(*node, path=address.path, tls=tls, patience=address.timeout)
         try:
             await _log_in(wire, address.username, address.password, str(address))
             if address.db:

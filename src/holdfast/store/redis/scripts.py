@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import cache
 from hashlib import sha1
 from importlib.resources import files
@@ -19,7 +20,7 @@ class Script(msgspec.Struct, frozen=True):
 
 @cache
 def _part(name: str) -> str:
-    return (files(__package__) / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    return (files(__package__ or "") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
 
 
 def _together(name: str, *parts: str) -> Script:
@@ -27,20 +28,44 @@ def _together(name: str, *parts: str) -> Script:
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
-@cache
-def script(name: str, *with_parts: str) -> Script:
-    """The script of one name, with what it needs in front of it."""
-    return _together(name, _part("common"), *(_part(part) for part in with_parts), _part(name))
-
-
+NEEDS = {
+    "enqueue": ("key",),
+    "note": ("place",),
+    "settle": ("place",),
+    "change": ("place",),
+    "claim": ("gather", "job"),
+    "place": ("gather", "job", "key"),
+    "read": ("job",),
+    "get": ("read",),
+    "find": ("read",),
+    "expired": ("read",),
+    "tidy": ("place",),
+    "beat": ("job",),
+    "holders": ("job",),
+}
+"""What stands in front of each part."""
 KINDS = ("enqueue", "note", "settle", "change", "claim")
 """The kinds of operation in a batch, in its order."""
+
+
+def _with_needs(parts: Iterable[str], into: list[str]) -> list[str]:
+    for part in parts:
+        _with_needs(NEEDS.get(part, ()), into)
+        if part not in into:
+            into.append(part)
+    return into
+
+
+@cache
+def script(name: str) -> Script:
+    """The script of one name, with what it needs in front of it."""
+    return _together(name, *map(_part, _with_needs(("common", name), [])))
 
 
 @cache
 def write_script(*kinds: str) -> Script:
     """The script that does these kinds of operation: no more of them than a batch has, since each call defines them."""
-    placing = [_part("place")] if {"note", "settle", "change"} & set(kinds) else []
-    declared = f"local {', '.join(KINDS)}\n"
-    parts = [_part(kind) for kind in KINDS if kind in kinds]
-    return _together("write", _part("common"), *placing, declared, *parts, _part("write"))
+    missing = [kind for kind in KINDS if kind not in kinds]
+    absent = f"local {', '.join(missing)}\n" if missing else ""
+    parts = _with_needs(("common", *(kind for kind in KINDS if kind in kinds)), [])
+    return _together("write", *map(_part, parts), absent, _part("write"))

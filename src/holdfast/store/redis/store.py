@@ -13,6 +13,7 @@ from ...job import (
     Holder,
     HolderSeen,
     Lost,
+    Printed,
     QueueStats,
     Record,
     Tidied,
@@ -25,15 +26,17 @@ from .link import Link
 from .pack import about, micros, pack_batch, pack_where
 from .scripts import KINDS, script, write_script
 from .wake import Bells
+from .wire import ReplyError
 
 GET_STEP = 500
 """Ids that one script reads."""
 _BEAT = script("beat")
 _LEAVE = script("leave")
-_EXPIRED = script("expired", "read")
-_TIDY = script("tidy", "place")
-_GET = script("get", "read")
-_FIND = script("find", "read")
+_EXPIRED = script("expired")
+_TIDY = script("tidy")
+_GET = script("get")
+_FIND = script("find")
+_OUTPUT = script("output")
 _STATS = script("stats")
 _HOLDERS = script("holders")
 _RECORD = script("record")
@@ -122,7 +125,7 @@ class RedisStore:
             [answer == 1 for answer in noted] if batch.notes else (),
             [answer == 1 for answer in settled] if batch.settles else (),
             [answer == 1 for answer in changed] if batch.changes else (),
-            [unpack.claimed(ask, row) for ask, row in zip(batch.asks, claims, strict=True)] if batch.asks else (),
+            [unpack.claimed(row) for row in claims] if batch.asks else (),
         )
         self._ring(batch)
         return answers
@@ -133,9 +136,9 @@ class RedisStore:
         if not self._wait or kinds == ["claim"]:
             return await link.run(what, pack_batch(batch))
         reply, waited = await link.run(what, pack_batch(batch), *self._wait)
-        done = waited[0] if isinstance(waited, list) else waited
-        if not isinstance(done, int):
-            raise OutcomeUnknown(f"{self.address}: durability={self.address.durability} failed ({done})")
+        if isinstance(waited, ReplyError):
+            raise OutcomeUnknown(f"{self.address}: durability={self.address.durability} failed ({waited})")
+        done: int = waited if isinstance(waited, int) else waited[0]
         if done < 1:
             raise OutcomeUnknown(
                 f"{self.address}: durability={self.address.durability} was not reached within"
@@ -195,6 +198,9 @@ class RedisStore:
                 break
             before = following.decode()
         return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        return unpack.printed(await self._open().read(_OUTPUT, (id, position, limit)))
 
     async def stats(self) -> list[QueueStats]:
         return unpack.stats(await self._open().read(_STATS))

@@ -9,17 +9,30 @@ from typing import Any
 import msgspec
 
 from ...clock import MICROS
-from ...job import Ask, Attempt, Beat, Claims, Held, Holder, HolderSeen, Inserted, Lost, NewJob, QueueStats, Record
-from ...job import State as _State
+from ...job import (
+    Attempt,
+    Beat,
+    Claims,
+    Held,
+    Holder,
+    HolderSeen,
+    Inserted,
+    Lost,
+    NewJob,
+    Printed,
+    QueueStats,
+    Record,
+    State,
+)
 from ...retry import Backoff
 
 log = logging.getLogger("holdfast")
 
 STATE = {
-    b"q": _State.QUEUED.value, b"w": _State.SCHEDULED.value, b"f": _State.FAILED.value, b"r": _State.RUNNING.value,
-    b"s": _State.SUCCEEDED.value, b"d": _State.DEAD.value, b"c": _State.CANCELLED.value, b"b": _State.BLOCKED.value,
+    b"q": State.QUEUED.value, b"w": State.SCHEDULED.value, b"f": State.FAILED.value, b"r": State.RUNNING.value,
+    b"s": State.SUCCEEDED.value, b"d": State.DEAD.value, b"c": State.CANCELLED.value, b"b": State.BLOCKED.value,
 }  # fmt: skip
-RUNNING = _State.RUNNING.value
+RUNNING = State.RUNNING.value
 Row = Sequence[Any]
 
 
@@ -42,6 +55,9 @@ class Body(msgspec.Struct, frozen=True, gc=False, array_like=True):
     payload: bytes
 
 
+_NOTHING = msgspec.Raw()
+
+
 class Life(msgspec.Struct, frozen=True, gc=False):
     """What a life has changed of a job, as it is stored; see common.lua for the letters."""
 
@@ -58,8 +74,8 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     g: int | None = None
     z: int | None = None
     x: int | None = None
-    r: msgspec.Raw | None = None
-    o: msgspec.Raw | None = None
+    r: msgspec.Raw = _NOTHING
+    o: msgspec.Raw = _NOTHING
     e: str | None = None
     b: str | None = None
     m: dict[str, str] | None = None
@@ -85,15 +101,17 @@ _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _json = msgspec.json.Decoder().decode
 _holder = msgspec.json.Decoder(Holder).decode
 _NEW = Life()
+_HEAD = {0xD9: 2, 0xDA: 3, 0xDB: 5}
+"""Bytes before a text of MessagePack, by the first of them."""
 
 
-def _bytes(raw: msgspec.Raw | None) -> bytes | None:
+def _bytes(raw: msgspec.Raw) -> bytes | None:
     """The bytes that Lua wrote as MessagePack text."""
-    if raw is None:
-        return None
     data = bytes(raw)
+    if not data:
+        return None
     head = data[0]
-    return data[1 if head < 0xC0 else head - 0xD7 if head != 0xDB else 5 :]
+    return data[_HEAD.get(head, 1) :]
 
 
 def record(seq: bytes, state: str, body: bytes, life: bytes | None, checkpoint: bytes | None) -> Record:
@@ -139,10 +157,10 @@ def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | No
         life.g,
         life.z,
         life.x,
-        _bytes(life.r),
+        _bytes(life.r) if life.r else None,
         life.e,
         life.b,
-        _bytes(life.o),
+        _bytes(life.o) if life.o else None,
         checkpoint,
         retry=body.retry,
     )
@@ -156,7 +174,7 @@ def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | No
     return made
 
 
-def claimed(ask: Ask, row: Row) -> Claims:
+def claimed(row: Row) -> Claims:
     """The answer to an ask: whether a suspect waits, when the next is due, now, and four values per job."""
     waiting, due_in = row[0] == 1, row[1]
     if len(row) == 3:
@@ -195,6 +213,12 @@ def lost(row: Row) -> list[Lost]:
     values = iter(row)
     parts = zip(values, values, values, values, values, values, strict=True)
     return [Lost(record(seq, STATE[s], body, life, kept), int(beat)) for beat, seq, s, body, life, kept in parts]
+
+
+def printed(pieces: Sequence[bytes]) -> list[Printed]:
+    return [
+        Printed(int.from_bytes(piece[:8], "big"), int.from_bytes(piece[8:16], "big"), piece[24:]) for piece in pieces
+    ]
 
 
 def beats(rows: Sequence[Row]) -> list[Beat]:

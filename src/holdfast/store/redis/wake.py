@@ -1,6 +1,7 @@
 """Waking: bells, rung by this store's own writes at once and by everybody's through the server's sharded channels.
 
-One connection per store object, made when somebody first listens. A bell also rings once its topics are subscribed
+One connection per store object, made when somebody first listens. Whoever waits for the end of a job listens on the
+channel `job` as well, which tells the scripts that it is worth naming each one. A bell also rings once its topics are subscribed
 to: whatever was published before that is then looked for.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, cast
 
 from ...errors import HoldfastError
 from .address import Address
@@ -20,6 +21,8 @@ from .wire import Lost, Reply, ReplyError, Wire
 log = logging.getLogger("holdfast")
 PAUSES = (0.05, 0.2, 1.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
+MARK = "job"
+"""The channel on which somebody listens who waits for the end of any job."""
 PING_EVERY = 15.0
 """Seconds of silence after which the server is asked whether it is still there."""
 
@@ -64,6 +67,7 @@ class Bells:
         self._all.add(bell)
         new = [topic for topic in bell.topics if not self._topics[topic]]
         self._topics.update(bell.topics)
+        new += self._mark(bell, 1)
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen())
         elif self._wire is not None:
@@ -77,10 +81,18 @@ class Bells:
             return
         self._all.discard(bell)
         self._topics.subtract(bell.topics)
-        for topic in [topic for topic in bell.topics if self._topics[topic] <= 0]:
+        self._mark(bell, -1)
+        for topic in [topic for topic in (*bell.topics, MARK) if topic in self._topics and self._topics[topic] <= 0]:
             del self._topics[topic]
             if self._wire is not None:
                 self._wire.send("SUNSUBSCRIBE", self._head + topic)
+
+    def _mark(self, bell: RedisBell, by: int) -> list[str]:
+        """Count the bells that wait for jobs; [MARK] where this is the first."""
+        if not any(topic.startswith("job/") for topic in bell.topics):
+            return []
+        self._topics[MARK] += by
+        return [MARK] if self._topics[MARK] == by else []
 
     def ring(self, topics: Iterable[str]) -> None:
         """Ring for a write of this store object."""
@@ -151,7 +163,7 @@ class Bells:
             return
         if not isinstance(reply, list):
             return
-        parts: list[Any] = reply
+        parts = cast("list[Any]", reply)
         kind = parts[0]
         if kind in (b"smessage", b"ssubscribe"):
             self.ring([parts[1].decode().removeprefix(self._head)])

@@ -13,13 +13,16 @@ import hiredis
 Reply = Any
 ReplyError = hiredis.ReplyError
 _MORE = object()
+BUFFER = 64 * 1024
+"""Bytes that one read takes at most. (asyncio would make room for four times as much, each time anew.)"""
+_pack = cast("Callable[[tuple[str | bytes | int, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009  # its stub says a tuple of one
 
 
 class Lost(Exception):
     """The connection ended, or did not answer in time, while a call was under way."""
 
 
-class Wire(asyncio.Protocol):
+class Wire(asyncio.BufferedProtocol):
     """Calls and answers over one transport.
 
     1. Sends each call as it is made, so that several are under way at once, and gives answers out in order.
@@ -31,6 +34,8 @@ class Wire(asyncio.Protocol):
         self._patience = patience
         self._on_message = on_message
         self._reader = hiredis.Reader(notEnoughData=_MORE)
+        self._feed = cast("Callable[[memoryview, int, int], None]", self._reader.feed)  # its stub says bytes
+        self._view = memoryview(bytearray(BUFFER))
         self._waiting: deque[asyncio.Future[Reply]] = deque()
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
@@ -48,7 +53,7 @@ class Wire(asyncio.Protocol):
         if self.closed or self._transport is None:
             waiter.set_exception(Lost("the connection is closed"))
             return waiter
-        self._transport.write(hiredis.pack_command(words))
+        self._transport.write(_pack(words))
         self._waiting.append(waiter)
         if self._watch is None:
             self._seen = self._answered
@@ -58,7 +63,7 @@ class Wire(asyncio.Protocol):
     def send(self, *words: str | bytes) -> None:
         """Send one command whose answer is a message."""
         if not self.closed and self._transport is not None:
-            self._transport.write(hiredis.pack_command(words))
+            self._transport.write(_pack(words))
 
     def listen(self, on_message: Callable[[Reply], None]) -> None:
         """From now on everything that arrives is a message."""
@@ -98,9 +103,12 @@ class Wire(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # how much asyncio would like
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
         reader, waiting = self._reader, self._waiting
-        reader.feed(data)
+        self._feed(self._view, 0, nbytes)
         try:
             while (reply := reader.gets()) is not _MORE:
                 if self._on_message is not None:
@@ -133,16 +141,16 @@ class Wire(asyncio.Protocol):
 
 
 async def dial(
-    host: str, port: int, path: str | None, tls: ssl.SSLContext | None, patience: float, limit: float
+    host: str, port: int, *, path: str | None = None, tls: ssl.SSLContext | None = None, patience: float
 ) -> Wire:
-    """A wire to one server; OSError where there is none within `limit` seconds."""
+    """A wire to one server, at a host's port or a socket's path; OSError where there is none within `patience`."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(limit):
+        async with asyncio.timeout(patience):
             if path is not None:
                 _, wire = await loop.create_unix_connection(lambda: Wire(patience), path)
             else:
                 _, wire = await loop.create_connection(lambda: Wire(patience), host, port, ssl=tls)
     except TimeoutError:
-        raise OSError(f"no connection within {limit:g} s") from None
+        raise OSError(f"no connection within {patience:g} s") from None
     return wire

@@ -43,7 +43,10 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
         parts.append("finished_at < ?")
         values.append(where.finished_before)
     statement = sql.FIND.format(index=index, where=" AND ".join(parts))
-    rows = step.connection.execute(statement, (*values, limit + 1)).fetchall()
+    try:
+        rows = step.connection.execute(statement, (*values, limit + 1)).fetchall()
+    except UnicodeEncodeError:
+        return Found([], None)  # text that cannot be stored matches nothing
     return Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
 
 

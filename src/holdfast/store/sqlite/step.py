@@ -39,10 +39,13 @@ class Step:
         return written
 
     def one(self, statement: str, *values: Any) -> Any:
-        """The first row, or None."""
-        return self.connection.execute(statement, values).fetchone()
+        """The first row that a SELECT finds, or None."""
+        try:
+            return self.connection.execute(statement, values).fetchone()
+        except UnicodeEncodeError:
+            return None  # text that cannot be stored is not there
 
     def value(self, statement: str, *values: Any) -> Any:
         """The first column of the first row, or None."""
-        row = self.connection.execute(statement, values).fetchone()
+        row = self.one(statement, *values)
         return None if row is None else row[0]

@@ -129,8 +129,8 @@ class Bells:
                 if version != seen:
                     seen, quiet = version, 0
                     self._ring_concerned(connection)
-            except sqlite3.OperationalError:
-                pass  # busy for a moment, or out of space: look again
+            except (sqlite3.OperationalError, UnicodeEncodeError):
+                pass  # busy for a moment, out of space, or a topic that cannot be: look again
             quiet += 1
             sleep(BRISK if quiet < BRISK_LOOKS else CALM)
 

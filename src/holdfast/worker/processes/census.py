@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
@@ -64,6 +65,17 @@ def signal_process(pid: int, start: str, number: int) -> bool:
     return False
 
 
+def memory_of_tree(pid: int) -> int:
+    """Bytes that a process and its descendants have in use; 0 where the machine does not say."""
+    total = 0
+    with suppress(OSError, ValueError, IndexError):
+        total = int(Path(f"/proc/{pid}/statm").read_bytes().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            for child in (thread / "children").read_text().split():
+                total += memory_of_tree(int(child))
+    return total
+
+
 def marker(job: str, fence: int) -> str:
     """The mark of one claim's processes."""
     return f"{os.getpid()}:{own_start()}:{job}:{fence}"
@@ -89,7 +101,7 @@ def marked() -> list[tuple[int, str]]:
 
 def kill_marked(mark: str) -> int:
     """Kill everything that carries this mark, until nothing does; how many there were."""
-    return _kill(lambda found: found == mark)
+    return _kill(mark.__eq__)
 
 
 def sweep() -> int:
@@ -103,8 +115,7 @@ def _forsaken(mark: str) -> bool:
     return worker.isdigit() and bool(start) and not lives(int(worker), start)
 
 
-def _kill(wanted: object) -> int:
-    assert callable(wanted)
+def _kill(wanted: Callable[[str], bool]) -> int:
     killed = 0
     for _ in range(ROUNDS):
         found = [(pid, start_of(pid)) for pid, mark in marked() if wanted(mark) and pid != os.getpid()]

@@ -13,6 +13,10 @@ Run as a script with nothing but the standard library, since one is started for 
 Without Linux there is no subreaper and no /proc: there it reaches the command's process group, and no further.
 """
 
+# ruff: noqa: SIM105  # contextlib would cost a millisecond of every job
+
+from __future__ import annotations
+
 import os
 import select
 import signal
@@ -24,7 +28,7 @@ PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
 
-def prctl(option, value):  # noqa: ANN001, ANN201  # a script of its own, kept apart from the package's types
+def prctl(option: int, value: int) -> None:
     if sys.platform != "linux":
         return
     import ctypes
@@ -32,9 +36,9 @@ def prctl(option, value):  # noqa: ANN001, ANN201  # a script of its own, kept a
     ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def descendants():  # noqa: ANN201
+def descendants() -> list[int]:
     """Every process below this one, zombies included."""
-    children = {}
+    children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):  # noqa: PTH208  # pathlib would cost more than all the rest
         if name.isdigit():
             try:
@@ -43,7 +47,8 @@ def descendants():  # noqa: ANN201
             except OSError:
                 continue
             children.setdefault(parent, []).append(int(name))
-    found, below = [], [os.getpid()]
+    found: list[int] = []
+    below = [os.getpid()]
     while below:
         for pid in children.get(below.pop(), ()):
             found.append(pid)
@@ -51,7 +56,7 @@ def descendants():  # noqa: ANN201
     return found
 
 
-def strike(command, number):  # noqa: ANN001, ANN201
+def strike(command: int, number: int) -> None:
     """Signal everything below; a stopped process is woken, so that it can hear."""
     try:
         pids = descendants()
@@ -65,7 +70,7 @@ def strike(command, number):  # noqa: ANN001, ANN201
                 pass
 
 
-def start(command, status):  # noqa: ANN001, ANN201
+def start(command: list[str], status: int) -> int:
     """Run the command in a session of its own; it dies with the nanny."""
     nanny = os.getpid()
     pid = os.fork()
@@ -87,7 +92,11 @@ def start(command, status):  # noqa: ANN001, ANN201
     os._exit(127)
 
 
-def reap(command, ended):  # noqa: ANN001, ANN201
+def ignore(*_: object) -> None:
+    """The signal has done its work: it woke us."""
+
+
+def reap(command: int, ended: int | None) -> tuple[int | None, bool]:
     """Collect the dead: the command's status once it is among them, and whether anybody is left."""
     while True:
         try:
@@ -100,18 +109,22 @@ def reap(command, ended):  # noqa: ANN001, ANN201
             ended = status
 
 
-def main():  # noqa: ANN201
+def main() -> None:
     status, worker = int(sys.argv[1]), int(sys.argv[2])
     os.set_inheritable(status, False)
-    heard = []
+    heard: list[int] = []
+
+    def hear(number: int, _: object) -> None:
+        heard.append(number)
+
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     signal.set_wakeup_fd(writing)
     for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM):
-        signal.signal(number, lambda number, _: heard.append(number))
+        signal.signal(number, hear)
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.signal(signal.SIGCHLD, ignore)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     prctl(PR_SET_PDEATHSIG, signal.SIGUSR1)
     if os.getppid() != worker:

@@ -24,6 +24,8 @@ class Run:
 
     def stop(self, why: str) -> None:
         """Ask the run to stop. A coroutine is interrupted, a process ended; a thread sees `ctx.cancelled`."""
+        if self.context is not None and self.context.completed:
+            return  # its end is written: what is left of it may go on
         if self.why is None or why == "lost":
             self.why = why
         if self.context is not None:

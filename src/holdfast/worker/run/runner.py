@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...context import Context
 from ...errors import UnknownTask
 from ...job import Record
 from ...lifecycle import Outcome
+from ...load import address_of
+from ...task import IN_CHILDREN
 from . import explain
+from .isolated import Children, Encoded
 from .run import Run
 from .thread import Threads
 
@@ -29,20 +32,23 @@ class Runner:
         self._app = app
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
+        children = any(task.run_in in IN_CHILDREN for task in app.registry.tasks.values())
+        self._children = Children(app, address_of(app) if children else None)
         self._new_context = new_context
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Take no more; threads that still run are left to end."""
         self._threads.close()
+        await self._children.close()
 
     async def run(self, run: Run) -> Outcome:
         """Run a claim to its end, whatever that is."""
         record = run.record
         try:
             task = self._app.registry.tasks.get(record.task) or self._app.registry.find(record.task)
-            args, kwargs = task.decode(record.payload)
-            name = task.arguments.context_name
-            if name is not None or self._app.around_run:
+            name, apart = task.arguments.context_name, task.run_in in IN_CHILDREN
+            args, kwargs = ((), {}) if apart else task.decode(record.payload)
+            if name is not None or apart or self._app.around_run:
                 run.context = self._new_context(record)
                 if name is not None:
                     kwargs[name] = run.context
@@ -53,10 +59,8 @@ class Runner:
             self._app.events.started(record)
             if self._app.around_run:
                 value = await self._hooked(run, task, args, kwargs, len(self._app.around_run))
-            elif run.in_thread:
-                value = await self._threads.call(task.fn, args, kwargs)
             else:
-                value = await task.fn(*args, **kwargs)
+                value = await self._call(run, task, args, kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
             return self._explain(run, error)
         finally:
@@ -66,15 +70,24 @@ class Runner:
             return _timed_out(run, task)
         if run.why == "cancel" and run.context is not None and run.context.saw_cancelled:
             return Outcome.cancelled()
+        if isinstance(value, Encoded):
+            return Outcome.succeeded(value.data)
         return explain.returned(task, value, self._app.session.settings.max_payload)
+
+    def _call(self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+        if run.in_thread:
+            return self._threads.call(task.fn, args, kwargs)
+        if task.run_in in IN_CHILDREN:
+            return self._children.call(run, task)
+        return task.fn(*args, **kwargs)
 
     async def _hooked(
         self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], left: int
     ) -> Any:
         if left == 0:
-            if run.in_thread:
-                return await self._threads.call(task.fn, args, kwargs)
-            return await task.fn(*args, **kwargs)
+            value = await self._call(run, task, args, kwargs)
+            # A hook sees the value itself, wherever the task ran.
+            return _decoded(task, value.data) if isinstance(value, Encoded) else value
         assert run.context is not None
         hook = self._app.around_run[left - 1]
         return await hook(run.context, lambda: self._hooked(run, task, args, kwargs, left - 1))
@@ -93,6 +106,10 @@ class Runner:
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         explain.report(self._app, error, record)
         return explain.raised(task, error, record.attempt, self._app.clock, ran=run.context is not None)
+
+
+def _decoded(task: Task[..., Any], data: bytes | None) -> Any:
+    return None if data is None else task.decode_result(data)
 
 
 def _timed_out(run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:

@@ -58,11 +58,11 @@ CREATE TABLE holdfast.job (
 );
 CREATE UNIQUE INDEX job_id ON holdfast.job (id);
 -- What a claim takes, in its order; suspects stand apart.
-CREATE INDEX job_ready ON holdfast.job (queue, gen, suspect, priority, run_at, seq) WHERE state = 'queued';
+CREATE INDEX job_ready ON holdfast.job (gen, queue, suspect, priority, run_at, seq) WHERE state = 'queued';
 -- What becomes ready by the clock.
-CREATE INDEX job_due ON holdfast.job (queue, gen, run_at, seq) WHERE state IN ('scheduled', 'failed');
+CREATE INDEX job_due ON holdfast.job (gen, queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
 -- What a holder has.
-CREATE INDEX job_running ON holdfast.job (holder, gen) WHERE state = 'running';
+CREATE INDEX job_running ON holdfast.job (gen, holder) WHERE state = 'running';
 
 -- Jobs that have ended, until their retention removes them.
 CREATE TABLE holdfast.ended (
@@ -77,6 +77,16 @@ CREATE UNIQUE INDEX ended_id ON holdfast.ended (id);
 CREATE INDEX ended_expiry ON holdfast.ended (expires_at) WHERE expires_at IS NOT NULL;
 -- The dead letters and the cancelled, newest last.
 CREATE INDEX ended_parked ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
+
+-- What jobs print, in pieces, the newest kept within a limit; it goes with its job.
+CREATE TABLE holdfast.output (
+    seq bigint NOT NULL,                -- the job's
+    position bigint NOT NULL,           -- in bytes over all claims of the job
+    fence bigint NOT NULL,              -- of the claim that printed it
+    at bigint NOT NULL,                 -- in bytes since that claim began to print
+    data bytea NOT NULL,
+    PRIMARY KEY (seq, position)
+) WITH (autovacuum_vacuum_scale_factor = 0.05);
 
 -- Idempotency keys; they outlive their jobs.
 CREATE TABLE holdfast.key (
@@ -106,17 +116,22 @@ CREATE TABLE holdfast.record (
     PRIMARY KEY (kind, name)
 );
 
--- Generations: how claims stay quick while an old snapshot keeps dead rows from being removed.
+-- Generations: how claims stay quick while dead rows have not been removed yet, or an old snapshot forbids it.
 -- A row enters the newest generation, and every index that claims, due jobs and beats read begins with its generation.
--- When the newest is worn (a claim had to step over many dead entries), another is opened, and the old one only
--- empties: nothing steps over its dead any more once it is gone from this table. Usually there is one row here.
+-- When the newest is worn (a claim has to step over many dead entries) another is opened. The old one takes no more
+-- rows; once it is empty it leaves this table, and nobody steps over its dead any more. Usually there are one or two.
 CREATE TABLE holdfast.generation (
     gen integer NOT NULL PRIMARY KEY,
-    opened_at bigint NOT NULL
-);
-INSERT INTO holdfast.generation (gen, opened_at) VALUES (1, holdfast.micros());
+    closed boolean NOT NULL DEFAULT false   -- it takes no more rows, and nobody is still adding any
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
+INSERT INTO holdfast.generation (gen) VALUES (1);
 
--- In a generation that takes no more rows, nothing ready stands before this place of its queue.
+-- The newest generation. A sequence, because its value is the same in every snapshot: a user's transaction that began
+-- an hour ago must not add to a generation that was retired meanwhile.
+CREATE SEQUENCE holdfast.newest_generation AS integer;
+SELECT setval('holdfast.newest_generation', 1);
+
+-- In a closed generation, nothing ready stands before this place of its queue (suspects apart).
 CREATE TABLE holdfast.floor (
     gen integer NOT NULL,
     queue text COLLATE "C" NOT NULL,
@@ -124,4 +139,4 @@ CREATE TABLE holdfast.floor (
     run_at bigint NOT NULL,
     seq bigint NOT NULL,
     PRIMARY KEY (gen, queue)
-) WITH (fillfactor = 50);
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);

@@ -7,9 +7,9 @@ DECLARE
     again integer;
 BEGIN
     LOOP
-        SELECT max(gen) INTO newest FROM holdfast.generation;
+        SELECT last_value INTO newest FROM holdfast.newest_generation;
         PERFORM pg_advisory_xact_lock_shared(holdfast.lock_class(), 1000 + newest);
-        SELECT max(gen) INTO again FROM holdfast.generation;
+        SELECT last_value INTO again FROM holdfast.newest_generation;
         EXIT WHEN again = newest;
     END LOOP;
     RETURN newest;
@@ -67,7 +67,7 @@ DECLARE
     newest integer := holdfast.open_generation();
     seqs bigint[] := ARRAY(SELECT nextval('holdfast.job_seq') FROM generate_series(1, cardinality(new_ids)));
     n record;
-    known record;
+    known holdfast.key%ROWTYPE;
     theirs bigint;
     fresh boolean;
 BEGIN
@@ -95,7 +95,7 @@ BEGIN
                 ON CONFLICT (key) DO NOTHING;
                 fresh := FOUND;
                 EXIT WHEN fresh;
-                SELECT k.id, k.fingerprint, k.expires_at INTO known FROM holdfast.key AS k WHERE k.key = n.key FOR UPDATE;
+                SELECT * INTO known FROM holdfast.key AS k WHERE k.key = n.key FOR UPDATE;
                 EXIT WHEN FOUND;
             END LOOP;
             IF NOT fresh AND (known.expires_at IS NULL OR known.expires_at > now) THEN

@@ -30,6 +30,26 @@ BEGIN
     RETURN ARRAY(SELECT p FROM generate_series(1, cardinality(say_seqs)) AS p WHERE p <> ALL (coalesce(written, '{}')));
 END $$;
 
+-- Append a piece of what a claim prints, behind the last one kept; let the oldest go that are beyond the limit.
+CREATE FUNCTION holdfast.print(of_seq bigint, of_fence bigint, piece_at bigint, piece bytea, keep bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    last holdfast.output%ROWTYPE;
+    place bigint := piece_at;
+BEGIN
+    SELECT * INTO last FROM holdfast.output AS o WHERE o.seq = of_seq ORDER BY o.position DESC LIMIT 1;
+    IF FOUND AND last.fence <> of_fence THEN
+        place := last.position + length(last.data) + piece_at;
+    ELSIF FOUND AND piece_at >= last.at + length(last.data) THEN
+        place := last.position + piece_at - last.at;
+    ELSIF FOUND THEN
+        RETURN;  -- it is there already
+    END IF;
+    INSERT INTO holdfast.output (seq, position, fence, at, data) VALUES (of_seq, place, of_fence, piece_at, piece);
+    DELETE FROM holdfast.output AS o WHERE o.seq = of_seq AND o.position < place + length(piece) - keep
+        AND o.position + length(o.data) <= place + length(piece) - keep;
+END $$;
+
 -- Claims that end for good, at most one settlement each: one statement for all of them.
 -- Answers the jobs that ended by it; the caller asks settled_before() about the others.
 CREATE FUNCTION holdfast.settle_plain(
@@ -54,9 +74,11 @@ BEGIN
         SELECT g.seq, g.id, g.queue, g.task, coalesce(g.end_state, 'succeeded'), g.priority, g.run_at, g.payload,
             g.codec, g.max_attempts, g.timeout, g.key, g.created_at, g.end_attempt, g.life, g.fence, g.token, g.holder,
             g.pid, coalesce(g.end_suspect, false), coalesce(g.end_deaths, 0), false, g.started_at, now,
-            now + (greatest(0, g.keep) * 1000000)::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
+            now + (g.keep * 1000000)::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
             g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen
         FROM gone AS g WHERE g.keep IS NULL OR g.keep > 0
+    ), unkept AS (
+        DELETE FROM holdfast.output AS o USING gone AS g WHERE g.keep <= 0 AND o.seq = g.seq
     ), keys AS (
         UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, coalesce(g.key_keep, 0)) * 1000000)::bigint
         FROM gone AS g WHERE g.key IS NOT NULL AND k.key = g.key AND k.id = g.id
@@ -65,10 +87,10 @@ BEGIN
 END $$;
 
 -- Whether this settlement was the last one written for its job.
-CREATE FUNCTION holdfast.settled_before(job text, nonce bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
+CREATE FUNCTION holdfast.settled_before(job_id text, given bigint) RETURNS boolean LANGUAGE sql STABLE AS $$
     SELECT coalesce(
-        (SELECT j.settled = nonce FROM holdfast.job AS j WHERE j.id = job),
-        (SELECT e.settled = nonce FROM holdfast.ended AS e WHERE e.id = job), false)
+        (SELECT j.settled = given FROM holdfast.job AS j WHERE j.id = job_id),
+        (SELECT e.settled = given FROM holdfast.ended AS e WHERE e.id = job_id), false)
 $$;
 
 -- Settlements of any kind, one by one: [{"place", "id", "seq", "fence", "token", "nonce", "state", "outcome", …}].
@@ -125,8 +147,10 @@ BEGIN
                 INSERT INTO holdfast.ended VALUES (j.seq, j.id, j.queue, j.task, state, j.priority, j.run_at, j.payload,
                     j.codec, j.max_attempts, j.timeout, j.key, j.created_at, e.attempt, j.life, j.fence, j.token,
                     j.holder, j.pid, e.suspect, e.deaths, false, j.started_at, now,
-                    now + (greatest(0, keep) * 1000000)::bigint, decode(e.result, 'hex'), e.error, e.traceback,
+                    now + (keep * 1000000)::bigint, decode(e.result, 'hex'), e.error, e.traceback,
                     j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.nonce, e.nonce, j.gen);
+            ELSE
+                DELETE FROM holdfast.output AS o WHERE o.seq = j.seq;
             END IF;
             IF j.key IS NOT NULL THEN
                 UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, e.key_keep) * 1000000)::bigint

@@ -130,7 +130,7 @@ BEGIN
         EXIT WHEN wanted <= 0 AND ask_limit > 0;
     END LOOP;
     worn := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - read_before
-        > 40 + taken / 4 + 8 * cardinality(ask_queues);
+        > 40 + taken / 4 + 8 * cardinality(ask_queues) * cardinality(gens);
     IF taken = 0 OR waiting OR worn THEN
         RETURN NEXT (json_build_object('waiting', waiting, 'worn', worn, 'due_in',
             CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END)::text,

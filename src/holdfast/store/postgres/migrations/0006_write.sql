@@ -4,21 +4,24 @@
 CREATE FUNCTION holdfast.write(
     told boolean = false,
     -- enqueue: keys, depths and places are NULL where all jobs are plain
-    new_ids text[] = NULL, new_queues text[] = NULL, new_tasks text[] = NULL, new_priorities integer[] = NULL, new_delays double precision[] = NULL,
-    new_run_ats bigint[] = NULL, new_payloads bytea[] = NULL, new_codecs text[] = NULL, new_max_attempts integer[] = NULL,
-    new_timeouts double precision[] = NULL, new_nonces bigint[] = NULL, new_tags text[] = NULL, new_metas text[] = NULL, new_retries text[] = NULL,
+    new_ids text[] = NULL, new_queues text[] = NULL, new_tasks text[] = NULL, new_priorities integer[] = NULL,
+    new_delays double precision[] = NULL, new_run_ats bigint[] = NULL, new_payloads bytea[] = NULL,
+    new_codecs text[] = NULL, new_max_attempts integer[] = NULL, new_timeouts double precision[] = NULL,
+    new_nonces bigint[] = NULL, new_tags text[] = NULL, new_metas text[] = NULL, new_retries text[] = NULL,
     new_keys text[] = NULL, new_fingerprints text[] = NULL, new_depths integer[] = NULL, new_places bigint[] = NULL,
     -- note
-    say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL, say_checkpoints bytea[] = NULL,
-    say_pids integer[] = NULL, say_metas text[] = NULL,
+    say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL,
+    say_checkpoints bytea[] = NULL, say_pids integer[] = NULL, say_metas text[] = NULL, out_places integer[] = NULL,
+    out_ats bigint[] = NULL, out_pieces bytea[] = NULL, out_keeps bigint[] = NULL,
     -- settle: the plain ends, then all others
-    end_ids text[] = NULL, end_seqs bigint[] = NULL, end_fences bigint[] = NULL, end_tokens bigint[] = NULL, end_nonces bigint[] = NULL, end_states text[] = NULL,
-    end_attempts integer[] = NULL, end_suspects boolean[] = NULL, end_deaths integer[] = NULL, end_results bytea[] = NULL, end_errors text[] = NULL,
+    end_ids text[] = NULL, end_seqs bigint[] = NULL, end_fences bigint[] = NULL, end_tokens bigint[] = NULL,
+    end_nonces bigint[] = NULL, end_states text[] = NULL, end_attempts integer[] = NULL,
+    end_suspects boolean[] = NULL, end_deaths integer[] = NULL, end_results bytea[] = NULL, end_errors text[] = NULL,
     end_tracebacks text[] = NULL, end_keeps double precision[] = NULL, end_key_keeps double precision[] = NULL,
     ends text = NULL,
     -- claim
-    ask_holder text = NULL, ask_about text = NULL, ask_lease double precision = NULL, ask_queues text[] = NULL, ask_limit integer = NULL,
-    ask_token bigint = NULL, ask_tasks text[] = NULL, ask_busy boolean = NULL
+    ask_holder text = NULL, ask_about text = NULL, ask_lease double precision = NULL, ask_queues text[] = NULL,
+    ask_limit integer = NULL, ask_token bigint = NULL, ask_tasks text[] = NULL, ask_busy boolean = NULL
 ) RETURNS SETOF holdfast.answer LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -58,6 +61,11 @@ BEGIN
             say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_pids, say_metas);
         IF places <> '{}' THEN
             said := said || jsonb_build_object('notes', places);
+        END IF;
+        IF out_places IS NOT NULL THEN
+            PERFORM holdfast.print(say_seqs[o.place], say_fences[o.place], o.at, o.piece, o.keep)
+            FROM unnest(out_places, out_ats, out_pieces, out_keeps) AS o(place, at, piece, keep)
+            WHERE o.place <> ALL (places);
         END IF;
     END IF;
     IF end_seqs IS NOT NULL THEN

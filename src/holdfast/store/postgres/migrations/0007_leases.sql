@@ -24,10 +24,13 @@ AS $$
 DECLARE
     now bigint := holdfast.micros();
 BEGIN
-    DELETE FROM holdfast.ended AS e WHERE e.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM holdfast.ended AS x WHERE x.expires_at <= now
-        ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS jobs = ROW_COUNT;
+    WITH gone AS (
+        DELETE FROM holdfast.ended AS e WHERE e.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM holdfast.ended AS x WHERE x.expires_at <= now
+            ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED)) RETURNING e.seq
+    ), printed AS (
+        DELETE FROM holdfast.output AS o USING gone AS g WHERE o.seq = g.seq
+    ) SELECT count(*) INTO jobs FROM gone;
     DELETE FROM holdfast.key AS k WHERE k.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.key AS x WHERE x.expires_at <= now
         ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED));

@@ -63,7 +63,7 @@ local function change_one(id, seen_state, seen_fence, patch)
         gather('ZREM', P .. 'key-ends', its_key)
       end
     end
-    forget(seq, id, queue)
+    forget(seq, id, queue, life)
     return 1
   end
   life.s = state
@@ -75,8 +75,8 @@ local function change_one(id, seen_state, seen_fence, patch)
   end
   if over then
     if not TERMINAL[state] and life.x and life.x <= now then
-      forget(seq, id, queue)
-      ring('job/' .. id)
+      forget(seq, id, queue, life)
+      ended[#ended + 1] = id
       return 1
     end
     enter_ended(seq, life, queue, id)

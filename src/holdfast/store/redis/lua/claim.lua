@@ -5,16 +5,18 @@
 local PROMOTE = 1000
 
 local function promote(queue)
+  local some = false
   for _, set in ipairs({ 'later:', 'retry:' }) do
     local due = call('ZRANGEBYSCORE', P .. set .. queue, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE)
+    some = some or #due > 0
     for at = 1, #due, 2 do
-      local seq, priority, suspect = string.match(due[at], '^(%d+):(%-?%d+)(.*)$')
+      local seq, priority, suspect = string.match(due[at], '^%l(%d+):(%-?%d+)(.*)$')
       gather('ZREM', P .. set .. queue, due[at])
       local ready = suspect == '' and 'ready:' or 'suspect:'
       gather('ZADD', P .. ready .. queue, priority, ready_member(tonumber(due[at + 1]), seq))
     end
   end
-  if dirty then
+  if some then
     flush()
   end
 end
@@ -96,21 +98,22 @@ local function renew(holder, lease, about)
   end
 end
 
--- Hand the jobs of one queue to the holder: body, life and checkpoint of each are added to `answer`.
+-- Hand the jobs of one queue to the holder: seq, body, life and checkpoint of each are added to `answer`.
 local function hand_over(queue, seqs, ask, answer)
-  local at, fresh = 1, nil
-  local held = P .. 'held:' .. ask[1]
-  while at <= #seqs do
+  local held, fresh = bucket('SADD', P .. 'held:' .. ask[1]), nil
+  local at, last, handed = 1, #seqs, 0
+  while at <= last do
     -- Neighbours mostly stand in one hash: read them together.
-    local key, fields, upto = chunk_of(seqs[at]), {}, at
+    local key, fields, size = chunk_of(seqs[at]), {}, 0
     repeat
-      fields[#fields + 1] = seqs[upto]
-      fields[#fields + 1] = seqs[upto] .. '~'
-      upto = upto + 1
-    until upto > #seqs or #fields >= MANY or chunk_of(seqs[upto]) ~= key
+      fields[size + 1], fields[size + 2] = seqs[at], seqs[at] .. '~'
+      size, at = size + 2, at + 1
+    until at > last or size >= MANY or chunk_of(seqs[at]) ~= key
     local kept = call('HMGET', key, unpack(fields))
-    for n = 1, #kept, 2 do
-      local body, life, seq = kept[n], kept[n + 1], fields[n]
+    local lives = bucket('HSET', key)
+    local written, answered = #lives, #answer
+    for n = 1, size, 2 do
+      local body, life = kept[n], kept[n + 1]
       if body then
         local checkpoint = false
         if not life then
@@ -120,18 +123,19 @@ local function hand_over(queue, seqs, ask, answer)
           life = cmsgpack.unpack(life)
           life.s, life.h, life.t, life.g, life.i, life.q = 'r', ask[1], ask[6], now, nil, queue
           life.a, life.f = (life.a or 0) + 1, (life.f or 0) + 1
-          checkpoint = life.k and call('HGET', key, seq .. '^') or false
+          checkpoint = life.k and call('HGET', key, fields[n] .. '^') or false
           life = cmsgpack.pack(life)
         end
-        gather('HSET', key, seq .. '~', life)
-        gather('SADD', held, seq)
-        count('r', queue, 1)
-        local size = #answer
-        answer[size + 1], answer[size + 2], answer[size + 3], answer[size + 4] = seq, body, life, checkpoint
+        lives[written + 1], lives[written + 2] = fields[n + 1], life
+        written, handed = written + 2, handed + 1
+        held[#held + 1] = fields[n]
+        answer[answered + 1], answer[answered + 2] = fields[n], body
+        answer[answered + 3], answer[answered + 4] = life, checkpoint
+        answered = answered + 4
       end
     end
-    at = upto
   end
+  count('r', queue, handed)
 end
 
 local function next_due(queues, paused)

@@ -40,40 +40,55 @@ local function refusal(id, queue, nonce, key, fingerprint, max_depth, added)
   end
 end
 
+-- What stands in front of a body: the array's head, created_at, run_at and priority.
+local function head_of(created, run_at, priority)
+  return '\158\207' .. created .. '\207' .. struct.pack('>I8', run_at) .. '\209' .. struct.pack('>i2', priority)
+end
+
+local function add(lists, key, one, two)
+  local list = lists[key]
+  if not list then
+    lists[key] = { one, two }
+    return
+  end
+  local size = #list
+  list[size + 1], list[size + 2] = one, two
+end
+
 local function enqueue(jobs)
-  local ids, chunks, exceptions = P .. 'ids', {}, {}
-  local first = tonumber(call('GET', KEYS[1]) or 0)
-  local seq, added, heads = first, {}, {}
+  local ids, exceptions, added, heads = P .. 'ids', {}, {}, {}
+  local bodies, places = {}, {}
+  -- Numbers of jobs that are not made are left out: only their order counts.
+  local seq = call('INCRBY', KEYS[1], #jobs) - #jobs
   local created = struct.pack('>I8', now)
-  for place, job in ipairs(jobs) do
-    local id, queue, priority, delay, run_at = job[1], job[2], job[3], job[4], job[5]
+  for place = 1, #jobs do
+    local job = jobs[place]
+    local id, queue, priority, run_at = job[1], job[2], job[3], job[5]
     local nonce, key = job[7] or '', job[8]
     local outcome, its_id
     if key or job[10] then
       outcome, its_id = refusal(id, queue, nonce, key, job[9] or '', job[10], added)
     end
-    local name = text(seq + 1)
+    seq = seq + 1
+    local name = text(seq)
     if not outcome and call('HSETNX', ids, id, nonce == '' and name or name .. ':' .. nonce) == 0 then
       outcome, its_id = nonce_of(id) == nonce and 'created' or 'exists', id
     end
     if not outcome then
-      seq = seq + 1
-      run_at = run_at and math.max(now, run_at) or now + delay
-      local head = run_at == now and heads[priority]
-      if not head then
-        head = '\158\207' .. created .. '\207' .. struct.pack('>I8', run_at) .. '\209' .. struct.pack('>i2', priority)
-        if run_at == now then
+      run_at = run_at and math.max(now, run_at) or now + job[4]
+      local head
+      if run_at > now then
+        head = head_of(created, run_at, priority)
+        add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority))
+      else
+        head = heads[priority]
+        if not head then
+          head = head_of(created, now, priority)
           heads[priority] = head
         end
+        add(places, P .. 'ready:' .. queue, priority, NOW .. sortable(name))
       end
-      local chunk = math.floor(seq / PER_CHUNK)
-      chunks[chunk] = true
-      gather('HSET', P .. 'jobs:' .. text(chunk), name, head .. ARGV[job[6]])
-      if run_at > now then
-        gather('ZADD', P .. 'later:' .. queue, text(run_at), later_member(name, priority))
-      else
-        gather('ZADD', P .. 'ready:' .. queue, priority, ready_member(now, name))
-      end
+      add(bodies, chunk_of(seq), name, head .. ARGV[job[6]])
       added[queue] = (added[queue] or 0) + 1
       if key then
         call('HSET', P .. 'keys', key, pack_key(id, job[9] or ''))
@@ -84,16 +99,17 @@ local function enqueue(jobs)
       exceptions[at + 1], exceptions[at + 2], exceptions[at + 3] = place, outcome, its_id
     end
   end
-  if seq > first then
-    call('SET', KEYS[1], text(seq))
-    for chunk in pairs(chunks) do
-      gather('ZADD', P .. 'chunks', text(chunk), text(chunk))
-    end
-    for queue, number in pairs(added) do
-      count('t', queue, number)
-      ring('queue/' .. queue)
-    end
-    flush()
+  for chunk, list in pairs(bodies) do
+    many('HSET', chunk, list)
+    local number = string.sub(chunk, #P + 6)
+    call('ZADD', P .. 'chunks', number, number)
+  end
+  for key, list in pairs(places) do
+    many('ZADD', key, list)
+  end
+  for queue, number in pairs(added) do
+    call('HINCRBY', P .. 'counts', 't:' .. queue, number)
+    rung['queue/' .. queue] = true
   end
   return exceptions
 end

@@ -101,7 +101,7 @@ local function known_few()
     local members = set[2] == 'ZRANGE' and call('ZRANGE', set[1], 0, -1) or call('SMEMBERS', set[1])
     local ready = string.find(set[1], P .. 'ready:', 1, true) == 1 or string.find(set[1], P .. 'suspect:', 1, true) == 1
     for _, member in ipairs(members) do
-      local seq = tonumber(ready and seq_of_ready(member) or string.match(member, '^%d+'))
+      local seq = tonumber(ready and seq_of_ready(member) or string.match(member, '^%l?(%d+)'))
       if seq < before then
         seqs[#seqs + 1] = seq
       end

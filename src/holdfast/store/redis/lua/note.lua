@@ -1,5 +1,34 @@
 -- NOTE: what a running job says of itself, under its fence.
--- Each is {seq, fence, token, index of progress, index of checkpoint, pid, meta}. Answers with one 1 or 0 each.
+-- Each is {seq, fence, token, index of progress, index of checkpoint, pid, meta, output}; output is {at, index, keep}.
+-- Answers with one 1 or 0 each.
+
+-- Output is a sorted set of pieces by position; each begins with position, fence and at.
+local PIECE = '>I8I8I8'
+
+-- Append a piece behind the last one, unless it is there already, and let the oldest go that `keep` does not need.
+local function print_behind(seq, fence, output)
+  local key, at, data = P .. 'output:' .. seq, output[1], ARGV[output[2]]
+  local position = at
+  local last = call('ZREVRANGE', key, 0, 0)[1]
+  if last then
+    local its_position, its_fence, its_at = struct.unpack(PIECE, last)
+    local its_size = #last - 24
+    if its_fence ~= fence then
+      position = its_position + its_size + at
+    elseif at >= its_at + its_size then
+      position = its_position + at - its_at
+    else
+      return
+    end
+  end
+  call('ZADD', key, text(position), struct.pack(PIECE, position, fence, at) .. data)
+  local first = position + #data - output[3]
+  local oldest = call('ZRANGE', key, 0, 0)[1]
+  while oldest and struct.unpack(PIECE, oldest) + #oldest - 24 <= first do
+    call('ZREM', key, oldest)
+    oldest = call('ZRANGE', key, 0, 0)[1]
+  end
+end
 
 local function note(notes)
   local answers = {}
@@ -22,6 +51,10 @@ local function note(notes)
       life.i = said[6] or life.i
       if said[7] then
         merge_meta(life, said[7])
+      end
+      if said[8] then
+        life.w = 1
+        print_behind(seq, life.f, said[8])
       end
       call('HSET', key, seq .. '~', cmsgpack.pack(life))
     end

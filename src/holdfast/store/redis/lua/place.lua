@@ -28,7 +28,7 @@ local function enter_waiting(seq, body, life, queue)
     local set = life.s == 'w' and 'later:' or 'retry:'
     gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.p))
   end
-  ring('queue/' .. queue)
+  rung['queue/' .. queue] = true
 end
 
 local function enter_ended(seq, life, queue, id)
@@ -39,16 +39,19 @@ local function enter_ended(seq, life, queue, id)
   if life.s ~= 's' then
     gather('ZADD', P .. 'parked', seq, seq)
   end
-  ring('job/' .. id)
+  ended[#ended + 1] = id
 end
 
 -- Take a job away that stands in no index any more.
-local function forget(seq, id, queue)
+local function forget(seq, id, queue, life)
   local chunk = text(math.floor(seq / PER_CHUNK))
   local key = P .. 'jobs:' .. chunk
   gather('HDEL', key, seq, seq .. '~')
   gather('HDEL', key, seq .. '^')
   gather('HDEL', P .. 'ids', id)
+  if life and life.w then
+    call('DEL', P .. 'output:' .. seq)
+  end
   count('t', queue, -1)
   shrunk[chunk] = true
 end

@@ -2,6 +2,7 @@
 -- Each is {seq, fence, token, nonce, id, state, outcome, attempt, delay, suspect, deaths, keep, cancelled_keep, key,
 -- key_keep, seen_beat, index of result, error, traceback}; times in microseconds. Answers with one 1 or 0 each.
 
+local HISTORY_LIMIT = 50
 local REMEMBER = 300 * 1000000 -- a job removed as it ends is known by its settlement for five minutes
 
 local function json(value)
@@ -16,87 +17,165 @@ end
 
 local function read_lives(ends)
   local wanted, lives = {}, {}
-  for _, e in ipairs(ends) do
-    local key = chunk_of(e[1])
-    local list = wanted[key] or {}
-    wanted[key] = list
-    list[#list + 1] = e[1]
+  for at = 1, #ends do
+    local key = chunk_of(ends[at][1])
+    local list = wanted[key]
+    if not list then
+      list = {}
+      wanted[key] = list
+    end
+    list[#list + 1] = ends[at][1] .. '~'
   end
-  for key, seqs in pairs(wanted) do
-    for first = 1, #seqs, MANY do
-      local fields = {}
-      for at = first, math.min(first + MANY - 1, #seqs) do
-        fields[#fields + 1] = seqs[at] .. '~'
-      end
-      for at, kept in ipairs(call('HMGET', key, unpack(fields))) do
-        lives[seqs[first + at - 1]] = kept
+  for key, fields in pairs(wanted) do
+    for first = 1, #fields, MANY do
+      local last = math.min(first + MANY - 1, #fields)
+      local kept = call('HMGET', key, unpack(fields, first, last))
+      for at = first, last do
+        lives[fields[at]] = kept[at - first + 1]
       end
     end
   end
   return lives
 end
 
+-- A text of MessagePack.
+local function word(value)
+  local size = #value
+  if size < 32 then
+    return string.char(0xa0 + size) .. value
+  elseif size < 256 then
+    return '\217' .. string.char(size) .. value
+  elseif size < 65536 then
+    return '\218' .. struct.pack('>I2', size) .. value
+  end
+  return '\219' .. struct.pack('>I4', size) .. value
+end
+
+-- Jobs of one claim that succeeded have lives that differ in nonce and result only: the rest is packed once.
+local alike = {}
+
+local function plainly_succeeded(e)
+  return e[6] == 's' and not (e[10] or e[11] or e[14] or e[16] or e[18] or e[19]) and e[12] and e[12] > 0
+end
+
+-- The life of such a job after its end, from its life before; nil where it is not one of them.
+local function succeeded_life(kept, e)
+  local known = alike[kept]
+  if not known then
+    local life = cmsgpack.unpack(kept)
+    known = { life = life, h = bucket('SREM', P .. 'held:' .. (life.h or '')), q = life.q }
+    known.fits = life.s == 'r' and not (life.c or life.r or life.n or life.e or life.b or life.d or life.p)
+    alike[kept] = known
+  end
+  local life = known.life
+  if not known.fits or life.f ~= e[2] or life.t ~= e[3] then
+    return nil
+  end
+  if known.attempt ~= e[8] or known.keep ~= e[12] then
+    local after = {}
+    for letter, value in pairs(life) do
+      after[letter] = value
+    end
+    after.s, after.a, after.z, after.x = 's', e[8], now, now + e[12]
+    known.attempt, known.keep, known.expires = e[8], e[12], text(now + e[12])
+    local packed = cmsgpack.pack(after)
+    local size = string.byte(packed)
+    if size < 0x80 or size > 0x8d then
+      return nil
+    end
+    known.with_result = string.char(size + 2) .. string.sub(packed, 2) .. '\161n'
+    known.without = string.char(size + 1) .. string.sub(packed, 2) .. '\161n'
+  end
+  if e[17] then
+    return known.with_result .. word(e[4]) .. '\161r' .. word(ARGV[e[17]]), known
+  end
+  return known.without .. word(e[4]), known
+end
+
+-- End one claim in whatever way; the life of the job afterwards, or false where the job is gone.
+local function settle_one(e, life)
+  local seq, id, nonce = e[1], e[5], e[4]
+  local state, outcome, keep, queue = e[6], e[7], e[12], life.q
+  if life.c and not TERMINAL[state] then
+    state, outcome, keep = 'c', 'cancelled', e[13]
+  end
+  gather('SREM', P .. 'held:' .. life.h, seq)
+  count('r', queue, -1)
+  life.a, life.p, life.d, life.c, life.n = e[8], e[10], e[11], nil, nonce
+  life.r, life.e, life.b = e[17] and ARGV[e[17]], e[18], e[19]
+  if TERMINAL[state] then
+    life.s, life.z, life.x = state, now, keep and now + keep
+    if e[14] then
+      mind_key(e[14], id, now + e[15])
+    end
+    if keep and keep <= 0 then
+      forget(seq, id, queue, life)
+      gather('ZADD', P .. 'gone', NOW, nonce)
+      call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - REMEMBER))
+      ended[#ended + 1] = id
+      return false
+    end
+    enter_ended(seq, life, queue, id)
+    return cmsgpack.pack(life)
+  end
+  local body = call('HGET', chunk_of(seq), seq)
+  local history = life.y or {}
+  history[#history + 1] = line(life, outcome, e[18])
+  if #history > HISTORY_LIMIT then
+    table.remove(history, 1)
+  end
+  life.y = history
+  if e[9] then
+    life.u = now + e[9]
+  end
+  life.s = run_at_of(body, life) > now and state or 'q'
+  life.h, life.g, life.i = nil, nil, nil
+  enter_waiting(seq, body, life, queue)
+  if e[14] then
+    mind_key(e[14], id, nil)
+  end
+  return cmsgpack.pack(life)
+end
+
 local function settle(ends)
   local lives, answers = read_lives(ends), {}
-  local gone = P .. 'gone'
-  for place, e in ipairs(ends) do
-    local seq, id, nonce = e[1], e[5], e[4]
-    local life = lives[seq]
-    if type(life) == 'string' then
-      life = cmsgpack.unpack(life)
+  local expiry
+  for place = 1, #ends do
+    local e = ends[place]
+    local seq = e[1]
+    local field = seq .. '~'
+    local kept = lives[field]
+    local after, known
+    if kept and plainly_succeeded(e) then
+      after, known = succeeded_life(kept, e)
     end
-    local holds = life and life.s == 'r' and life.f == e[2] and life.t == e[3]
-    if holds and e[16] and tonumber(call('HGET', P .. 'holder:' .. life.h, 'beat') or 0) ~= e[16] then
-      answers[place] = 0
-    elseif not holds then
-      answers[place] = ((life and life.n == nonce) or call('ZSCORE', gone, nonce)) and 1 or 0
+    if after then
+      known.h[#known.h + 1] = seq
+      count('r', known.q, -1)
+      count('s', known.q, 1)
+      expiry = expiry or bucket('ZADD', P .. 'ended')
+      local size = #expiry
+      expiry[size + 1], expiry[size + 2] = known.expires, seq
+      ended[#ended + 1] = e[5]
     else
-      answers[place] = 1
-      local state, outcome, keep, queue = e[6], e[7], e[12], life.q
-      if life.c and not TERMINAL[state] then
-        state, outcome, keep = 'c', 'cancelled', e[13]
-      end
-      gather('SREM', P .. 'held:' .. life.h, seq)
-      count('r', queue, -1)
-      life.a, life.p, life.d, life.c, life.n = e[8], e[10], e[11], nil, nonce
-      life.r, life.e, life.b = e[17] and ARGV[e[17]], e[18], e[19]
-      local key = chunk_of(seq)
-      if TERMINAL[state] then
-        life.s, life.z, life.x = state, now, keep and now + keep
-        if keep and keep <= 0 then
-          forget(seq, id, queue)
-          gather('ZADD', gone, NOW, nonce)
-          call('ZREMRANGEBYSCORE', gone, '-inf', text(now - REMEMBER))
-          ring('job/' .. id)
-          lives[seq] = false
-        else
-          enter_ended(seq, life, queue, id)
-        end
-        if e[14] then
-          mind_key(e[14], id, now + e[15])
-        end
+      local life = kept and cmsgpack.unpack(kept)
+      local holds = life and life.s == 'r' and life.f == e[2] and life.t == e[3]
+      if not holds then
+        local again = (life and life.n == e[4]) or call('ZSCORE', P .. 'gone', e[4])
+        answers[place] = again and 1 or 0
+      elseif e[16] and tonumber(call('HGET', P .. 'holder:' .. life.h, 'beat') or 0) ~= e[16] then
+        answers[place] = 0
       else
-        local body = call('HGET', key, seq)
-        local history = life.y or {}
-        history[#history + 1] = line(life, outcome, e[18])
-        if #history > HISTORY_LIMIT then
-          table.remove(history, 1)
-        end
-        life.y = history
-        if e[9] then
-          life.u = now + e[9]
-        end
-        life.s = run_at_of(body, life) > now and state or 'q'
-        life.h, life.g, life.i = nil, nil, nil
-        enter_waiting(seq, body, life, queue)
-        if e[14] then
-          mind_key(e[14], id, nil)
-        end
+        after = settle_one(e, life)
       end
-      if lives[seq] then
-        local kept = cmsgpack.pack(life)
-        lives[seq] = kept
-        gather('HSET', key, seq .. '~', kept)
+    end
+    if after ~= nil then
+      answers[place] = 1
+      lives[field] = after
+      if after then
+        local list = bucket('HSET', chunk_of(seq))
+        local size = #list
+        list[size + 1], list[size + 2] = field, after
       end
     end
   end

@@ -8,8 +8,9 @@ for _, seq in ipairs(jobs) do
   gather('ZREM', P .. 'ended', seq)
   if kept[1] and kept[2] then
     local id, queue = words(kept[1])
-    exit(seq, kept[1], cmsgpack.unpack(kept[2]), cmsgpack.unpack(kept[2]).s, queue)
-    forget(seq, id, queue)
+    local life = cmsgpack.unpack(kept[2])
+    exit(seq, kept[1], life, life.s, queue)
+    forget(seq, id, queue, life)
   end
 end
 local keys = call('ZRANGEBYSCORE', P .. 'key-ends', '-inf', NOW, 'LIMIT', 0, limit)

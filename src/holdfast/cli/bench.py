@@ -1,0 +1,59 @@
+"""`holdfast bench`: what this store takes on this machine, in half a minute."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+from .connect import make_app, run
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+QUEUE = "holdfast-bench"
+
+
+def bench(
+    jobs: Annotated[int, typer.Option(min=100, max=1_000_000, help="How many jobs.")] = 10_000,
+    url: options.Url = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Measure this store: enqueue one at a time, a hundred callers at once, in bulk; run no-op jobs.
+
+    The jobs go to a queue of their own, which is emptied afterwards.
+    """
+    said = run(make_app(url), lambda app: _measure(app, jobs))
+    from .printing import document, table
+
+    if as_json:
+        document(said)
+    else:
+        table("Jobs a second, one process", ("What", "Jobs/s"), [(name, f"{rate:,.0f}") for name, rate in said.items()])
+
+
+async def _measure(app: Holdfast, count: int) -> dict[str, float]:
+    from ..worker import Worker
+
+    noop = app.registry.tasks["noop"].using(queue=QUEUE)
+    rates: dict[str, float] = {}
+
+    async def one_by_one(number: int) -> None:
+        for _ in range(number):
+            await noop.enqueue()
+
+    async def timed(name: str, number: int, *work: object) -> None:
+        began = app.clock.monotonic()
+        await asyncio.gather(*work)  # type: ignore[arg-type]
+        rates[name] = number / (app.clock.monotonic() - began)
+
+    few = count // 10
+    await timed("enqueue, one at a time", few, one_by_one(few))
+    await timed("enqueue, 100 callers", count // 100 * 100, *(one_by_one(count // 100) for _ in range(100)))
+    await timed("enqueue, in bulk", count, app.enqueue_many([noop.call() for _ in range(count)]))
+    waiting = few + count // 100 * 100 + count
+    await timed("run no-op jobs", waiting, Worker(app, [QUEUE], 100, until_idle=True).run())
+    await app.purge(state=["succeeded"], queue=QUEUE)
+    return rates

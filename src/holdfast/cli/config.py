@@ -1,0 +1,66 @@
+"""`holdfast config …`: settings kept in the store, for everybody who uses it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import options
+from .connect import with_app
+
+app = typer.Typer(help="Settings kept in the store.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+
+@app.command("set")
+def set_one(
+    name: Name,
+    value: Annotated[str, typer.Argument(metavar="VALUE", show_default=False)],
+    url: options.Url = None,
+) -> None:
+    """Set max_retries, backoff_base, … for everybody who uses this store."""
+    key, kept = with_app(url, lambda app: app.config.set(name, value))
+    print(f"Config updated: {key} = {_shown(kept)}")
+
+
+@app.command()
+def get(name: Name, url: options.Url = None, as_json: options.AsJson = False) -> None:
+    """Print one stored setting; exit code 1 where it is not set."""
+    value = with_app(url, lambda app: app.config.get(name))
+    if as_json:
+        from .printing import json
+
+        json(value)
+    elif value is not None:
+        print(_shown(value))
+    if value is None:
+        typer.echo(f"holdfast: {name} is not set in this store", err=True)
+        raise typer.Exit(1)
+
+
+@app.command()
+def unset(name: Name, url: options.Url = None) -> None:
+    """Forget a stored setting."""
+    with_app(url, lambda app: app.config.unset(name))
+    print(f"Config removed: {name}")
+
+
+@app.command("list")
+def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
+    """List every stored setting."""
+    stored = with_app(url, lambda app: app.config.list())
+    from .printing import document, table
+
+    if as_json:
+        document(stored)
+    elif stored:
+        table(
+            "System Configuration", ("Key", "Value"), [(k, _shown(v)) for k, v in stored.items()], keep=("Key", "Value")
+        )
+    else:
+        print("Nothing is set in this store; the defaults and the environment count.")
+
+
+def _shown(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

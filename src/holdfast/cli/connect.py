@@ -1,0 +1,58 @@
+"""From a command to an open app, and back to the terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+T = TypeVar("T")
+root_url: list[str] = []
+"""What was given as `holdfast --url …`, before the command's own name."""
+
+
+def make_app(url: str | None, application: str | None = None) -> Holdfast:
+    """The app that the options name; by itself, one on ./holdfast.db."""
+    url = url or (root_url[0] if root_url else None)
+    if application is not None:
+        from ..load import load_app
+
+        if url is not None:
+            os.environ["HOLDFAST_URL"] = url
+        return load_app(application)
+    from ..app import Holdfast
+
+    return Holdfast(url)
+
+
+def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]]) -> T:
+    """Do something with an open app, then close it."""
+
+    async def opened() -> T:
+        async with app:
+            return await work(app)
+
+    return asyncio.run(opened())
+
+
+def with_app(url: str | None, work: Callable[[Holdfast], Awaitable[T]], application: str | None = None) -> T:
+    """Open the app that the options name, and do something with it."""
+    return run(make_app(url, application), work)
+
+
+async def watching(look: Callable[[], Awaitable[object]], *, watch: bool, as_json: bool = False) -> None:
+    """Look once; or, to watch, every second on a fresh screen (as JSON, or piped, one after the other)."""
+    import sys
+
+    while True:
+        if watch and not as_json and sys.stdout.isatty():
+            sys.stdout.write("\033[H\033[2J\033[3J")
+        await look()
+        sys.stdout.flush()
+        if not watch:
+            return
+        await asyncio.sleep(1.0)

@@ -1,0 +1,186 @@
+"""`holdfast enqueue`: one job from JSON or words, or many from a file."""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import HoldfastError, InvalidJob
+from . import options
+from .connect import make_app, run
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+    from ..task import Call
+
+BULK = 1000
+
+
+def enqueue(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="JSON | - | -- COMMAND…", help="A job as JSON, `-` for JSON lines from stdin, or a command."
+        ),
+    ] = None,
+    *,
+    task: Annotated[str | None, typer.Option(help="A task by name, instead of a shell command.")] = None,
+    args: Annotated[str | None, typer.Option(help="Its arguments: a JSON list, or an object by name.")] = None,
+    file: Annotated[str | None, typer.Option("--file", "-f", help="Many jobs, one JSON object per line.")] = None,
+    id: Annotated[str | None, typer.Option(help="The job's id. [default: a new one]")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="The queue. [default: default]")] = None,
+    priority: Annotated[int | None, typer.Option(help="Lower comes first. [default: 0]")] = None,
+    delay: Annotated[str | None, typer.Option(help="Start in so many seconds (or 15m, 2h, 1d).")] = None,
+    at: Annotated[str | None, typer.Option(help="Start at a time, such as 2030-01-31T12:00:00Z.")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) that it may run.")] = None,
+    max_retries: Annotated[
+        int | None, typer.Option("--max-retries", "--max-attempts", help="Starts in all, the first included.")
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: the same again gives the same job.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A tag; may be given again.")] = None,
+    cwd: Annotated[str | None, typer.Option(help="Where a command runs.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; may be given again.")] = None,
+    url: options.Url = None,
+    application: options.Application = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Store a job: a shell command, or a task of your application.
+
+    holdfast enqueue '{"id": "job1", "command": "sleep 2 && echo hi", "max_retries": 3}'
+
+    holdfast enqueue -- echo hi
+
+    holdfast enqueue --task add --args '[1, 2]'
+
+    holdfast enqueue --file jobs.jsonl
+    """
+    flags = {
+        "id": id, "queue": queue, "priority": priority, "delay": delay, "run_at": at, "timeout": timeout,
+        "max_retries": max_retries, "key": key, "tags": tag, "cwd": cwd, "env": _environment(env),
+    }  # fmt: skip
+    given = {name: value for name, value in flags.items() if value}
+    many = _lines(file, words)
+    app = make_app(url, application)
+    if many is not None:
+        if given or task or args:
+            raise InvalidJob("with many jobs, each line says what it wants: leave the other options out")
+        _enqueue_all(app, many, as_json=as_json)
+        return
+    if task is not None:
+        if words:
+            raise InvalidJob("give either --task or a command, not both")
+        from .spec import read
+
+        given |= {"task": task, "args": None if args is None else read('{"args": ' + args + "}", "--args: ")["args"]}
+    else:
+        given = _from_words(words or []) | given
+    _enqueue_one(app, given, as_json=as_json)
+
+
+def _environment(pairs: list[str] | None) -> dict[str, str] | None:
+    for pair in pairs or ():
+        if "=" not in pair:
+            raise InvalidJob(f"--env takes NAME=VALUE, not {pair!r}")
+    return dict(pair.split("=", 1) for pair in pairs) if pairs else None
+
+
+def _lines(file: str | None, words: list[str] | None) -> Iterator[bytes] | None:
+    if file is not None and file != "-":
+        if words:
+            raise InvalidJob("give either --file or one job, not both")
+        try:
+            return iter(open(file, "rb"))  # read to its end, then the command is over
+        except OSError as error:
+            raise InvalidJob(f"--file {file}: {error.strerror}") from None
+    return iter(sys.stdin.buffer) if file == "-" or words == ["-"] else None
+
+
+def _from_words(words: list[str]) -> dict[str, Any]:
+    if not words:
+        raise InvalidJob('say what to run: \'{"command": "echo hi"}\', or -- echo hi, or --task NAME')
+    if "--" in sys.argv:
+        return {"command": words[0] if len(words) == 1 else shlex.join(words)}
+    if len(words) > 1:
+        raise InvalidJob(f"to run a command, put -- before it: holdfast enqueue -- {shlex.join(words)}")
+    from .spec import read
+
+    return read(words[0])
+
+
+def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None:
+    from .spec import call
+
+    known: list[str] = []
+    app.events.listeners.append(lambda name, fields: name == "idempotent_submission" and known.append(fields["job_id"]))
+
+    async def store(app: Holdfast) -> str:
+        made = call(app, given)
+        return (await app.enqueue_call(made.task, made.options, made.args, made.kwargs)).id
+
+    id = run(app, store)
+    if as_json:
+        from .printing import json
+
+        json({"id": id, "created": not known})
+        return
+    from .printing import safe
+
+    shown = safe(str(given.get("command") or given.get("cmd") or given.get("task")))
+    print(f"Job {id} is there already, by its key: {shown}" if known else f"Job {id} enqueued: {shown}")
+
+
+def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> None:
+    """Check every line, then store a thousand at a time; one that is refused does not hold back the others."""
+    from .spec import call, read
+
+    calls: list[Call[Any]] = []
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            where = f"line {number}: "
+            calls.append(call(app, read(line, where), where))
+    refused: list[tuple[Call[Any], HoldfastError]] = []
+
+    async def store(app: Holdfast) -> None:
+        for start in range(0, len(calls), BULK):
+            some = calls[start : start + BULK]
+            _progress(start, len(calls))
+            done = await asyncio.gather(*(_attempt(app, one) for one in some))
+            refused.extend((one, error) for one, error in zip(some, done, strict=True) if error is not None)
+        _progress(len(calls), len(calls))
+
+    run(app, store)
+    stored = len(calls) - len(refused)
+    for one, error in refused[:10]:
+        typer.echo(f"holdfast: {one.options.id or one.task.name}: {error}", err=True)
+    if as_json:
+        from .printing import json
+
+        json({"enqueued": stored, "refused": len(refused)})
+    else:
+        print(f"{stored} jobs enqueued" + (f", {len(refused)} refused" if refused else ""))
+    if refused:
+        raise typer.Exit(1)
+
+
+async def _attempt(app: Holdfast, one: Call[Any]) -> HoldfastError | None:
+    from ..errors import JobExists, KeyConflict, QueueFull
+
+    try:
+        await app.enqueue_call(one.task, one.options, one.args, one.kwargs)
+    except (JobExists, KeyConflict, QueueFull) as error:
+        return error
+    return None
+
+
+def _progress(done: int, total: int) -> None:
+    if not sys.stderr.isatty() or not total:
+        return
+    width = 40 * done // total
+    end = "\r\033[K" if done == total else ""
+    sys.stderr.write(f"\r[{'#' * width:40}] {done}/{total}{end}")
+    sys.stderr.flush()

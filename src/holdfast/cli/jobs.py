@@ -1,0 +1,176 @@
+"""`holdfast list`, `show`, `cancel`, `retry`, `explain`: jobs, one and many."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+from .connect import watching, with_app
+
+if TYPE_CHECKING:
+    from ..app import Holdfast, Page
+    from ..view import Job
+
+
+def list_jobs(
+    *,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", "-s", help="A state, or pending, processing, completed; may be given again."),
+    ] = None,
+    queue: options.Queue = None,
+    task: options.TaskName = None,
+    tag: options.Tag = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
+    cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
+    url: options.Url = None,
+    as_json: options.AsJson = False,
+    watch: options.Watch = False,
+) -> None:
+    """List jobs, newest first."""
+
+    async def look(app: Holdfast) -> None:
+        async def once() -> None:
+            page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
+            show_page(page, ", ".join(state or []), as_json=as_json, watch=watch)
+
+        await watching(once, watch=watch, as_json=as_json)
+
+    with_app(url, look)
+
+
+def show_page(page: Page, word: str, *, as_json: bool, watch: bool = False) -> None:
+    """A page of jobs, as a table or JSON."""
+    from .printing import document, json, moment, table, work
+
+    if as_json:
+        (json if watch else document)(page)
+        return
+    if not page.jobs:
+        print(f"No jobs found with state: {word}" if word else "No jobs found.")
+        return
+    rows = [
+        (
+            job.id,
+            work(job),
+            job.state.value,
+            job.attempt,
+            job.queue,
+            moment(job.finished_at or job.started_at or job.run_at),
+        )
+        for job in page.jobs
+    ]
+    title = f"{word.capitalize()} Jobs" if word else "Jobs"
+    table(title, ("Job ID", "Command", "State", "Attempts", "Queue", "Updated At"), rows, keep=("Job ID", "State"))
+    if page.cursor is not None:
+        print(f"There are more: --cursor {page.cursor}")
+
+
+def show(
+    id: options.JobId, url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False
+) -> None:
+    """Show one job: what it is, how it went, its whole history."""
+
+    async def look(app: Holdfast) -> None:
+        async def once() -> None:
+            from .printing import document, json
+
+            job = await app.job(id)
+            if as_json:
+                (json if watch else document)(job)
+            else:
+                print_job(job)
+
+        await watching(once, watch=watch, as_json=as_json)
+
+    with_app(url, look)
+
+
+def print_job(job: Job) -> None:
+    """One job for the eye."""
+    from .printing import moment, safe, say, work
+
+    result = None if job.result is None else job.result
+    lines = {
+        "job": job.id,
+        "task": job.task,
+        "command": work(job),
+        "state": job.state.value + (" (cancellation asked for)" if job.cancel_requested else ""),
+        "queue": job.queue,
+        "priority": job.priority or None,
+        "attempt": f"{job.attempt} of {job.max_attempts or 'any number'}",
+        "timeout": None if job.timeout is None else f"{job.timeout:g} s",
+        "created": moment(job.created_at),
+        "due": moment(job.run_at) if job.state.value in ("scheduled", "failed") else None,
+        "started": moment(job.started_at) or None,
+        "finished": moment(job.finished_at) or None,
+        "worker": job.worker,
+        "node, pid": f"{job.node}, {job.pid}" if job.worker else None,
+        "progress": None if job.progress is None else _progress(job),
+        "result": result,
+        "error": job.error,
+        "key": job.key,
+        "tags": ", ".join(job.tags) or None,
+        "meta": job.meta or None,
+    }
+    for name, value in lines.items():
+        if value is not None:
+            say(f"{name:10} {value}")
+    for line in job.history:
+        took = f", {(line.ended_at - line.started_at).total_seconds():.2f} s" if line.started_at else ""
+        error = f": {line.error}" if line.error else ""
+        say(f"  attempt {line.number} {line.outcome} at {moment(line.ended_at)}{took} on {line.worker}{error}")
+    if job.traceback:
+        for line in job.traceback.rstrip().splitlines():
+            print("  " + safe(line))
+
+
+def _progress(job: Job) -> str:
+    progress = job.progress
+    if progress is None:
+        return ""
+    of = "" if progress.total is None else f" of {progress.total:g}"
+    return f"{progress.done:g}{of}" + (f", {progress.note}" if progress.note else "")
+
+
+def cancel(id: options.JobId, url: options.Url = None) -> None:
+    """End a waiting job, or ask a running one to stop."""
+
+    async def ask(app: Holdfast) -> Job:
+        done = await app.cancel(id)
+        job = await app.job(id)
+        if not done and not job.cancel_requested:
+            from ..errors import WrongState
+
+            raise WrongState(id, job.state.value, "there is nothing left to cancel")
+        return job
+
+    job = with_app(url, ask)
+    print(f"Job {id} cancelled." if job.state.value == "cancelled" else f"Job {id} is asked to stop.")
+
+
+def retry(id: options.JobId, url: options.Url = None) -> None:
+    """Run an ended job again, from attempt 0; or a waiting one at once."""
+
+    async def again(app: Holdfast) -> str:
+        before = (await app.job(id)).state.value
+        await app.retry(id)
+        return before
+
+    before = with_app(url, again)
+    print(f"Job {id} moved from {'DLQ' if before == 'dead' else repr(before)} to 'queued'.")
+
+
+def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:
+    """Say why a job is not running (or what it is doing)."""
+    from .printing import document, say
+
+    said = with_app(url, lambda app: app.explain(id))
+    if as_json:
+        document(said)
+    else:
+        say(f"Job {said.id} is {said.state}: {said.reason}.")
+        for line in said.details:
+            say(f"  {line}")

@@ -1,0 +1,48 @@
+"""`holdfast logs`: what a job printed, and prints."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+from .connect import with_app
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+
+def logs(
+    id: options.JobId,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")] = False,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Only this attempt of the job's present life.")] = None,
+    url: options.Url = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Print what a job has printed: standard output and error, of all its attempts, the newest part."""
+
+    async def show(app: Holdfast) -> None:
+        from ..output import follow_output
+
+        job = await app.job(id)
+        wanted: int | None = None
+        if attempt is not None:
+            known = {line.number: line.fence for line in job.history if line.life == job.life}
+            if job.state.value == "running":
+                known[job.attempt] = job.fence
+            wanted = known.get(attempt, -1)
+        async for piece in follow_output(app, id, follow=follow):
+            if wanted is not None and piece.fence != wanted:
+                continue
+            if as_json:
+                from .printing import json
+
+                text = piece.data.decode("utf-8", "replace")
+                json({"position": piece.position, "fence": piece.fence, "text": text})
+            else:
+                sys.stdout.buffer.write(piece.data)
+            sys.stdout.flush()
+
+    with_app(url, show)

@@ -1,0 +1,20 @@
+"""The options that many commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Url = Annotated[
+    str | None,
+    typer.Option("--url", help="The store, such as sqlite:///jobs.db. [default: HOLDFAST_URL, or ./holdfast.db]"),
+]
+Application = Annotated[str | None, typer.Option("-A", "--app", help="The application, as module:app.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Look again every second, until Ctrl-C.")]
+JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_default=False)]
+Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
+TaskName = Annotated[str | None, typer.Option("--task", help="Only this task.")]
+Tag = Annotated[str | None, typer.Option("--tag", help="Only jobs with this tag.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

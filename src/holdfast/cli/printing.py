@@ -1,0 +1,96 @@
+"""What commands print: tables that never wrap an id, JSON, times and durations for people."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from ..view import Job
+
+WIDE = 10_000
+COLOURS = {
+    "queued": "cyan", "scheduled": "blue", "blocked": "blue", "running": "yellow", "failed": "magenta",
+    "succeeded": "green", "dead": "red", "cancelled": "dim",
+}  # fmt: skip
+
+
+def say(text: str) -> None:
+    """One line for the person, control characters made visible."""
+    print(safe(text))
+
+
+def json(value: Any) -> None:
+    """A value as one line of JSON."""
+    sys.stdout.write(msgspec.json.encode(value, enc_hook=str).decode() + "\n")
+
+
+def document(value: Any) -> None:
+    """A value as one JSON document, indented for the eye where an eye will see it."""
+    data = msgspec.json.encode(value, enc_hook=str)
+    sys.stdout.write((msgspec.json.format(data, indent=2) if sys.stdout.isatty() else data).decode() + "\n")
+
+
+def table(
+    title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, keep: Sequence[str] = ("Job ID",)
+) -> None:
+    """A table. The columns in `keep` are always shown whole; the others are cut where the terminal is too narrow."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    made = [[safe(str(cell)) for cell in row] for row in rows]
+    shown = Table(title=title, title_justify="left")
+    for number, name in enumerate(columns):
+        widest = max([len(name), *(len(row[number]) for row in made)])
+        shown.add_column(name, no_wrap=True, overflow="ellipsis", min_width=widest if name in keep else None)
+    for row in made:
+        shown.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
+    Console(width=None if sys.stdout.isatty() else WIDE, highlight=False).print(shown)
+
+
+def safe(text: str) -> str:
+    """A text that cannot move the cursor or change the terminal."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def moment(at: datetime | None) -> str:
+    """A time as people read it, in their own zone."""
+    return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def since(at: datetime | None, now: int) -> str:
+    """How long ago something was."""
+    return "" if at is None else seconds(datetime.fromtimestamp(now / 1_000_000, UTC).timestamp() - at.timestamp())
+
+
+def seconds(count: float) -> str:
+    """A duration in its two largest units."""
+    count = max(0.0, count)
+    if count < 60:
+        return f"{count:.1f} s" if count < 10 else f"{count:.0f} s"
+    for size, unit, below, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if count >= size:
+            return f"{int(count // size)} {unit} {int(count % size // below)} {small}"
+    return ""
+
+
+def work(job: Job) -> str:
+    """What a job does, in few words: a shell job's command, or a task with its arguments."""
+    payload = job.payload
+    if isinstance(payload, dict):
+        if job.task == "shell" and isinstance(payload.get("command"), str):  # pyright: ignore[reportUnknownMemberType]
+            return payload["command"]  # pyright: ignore[reportUnknownVariableType]
+        given = [_short(value) for value in payload.get("*", ())]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        given += [f"{name}={_short(value)}" for name, value in payload.items() if name != "*"]  # pyright: ignore[reportUnknownVariableType]
+        return f"{job.task}({', '.join(given)})"
+    return job.task
+
+
+def _short(value: Any) -> str:
+    text = msgspec.json.encode(value, enc_hook=str).decode()
+    return text if len(text) <= 40 else text[:39] + "…"

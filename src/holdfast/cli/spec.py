@@ -1,0 +1,151 @@
+"""From the JSON that a person writes to a job: every key known, every value of its kind, or one clear line."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..errors import InvalidJob
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+    from ..task import Call
+
+SHELL_KEYS = ("command", "cwd", "env", "stdin")
+ALIASES = {"cmd": "command", "max_retries": "max_attempts", "run_at": "at", "tag": "tags"}
+OPTIONS = ("id", "queue", "priority", "delay", "at", "timeout", "max_attempts", "tags", "key", "meta", "retry")
+KNOWN = [
+    "id", "command", "cmd", "cwd", "env", "stdin", "queue", "priority", "run_at", "delay", "timeout", "max_retries",
+    "max_attempts", "backoff_base", "tags", "key", "meta", "task", "args",
+]  # fmt: skip
+
+
+def read(text: str | bytes, where: str = "") -> dict[str, Any]:
+    """One JSON object."""
+    try:
+        given = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        reason = str(error).replace("JSON is malformed: ", "")
+        raise InvalidJob(f"{where}this is not JSON: {reason}") from None
+    if not isinstance(given, dict):
+        raise InvalidJob(f'{where}a job is a JSON object such as {{"command": "echo hi"}}, not {_kind(given)}')
+    return given  # pyright: ignore[reportUnknownVariableType]
+
+
+def call(app: Holdfast, given: dict[str, Any], where: str = "") -> Call[Any]:
+    """The call that a JSON object stands for: a shell command, or a task by name with its arguments."""
+    try:
+        return _call(app, given)
+    except InvalidJob as error:
+        raise InvalidJob(f"{where}{error}") from None if where else error
+
+
+def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
+    unknown = sorted(set(given) - set(KNOWN))
+    if unknown:
+        raise InvalidJob(f"unknown key {', '.join(map(repr, unknown))}; a job has: {', '.join(KNOWN)}")
+    fields: dict[str, Any] = {}
+    for key, value in given.items():
+        name = ALIASES.get(key, key)
+        if name in fields:
+            raise InvalidJob(f"{key!r} and its other name are both given")
+        if value is not None:
+            fields[name] = value
+    task, args = fields.pop("task", None), fields.pop("args", None)
+    shell = {key: fields.pop(key) for key in SHELL_KEYS if key in fields}
+    if task is None or task == "shell":
+        if args is not None:
+            raise InvalidJob("'args' goes with 'task'; a shell job has a 'command'")
+        task, args = "shell", _checked_shell(shell)
+    elif shell:
+        raise InvalidJob(f"{', '.join(map(repr, shell))} belong to shell jobs, not to task {task!r}")
+    positional, named = _checked_args(args)
+    made = app.call(_text(task, "task"), *positional, **named)
+    made.options = made.options.changed(**_options(fields))
+    return made
+
+
+def _checked_shell(shell: dict[str, Any]) -> dict[str, Any]:
+    command = shell.get("command")
+    if not isinstance(command, str) or not command.strip():
+        raise InvalidJob('a shell job needs a \'command\', such as {"command": "echo hi"}')
+    for name in ("cwd", "stdin"):
+        if name in shell:
+            _text(shell[name], name)
+    env = shell.get("env", {})
+    if not isinstance(env, dict) or not all(isinstance(value, str) and "=" not in key for key, value in env.items()):  # pyright: ignore[reportUnknownVariableType]
+        raise InvalidJob(f'\'env\' is an object of texts, such as {{"LANG": "C"}}, not {env!r:.100}')
+    if "\0" in command or any("\0" in text for pair in env.items() for text in pair):  # pyright: ignore[reportUnknownVariableType]
+        raise InvalidJob("a command and its environment cannot hold NUL characters")
+    return shell
+
+
+def _checked_args(args: Any) -> tuple[list[Any], dict[str, Any]]:
+    if args is None:
+        return [], {}
+    if isinstance(args, list):
+        return args, {}  # pyright: ignore[reportUnknownVariableType]
+    if isinstance(args, dict):
+        return [], args  # pyright: ignore[reportUnknownVariableType]
+    raise InvalidJob(f"'args' is a list, or an object by name, not {_kind(args)}")
+
+
+def _options(fields: dict[str, Any]) -> dict[str, Any]:
+    if "at" in fields:
+        fields["at"] = moment(fields["at"])
+    if "backoff_base" in fields:
+        from ..retry import Backoff
+        from ..settings import parse_stored
+
+        fields["retry"] = Backoff(1.0, float(parse_stored("backoff_base", fields.pop("backoff_base"))[1]), 0.0)
+    if isinstance(fields.get("tags"), str):
+        fields["tags"] = [fields["tags"]]
+    for name in ("id", "queue", "key"):
+        if name in fields:
+            _text(fields[name], name)
+    for name in ("delay", "timeout"):
+        if isinstance(fields.get(name), bool | list | dict):
+            raise InvalidJob(f"{name!r} is a number of seconds, not {fields[name]!r:.50}")
+        if isinstance(fields.get(name), str):
+            from ..settings import duration
+
+            try:
+                fields[name] = duration(fields[name])
+            except ValueError:
+                raise InvalidJob(
+                    f"{name!r} is a number of seconds, or a text such as 15m, not {fields[name]!r}"
+                ) from None
+    return fields
+
+
+def moment(value: Any) -> datetime:
+    """A time from ISO 8601 with a zone, or from epoch seconds."""
+    try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+        at = datetime.fromisoformat(value)
+    except (TypeError, ValueError, OverflowError, OSError):
+        raise InvalidJob(f"run_at is a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}") from None
+    if at.tzinfo is None:
+        raise InvalidJob(f"run_at needs a zone: {value}Z, or {value}+01:00")
+    return at
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise InvalidJob(f"{name!r} is a text, not {_kind(value)}")
+    return value
+
+
+def _kind(value: Any) -> str:
+    kinds = {
+        bool: "true or false",
+        int: "a number",
+        float: "a number",
+        str: "a text",
+        list: "a list",
+        dict: "an object",
+    }
+    return "null" if value is None else kinds.get(type(value), "that")

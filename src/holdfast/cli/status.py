@@ -1,0 +1,81 @@
+"""`holdfast status` and `holdfast queues`: a store in numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import options
+from .connect import watching, with_app
+
+if TYPE_CHECKING:
+    from ..app import Holdfast, Stats
+    from ..view import WorkerSeen
+
+WORDS = {"queued": "Pending", "running": "Processing", "succeeded": "Completed"}
+
+
+def status(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
+    """Count the jobs by state and queue, and name the live workers."""
+
+    async def look(app: Holdfast) -> None:
+        async def once() -> None:
+            from .printing import document, json
+
+            stats, workers = await app.stats(), await app.workers()
+            if as_json:
+                said = {"counts": stats.counts, "queues": stats.queues, "workers": workers}
+                (json if watch else document)(said)
+            else:
+                _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
+
+        await watching(once, watch=watch, as_json=as_json)
+
+    with_app(url, look)
+
+
+def _print_status(stats: Stats, workers: list[WorkerSeen]) -> None:
+    from .printing import table
+
+    counts = stats.counts
+    table("Holdfast Status", ("State", "Count"), [(WORDS.get(s, s.capitalize()), n) for s, n in counts.items()])
+    if len(stats.queues) > 1 or any(queue.paused for queue in stats.queues):
+        _print_queues(stats)
+    pids = ", ".join(str(worker.pid) for worker in workers)
+    print(f"Active Workers: {len(workers)} [{pids}]")
+
+
+def _print_queues(stats: Stats) -> None:
+    from ..view import moment as aware
+    from .printing import moment, table
+
+    rows = [
+        (
+            queue.name,
+            *(queue.counts.get(state, 0) for state in ("queued", "scheduled", "running", "failed", "dead")),
+            "" if queue.oldest is None else moment(aware(queue.oldest)),
+            "paused" if queue.paused else "",
+        )
+        for queue in stats.queues
+    ]
+    columns = ("Queue", "Queued", "Scheduled", "Running", "Failed", "Dead", "Oldest Due", "")
+    table("Queues", columns, rows, keep=("Queue",))
+
+
+def queues(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
+    """Show every queue: what waits, what runs, whether it is paused."""
+
+    async def look(app: Holdfast) -> None:
+        async def once() -> None:
+            from .printing import document, json
+
+            stats = await app.stats()
+            if as_json:
+                (json if watch else document)(stats.queues)
+            elif stats.queues:
+                _print_queues(stats)
+            else:
+                print("No queues: nothing was enqueued yet.")
+
+        await watching(once, watch=watch, as_json=as_json)
+
+    with_app(url, look)

@@ -1,0 +1,330 @@
+"""The Postgres store: the protocol's methods, each one round trip on a connection of its pool."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import asyncpg
+import msgspec
+
+from ...clock import MICROS
+from ...errors import HoldfastError, StoreUnavailable
+from ...job import Beat, Found, Held, Holder, HolderSeen, Inserted, Lost, NewJob, Printed, QueueStats, Record, Settlement, Tidied, Where
+from ..protocol import Answers, Batch, Bell, Versioned
+from . import bound, observe, schema, sql, trouble
+from .call import Call
+from .change import Changes
+from .generations import Generations
+from .place import Place, from_url
+from .pool import Link, Pool
+from .rows import record, to_json
+from .transaction import Transactions
+from .wake import Bells, Ear, PostgresEar
+
+T = TypeVar("T")
+logger = logging.getLogger("holdfast")
+
+ATTEMPTS = 5
+"""Times that a batch is tried which the server undid for another's sake (a deadlock, a serialization failure)."""
+
+_holder = msgspec.json.Decoder(Holder).decode
+
+
+class PostgresStore:
+    """Jobs in one schema of a Postgres database.
+
+    1. Each `write` is one call of a function in the schema: one round trip, one transaction (`call.py`).
+    2. Reads, beats and sweeps have connections of their own, and wait for no write (`pool.py`).
+    3. Another connection listens for hints, only once somebody waits for a bell (`wake.py`).
+    4. Every time is the server's.
+    """
+
+    name = "postgres"
+    features = frozenset({"durable", "multi_process", "transactional_enqueue", "transactional_completion"})
+
+    def __init__(self, place: str | Place) -> None:
+        self.place = from_url(place) if isinstance(place, str) else place
+        self._pool: Pool | None = None
+        self._bells: Bells | None = None
+        self._generations: Generations | None = None
+        self._transactions: Transactions | None = None
+        self._signal: Any = None
+        self._applied: list[int] = []
+
+    # -- lifetime
+
+    async def open(self) -> None:
+        if self._pool is not None:
+            return
+        pool = Pool(self.place, self.place.pool)
+        try:
+            async with pool.link() as link:
+                self._applied = await self._migrate(link)
+        except BaseException:
+            await pool.close()
+            raise
+        self._pool = pool
+        ear: Ear = PostgresEar(self.place)
+        if self.place.signal is not None:
+            from .signal import RedisSignal
+
+            self._signal = ear = RedisSignal(self.place.signal, self.place.channel)
+        self._bells = Bells(ear)
+        self._generations = Generations(self._say, self._run)
+
+    async def _migrate(self, link: Link) -> list[int]:
+        try:
+            return await schema.migrate(link.raw, self.place)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            meaning = trouble.reading(error, self.place.shown)
+            if meaning is None:
+                raise
+            raise meaning from error
+
+    async def close(self) -> None:
+        pool, bells, generations, signal = self._pool, self._bells, self._generations, self._signal
+        self._pool = self._bells = self._generations = self._signal = None
+        if generations is not None:
+            await generations.close()
+        if bells is not None:
+            await bells.close()
+        if signal is not None:
+            await signal.close()
+        if self._transactions is not None:
+            transactions, self._transactions = self._transactions, None
+            await transactions.close()
+        if pool is not None:
+            await pool.close()
+
+    def sibling(self) -> PostgresStore:
+        return PostgresStore(self.place)
+
+    def abandon(self) -> None:
+        if self._pool is not None:
+            self._pool.forget()
+        if self._bells is not None:
+            self._bells.forget()
+        if self._transactions is not None:
+            self._transactions.forget()
+            self._transactions = None
+        self._pool = self._bells = self._generations = self._signal = None
+
+    async def migrate(self) -> list[int]:
+        """Open the store, which brings its schema up to date; the versions that this applied."""
+        await self.open()
+        return self._applied
+
+    # -- talking to the server
+
+    def _say(self, statement: str) -> str:
+        """A statement in this store's schema."""
+        return sql.for_schema(statement, self.place.schema)
+
+    def _open_pool(self) -> Pool:
+        if self._pool is None:
+            raise StoreUnavailable(f"the store {self.place.shown} is not open")
+        return self._pool
+
+    async def _read(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        """Run statements that write nothing; again on another connection where the first was dead."""
+        pool = self._open_pool()
+        for last in (False, True):
+            try:
+                async with pool.link() as link:
+                    return await work(link)
+            except HoldfastError:
+                raise
+            except Exception as error:
+                if trouble.is_gone(error) and not last:
+                    continue
+                if (meaning := trouble.reading(error, self.place.shown)) is not None:
+                    raise meaning from error
+                raise
+        raise AssertionError
+
+    async def _fetch(self, statement: str, *values: Any) -> list[Any]:
+        said = self._say(statement)
+        return await self._read(lambda link: link.fetch(said, *values))
+
+    async def _run(self, work: Callable[[Link], Awaitable[T]]) -> T:
+        """Run what may write: once, and again only where the server says that it undid it."""
+        pool = self._open_pool()
+        for attempt in range(ATTEMPTS):
+            try:
+                async with pool.link() as link:
+                    return await work(link)
+            except HoldfastError:
+                raise
+            except Exception as error:
+                if isinstance(error, trouble.AGAIN) and attempt < ATTEMPTS - 1:
+                    await asyncio.sleep(0.01 * attempt)
+                    continue
+                if (meaning := trouble.writing(error, self.place.shown)) is not None:
+                    raise meaning from error
+                raise
+        raise AssertionError
+
+    # -- writing
+
+    async def write(self, batch: Batch) -> Answers:
+        if batch.changes or len(batch.asks) > 1:
+            return await self._run(lambda link: self._step_by_step(link, batch))
+        call = Call(batch, told=self._signal is not None)
+        said = self._say(sql.WRITE)
+        rows = await self._run(lambda link: link.fetch(said, *call.arguments))
+        return self._answer(call, rows)
+
+    def _answer(self, call: Call, rows: Sequence[Any]) -> Answers:
+        answers, hint, worn = call.answers(rows)
+        if hint is not None and self._signal is not None:
+            self._signal.say(hint)
+        if worn and self._generations is not None:
+            self._generations.worn(call.queues)
+        return answers
+
+    async def _step_by_step(self, link: Link, batch: Batch) -> Answers:
+        """A batch with changes, or with several asks: the same transaction in several round trips."""
+        told = self._signal is not None
+        answers = Answers()
+        done: list[tuple[Call, list[Any]]] = []
+
+        async def part(some: Batch) -> Answers:
+            call = Call(some, told=told)
+            rows = await link.fetch(self._say(sql.WRITE), *call.arguments)
+            done.append((call, rows))
+            return call.answers(rows)[0]
+
+        hint = None
+        async with link.raw.transaction():
+            if batch.inserts or batch.notes or batch.settles:
+                answers = await part(Batch(batch.inserts, batch.notes, batch.settles))
+            if batch.changes:
+                changes = Changes(link, self._say)
+                answers.changes = await changes.make(batch.changes)
+                if changes.queues or changes.ended:
+                    names = (sorted(changes.queues), sorted(changes.ended), told)
+                    hint = (await link.fetch(self._say(sql.HINT), *names))[0][0]
+            answers.asks = [(await part(Batch(asks=[ask]))).asks[0] for ask in batch.asks]
+        for call, rows in done:
+            self._answer(call, rows)
+        if told and hint is not None:
+            self._signal.say(hint)
+        return answers
+
+    async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await bound.insert_bound(connection, self.place, jobs)
+
+    @asynccontextmanager
+    async def transaction(self, end: Callable[[], Settlement]) -> AsyncIterator[Any]:
+        self._open_pool()
+        if self._transactions is None:
+            self._transactions = Transactions(self.place)
+        async with self._transactions.begin(end) as connection:
+            yield connection
+
+    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+        ids = [holder.id for holder in holders]
+
+        async def work(link: Link) -> tuple[list[Any], list[Any]]:
+            abouts = [to_json(holder).decode() for holder in holders]
+            leases = [holder.lease for holder in holders]
+            beaten = await link.fetch(self._say(sql.BEAT), ids, abouts, leases)
+            # After the beat has committed: what is held is then at least as new as the beat.
+            return beaten, await link.fetch(self._say(sql.HELD), ids)
+
+        beaten, rows = await self._run(work)
+        held: dict[str, list[Held]] = {}
+        for row in rows:
+            held.setdefault(row[0], []).append(Held(*row[1:]))
+        numbers = dict[str, int](beaten)
+        return [Beat(numbers[id], tuple(held.get(id, ()))) for id in ids]
+
+    async def leave(self, holders: Sequence[str]) -> None:
+        async def work(link: Link) -> None:
+            await link.fetch(self._say(sql.LEAVE), list(holders))
+            await link.fetch(self._say(sql.FORGET_HOLDERS), list(holders))
+
+        await self._run(work)
+
+    async def tidy(self, limit: int) -> Tidied:
+        [row] = await self._run(lambda link: link.fetch(self._say(sql.TIDY), limit))
+        if self._generations is not None:
+            await self._generations.tidy()
+        return Tidied(*row)
+
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        async def work(link: Link) -> bool:
+            if value is not None:
+                done = bool(await link.fetch(self._say(sql.PUT_RECORD), kind, name, value, expect))
+            elif await link.fetch(self._say(sql.REMOVE_RECORD), kind, name, expect):
+                done = True
+            else:
+                there = await link.fetch(self._say(sql.RECORD_VERSION), kind, name)
+                done = not there if not expect else False
+            if done and kind == "pause":
+                hint = (await link.fetch(self._say(sql.HINT), [name], [], self._signal is not None))[0][0]
+                if hint is not None and self._signal is not None:
+                    self._signal.say(hint)
+            return done
+
+        return await self._run(work)
+
+    # -- reading
+
+    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+        rows = await self._fetch(sql.LOST if holder is None else sql.LOST_OF, limit, holder)
+        return [Lost(record(row), row[-1]) for row in rows]
+
+    async def get(self, ids: Sequence[str]) -> list[Record | None]:
+        if not ids:
+            return []
+        found = {kept.id: kept for kept in map(record, await self._fetch(sql.GET, list(ids)))}
+        return [found.get(id) for id in ids]
+
+    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+        statement, values = observe.find(where, cursor, limit + 1)
+        rows = await self._fetch(statement, *values)
+        return Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        return [Printed(*row) for row in await self._fetch(sql.OUTPUT, id, position, limit)]
+
+    async def stats(self) -> list[QueueStats]:
+        paused = set(await self.records("pause"))
+        counts: dict[str, dict[str, int]] = {name: {} for name in paused}
+        oldest: dict[str, int] = {}
+        for queue, state, count, first in await self._fetch(sql.STATS):
+            counts.setdefault(queue, {})[state] = count
+            if first is not None:
+                oldest[queue] = first
+        return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
+
+    async def holders(self) -> list[HolderSeen]:
+        async def work(link: Link) -> tuple[list[Any], list[Any]]:
+            async with link.raw.transaction(isolation="repeatable_read", readonly=True):
+                known = await link.fetch(self._say(sql.HOLDERS))
+                return known, await link.fetch(self._say(sql.HELD), [row[4] for row in known])
+
+        known, rows = await self._read(work)
+        jobs: dict[str, list[str]] = {}
+        for row in rows:
+            jobs.setdefault(row[0], []).append(row[1])
+        return [
+            HolderSeen(_holder(about), beat, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
+            for about, beat, age, alive, id in known
+        ]
+
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        return {name: Versioned(value, version) for name, value, version in await self._fetch(sql.RECORDS, kind)}
+
+    async def now(self) -> int:
+        return (await self._fetch(sql.NOW))[0][0]
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        if self._bells is None:
+            raise StoreUnavailable(f"the store {self.place.shown} is not open")
+        return self._bells.make(topics)

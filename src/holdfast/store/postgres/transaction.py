@@ -1,0 +1,52 @@
+"""Transactional completion: a task's own writes and the end of its job in one transaction, under its fence."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from ...errors import HoldfastError, LeaseLost
+from ...job import Settlement
+from ..protocol import Batch
+from . import sql, trouble
+from .call import Call
+from .place import Place
+from .pool import Pool
+
+SIZE = 20
+"""Connections that tasks may hold at once for their transactions; they come and go with use."""
+
+
+class Transactions:
+    """The connections that tasks have for themselves: apart from the store's, so that no slow task holds up a claim."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._pool = Pool(place, SIZE, " for tasks' own transactions")
+
+    @asynccontextmanager
+    async def begin(self, end: Callable[[], Settlement]) -> AsyncIterator[Any]:
+        """A connection inside a transaction. When the block ends, `end()` is written, last of all, and all commits.
+
+        The job's row is locked only between that write and the COMMIT, so heartbeats, notes and sweeps never wait for
+        a slow task. LeaseLost, and nothing of it all is kept, where the claim has been ended by somebody else.
+        """
+        async with self._pool.link() as link:
+            async with link.raw.transaction():
+                yield link.raw
+                settlement = end()
+                call = Call(Batch(settles=[settlement]), told=False)
+                rows = await link.raw.fetch(sql.for_schema(sql.WRITE, self._place.schema), *call.arguments)
+                if not call.answers(rows)[0].settles[0]:
+                    raise LeaseLost(settlement.id, settlement.fence)
+
+    def explain(self, error: Exception) -> HoldfastError | None:
+        """What a failure of the connection means; None for a fault of the task's own statements."""
+        return trouble.writing(error, self._place.shown)
+
+    async def close(self) -> None:
+        await self._pool.close()
+
+    def forget(self) -> None:
+        self._pool.forget()

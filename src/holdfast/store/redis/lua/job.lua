@@ -1,0 +1,82 @@
+-- How a job is read. It is up to three fields of one hash, {prefix}:jobs:<seq / 256>:
+--   <seq>    what never changes: a MessagePack array whose first 22 bytes have fixed places
+--            (created_at, run_at, priority), then id, queue, task, tags, key, codec, max_attempts, timeout, retry,
+--            meta, payload
+--   <seq>~   its life so far, a MessagePack map; missing until the first claim or change. Its letters: s state,
+--            u run_at, a attempt, l life, f fence, t token, h holder, i pid, p suspect, d deaths, c cancel,
+--            g started_at, z finished_at, x expires_at, n nonce of the last settlement, r result, o progress,
+--            k has a checkpoint, w has printed, e error, b traceback, m meta (JSON by name), y history (JSON lines),
+--            q queue
+--   <seq>^   its last checkpoint
+
+local TERMINAL = { s = true, d = true, c = true }
+
+local function created_at(body)
+  return (struct.unpack('>I8', body, 3))
+end
+
+local function first_run_at(body)
+  return (struct.unpack('>I8', body, 12))
+end
+
+local function priority_of(body)
+  return (struct.unpack('>i2', body, 21))
+end
+
+-- The text (or nil) at a place of a MessagePack array, and the place behind it.
+local function word_at(body, at)
+  local head = string.byte(body, at)
+  if head == 0xc0 then
+    return nil, at + 1
+  end
+  local size, from
+  if head < 0xc0 then
+    size, from = head - 0xa0, at + 1
+  elseif head == 0xd9 then
+    size, from = string.byte(body, at + 1), at + 2
+  elseif head == 0xda then
+    size, from = struct.unpack('>I2', body, at + 1), at + 3
+  else
+    size, from = struct.unpack('>I4', body, at + 1), at + 5
+  end
+  return string.sub(body, from, from + size - 1), from + size
+end
+
+-- id, queue, task, tags (JSON or nil), key (or nil)
+local function words(body)
+  local id, queue, task, tags, key, at
+  id, at = word_at(body, 23)
+  queue, at = word_at(body, at)
+  task, at = word_at(body, at)
+  tags, at = word_at(body, at)
+  key = word_at(body, at)
+  return id, queue, task, tags, key
+end
+
+local function run_at_of(body, life)
+  return life and life.u or first_run_at(body)
+end
+
+local function seq_of_ready(member)
+  return string.sub(member, 18)
+end
+
+-- The state as it is kept: a job that a claim made queued has only changed its sorted set.
+local function state_of(seq, body, life)
+  local state = life and life.s
+  if not state then
+    if first_run_at(body) == created_at(body) then
+      return 'q'
+    end
+    state = 'w'
+  end
+  if state == 'w' or state == 'f' then
+    local _, queue = words(body)
+    local set = state == 'w' and 'later:' or 'retry:'
+    local member = later_member(seq, priority_of(body), life and life.p)
+    if not call('ZSCORE', P .. set .. queue, member) then
+      return 'q'
+    end
+  end
+  return state
+end

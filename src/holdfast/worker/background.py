@@ -1,0 +1,85 @@
+"""Supervisors in the background: started in a session of their own, ready before the command returns.
+
+`python -m holdfast.worker.background OPTIONS KEY READY_FD` is what runs there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from ..errors import HoldfastError
+from ..observe.logs import set_up
+from . import state
+from .processes.census import sweep
+from .service import Service
+from .supervisor import Supervisor
+
+
+def supervise(service: Service, key: str, ready: Callable[[list[int]], None], log: str | None = None) -> None:
+    """Run a supervisor here until it ends, known to `worker stop`; with `handover`, its forerunners then retire."""
+    before = state.running(key)
+    mine = state.enter(key, service.count, log)
+
+    def at_work(pids: list[int]) -> None:
+        if service.handover:
+            for one in before:
+                one.signal(signal.SIGUSR1)
+        ready(pids)
+
+    async def run() -> None:
+        await Supervisor(service, at_work).run()
+
+    try:
+        sweep()
+        asyncio.run(run())
+    finally:
+        mine.unlink(missing_ok=True)
+
+
+def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
+    """Start a supervisor in the background; its process id and those of its workers."""
+    log = state.log_path(key)
+    reading, writing = os.pipe()
+    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    command = [sys.executable, "-m", "holdfast.worker.background", msgspec.json.encode(service).decode(), key]
+    process = subprocess.Popen(
+        [*command, str(writing)],
+        env=os.environ | {"HOLDFAST_URL": url} if service.application is None else None,
+        pass_fds=[writing],
+        stdin=subprocess.DEVNULL,
+        stdout=handle,
+        stderr=handle,
+        start_new_session=True,
+    )
+    os.close(handle)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answers:
+        said = answers.readline()
+    if not said:
+        raise HoldfastError(f"the workers did not start; {log} says why")
+    return process.pid, msgspec.json.decode(said, type=list[int])
+
+
+def main() -> None:
+    """The supervisor's own process."""
+    service = msgspec.json.decode(sys.argv[1], type=Service)
+    key, fd = sys.argv[2], int(sys.argv[3])
+    os.set_inheritable(fd, False)
+    set_up(service.log_level, service.log_format)
+
+    def ready(pids: list[int]) -> None:
+        os.write(fd, msgspec.json.encode(pids) + b"\n")
+        os.close(fd)
+
+    supervise(service, key, ready, str(state.log_path(key)))
+
+
+if __name__ == "__main__":
+    main()

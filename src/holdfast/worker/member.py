@@ -1,0 +1,116 @@
+"""One worker process under a supervisor: `python -m holdfast.worker.member OPTIONS CONTROL_FD`.
+
+1. Says to its supervisor who it is before it claims anything, and every second that it is well.
+2. SIGTERM stops it gracefully, a second one at once; SIGUSR1 lets its jobs take the time they need.
+3. Without a supervisor it stops gracefully: nobody would find it any more.
+4. Leaves by itself when it has run enough jobs, has grown too big, or has nothing left to do (`--drain`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from ..errors import HoldfastError
+from ..observe.logs import set_up
+from .processes.census import sweep
+from .service import Service, Word, resident
+from .worker import Worker
+
+TICK = 1.0
+RAN = frozenset({"job_succeeded", "job_failed", "job_dead", "job_cancelled", "job_snoozed"})
+
+
+class Member:
+    """A worker and its line to the supervisor."""
+
+    def __init__(self, service: Service, line: socket.socket) -> None:
+        self._service = service
+        self._line = line
+        self._app = service.app()
+        self._worker = Worker(self._app, service.queues, service.concurrency, lease=service.lease, grace=service.grace)
+        self._ran = 0
+        self._leaving: str | None = None
+        self._app.events.listeners.append(self._on_event)
+
+    async def serve(self) -> None:
+        """Work until told to leave."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._worker.stop)
+        loop.add_signal_handler(signal.SIGUSR1, self._worker.finish)
+        loop.add_reader(self._line, self._alone)
+        ticking = loop.create_task(self._tick())
+        async with self._app:
+            await self._worker.run()
+        ticking.cancel()
+        self._say(Word(leaving=self._leaving or "stopped"))
+
+    def _on_event(self, name: str, _: dict[str, Any]) -> None:
+        if name == "worker_started":
+            deaths = self._app.session.settings.max_silent_deaths
+            self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths))
+        elif name in RAN:
+            self._ran += 1
+            if self._service.max_jobs is not None and self._ran >= self._service.max_jobs:
+                self._leave("recycle")
+
+    def _say(self, word: Word) -> None:
+        with suppress(OSError):  # the supervisor is gone; `_alone` hears of it too
+            self._line.sendall(msgspec.json.encode(word) + b"\n")
+
+    def _alone(self) -> None:
+        if not self._line.recv(64):
+            asyncio.get_running_loop().remove_reader(self._line)
+            self._worker.stop()
+
+    def _leave(self, why: str) -> None:
+        if self._leaving is None:
+            self._leaving = why
+            self._worker.stop()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            self._say(Word())
+            limit, used = self._service.max_memory, resident()
+            if limit is not None and used is not None and used > limit:
+                self._leave("recycle")
+            if self._service.drain and self._worker.holder is not None and self._worker.idle and await self._drained():
+                self._leave("drained")
+
+    async def _drained(self) -> bool:
+        """Whether its queues hold nothing that is ready, runs or will be retried; what is scheduled may stay."""
+        served = () if self._worker.holder is None else self._worker.holder.queues
+        try:
+            queues = [queue for queue in (await self._app.stats()).queues if queue.name in served and not queue.paused]
+        except HoldfastError:
+            return False
+        return not any(queue.counts.get(state) for queue in queues for state in ("queued", "running", "failed"))
+
+
+def main() -> None:
+    """Run as a process of its own."""
+    service = msgspec.json.decode(sys.argv[1], type=Service)
+    set_up(service.log_level, service.log_format)
+    line = socket.socket(fileno=int(sys.argv[2]))
+    os.set_inheritable(line.fileno(), False)
+    sweep()
+    try:
+        asyncio.run(Member(service, line).serve())
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)  # noqa: T201  # the supervisor's log has it
+        os._exit(1)
+    # A thread that ignores its cancellation cannot be stopped; its job has been given back, so do not wait for it.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,204 @@
+"""The child's side: a process that runs one claim at a time, for a worker at the other end of its line.
+
+`python -m holdfast.worker.run.child LINE_FD PIPES_FD`. The job runs in the main thread; the line is served by another,
+so that progress, checkpoints and the wish to stop pass while it works.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+import msgspec
+
+from ...app import Holdfast
+from ...context import Context
+from ...errors import StoreUnavailable
+from ...job import Note
+from ...lifecycle import Outcome
+from ...load import load_address
+from ..notes import Notes
+from . import explain
+from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToChild, ToWorker, frame, next_frame
+
+
+class Line:
+    """The child's end, on a loop and thread of its own."""
+
+    def __init__(self, line: socket.socket) -> None:
+        self._socket = line
+        self.heard: SimpleQueue[Load | Start | None] = SimpleQueue()
+        self.context: Context | None = None
+        self.loop = asyncio.new_event_loop()
+        self._waiting: dict[int, asyncio.Future[bool]] = {}
+        self._number = 0
+        threading.Thread(target=self._serve, name="holdfast-line", daemon=True).start()
+
+    def _serve(self) -> None:
+        self.loop.run_until_complete(self._listen())
+        self.heard.put(None)
+        os._exit(0)  # nobody is there to work for
+
+    async def _listen(self) -> None:
+        reader, self._writer = await asyncio.open_connection(sock=self._socket)
+        decode = msgspec.msgpack.Decoder(ToChild).decode
+        while (data := await next_frame(reader)) is not None:
+            word = decode(data)
+            if isinstance(word, Load | Start):
+                self.heard.put(word)
+            elif isinstance(word, Stop):
+                if self.context is not None:
+                    self.context.ask_to_stop(word.why)
+            elif (waiter := self._waiting.pop(word.number, None)) is not None and not waiter.done():
+                _settle(waiter, word)
+
+    async def note(self, note: Note) -> bool:
+        """Have a note written by the worker."""
+        self._number += 1
+        waiter = self._waiting[self._number] = self.loop.create_future()
+        self._writer.write(frame(Said(self._number, note)))
+        return await waiter
+
+    def say(self, word: ToWorker) -> None:
+        """From any thread."""
+        self.loop.call_soon_threadsafe(self._write, frame(word))
+
+    def _write(self, data: bytes) -> None:
+        self._writer.write(data)
+
+    def flush(self) -> None:
+        """Wait until everything said so far is on its way."""
+        asyncio.run_coroutine_threadsafe(self._drain(), self.loop).result()
+
+    async def _drain(self) -> None:
+        await self._writer.drain()
+
+
+def _settle(waiter: asyncio.Future[bool], answer: Answer) -> None:
+    if answer.error is None:
+        waiter.set_result(answer.written)
+    else:
+        waiter.set_exception(StoreUnavailable(answer.error))
+
+
+class _Forward(logging.Handler):
+    """Sends what is logged here to the worker's log."""
+
+    def __init__(self, line: Line) -> None:
+        super().__init__()
+        self._line = line
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields: dict[str, Any] = {"child": os.getpid()}
+        for name in ("job_id", "job_type", "attempt", "worker_id"):
+            if hasattr(record, name):
+                fields[name] = getattr(record, name)
+        message = record.getMessage()
+        if record.exc_info:
+            message += "\n" + logging.Formatter().formatException(record.exc_info)
+        self._line.say(Log(record.name, record.levelno, message, fields))
+
+
+class _Stopped(BaseException):
+    """SIGTERM, in the middle of the job's own code: its `finally` blocks run."""
+
+
+def run(app: Holdfast, line: Line, start: Start) -> Outcome:
+    """Run one claim, in the main thread."""
+    record, ran = start.record, False
+    task = None
+    try:
+        task = app.registry.find(record.task)
+        args, kwargs = task.decode(record.payload)
+        new_context = asyncio.run_coroutine_threadsafe(_notes(line, start), line.loop).result().context
+        context = line.context = new_context(record)
+        if task.arguments.context_name is not None:
+            kwargs[task.arguments.context_name] = context
+        ran = True
+        value = asyncio.run(task.fn(*args, **kwargs)) if task.is_async else task.fn(*args, **kwargs)
+    except _Stopped:
+        raise
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+        return Outcome.failed(f"exit {code}")
+    except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job
+        explain.report(app, error, record)
+        return explain.raised(task, error, record.attempt, app.clock, ran=ran)
+    finally:
+        line.context = None
+    return explain.returned(task, value, start.max_payload)
+
+
+async def _notes(line: Line, start: Start) -> Notes:
+    return Notes(line.note, lambda: (start.max_payload, start.max_output))
+
+
+@contextlib.contextmanager
+def redirected(pipes: socket.socket, wanted: bool) -> Any:
+    """Send standard output and error to the pipe that the worker passed, for the length of one job."""
+    if not wanted:
+        yield
+        return
+    _, [pipe], _, _ = socket.recv_fds(pipes, 1, 1)
+    kept = [os.dup(1), os.dup(2)]
+    for target in (1, 2):
+        os.dup2(pipe, target)
+    os.close(pipe)
+    try:
+        yield
+    finally:
+        _flush()
+        for target, old in zip((1, 2), kept, strict=True):
+            os.dup2(old, target)
+            os.close(old)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+
+
+def _on_term(*_: object) -> None:
+    raise _Stopped
+
+
+def main() -> None:
+    """Serve until the line ends."""
+    line, pipes = Line(socket.socket(fileno=int(sys.argv[1]))), socket.socket(fileno=int(sys.argv[2]))
+    for fd in (int(sys.argv[1]), int(sys.argv[2])):
+        os.set_inheritable(fd, False)
+    load = line.heard.get()
+    assert isinstance(load, Load)
+    sys.path[:] = load.path
+    logging.basicConfig(level=load.log_level, handlers=[_Forward(line)], force=True)
+    try:
+        app = load_address(load.address)
+    except BaseException as error:  # noqa: BLE001  # whatever the user's module raises
+        line.say(Broken(*explain.describe(error)))
+        line.flush()
+        os._exit(1)
+    while isinstance(start := line.heard.get(), Start):
+        try:
+            with redirected(pipes, start.redirect):
+                signal.signal(signal.SIGTERM, _on_term)
+                outcome = run(app, line, start)
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        except _Stopped:
+            os._exit(143)
+        _flush()
+        line.say(Done(outcome))
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(concurrent.futures.CancelledError):
+        main()

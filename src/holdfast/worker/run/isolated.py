@@ -1,0 +1,220 @@
+"""The worker's side: children that run claims, one at a time each; fresh ones per job, or a pool that is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...errors import HoldfastError, ProcessFailed
+from ...lifecycle import Outcome
+from ..processes import census
+from ..processes.output import Printer
+from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered
+from .explain import Ended
+from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToWorker, frame, next_frame
+from .run import Run
+
+if TYPE_CHECKING:
+    from ...app import Holdfast
+    from ...context import Context
+    from ...task import Task
+
+LOOK_EVERY = 0.1
+"""Seconds between two looks at a child's memory."""
+
+
+class Encoded(msgspec.Struct):
+    """A result that is encoded already."""
+
+    data: bytes | None
+
+
+class Child:
+    """One child process."""
+
+    def __init__(self, address: str, env: dict[str, str], output: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._ours, theirs = socket.socketpair()
+        self._pipes, their_pipes = socket.socketpair()
+        fds = (theirs.fileno(), their_pipes.fileno())
+        command = [sys.executable, "-m", "holdfast.worker.run.child", *map(str, fds)]
+        self.tree = Tree(command, env=env, output=output, pass_fds=fds)
+        theirs.close()
+        their_pipes.close()
+        self._address = address
+        self._context: Context | None = None
+        self._done: asyncio.Future[Outcome] = self._loop.create_future()
+        self._broken: Broken | None = None
+        self._writer: asyncio.Future[asyncio.StreamWriter] = self._loop.create_future()
+        self._listening = self._loop.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        reader, writer = await asyncio.open_connection(sock=self._ours)
+        self._writer.set_result(writer)
+        level = logging.getLogger().getEffectiveLevel()
+        writer.write(frame(Load(self._address, sys.path, level)))
+        decode = msgspec.msgpack.Decoder(ToWorker).decode
+        while (data := await next_frame(reader)) is not None:
+            word = decode(data)
+            if isinstance(word, Done):
+                if not self._done.done():
+                    self._done.set_result(word.outcome)
+            elif isinstance(word, Said):
+                self._loop.create_task(self._note(word)).add_done_callback(lambda task: task.exception())
+            elif isinstance(word, Log):
+                _log(word)
+            else:
+                self._broken = word
+        writer.close()
+
+    async def _note(self, said: Said) -> None:
+        context = self._context
+        try:
+            written = context is not None and await context.write(said.note)
+            answer = Answer(said.number, written)
+        except HoldfastError as error:
+            answer = Answer(said.number, error=str(error))
+        (await self._writer).write(frame(answer))
+
+    def start(self, context: Context, start: Start, pipe: int | None) -> None:
+        """Hand over a claim, and the pipe that it shall print to."""
+        self._context = context
+        self._done = self._loop.create_future()
+        if pipe is not None:
+            socket.send_fds(self._pipes, [b"."], [pipe])
+        self._loop.create_task(self._send(start))
+
+    async def _send(self, word: Start | Stop) -> None:
+        (await asyncio.shield(self._writer)).write(frame(word))
+
+    async def outcome(self) -> Outcome:
+        """How the claim ended; ProcessFailed where the process ended instead."""
+        await asyncio.wait([self._done, self.tree.ended], return_when=asyncio.FIRST_COMPLETED)
+        if not self._done.done():
+            await self._listening  # what it said last is still on the line
+        if self._done.done():
+            return self._done.result()
+        if self._broken is not None:
+            return Outcome.failed(f"its process could not load the app: {self._broken.error}", self._broken.traceback)
+        ending = self.tree.ended.result()
+        raise ProcessFailed(ending.words, code=ending.code, signal=ending.signal)
+
+    async def stop(self, why: str, patience: float) -> Ending:
+        """Ask it to stop, then end it."""
+        self._loop.create_task(self._send(Stop(why)))
+        return await self.tree.end(patience)
+
+    async def close(self) -> None:
+        """Let an idle child go; it ends when its line does."""
+        await unhindered(self._close())
+
+    async def _close(self) -> None:
+        (await self._writer).close()
+        self._pipes.close()
+        await asyncio.wait([self.tree.ended], timeout=HASTE)
+        await self.tree.end(0)
+
+
+class Children:
+    """Every child process of a worker."""
+
+    def __init__(self, app: Holdfast, address: str | None) -> None:
+        self._app = app
+        self._address = address
+        self._idle: list[Child] = []
+        self._most_idle = os.cpu_count() or 1
+
+    async def close(self) -> None:
+        """End the pool."""
+        idle, self._idle = self._idle, []
+        await asyncio.gather(*(child.close() for child in idle))
+
+    async def call(self, run: Run, task: Task[..., Any]) -> Encoded:
+        """Run a claim in a child; Ended or ProcessFailed where it did not succeed."""
+        context, settings = run.context, self._app.session.settings
+        assert context is not None
+        assert self._address is not None
+        printer = Printer(context.say, settings.max_output)
+        pooled = task.run_in == "process"
+        child = self._take() if pooled else None
+        redirect = pooled
+        try:
+            if child is None:
+                child = Child(self._address, _environment(context), 2 if pooled else printer.fd)
+            start = Start(run.record, settings.max_payload, settings.max_output, redirect)
+            child.start(context, start, printer.fd if redirect else None)
+        finally:
+            printer.start()
+        limits = [asyncio.ensure_future(_tell_pid(context, child.tree))]
+        killed: list[str] = []
+        if task.memory is not None:
+            limits.append(asyncio.ensure_future(_watch_memory(child.tree, task.memory, killed)))
+        well = False
+        try:
+            outcome = await child.outcome()
+            well = True
+        except asyncio.CancelledError:
+            why = context.stopped_by or "cancel"
+            await child.stop(why, HASTE if why in ("release", "lost") else PATIENCE)
+            raise
+        except ProcessFailed as error:
+            if killed:
+                raise ProcessFailed(killed[0], signal=error.signal) from None
+            raise
+        finally:
+            for limit in limits:
+                limit.cancel()
+            await unhindered(self._after(child, printer, keep=pooled and well))
+        if outcome.kind != "succeeded":
+            raise Ended(outcome)
+        return Encoded(outcome.result)
+
+    def _take(self) -> Child | None:
+        while self._idle:
+            child = self._idle.pop()
+            if not child.tree.ended.done():
+                return child
+        return None
+
+    async def _after(self, child: Child, printer: Printer, *, keep: bool) -> None:
+        if keep and len(self._idle) < self._most_idle and not child.tree.ended.done():
+            self._idle.append(child)
+            await printer.finish()
+        elif keep:
+            await printer.finish()
+            await child.close()
+        else:
+            await child.close()
+            await printer.finish()
+
+
+def _environment(context: Context) -> dict[str, str]:
+    mark = census.marker(context.job.id, context.fence)
+    return {**os.environ, "PYTHONUNBUFFERED": "1", census.MARKER: mark}
+
+
+async def _tell_pid(context: Context, tree: Tree) -> None:
+    await context.say(pid=await asyncio.shield(tree.started))
+
+
+async def _watch_memory(tree: Tree, limit: int, killed: list[str]) -> None:
+    pid = await asyncio.shield(tree.started)
+    while True:
+        used = census.memory_of_tree(pid)
+        if used > limit:
+            killed.append(f"out of memory at {used / 1e9:.1f} GB (its limit is {limit / 1e9:.1f} GB)")
+            await tree.end(0)
+            return
+        await asyncio.sleep(LOOK_EVERY)
+
+
+def _log(word: Log) -> None:
+    logger = logging.getLogger(word.logger)
+    if logger.isEnabledFor(word.level):
+        logger.log(word.level, "%s", word.message, extra={"fields": word.fields})

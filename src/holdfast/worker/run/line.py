@@ -1,0 +1,93 @@
+"""The line between a worker and a child process that runs its jobs: what is said there, and how it is framed."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+
+from ...job import Note, Record
+from ...lifecycle import Outcome
+
+FRAME_LIMIT = 1 << 30
+
+
+class Load(msgspec.Struct, tag=True):
+    """To the child, first of all: find the app."""
+
+    address: str
+    path: list[str]
+    log_level: int
+
+
+class Start(msgspec.Struct, tag=True):
+    """To the child: run this claim. With `redirect`, its output goes to a pipe that comes beside the line."""
+
+    record: Record
+    max_payload: int
+    max_output: int
+    redirect: bool
+
+
+class Stop(msgspec.Struct, tag=True):
+    """To the child: make `ctx.cancelled` true."""
+
+    why: str
+
+
+class Answer(msgspec.Struct, tag=True):
+    """To the child: what became of its note."""
+
+    number: int
+    written: bool = False
+    error: str | None = None
+
+
+class Said(msgspec.Struct, tag=True):
+    """From the child: write this note, and answer."""
+
+    number: int
+    note: Note
+
+
+class Log(msgspec.Struct, tag=True):
+    """From the child: something was logged."""
+
+    logger: str
+    level: int
+    message: str
+    fields: dict[str, Any]
+
+
+class Done(msgspec.Struct, tag=True):
+    """From the child: how the claim ended."""
+
+    outcome: Outcome
+
+
+class Broken(msgspec.Struct, tag=True):
+    """From the child: the app could not be loaded."""
+
+    error: str
+    traceback: str
+
+
+ToChild = Load | Start | Stop | Answer
+ToWorker = Said | Log | Done | Broken
+_encode = msgspec.msgpack.encode
+
+
+def frame(word: ToChild | ToWorker) -> bytes:
+    """One word, with its length before it."""
+    data = _encode(word)
+    return len(data).to_bytes(4, "big") + data
+
+
+async def next_frame(reader: asyncio.StreamReader) -> bytes | None:
+    """The next word's bytes; None at the end of the line."""
+    try:
+        size = int.from_bytes(await reader.readexactly(4), "big")
+        return await reader.readexactly(size)
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return None

@@ -1,0 +1,82 @@
+"""What `worker start` is asked for, as one value that travels from the command to the supervisor to its workers."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..errors import ConfigError
+from ..job import Holder
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+
+class Service(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One supervisor with its workers. The store's URL travels in the environment: all can read a command line."""
+
+    count: int = 1
+    application: str | None = None
+    shell: bool = False
+    queues: dict[str, int] | None = None
+    concurrency: int | None = None
+    lease: float | None = None
+    grace: float | None = None
+    drain: bool = False
+    max_jobs: int | None = None
+    max_memory: int | None = None
+    reload: bool = False
+    handover: bool = False
+    log_level: str = "INFO"
+    log_format: str = "auto"
+
+    def app(self) -> Holdfast:
+        """The application that the workers run."""
+        from ..app import Holdfast
+        from ..load import load_app
+
+        app = Holdfast() if self.application is None else load_app(self.application)
+        if self.shell or self.application is None:
+            from .run.shell import allow_shell
+
+            allow_shell(app)
+        return app
+
+
+class Word(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a worker says to its supervisor, one line each: who it is, that it is well, why it leaves."""
+
+    holder: Holder | None = None
+    url: str | None = None
+    max_silent_deaths: int = 3
+    leaving: str | None = None
+    """`drained`, `recycle`, or `stopped`: told to. A worker that says nothing of the kind has died."""
+
+
+def parse_queues(text: str) -> dict[str, int]:
+    """Queues with their weights: `mail:5,default:1`, or just `mail,default`."""
+    found: dict[str, int] = {}
+    for part in text.split(","):
+        if not (part := part.strip()):
+            continue
+        match = re.fullmatch(r"(.+?)(?::(\d+))?", part)
+        assert match is not None
+        weight = int(match[2] or 1)
+        if not 1 <= weight <= 1000:
+            raise ConfigError(f"--queues {part}: a weight is from 1 to 1000")
+        found[match[1].strip()] = weight
+    if not found:
+        raise ConfigError("--queues names no queue")
+    return found
+
+
+def resident(pid: int | None = None) -> int | None:
+    """Bytes of memory that a process has in use; None where the machine does not say."""
+    try:
+        with open(f"/proc/{pid or 'self'}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError):
+        return None

@@ -1,0 +1,95 @@
+"""Which supervisors run on this machine: one private file each, believed only if that very process still lives."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+
+from ..clock import SystemClock
+from ..errors import ConfigError
+from .processes.census import lives, own_start, signal_process
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A supervisor, as its file says."""
+
+    pid: int
+    start: str
+    boot: str
+    store: str
+    count: int
+    log: str | None = None
+
+    @property
+    def alive(self) -> bool:
+        """Whether that very process is still there."""
+        return self.boot == SystemClock().boot_id() and lives(self.pid, self.start)
+
+    def signal(self, number: int) -> bool:
+        """Signal that very process and no other; False if it is gone."""
+        return self.boot == SystemClock().boot_id() and signal_process(self.pid, self.start, number)
+
+
+def folder() -> Path:
+    """Where the files are: XDG_STATE_HOME/holdfast, or a private folder for temporary files where there is no home."""
+    base = os.environ.get("XDG_STATE_HOME")
+    home = Path(base) if base else Path.home() / ".local" / "state"
+    for place in (home / "holdfast", Path(tempfile.gettempdir()) / f"holdfast-{os.getuid()}"):
+        try:
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+            about = place.lstat()
+        except OSError:
+            continue
+        if about.st_uid == os.getuid() and not place.is_symlink():
+            if about.st_mode & 0o077:
+                place.chmod(0o700)
+            if os.access(place, os.W_OK):
+                return place
+    raise ConfigError("there is no private folder for the supervisor's file; set XDG_STATE_HOME")
+
+
+def store_key(app: Holdfast) -> str:
+    """Names the store, without giving its URL away."""
+    place = app.url
+    if place.startswith("sqlite:///"):
+        place = os.path.realpath(unquote(urlsplit(place).path)[1:])
+    return hashlib.blake2b(place.encode(), digest_size=8).hexdigest()
+
+
+def log_path(key: str) -> Path:
+    """Where a supervisor in the background logs."""
+    return folder() / f"{key}.log"
+
+
+def enter(key: str, count: int, log: str | None = None) -> Path:
+    """Write this process's own file."""
+    me = Running(os.getpid(), own_start(), SystemClock().boot_id(), key, count, log)
+    path = folder() / f"{key}-{me.pid}.json"
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(msgspec.json.encode(me))
+    return path
+
+
+def running(key: str | None = None) -> list[Running]:
+    """The supervisors that live (of one store); files of dead ones are removed."""
+    found: list[Running] = []
+    for path in sorted(folder().glob(f"{key or '*'}-*.json")):
+        try:
+            one = msgspec.json.decode(path.read_bytes(), type=Running)
+        except (OSError, msgspec.MsgspecError):
+            continue
+        if one.alive:
+            found.append(one)
+        else:
+            path.unlink(missing_ok=True)
+    return found

@@ -1,0 +1,312 @@
+"""The supervisor: keeps worker processes running, and beats for those that live.
+
+1. Starts `count` workers, each a fresh process, and starts dead ones again, with back-off where they die young.
+2. Gives a dead worker's claims back at once, fenced, after the last process of its jobs is gone.
+3. Beats for its living workers from its own process, so that a job that holds the GIL keeps its lease; a worker that
+   hears nothing while one of its jobs is past its timeout is killed.
+4. SIGTERM or Ctrl-C: all stop gracefully; a second one: at once. SIGUSR1: jobs that run may take their time.
+5. Ends when its workers have ended and none is to be started again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from ..app import Holdfast
+from ..clock import Clock, SystemClock
+from ..errors import HoldfastError
+from ..job import Holder
+from .processes import census
+from .processes.adopt import Adopted, become_subreaper
+from .service import Service, Word
+
+logger = logging.getLogger("holdfast")
+YOUNG = 5.0
+"""Seconds: a worker that dies sooner is started again after a pause, longer each time."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+LOOK_EVERY = 0.5
+DEAF = 10.0
+"""Seconds without a word from a worker after which its overdue jobs are ended with it."""
+OVERDUE = 5.0
+"""Seconds beyond its timeout that a job's own worker has to end it."""
+LAST_RESORT = 20.0
+"""Seconds beyond the grace period after which a worker that should have ended is killed."""
+
+
+class Child:
+    """One worker process, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[bytes], line: socket.socket, now: float) -> None:
+        self.process = process
+        self.line = line
+        self.born = self.heard = now
+        self.holder: Holder | None = None
+        self.leaving: str | None = None
+        self._rest = b""
+
+    def words(self) -> list[Word] | None:
+        """What it says; None once it says no more."""
+        try:
+            data = self.line.recv(65536)
+        except BlockingIOError:
+            return []
+        except OSError:
+            data = b""
+        if not data:
+            return None
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        return [msgspec.json.decode(line, type=Word) for line in lines]
+
+    def hears(self) -> bool:
+        """Whether it is alive and not stopped (SIGSTOP): a stopped worker's lease runs out."""
+        if self.process.poll() is not None:
+            return False
+        try:
+            state = Path(f"/proc/{self.process.pid}/stat").read_bytes().rpartition(b")")[2].split()[0]
+        except (OSError, IndexError):
+            return True
+        return state not in (b"T", b"t", b"Z", b"X")
+
+
+class Supervisor:
+    """Runs until its workers have ended for good. `ready` is called with their process ids once all are at work."""
+
+    def __init__(self, service: Service, ready: Callable[[list[int]], None], clock: Clock | None = None) -> None:
+        self._service = service
+        self._ready = ready
+        self._clock = clock or SystemClock()
+        self._loop = asyncio.get_running_loop()
+        self._children: list[Child] = []
+        self._app: Holdfast | None = None
+        self._url: str | None = None
+        self._stops = 0
+        self._kill_at: float | None = None
+        self._deaths = 0
+        self._adopted = Adopted()
+        self._changed = asyncio.Event()
+        self._endings: set[asyncio.Task[None]] = set()
+        self._announced = False
+
+    async def run(self) -> None:
+        """Start, watch, end."""
+        become_subreaper()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._loop.add_signal_handler(number, self._stop, signal.SIGTERM)
+        self._loop.add_signal_handler(signal.SIGUSR1, self._stop, signal.SIGUSR1)
+        self._loop.add_signal_handler(signal.SIGCHLD, self._changed.set)
+        for _ in range(self._service.count):
+            self._spawn()
+        helpers = [self._loop.create_task(self._beat())]
+        if self._service.reload:
+            helpers.append(self._loop.create_task(self._reload()))
+        try:
+            while self._children or self._endings:
+                self._look()
+                try:
+                    async with asyncio.timeout(LOOK_EVERY):
+                        await self._changed.wait()
+                except TimeoutError:
+                    pass
+                self._changed.clear()
+        finally:
+            for helper in helpers:
+                helper.cancel()
+            await asyncio.wait(helpers)
+            if self._app is not None:
+                await self._app.close()
+
+    # -- children
+
+    def _spawn(self) -> None:
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        command = [sys.executable, "-m", "holdfast.worker.member", msgspec.json.encode(self._service).decode()]
+        # A process group of its own: Ctrl-C in the terminal is the supervisor's to hear, once.
+        process = subprocess.Popen(
+            [*command, str(theirs.fileno())], pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, process_group=0
+        )
+        theirs.close()
+        child = Child(process, ours, self._clock.monotonic())
+        self._children.append(child)
+        self._loop.add_reader(ours, self._hear, child)
+
+    def _hear(self, child: Child) -> None:
+        words = child.words()
+        if words is None:
+            self._loop.remove_reader(child.line)
+            child.line.close()
+            self._changed.set()
+            return
+        child.heard = self._clock.monotonic()
+        for word in words:
+            child.leaving = word.leaving or child.leaving
+            if word.holder is not None:
+                child.holder = word.holder
+                self._connect(word)
+        self._announce()
+
+    def _announce(self) -> None:
+        if not self._announced and self._children and all(one.holder is not None for one in self._children):
+            self._announced = True
+            self._ready([one.process.pid for one in self._children])
+
+    def _connect(self, word: Word) -> None:
+        """Open the workers' store here too, where it can be opened by its URL."""
+        if self._app is None and word.url is not None and not word.url.startswith("memory:"):
+            try:
+                self._app = Holdfast(word.url, max_silent_deaths=word.max_silent_deaths)
+            except HoldfastError as error:
+                logger.warning("the supervisor cannot open the workers' store, so they beat alone: %s", error)
+
+    def _look(self) -> None:
+        """Find out who has died, and what follows from it."""
+        for child in list(self._children):
+            if child.process.poll() is not None:
+                self._children.remove(child)
+                ending = self._loop.create_task(self._bury(child))
+                self._endings.add(ending)
+                ending.add_done_callback(self._buried)
+        self._adopted.reap({child.process.pid for child in self._children})
+        if self._kill_at is not None and self._clock.monotonic() > self._kill_at:
+            for child in self._children:
+                logger.warning("worker %s does not end: killed", child.process.pid)
+                child.process.kill()
+
+    def _buried(self, ending: asyncio.Task[None]) -> None:
+        self._endings.discard(ending)
+        self._changed.set()
+        if not ending.cancelled() and (error := ending.exception()) is not None:
+            logger.error("the end of a worker could not be settled; its lease ends by itself: %s", error)
+
+    async def _bury(self, child: Child) -> None:
+        """A worker has ended: give back what it held, and start another where one is due."""
+        code = child.process.returncode
+        while True:  # what it said last may still be in the line
+            try:
+                words = child.words()
+            except (OSError, ValueError):
+                words = None
+            if not words:
+                break
+            for word in words:
+                child.leaving, child.holder = word.leaving or child.leaving, word.holder or child.holder
+        if child.leaving is None:
+            logger.warning("worker %s died: %s", child.process.pid, _words(code))
+            await self._adopted.end(lambda: {one.process.pid for one in self._children})
+            await asyncio.to_thread(census.sweep)
+            await self._give_back(child)
+            if not self._announced:
+                self._stop(signal.SIGTERM)  # it cannot even start: say so, rather than try for ever
+        if self._stops or child.leaving == "drained":
+            return
+        if child.leaving is None and self._clock.monotonic() - child.born < YOUNG:
+            self._deaths += 1
+            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._deaths - 1, 10))
+            logger.warning("the next worker starts in %g s", pause)
+            await asyncio.sleep(pause)
+        else:
+            self._deaths = 0
+        if not self._stops:
+            self._spawn()
+
+    async def _give_back(self, child: Child) -> None:
+        if child.holder is None or self._app is None:
+            return
+        for _ in range(3):  # refused where a last beat of ours was still on its way
+            try:
+                await self._app.recover(holder=child.holder.id)
+                await self._app.leave([child.holder.id])
+            except HoldfastError as error:
+                logger.warning("giving back the jobs of worker %s failed: %s", child.process.pid, error)
+                await asyncio.sleep(0.5)
+            else:
+                return
+
+    # -- beating
+
+    async def _beat(self) -> None:
+        while True:
+            living = [child for child in self._children if child.holder is not None and child.hears()]
+            lease = min((child.holder.lease for child in living if child.holder is not None), default=3.0)
+            if living and self._app is not None:
+                try:
+                    await self._beat_for(self._app, living)
+                except HoldfastError as error:
+                    logger.warning("a heartbeat for the workers failed: %s", error)
+                    lease = min(lease, 3.0)
+            await asyncio.sleep(lease / 3)
+
+    async def _beat_for(self, app: Holdfast, living: list[Child]) -> None:
+        await app.open()
+        beats = await app.session.store.beat([child.holder for child in living if child.holder is not None])
+        for child, beat in zip(living, beats, strict=True):
+            deaf = self._clock.monotonic() - child.heard > DEAF
+            if deaf and await self._overdue(app, [held.id for held in beat.held]):
+                logger.warning(
+                    "worker %s hears nothing, and a job of it is past its timeout: killed", child.process.pid
+                )
+                child.process.kill()
+
+    async def _overdue(self, app: Holdfast, ids: list[str]) -> bool:
+        now = await app.session.store.now()
+        for record in await app.session.store.get(ids):
+            if record is None or record.timeout is None or record.started_at is None:
+                continue
+            if now > record.started_at + int((record.timeout + OVERDUE) * 1_000_000):
+                return True
+        return False
+
+    # -- ending
+
+    def _stop(self, number: int) -> None:
+        self._stops += 1
+        if number == signal.SIGTERM:
+            grace = 30.0 if self._service.grace is None else self._service.grace
+            self._kill_at = self._clock.monotonic() + (grace if self._stops == 1 else 0.0) + LAST_RESORT
+        for child in self._children:
+            if child.process.poll() is None:
+                child.process.send_signal(number)
+        self._changed.set()
+
+    # -- for development
+
+    async def _reload(self) -> None:
+        """Start the workers anew when a Python file below this folder has changed."""
+        seen = await asyncio.to_thread(_modified)
+        while True:
+            await asyncio.sleep(1.0)
+            now = await asyncio.to_thread(_modified)
+            if now != seen:
+                seen = now
+                logger.info("files have changed: the workers start anew")
+                for child in self._children:
+                    child.leaving = "recycle"
+                    child.process.send_signal(signal.SIGTERM)
+
+
+def _modified() -> dict[str, int]:
+    found: dict[str, int] = {}
+    for folder, below, files in os.walk("."):
+        below[:] = [name for name in below if not name.startswith(".") and name not in ("node_modules", "__pycache__")]
+        for name in files:
+            if name.endswith(".py"):
+                path = Path(folder, name)
+                try:
+                    found[str(path)] = path.stat().st_mtime_ns
+                except OSError:
+                    continue
+    return found
+
+
+def _words(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit {code}"

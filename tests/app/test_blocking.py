@@ -1,0 +1,293 @@
+"""The whole surface for blocking code: `app.sync`."""
+
+import asyncio
+import inspect
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.workers import working
+
+from holdfast import Claim, Handle, Holdfast, HoldfastError, InvalidJob, JobFailed, JobNotFound, LeaseLost, State, Worker
+from holdfast.config import Config
+from holdfast.sync import SyncApp, SyncClaim, SyncConfig, SyncHandle, SyncTask
+from holdfast.task import Task
+
+
+@pytest.fixture
+def app(make_app):
+    app = make_app()
+
+    @app.task
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    @app.task(max_attempts=1)
+    def fail() -> None:
+        raise RuntimeError("no")
+
+    return app
+
+
+@pytest.fixture
+def add(app):
+    return app.registry.tasks["add"]
+
+
+def work_off_blocking(app):
+    app.sync.run(Worker(app, until_idle=True).run)
+
+
+# -- the surface
+
+
+def public(kind):
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+INTERNAL = {
+    # for the app's own parts, or of no use to blocking code
+    *("after_fork", "beat", "call", "carried", "enqueue_call", "ended", "insert_bound", "live_loop", "new_job", "note"),
+    *("open", "put_record", "record", "records", "session", "settle", "settlement", "sync", "task", "decode", "heart", "leave"),
+    *("encode", "decode_result", "encode_result"),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocking"),
+    [(Holdfast, SyncApp), (Handle, SyncHandle), (Claim, SyncClaim), (Config, SyncConfig), (Task, SyncTask)],
+)
+def test_everything_has_its_blocking_form(kind, blocking):
+    assert public(kind) - INTERNAL <= public(blocking) | {"payload", "fence", "id"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "blocking"), [(Holdfast, SyncApp), (Handle, SyncHandle), (Claim, SyncClaim), (Config, SyncConfig)]
+)
+def test_the_blocking_form_takes_the_same_arguments(kind, blocking):
+    for name in sorted(public(kind) & public(blocking) - {"task", "config", "sync", "recover", "jobs"}):
+        one, other = getattr(kind, name), getattr(blocking, name)
+        if inspect.isfunction(one) and inspect.isfunction(other):
+            assert list(inspect.signature(one).parameters) == list(inspect.signature(other).parameters), name
+
+
+def test_the_readmes_one_line_works(app, add):
+    handle = add.sync.enqueue(1, 2)
+    work_off_blocking(app)
+    assert handle.result(timeout=2) == 3
+
+
+def test_enqueue_and_look(app, add):
+    sync = app.sync
+    handle = sync.enqueue("add", 1, b=2)
+    assert repr(handle) == f"SyncHandle('{handle.id}')"
+    assert handle.job().payload == sync.job(handle.id).payload == {"a": 1, "b": 2}
+    many = sync.enqueue_many([(add, 1, 1), app.call(add, 2, 2)])
+    assert [job.id for job in sync.jobs(limit=2).jobs] == [many[1].id, many[0].id]
+    assert sync.stats().counts["queued"] == 3
+    assert sync.workers() == []
+    work_off_blocking(app)
+    assert [one.result(timeout=2) for one in (handle, *many)] == [3, 2, 4]
+    assert handle.wait(timeout=1).state == State.SUCCEEDED
+
+
+def test_options_of_a_call(app, add):
+    job = add.sync.using(queue="other", key="k").using(priority=-3).enqueue(1, 2).job()
+    assert (job.queue, job.key, job.priority) == ("other", "k", -3)
+    assert add.using(queue="third").sync.enqueue(1, 2).job().queue == "third"
+
+
+def test_operate(app):
+    sync = app.sync
+    bad = sync.enqueue("fail")
+    work_off_blocking(app)
+    with pytest.raises(JobFailed, match="RuntimeError: no"):
+        bad.result(timeout=1)
+    assert sync.retry(bad.id).state == State.QUEUED
+    sync.annotate(bad.id, seen_by="ann")
+    assert sync.job(bad.id).meta == {"seen_by": "ann"}
+    assert bad.cancel() is True
+    assert sync.cancel(bad.id) is False
+    assert sync.purge(state="cancelled") == 1
+    with pytest.raises(JobNotFound):
+        sync.delete(bad.id)
+    sync.pause("default")
+    assert sync.claim() == []
+    sync.resume("default")
+    sync.config.set("max-retries", 2)
+    assert sync.config.get("max_retries") == 2
+    assert sync.config.list() == {"max_retries": 2}
+    sync.config.unset("max_retries")
+    assert sync.recover() == 0
+
+
+def test_claim_by_hand(app):
+    sync = app.sync
+    sync.submit("raw", b"abc", id="job")
+    [claim] = sync.claim(lease=0.3)
+    assert (claim.payload, claim.fence, claim.job.id) == (b"abc", 1, "job")
+    claim.started(77)
+    claim.extend()
+    with claim.kept_alive() as same:
+        assert same is claim
+        time.sleep(0.5)  # longer than the lease, while nothing but the heart extends it
+        assert sync.recover() == 0
+    claim.fail("again", retry_in=0)
+    with pytest.raises(LeaseLost):
+        claim.complete()
+    [claim] = sync.claim()
+    claim.release()
+    [claim] = sync.claim()
+    claim.complete({"n": 1})
+    assert sync.handle("job").result(timeout=1) == {"n": 1}
+
+
+def test_a_monitors_word(app):
+    app.sync.submit("raw", b"", id="job")
+    [claim] = app.sync.claim()
+    app.sync.fail("job", "gone")
+    with pytest.raises(LeaseLost):
+        claim.cancel()
+
+
+def test_errors_come_out_where_the_call_was_made(app, add):
+    with pytest.raises(InvalidJob, match="'b'"):
+        add.sync.enqueue(1, object())
+    with pytest.raises(JobNotFound):
+        app.sync.job("none")
+    with pytest.raises(TimeoutError):
+        add.sync.enqueue(1, 2).result(timeout=0.05)
+
+
+# -- threads and loops
+
+
+def test_many_threads_share_one_app(app, add):
+    def enqueue(n):
+        return add.sync.enqueue(n, 0).id
+
+    with ThreadPoolExecutor(16) as pool:
+        ids = list(pool.map(enqueue, range(200)))
+    assert len(set(ids)) == 200
+    assert app.sync.stats().counts["queued"] == 200
+    assert sum(thread.name == "holdfast-sync" for thread in threading.enumerate()) == 1
+
+
+def test_the_first_use_may_come_from_many_threads_at_once(app):
+    start = threading.Barrier(16)
+
+    def first(_):
+        start.wait()
+        return app.sync.enqueue("noop").id
+
+    with ThreadPoolExecutor(16) as pool:
+        assert len(set(pool.map(first, range(16)))) == 16
+    assert app.sync.stats().counts["queued"] == 16
+
+
+async def test_inside_a_running_loop_there_is_a_clear_error(app, add):
+    message = "app.sync blocks, and this thread runs an event loop: use `await`"
+    for call in (
+        lambda: add.sync.enqueue(1, 2),
+        lambda: app.sync.job("x"),
+        lambda: app.sync.handle("x").result(),
+        lambda: app.sync.close(),
+        lambda: app.sync.__enter__(),
+        lambda: app.sync.config.list(),
+    ):
+        with pytest.raises(HoldfastError, match=message):
+            call()
+
+
+async def test_a_thread_beside_the_loop_shares_the_loops_app(app, add):
+    handle = await add.enqueue(1, 1)
+    other = await asyncio.to_thread(add.sync.enqueue, 2, 2)
+    assert app.live_loop() is asyncio.get_running_loop()
+    assert {job.id for job in (await app.jobs()).jobs} == {handle.id, other.id}
+    async with working(app):
+        assert await asyncio.to_thread(other.result, 3) == 4
+        assert await handle.result(timeout=3) == 2
+
+
+def test_async_code_beside_blocking_code_shares_its_app(app, add):
+    first = add.sync.enqueue(1, 1)
+
+    async def main():
+        second = await add.enqueue(2, 2)
+        return [job.id for job in (await app.jobs()).jobs], second.id
+
+    ids, second = asyncio.run(main())
+    assert ids == [second, first.id]
+    assert first.job().state == State.QUEUED
+
+
+async def test_blocking_and_async_callers_may_both_be_the_first(app):
+    ids = await asyncio.gather(
+        *(asyncio.to_thread(lambda: app.sync.enqueue("noop").id) for _ in range(8)),
+        *(app.enqueue("noop") for _ in range(8)),
+    )
+    assert len(ids) == 16
+    assert (await app.stats()).counts["queued"] == 16
+
+
+async def test_a_task_in_a_thread_may_enqueue_another(app, add):
+    @app.task
+    def parent() -> int:
+        return add.sync.enqueue(20, 1).result(timeout=3) * 2
+
+    async with working(app, concurrency=4):
+        assert await (await parent.enqueue()).result(timeout=4) == 42
+
+
+# -- opening and closing
+
+
+def test_a_with_block_opens_and_closes(app):
+    with app.sync as sync:
+        assert sync is app.sync
+        sync.enqueue("noop")
+    assert not any(thread.name == "holdfast-sync" for thread in threading.enumerate())
+
+
+def test_after_closing_the_app_opens_again_at_the_next_use(app, add):
+    first = add.sync.enqueue(1, 2)
+    app.sync.close()
+    app.sync.close()
+    second = add.sync.enqueue(3, 4)
+    assert {job.id for job in app.sync.jobs().jobs} == {first.id, second.id}
+
+
+def test_closing_while_another_thread_waits_leaves_nobody_hanging(app):
+    handle = app.sync.enqueue("noop")
+    ended = []
+
+    def wait():
+        try:
+            handle.result(timeout=30)
+        except BaseException as error:  # noqa: BLE001
+            ended.append(error)
+
+    waiting = threading.Thread(target=wait, daemon=True)
+    waiting.start()
+    app.sync.stats()
+    app.sync.close()
+    waiting.join(3)
+    assert not waiting.is_alive()
+    assert isinstance(ended[0], HoldfastError)
+
+
+def test_closing_from_a_thread_closes_the_loops_app(app):
+    async def main():
+        await app.enqueue("noop")
+        await asyncio.to_thread(app.sync.close)
+        assert app.live_loop() is None
+        return (await app.stats()).counts["queued"]
+
+    assert asyncio.run(main()) == 1
+
+
+def test_a_thread_that_outlives_its_app_does_not_keep_the_program_alive(app):
+    app.sync.enqueue("noop")
+    [serving] = [thread for thread in threading.enumerate() if thread.name == "holdfast-sync"]
+    assert serving.daemon

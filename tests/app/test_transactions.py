@@ -1,0 +1,244 @@
+"""Enqueue inside the user's own transaction: the job exists if and only if it commits."""
+
+import asyncio
+import sqlite3
+from contextlib import closing
+
+import pytest
+from support.workers import work_off, working
+
+from holdfast import ConfigError, Holdfast, HoldfastError, InvalidJob, JobExists, JobNotFound, KeyConflict, State
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "shop.db"
+
+
+@pytest.fixture
+def app(make_sqlite_app):
+    return make_sqlite_app()
+
+
+@pytest.fixture
+async def make_sqlite_app(file):
+    made = []
+
+    def make(**settings):
+        app = Holdfast(f"sqlite:///{file}", **settings)
+        made.append(app)
+
+        @app.task
+        def ship(order: int) -> str:
+            return f"shipped {order}"
+
+        return app
+
+    yield make
+    for app in made:
+        await app.close()
+        await asyncio.to_thread(app.sync.close)
+
+
+@pytest.fixture
+def ship(app):
+    return app.registry.tasks["ship"]
+
+
+@pytest.fixture
+def connection(file, app):
+    app.sync.stats()  # makes the schema
+    app.sync.close()
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+        connection.commit()
+        yield connection
+
+
+def orders(file):
+    with closing(sqlite3.connect(file)) as connection:
+        return [row[0] for row in connection.execute("SELECT number FROM orders")]
+
+
+async def test_the_job_exists_once_the_transaction_commits(app, ship, connection, file):
+    connection.execute("INSERT INTO orders VALUES (1)")
+    handle = await ship.using(connection=connection).enqueue(1)
+    with pytest.raises(JobNotFound):
+        await handle.job()
+    connection.commit()
+    assert (await handle.job()).state == State.QUEUED
+    assert orders(file) == [1]
+    await work_off(app)
+    assert await handle.result(timeout=2) == "shipped 1"
+
+
+async def test_a_rollback_takes_the_job_with_it(app, ship, connection, file):
+    connection.execute("INSERT INTO orders VALUES (1)")
+    handle = await ship.using(connection=connection).enqueue(1)
+    connection.rollback()
+    with pytest.raises(JobNotFound):
+        await handle.job()
+    assert (await app.jobs()).jobs == []
+    assert orders(file) == []
+
+
+def test_blocking_code_enqueues_on_its_own_thread(app, ship, connection, file):
+    connection.execute("INSERT INTO orders VALUES (1)")
+    kept = ship.sync.using(connection=connection).enqueue(1)
+    connection.commit()
+    assert kept.job().state == State.QUEUED
+    connection.execute("INSERT INTO orders VALUES (2)")
+    dropped = ship.using(connection=connection).sync.enqueue(2)
+    connection.rollback()
+    with pytest.raises(JobNotFound):
+        dropped.job()
+    assert orders(file) == [1]
+
+
+def test_submit_in_blocking_code_takes_a_connection_too(app, connection):
+    kept = app.sync.submit("raw", b"abc", connection=connection)
+    connection.commit()
+    assert kept.job().state == State.QUEUED
+
+
+async def test_submit_takes_a_connection_too(app, connection):
+    handle = await app.submit("raw", b"abc", connection=connection)
+    connection.rollback()
+    with pytest.raises(JobNotFound):
+        await handle.job()
+
+
+def test_a_with_block_of_the_connection_decides(app, ship, connection):
+    with connection:
+        kept = ship.sync.using(connection=connection).enqueue(1)
+    with pytest.raises(ZeroDivisionError), connection:
+        dropped = ship.sync.using(connection=connection).enqueue(2)
+        _ = 1 / 0
+    assert kept.job().payload == {"order": 1}
+    with pytest.raises(JobNotFound):
+        dropped.job()
+
+
+def test_a_connection_in_autocommit_mode_commits_each_job(app, ship, connection):
+    connection.isolation_level = None
+    handle = ship.sync.using(connection=connection).enqueue(1)
+    assert not connection.in_transaction
+    assert handle.job().state == State.QUEUED
+
+
+def test_a_savepoint_of_the_users_own_is_respected(app, ship, connection):
+    connection.isolation_level = None
+    connection.execute("BEGIN")
+    kept = ship.sync.using(connection=connection).enqueue(1)
+    connection.execute("SAVEPOINT mine")
+    dropped = ship.sync.using(connection=connection).enqueue(2)
+    connection.execute("ROLLBACK TO mine")
+    connection.execute("COMMIT")
+    assert kept.job().state == State.QUEUED
+    with pytest.raises(JobNotFound):
+        dropped.job()
+
+
+def test_many_jobs_in_one_transaction_are_all_or_nothing(app, ship, connection):
+    for n in range(20):
+        ship.sync.using(connection=connection).enqueue(n)
+    connection.rollback()
+    assert app.sync.jobs().jobs == []
+    for n in range(20):
+        ship.sync.using(connection=connection).enqueue(n)
+    connection.commit()
+    assert app.sync.stats().counts["queued"] == 20
+
+
+def test_keys_and_ids_hold_inside_a_transaction_and_leave_it_usable(app, ship, connection, file):
+    existing = ship.sync.using(key="k").enqueue(1)
+    connection.execute("INSERT INTO orders VALUES (1)")
+    assert ship.sync.using(connection=connection, key="k").enqueue(1).id == existing.id
+    with pytest.raises(KeyConflict):
+        ship.sync.using(connection=connection, key="k").enqueue(2)
+    with pytest.raises(JobExists):
+        ship.sync.using(connection=connection, id=existing.id).enqueue(3)
+    connection.commit()
+    assert orders(file) == [1], "a refused job does not take the user's own work with it"
+    assert app.sync.stats().counts["queued"] == 1
+
+
+def test_a_key_that_was_rolled_back_is_free(app, ship, connection):
+    ship.sync.using(connection=connection, key="k").enqueue(1)
+    connection.rollback()
+    assert ship.sync.using(key="k").enqueue(2).job().payload == {"order": 2}
+
+
+def test_a_wrong_call_is_refused_and_the_transaction_goes_on(app, ship, connection, file):
+    connection.execute("INSERT INTO orders VALUES (1)")
+    with pytest.raises(InvalidJob):
+        ship.sync.using(connection=connection).enqueue("many")
+    assert connection.in_transaction
+    connection.commit()
+    assert orders(file) == [1]
+
+
+def test_the_users_own_settings_of_the_connection_are_left_alone(app, ship, connection):
+    connection.row_factory = sqlite3.Row
+    connection.text_factory = bytes
+    ship.sync.using(connection=connection).enqueue(1)
+    connection.commit()
+    assert connection.row_factory is sqlite3.Row
+    assert connection.text_factory is bytes
+    assert app.sync.stats().counts["queued"] == 1
+
+
+async def test_a_waiting_worker_starts_the_job_soon_after_the_commit(make_sqlite_app, connection):
+    app = make_sqlite_app(poll=60)
+    ship = app.registry.tasks["ship"]
+    async with working(app):
+        handle = await ship.using(connection=connection).enqueue(1)
+        connection.commit()
+        assert await handle.result(timeout=4) == "shipped 1"
+
+
+def test_a_connection_to_another_file_is_refused(app, ship, tmp_path):
+    with closing(sqlite3.connect(tmp_path / "other.db")) as other, pytest.raises(ConfigError, match="but the jobs are in"):
+        ship.sync.using(connection=other).enqueue(1)
+    with closing(sqlite3.connect(":memory:")) as other, pytest.raises(ConfigError, match="a database in memory"):
+        ship.sync.using(connection=other).enqueue(1)
+    assert app.sync.jobs().jobs == []
+
+
+@pytest.mark.parametrize("thing", ["connection", 5, object()])
+def test_what_is_no_connection_is_refused(app, ship, thing):
+    with pytest.raises(HoldfastError, match="connection"):
+        ship.sync.using(connection=thing).enqueue(1)
+
+
+def test_a_closed_connection_is_refused(app, ship, file, connection):
+    closed = sqlite3.connect(file)
+    closed.close()
+    with pytest.raises((HoldfastError, sqlite3.ProgrammingError)):
+        ship.sync.using(connection=closed).enqueue(1)
+
+
+async def test_enqueue_many_does_not_take_a_connection(app, ship, connection):
+    with pytest.raises(InvalidJob, match="enqueue_many does not take connection="):
+        await app.enqueue_many([ship.using(connection=connection).call(1)])
+
+
+async def test_a_store_that_cannot_share_a_transaction_says_so():
+    async with Holdfast("memory://") as app:
+        with closing(sqlite3.connect(":memory:")) as connection:
+            task = app.registry.tasks["noop"].using(connection=connection)
+            with pytest.raises(ConfigError, match="the memory store cannot enqueue inside your transaction"):
+                await task.enqueue()
+
+
+async def test_hooks_around_enqueue_see_jobs_of_a_transaction_too(app, ship, connection):
+    seen = []
+
+    async def note(job, store):
+        seen.append(job.task)
+        return await store(job)
+
+    app.around_enqueue.append(note)
+    await ship.using(connection=connection).enqueue(1)
+    connection.commit()
+    assert seen == ["ship"]

@@ -1,0 +1,106 @@
+"""Postgres keeps the contract, on the newest server that can be had and on the oldest."""
+
+import itertools
+from typing import ClassVar
+
+import pytest
+from support.postgres import PostgresServer, installed
+
+from holdfast.clock import MICROS
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
+from holdfast.testing.machine import state_machine
+
+asyncpg = pytest.importorskip("asyncpg")
+postgres = pytest.importorskip("holdfast.store.postgres")
+
+_numbers = itertools.count(1)
+_servers: dict[int, PostgresServer] = {}
+
+
+def server(major):
+    """One server a version for the whole run."""
+    if major not in _servers:
+        _servers[major] = PostgresServer(major).start()
+    return _servers[major]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def end_the_servers():
+    yield
+    for each in _servers.values():
+        each.remove()
+    _servers.clear()
+    PostgresHarness.swept.clear()
+
+
+class FileClock(ManualClock):
+    """A manual clock that the server can read. Its wall can jump like a client's; the server's own time does not."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.path = path
+        self._wall_was_set = 0
+        self._write()
+
+    def _write(self):
+        self.path.write_text(str(self._now - self._wall_was_set))
+
+    def advance(self, seconds):
+        super().advance(seconds)
+        self._write()
+
+    def jump_wall(self, seconds):
+        super().jump_wall(seconds)
+        self._wall_was_set += round(seconds * MICROS)
+
+
+class PostgresHarness(ManualTimeHarness):
+    """The server's clock is the only one that this store reads; here it reads a file."""
+
+    major = max(installed(), default=0)
+    features = ManualTimeHarness.features | {"write_count"}
+    swept: ClassVar[dict[int, list[str]]] = {}
+    """Schemas that are empty again, by version: making one takes longer than most tests."""
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.server = server(self.major)
+        free = self.swept.setdefault(self.major, [])
+        self._made = bool(free)
+        self.schema = free.pop() if free else f"t{next(_numbers)}"
+        self.clock = FileClock(self.server.folder / f"clock-{self.schema}")
+
+    def connect(self):
+        return postgres.PostgresStore(f"{self.server.url}?schema={self.schema}")
+
+    async def make(self):
+        if not self._made:
+            store = self.connect()
+            await store.migrate()
+            await store.close()
+            await self._run(
+                f"CREATE OR REPLACE FUNCTION {self.schema}.micros() RETURNS bigint LANGUAGE sql VOLATILE AS"
+                f" $$ SELECT pg_read_file('{self.clock.path}')::bigint $$"
+            )
+        return await super().make()
+
+    async def write_count(self):
+        return int(await self._run("SELECT pg_snapshot_xmax(pg_current_snapshot())::text"))
+
+    async def close(self):
+        await super().close()
+        tables = ("job", "ended", "key", "holder", "record", "output")
+        await self._run("; ".join(f"DELETE FROM {self.schema}.{table}" for table in tables))
+        self.swept[self.major].append(self.schema)
+
+    async def _run(self, statement):
+        connection = await asyncpg.connect(self.server.url)
+        try:
+            return await connection.fetchval(statement) if ";" not in statement else await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+TestPostgres = conformance_suite(PostgresHarness)
+TestPostgresBesideTheReference = state_machine(PostgresHarness)
