@@ -456,22 +456,29 @@ class Holdfast:
     @carried
     async def _insert(self, jobs: Sequence[NewJob]) -> list[str]:
         if self.around_enqueue:
-            answers = [await self._hooked(job, len(self.around_enqueue)) for job in jobs]
+            answers = [await self._hooked(job, len(self.around_enqueue), self._insert_one) for job in jobs]
         else:
             answers = await self.session.commit.insert(jobs)
         return self._accepted(jobs, answers)
 
-    async def _hooked(self, job: NewJob, left: int) -> Inserted:
+    async def _insert_one(self, job: NewJob) -> Inserted:
+        return (await self.session.commit.insert([job]))[0]
+
+    async def _hooked(self, job: NewJob, left: int, insert: Callable[[NewJob], Awaitable[Inserted]]) -> Inserted:
         if left == 0:
-            return (await self.session.commit.insert([job]))[0]
-        return await self.around_enqueue[left - 1](job, lambda changed: self._hooked(changed, left - 1))
+            return await insert(job)
+        return await self.around_enqueue[left - 1](job, lambda changed: self._hooked(changed, left - 1, insert))
 
     async def insert_bound(self, connection: Any, job: NewJob) -> str:
         """Store a job inside the user's own transaction, on the thread that owns its connection."""
         store = self.session.store
         if not isinstance(store, Binding):
             raise ConfigError(f"the {store.name} store cannot enqueue inside your transaction (connection=)")
-        return self._accepted([job], await store.insert_bound(connection, [job]))[0]
+
+        async def insert(job: NewJob) -> Inserted:
+            return (await store.insert_bound(connection, [job]))[0]
+
+        return self._accepted([job], [await self._hooked(job, len(self.around_enqueue), insert)])[0]
 
     def _accepted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> list[str]:
         for job, answer in zip(jobs, answers, strict=True):
@@ -492,19 +499,23 @@ class Holdfast:
 
     async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
-        if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"submit takes bytes, not {type(payload).__name__}: encode it first")
         await self.open()
-        data = bytes(payload)
-        if json:
-            check_json(data)
         chosen = Options().changed(**options)
-        job = self._make(
-            self.session.fresh_settings(), checked_name(name, "task"), data, "json" if json else "bytes", chosen
-        )
+        job = self.submission(self.session.fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
             return Handle(self, await self.insert_bound(chosen.connection, job))
         return Handle(self, (await self._insert([job]))[0])
+
+    def submission(
+        self, settings: Settings, name: str, payload: bytes, options: Options, *, json: bool = False
+    ) -> NewJob:
+        """The job that a payload stands for, checked; nothing is stored yet."""
+        if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(f"submit takes bytes, not {type(payload).__name__}: encode it first")
+        data = bytes(payload)
+        if json:
+            check_json(data)
+        return self._make(settings, checked_name(name, "task"), data, "json" if json else "bytes", options)
 
     @carried
     async def claim(

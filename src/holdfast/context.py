@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from .checks import checked_meta
+from .checks import checked_meta, checked_seconds
 from .codec import decode_value, encode_value
-from .errors import ConfigError, LeaseLost, PayloadTooLarge
+from .errors import ConfigError, InvalidJob, LeaseLost, PayloadTooLarge
 from .job import Note, Record
 from .view import Job, Progress, job_seen
 
@@ -23,7 +23,7 @@ class Retry(Exception):
 
     def __init__(self, reason: str = "the task asked for a retry", *, after: float | timedelta | None = None) -> None:
         super().__init__(reason)
-        self.after = after.total_seconds() if isinstance(after, timedelta) else after
+        self.after = None if after is None else checked_seconds(after, "Retry(after=…)")
 
 
 class Snooze(Exception):
@@ -31,9 +31,9 @@ class Snooze(Exception):
 
     def __init__(self, until: datetime | timedelta | float) -> None:
         if isinstance(until, datetime) and until.tzinfo is None:
-            raise ValueError("Snooze(until=…) needs an aware datetime, a timedelta or seconds")
+            raise InvalidJob("Snooze(until=…) needs an aware datetime, a timedelta or seconds")
         super().__init__(f"snoozed until {until}")
-        self.until = until
+        self.until = until if isinstance(until, datetime) else checked_seconds(until, "Snooze(until=…)")
 
 
 class Discard(Exception):
@@ -138,7 +138,7 @@ class Context:
         return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=added), None))
 
     @asynccontextmanager
-    async def transaction(self, result: Any = None) -> AsyncIterator[Any]:
+    async def transaction(self, result: Any = None) -> AsyncGenerator[Any, None]:
         """A connection to the store's database, inside a transaction that commits together with the job's success.
 
         For async tasks; needs a store with `transactional_completion` (Postgres: an asyncpg connection). When the block

@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
 
 from .errors import HoldfastError, InvalidJob
 from .handle import Handle
+from .job import NewJob
 from .task import Call, Options, Task
 
 if TYPE_CHECKING:
     from .app import Holdfast, Page, Stats
     from .claim import Claim
+    from .explain import Explanation
+    from .job import Printed
     from .view import Job, WorkerSeen
 
 P = ParamSpec("P")
@@ -89,7 +92,8 @@ class SyncApp:
 
     def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> SyncHandle[Any]:
         """Enqueue a task, a registered name, or any importable callable."""
-        return SyncHandle(self, self.run(self._app.enqueue, fn, *args, **kwargs))
+        call = self._app.call(fn, *args, **kwargs)
+        return SyncTask(self, call.task, call.options).enqueue(*call.args, **call.kwargs)
 
     def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
         """Enqueue many calls with one round trip per thousand."""
@@ -97,7 +101,18 @@ class SyncApp:
 
     def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> SyncHandle[Any]:
         """Store a job with a payload of raw bytes."""
-        return SyncHandle(self, self.run(self._app.submit, name, payload, json=json, **options))
+        app, chosen = self._app, Options().changed(**options)
+        if chosen.connection is None:
+            return SyncHandle(self, self.run(app.submit, name, payload, json=json, **options))
+        return self.bound(chosen, lambda: app.submission(app.session.settings, name, payload, chosen, json=json))
+
+    def bound(
+        self, options: Options, make: Callable[[], NewJob], decode: Callable[[bytes], R] | None = None
+    ) -> SyncHandle[R]:
+        """Enqueue in the user's own transaction: its connection belongs to this thread, so the insert runs here."""
+        _refuse_inside_a_loop()
+        self.run(self._app.open)
+        return SyncHandle(self, Handle(self._app, _drive(self._app.insert_bound(options.connection, make())), decode))
 
     def claim(
         self,
@@ -122,6 +137,14 @@ class SyncApp:
     def jobs(self, **where: Any) -> Page:
         """A page of jobs that match, newest first."""
         return self.run(self._app.jobs, **where)
+
+    def output(self, id: str, position: int = 0) -> list[Printed]:
+        """What a job has printed, from a position on."""
+        return self.run(self._app.output, id, position)
+
+    def explain(self, id: str) -> Explanation:
+        """Why a job is not running, in words."""
+        return self.run(self._app.explain, id)
 
     def stats(self) -> Stats:
         """Counts by queue and state, and the number of live workers."""
@@ -187,16 +210,12 @@ class SyncTask(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         """Store a job that calls the task; durable once this returns."""
-        app, options = self._task.app, self._options
+        task, app, options = self._task, self._task.app, self._options
         if options.connection is None:
-            handle = self._sync.run(app.enqueue_call, self._task, options, args, kwargs)
-        else:
-            _refuse_inside_a_loop()
-            self._sync.run(app.open)
-            # The user's connection belongs to this thread: the insert must run here, not on the app's loop.
-            job = app.new_job(app.session.settings, self._task, options, args, kwargs)
-            handle = Handle(app, _drive(app.insert_bound(options.connection, job)), self._task.decode_result)
-        return SyncHandle(self._sync, handle)
+            return SyncHandle(self._sync, self._sync.run(app.enqueue_call, task, options, args, kwargs))
+        return self._sync.bound(
+            options, lambda: app.new_job(app.session.settings, task, options, args, kwargs), task.decode_result
+        )
 
     def using(self, **options: Any) -> SyncTask[P, R]:
         """The same task with other options; see `Task.using`."""
@@ -368,4 +387,4 @@ def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
     except StopIteration as done:
         return done.value
     coroutine.close()
-    raise InvalidJob("this connection is asynchronous: enqueue with `await` instead of app.sync")
+    raise InvalidJob("this connection (or a hook around enqueue) waits: enqueue with `await` instead of app.sync")

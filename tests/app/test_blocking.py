@@ -49,7 +49,7 @@ def public(kind):
 INTERNAL = {
     # for the app's own parts, or of no use to blocking code
     *("after_fork", "beat", "call", "carried", "enqueue_call", "ended", "insert_bound", "live_loop", "new_job", "note"),
-    *("open", "put_record", "record", "records", "session", "settle", "settlement", "sync", "task", "decode", "heart", "leave"),
+    *("open", "put_record", "record", "records", "session", "settle", "settlement", "sync", "task", "decode", "heart", "leave", "submission"),
     *("encode", "decode_result", "encode_result"),
 }
 

@@ -95,10 +95,11 @@ def test_blocking_code_enqueues_on_its_own_thread(app, ship, connection, file):
     assert orders(file) == [1]
 
 
-def test_submit_in_blocking_code_takes_a_connection_too(app, connection):
-    kept = app.sync.submit("raw", b"abc", connection=connection)
+def test_every_blocking_way_to_enqueue_takes_a_connection(app, ship, connection):
+    using = ship.using(connection=connection)
+    kept = [app.sync.submit("raw", b"abc", connection=connection), app.sync.enqueue(using, 1), using.sync.enqueue(2)]
     connection.commit()
-    assert kept.job().state == State.QUEUED
+    assert [handle.job().state for handle in kept] == [State.QUEUED] * 3
 
 
 async def test_submit_takes_a_connection_too(app, connection):

@@ -4,12 +4,12 @@ import itertools
 from typing import ClassVar
 
 import pytest
-from support.postgres import PostgresServer, installed
 
 from holdfast.clock import MICROS
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from holdfast.testing.machine import state_machine
+from support.postgres import PostgresServer, installed
 
 asyncpg = pytest.importorskip("asyncpg")
 postgres = pytest.importorskip("holdfast.store.postgres")

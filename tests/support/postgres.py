@@ -6,6 +6,7 @@ binaries below a private home stay readable.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -129,10 +130,8 @@ class PostgresServer:
             return
         children = _children(self.process.pid)
         for pid in (self.process.pid, *children):
-            try:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
         self.process.wait(30)
         self.process = None
         deadline = time.monotonic() + 10

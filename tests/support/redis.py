@@ -87,8 +87,11 @@ class Server:
             try:
                 if self.call("PING") == b"PONG":
                     return self
-            except (OSError, RuntimeError):
+            except OSError:
                 pass
+            except RuntimeError as error:
+                if "NOAUTH" in str(error):
+                    return self
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"{self.binary} does not start:\n{self.log()[-2000:]}")
             time.sleep(0.005)
@@ -141,8 +144,22 @@ class Server:
                 return line.partition(":")[2]
         raise LookupError(name)
 
+    def clear(self, prefix: str) -> None:
+        """Remove everything under a prefix."""
+        if keys := self.keys(prefix):
+            self.call("DEL", *keys)
+
     def keys(self, prefix: str) -> list[bytes]:
         return [key for key in self.call("KEYS", "*") if key.startswith(f"{{{prefix}}}:".encode())]
+
+
+def wait_for_replica(primary: Server) -> None:
+    """Until a replica has the primary's data."""
+    deadline = time.monotonic() + START_LIMIT
+    while "state=online" not in primary.call("INFO", "replication").decode():
+        if time.monotonic() > deadline:
+            raise RuntimeError("the replica does not come online")
+        time.sleep(0.02)
 
 
 _shared: dict[str, Server] = {}
@@ -154,3 +171,52 @@ def shared_server(binary: str) -> Server:
         _shared[binary] = server = Server(binary).start()
         atexit.register(server.remove)
     return _shared[binary]
+
+
+class Cluster:
+    """Three nodes on loopback, each with a third of the slots, put together by hand."""
+
+    def __init__(self, binary: str, folder: Path) -> None:
+        self.nodes = [
+            Server(binary, folder / f"node-{n}", cluster_enabled="yes", cluster_node_timeout="2000") for n in range(3)
+        ]
+
+    def start(self) -> Cluster:
+        for node in self.nodes:
+            node.start()
+        share = 16384 // 3 + 1
+        for n, node in enumerate(self.nodes):
+            node.call("CLUSTER", "ADDSLOTSRANGE", n * share, min((n + 1) * share, 16384) - 1)
+            node.call("CLUSTER", "SET-CONFIG-EPOCH", n + 1)
+            node.call("CLUSTER", "MEET", "127.0.0.1", self.nodes[0].port)
+        deadline = time.monotonic() + START_LIMIT
+        while not all(b"cluster_state:ok" in node.call("CLUSTER", "INFO") for node in self.nodes):
+            if time.monotonic() > deadline:
+                raise RuntimeError("the cluster does not come together")
+            time.sleep(0.02)
+        while not all(b"cluster_known_nodes:3" in node.call("CLUSTER", "INFO") for node in self.nodes):
+            time.sleep(0.02)
+        return self
+
+    def remove(self) -> None:
+        for node in self.nodes:
+            node.remove()
+
+    def url(self, prefix: str, **options: str) -> str:
+        hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
+        query = "&".join(f"{name}={value}" for name, value in ({"prefix": prefix} | options).items())
+        return f"redis+cluster://{hosts}?{query}"
+
+    def slot(self, prefix: str) -> int:
+        return self.nodes[0].call("CLUSTER", "KEYSLOT", f"{{{prefix}}}:seq")
+
+    def owner(self, prefix: str) -> Server:
+        """The node that has a store's slot."""
+        slot = self.slot(prefix)
+        for first, last, (_, port, *_rest), *_ in self.nodes[0].call("CLUSTER", "SLOTS"):
+            if first <= slot <= last:
+                return next(node for node in self.nodes if node.port == port)
+        raise LookupError(prefix)
+
+    def clear(self, prefix: str) -> None:
+        self.owner(prefix).clear(prefix)

@@ -81,9 +81,8 @@ def start(
     key, shown = state.store_key(holdfast), redact(holdfast.url)
     if not foreground:
         pid, pids = background.start(service, key, holdfast.url)
-        print(
-            f"Started {count} worker{'s' if count > 1 else ''} on {shown}: {', '.join(map(str, pids))} (supervisor {pid})"
-        )
+        workers = f"{count} worker{'s' if count > 1 else ''}"
+        print(f"Started {workers} on {shown}: {', '.join(map(str, pids))} (supervisor {pid})")
         print(f"Log: {state.log_path(key)}")
         return
     if application is None:
@@ -152,10 +151,18 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
                 print("No workers are alive.")
             else:
                 rows = [
-                    (one.node, one.pid, one.kind, ", ".join(one.queues), f"{len(one.jobs)}/{one.slots or len(one.jobs)}",
-                     ", ".join(one.jobs), moment(one.started_at), f"{one.last_beat:.0f} s ago")
+                    (
+                        one.node,
+                        one.pid,
+                        one.kind,
+                        ", ".join(one.queues),
+                        f"{len(one.jobs)}/{one.slots or len(one.jobs)}",
+                        ", ".join(one.jobs),
+                        moment(one.started_at),
+                        f"{one.last_beat:.0f} s ago",
+                    )
                     for one in workers
-                ]  # fmt: skip
+                ]
                 columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Beat")
                 table("Workers", columns, rows, keep=("Node", "PID"))
 

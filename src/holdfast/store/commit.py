@@ -67,6 +67,13 @@ class GroupCommit:
         self._start()
         return await waiter
 
+    def note_soon(self, note: Note) -> None:
+        """A note that nobody waits for; it is written before an end that is handed in right after it."""
+        waiter = self._loop.create_future()
+        waiter.add_done_callback(lambda done: done.cancelled() or done.exception())
+        self._notes.append((note, waiter))
+        self._start()
+
     def settle_soon(self, end: Settlement, done: Callback) -> None:
         """End a claim; `done` is called with whether it was written, or with the error that kept it from being."""
         self._settles.append((end, done))

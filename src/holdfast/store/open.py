@@ -9,6 +9,10 @@ from ..errors import ConfigError, MissingExtra
 from ..settings import redact
 from .protocol import Store
 
+REDIS_SCHEMES = frozenset({
+    "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
+})  # fmt: skip
+
 
 def open_store(url: str, clock: Clock) -> Store:
     """The store that a URL names, not yet connected."""
@@ -32,12 +36,13 @@ def open_store(url: str, clock: Clock) -> Store:
         if not path:
             raise ConfigError(f"{redact(url)}: name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
         return SqliteStore(path, synchronous=options.get("synchronous", "full"), clock=clock)
-    if parts.scheme == "unix" or parts.scheme.startswith(("redis", "rediss")):
+    if parts.scheme in REDIS_SCHEMES:
         return _open_redis(url, parts, options)
     if parts.scheme.startswith("postgres"):
         return _open_postgres(url)
     raise ConfigError(
-        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r}; use memory://, sqlite:///…, postgresql://… or redis://…"
+        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r};"
+        " use memory://, sqlite:///…, postgresql://… or redis://…"
     )
 
 

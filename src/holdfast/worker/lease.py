@@ -42,7 +42,7 @@ class Leases:
             if (run := runs.get(key)) is not None and run.why != "lost":
                 run.stop("lost")
         for key, one in held.items():
-            if one.cancel and (run := runs.get(key)) is not None:
+            if one.cancel and (run := runs.get(key)) is not None and run.why is None:
                 run.stop("cancel")
         self._mind_strays(held)
 

@@ -25,7 +25,6 @@ from .service import Service, Word, resident
 from .worker import Worker
 
 TICK = 1.0
-RAN = frozenset({"job_succeeded", "job_failed", "job_dead", "job_cancelled", "job_snoozed"})
 
 
 class Member:
@@ -36,7 +35,7 @@ class Member:
         self._line = line
         self._app = service.app()
         self._worker = Worker(self._app, service.queues, service.concurrency, lease=service.lease, grace=service.grace)
-        self._ran = 0
+        self._taken = 0
         self._leaving: str | None = None
         self._app.events.listeners.append(self._on_event)
 
@@ -57,9 +56,9 @@ class Member:
         if name == "worker_started":
             deaths = self._app.session.settings.max_silent_deaths
             self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths))
-        elif name in RAN:
-            self._ran += 1
-            if self._service.max_jobs is not None and self._ran >= self._service.max_jobs:
+        elif name == "lease_acquired":
+            self._taken += 1
+            if self._service.max_jobs is not None and self._taken >= self._service.max_jobs:
                 self._leave("recycle")
 
     def _say(self, word: Word) -> None:

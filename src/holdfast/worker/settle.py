@@ -43,6 +43,8 @@ class Settler:
             self._app.events.refused(run.record)
             self._slots.note_quiet()
         else:
+            if run.context is not None and (note := run.context.progress_note()) is not None:
+                self._commit.note_soon(note)  # the last word about its progress
             self._slots.settling.add(run.key)
             self._write(run, self._app.settlement(run.record, outcome))
 

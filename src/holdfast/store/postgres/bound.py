@@ -7,7 +7,7 @@ With a blocking one nothing here really waits, so that blocking code can run it 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -67,7 +67,7 @@ def _kind(connection: Any) -> str | None:
     return next((home for home in homes if home in ("asyncpg", "psycopg", "sqlalchemy")), None)
 
 
-def _statement(schema: str, given: dict[str, Any], mark: Any) -> str:
+def _statement(schema: str, given: dict[str, Any], mark: Callable[[int, str], str]) -> str:
     """A call of holdfast.write with the given arguments, every one with its type: drivers guess badly."""
     marks = [f"new_{name} => CAST({mark(n, name)} AS {sql.NEW[name]})" for n, name in enumerate(given, 1)]
     return sql.for_schema(f"SELECT answer FROM holdfast.write({', '.join(marks)})", schema)  # noqa: S608  # from sql.NEW alone

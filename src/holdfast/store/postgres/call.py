@@ -212,9 +212,7 @@ def _word(end: Settlement, place: int) -> dict[str, Any]:
 
 def _both(first: Note, second: Note) -> Note:
     changed: dict[str, Any] = {
-        name: value
-        for name in ("progress", "checkpoint", "pid")
-        if (value := getattr(second, name)) is not UNSET
+        name: value for name in ("progress", "checkpoint", "pid") if (value := getattr(second, name)) is not UNSET
     }
     if second.meta is not UNSET:
         changed["meta"] = second.meta if first.meta is UNSET else {**first.meta, **second.meta}

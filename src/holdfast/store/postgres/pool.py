@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
-import asyncpg
-
 from ...errors import StoreUnavailable
 from . import trouble
+from .driver import asyncpg
 from .place import Place
 
 PATIENCE = 60.0
@@ -55,7 +54,7 @@ class Pool:
         self._closed = False
 
     @asynccontextmanager
-    async def link(self) -> AsyncIterator[Link]:
+    async def link(self) -> AsyncGenerator[Link, None]:
         """A connection of one's own for a while. It is thrown away if the block fails with it in an unknown state."""
         link = await self._take()
         try:

@@ -1,4 +1,4 @@
-"""The schema and its steps: numbered SQL files, each applied once, in order, all that are missing in one transaction."""
+"""The schema and its steps: numbered SQL files, each applied once, in order, all in one transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from . import sql
 from .place import Place
 
-LATEST = 8
+LATEST = 9
 """The version that this code works with; a test holds it to the files."""
 
 
@@ -31,7 +31,8 @@ def check(found: int, place: Place) -> None:
     """Refuse a schema that is newer than this code."""
     if found > LATEST:
         raise ConfigError(
-            f"{place.shown} has schema version {found}; this Holdfast knows {LATEST}: upgrade it, or use another ?schema="
+            f"{place.shown} has schema version {found}; this Holdfast knows {LATEST}: upgrade it,"
+            " or use another ?schema="
         )
 
 

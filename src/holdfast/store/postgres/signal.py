@@ -35,7 +35,8 @@ class RedisSignal:
             raise MissingExtra("?signal=redis://…", "redis") from None
         self._channel = f"holdfast:{channel}"
         self._shown = redact(url)
-        self._make: Callable[[], Any] = lambda: Redis.from_url(
+        from_url: Any = getattr(Redis, "from_url")  # noqa: B009  # it has no types
+        self._make: Callable[[], Any] = lambda: from_url(
             url, retry=Retry(NoBackoff(), 0), socket_timeout=None, socket_connect_timeout=LIMIT
         )
         self._client: Any = None

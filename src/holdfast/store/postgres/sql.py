@@ -41,7 +41,8 @@ _VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
 _USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
     "bigint", "text", "text", "text", "text", "integer", "bigint", "bytea", "text", "integer", "double precision",
     "text", "bigint", "integer", "integer", "bigint", "bigint", "text", "integer", "boolean", "integer", "boolean",
-    "bigint", "bigint", "bigint", "bytea", "text", "text", "bytea", "bytea", "jsonb", "json", "json", "jsonb")))  # fmt: skip
+    "bigint", "bigint", "bigint", "bytea", "text", "text", "bytea", "bytea", "jsonb", "json", "json", "jsonb",
+)))  # fmt: skip
 _TYPED = f"WITH given AS (SELECT {_USED})"
 """Names the type of every parameter, also of those that a statement does not use."""
 SAVE_LIVING = f"{_TYPED} UPDATE holdfast.job SET {_SET}, gen = holdfast.open_generation() WHERE seq = $1"
@@ -52,7 +53,8 @@ INSERT INTO holdfast.ended ({JOB}, nonce, settled) SELECT {_USED}, nonce, settle
 """
 REVIVE = f"""
 WITH gone AS (DELETE FROM holdfast.ended WHERE seq = $1 RETURNING nonce, settled)
-INSERT INTO holdfast.job ({JOB}, nonce, settled, gen) SELECT {_USED}, nonce, settled, holdfast.open_generation() FROM gone
+INSERT INTO holdfast.job ({JOB}, nonce, settled, gen)
+SELECT {_USED}, nonce, settled, holdfast.open_generation() FROM gone
 """
 REMOVE = """
 WITH living AS (DELETE FROM holdfast.job WHERE seq = ANY ($1)),
@@ -123,7 +125,8 @@ SELECT queue, state, count(*), NULL FROM holdfast.ended GROUP BY queue, state
 RECORDS = "SELECT name, value, version FROM holdfast.record WHERE kind = $1"
 PUT_RECORD = """
 INSERT INTO holdfast.record AS r (kind, name, value, version) SELECT $1, $2, $3, 1
-WHERE $4::bigint IS NULL OR $4 = 0 OR EXISTS (SELECT FROM holdfast.record WHERE kind = $1 AND name = $2 AND version = $4)
+WHERE $4::bigint IS NULL OR $4 = 0
+    OR EXISTS (SELECT FROM holdfast.record WHERE kind = $1 AND name = $2 AND version = $4)
 ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = r.version + 1
 WHERE $4::bigint IS NULL OR r.version = $4
 RETURNING version
@@ -147,6 +150,12 @@ TURN = "SELECT generations, again FROM holdfast.turn($1)"
 """Open another generation if the newest is worn for these queues, and see that the old ones empty."""
 RETIRE = "SELECT holdfast.retire()"
 """Forget the generations that are empty; how many are left."""
+
+STRAYS = """
+SELECT count(*) FROM holdfast.job AS j WHERE NOT EXISTS (SELECT FROM holdfast.generation AS g WHERE g.gen = j.gen)
+    OR (j.state = 'running' AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder))
+"""
+"""Living jobs that no claim or sweep would find; there are none, unless somebody wrote to the tables by hand."""
 
 # -- schema
 

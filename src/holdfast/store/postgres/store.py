@@ -4,23 +4,38 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import asyncpg
 import msgspec
 
 from ...clock import MICROS
 from ...errors import HoldfastError, StoreUnavailable
-from ...job import Beat, Found, Held, Holder, HolderSeen, Inserted, Lost, NewJob, Printed, QueueStats, Record, Settlement, Tidied, Where
+from ...job import (
+    Beat,
+    Found,
+    Held,
+    Holder,
+    HolderSeen,
+    Inserted,
+    Lost,
+    NewJob,
+    Printed,
+    QueueStats,
+    Record,
+    Settlement,
+    Tidied,
+    Where,
+)
 from ..protocol import Answers, Batch, Bell, Versioned
-from . import bound, observe, schema, sql, trouble
+from . import bound, doctor, observe, schema, sql, trouble
 from .call import Call
 from .change import Changes
+from .driver import asyncpg
 from .generations import Generations
 from .place import Place, from_url
-from .pool import Link, Pool
+from .pool import Link, Pool, connect
 from .rows import record, to_json
 from .transaction import Transactions
 from .wake import Bells, Ear, PostgresEar
@@ -117,6 +132,24 @@ class PostgresStore:
         """Open the store, which brings its schema up to date; the versions that this applied."""
         await self.open()
         return self._applied
+
+    async def missing(self) -> list[int]:
+        """The versions of the schema that are yet to be applied, without applying them."""
+        return await self._aside(schema.missing)
+
+    async def examine(self) -> list[doctor.Finding]:
+        """What `holdfast doctor` says about this store."""
+        return await self._aside(doctor.examine)
+
+    async def _aside(self, look: Callable[[Any, Place], Awaitable[T]]) -> T:
+        """Look at the database on a connection of its own; the store need not be open."""
+        connection = await connect(self.place)
+        try:
+            return await look(connection, self.place)
+        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError) as error:
+            raise (trouble.reading(error, self.place.shown) or error) from error
+        finally:
+            await connection.close()
 
     # -- talking to the server
 
@@ -219,7 +252,7 @@ class PostgresStore:
         return await bound.insert_bound(connection, self.place, jobs)
 
     @asynccontextmanager
-    async def transaction(self, end: Callable[[], Settlement]) -> AsyncIterator[Any]:
+    async def transaction(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
         self._open_pool()
         if self._transactions is None:
             self._transactions = Transactions(self.place)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -26,20 +26,19 @@ class Transactions:
         self._pool = Pool(place, SIZE, " for tasks' own transactions")
 
     @asynccontextmanager
-    async def begin(self, end: Callable[[], Settlement]) -> AsyncIterator[Any]:
+    async def begin(self, end: Callable[[], Settlement]) -> AsyncGenerator[Any, None]:
         """A connection inside a transaction. When the block ends, `end()` is written, last of all, and all commits.
 
         The job's row is locked only between that write and the COMMIT, so heartbeats, notes and sweeps never wait for
         a slow task. LeaseLost, and nothing of it all is kept, where the claim has been ended by somebody else.
         """
-        async with self._pool.link() as link:
-            async with link.raw.transaction():
-                yield link.raw
-                settlement = end()
-                call = Call(Batch(settles=[settlement]), told=False)
-                rows = await link.raw.fetch(sql.for_schema(sql.WRITE, self._place.schema), *call.arguments)
-                if not call.answers(rows)[0].settles[0]:
-                    raise LeaseLost(settlement.id, settlement.fence)
+        async with self._pool.link() as link, link.raw.transaction():
+            yield link.raw
+            settlement = end()
+            call = Call(Batch(settles=[settlement]), told=False)
+            rows = await link.raw.fetch(sql.for_schema(sql.WRITE, self._place.schema), *call.arguments)
+            if not call.answers(rows)[0].settles[0]:
+                raise LeaseLost(settlement.id, settlement.fence)
 
     def explain(self, error: Exception) -> HoldfastError | None:
         """What a failure of the connection means; None for a fault of the task's own statements."""

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import asyncpg
-
 from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
+from .driver import asyncpg
 
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 """The server undid the statement for another's sake: do it again."""
@@ -42,7 +41,7 @@ _MISSING = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg
 
 def is_gone(error: BaseException) -> bool:
     """Whether the connection can be of no more use."""
-    return isinstance(error, _GONE) or isinstance(error, asyncpg.ReadOnlySQLTransactionError)
+    return isinstance(error, (*_GONE, asyncpg.ReadOnlySQLTransactionError))
 
 
 def connecting(error: BaseException, shown: str) -> HoldfastError:

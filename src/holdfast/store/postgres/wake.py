@@ -142,7 +142,7 @@ class Bells:
                     self._ring_all()
                 if not self._wanted() - self._attended:
                     return
-        except Exception:  # noqa: BLE001  # the listener finds the same, and begins again
+        except Exception:  # noqa: BLE001, S110  # the listener finds the same, and begins again
             pass
         finally:
             self._attending = None
@@ -195,8 +195,15 @@ class PostgresEar:
         connection = await connect(self._place)
         gone = asyncio.Event()
         try:
-            connection.add_termination_listener(lambda _: gone.set())
-            await connection.add_listener(self._place.channel, lambda *said: hear(said[3]))
+
+            def on_gone(_: Any) -> None:
+                gone.set()
+
+            def on_hint(_: Any, __: int, ___: str, said: str) -> None:
+                hear(said)
+
+            connection.add_termination_listener(on_gone)
+            await connection.add_listener(self._place.channel, on_hint)
             self._connection, self._held = connection, set[int]()
             ready()
             while not gone.is_set():
@@ -225,4 +232,3 @@ class PostgresEar:
 
     def _statement(self, text: str, kind: int) -> str:
         return sql.for_schema(text, self._place.schema).replace("$1", str(kind))
-

@@ -10,7 +10,6 @@ import msgspec
 from ...errors import ConfigError
 from ...settings import redact
 
-SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster")
 OPTIONS = (
     "prefix", "durability", "timeout", "db", "ca", "cert", "key", "verify", "sentinel_username", "sentinel_password",
 )  # fmt: skip
@@ -97,11 +96,11 @@ def parse(url: str, parts: SplitResult, options: dict[str, str]) -> Address:
         raise wrong("a cluster has database 0 only; use ?prefix= to keep stores apart")
     try:
         timeout = float(options.get("timeout", "10"))
-        if not 0 < timeout < 1e6:
-            raise ValueError
         nodes = () if socket else tuple(_node(host, 26379 if kind == "sentinel" else 6379) for host in hosts.split(","))
     except ValueError:
-        raise wrong("a host is host:port, and timeout a number of seconds above 0") from None
+        raise wrong("a host is host:port, and timeout a number of seconds") from None
+    if not 0 < timeout < 1e6:
+        raise wrong(f"timeout is a number of seconds above 0, not {timeout:g}")
     return Address(
         nodes=nodes,
         path=socket,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -123,10 +124,13 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
     drop: list[str] = []
     plain = (("a", patch.attempt), ("l", patch.life), ("e", patch.error), ("b", patch.traceback))
     flags = (("p", patch.suspect), ("d", patch.deaths), ("c", patch.cancel))
-    for letter, value in (*plain, *((letter, value or None) for letter, value in flags)):
-        if value is None:
+    for letter, value in (*plain, *flags):
+        if value is UNSET:
+            continue
+        # A flag that is down, like a count of 0, is not kept at all.
+        if value is None or (letter in "pdc" and not value):
             drop.append(letter)
-        elif value is not UNSET:
+        else:
             wanted[letter] = value
     for letter, name, data in (("r", "result", patch.result), ("o", "progress", patch.progress)):
         if data is None:
@@ -170,18 +174,10 @@ def _ask(ask: Ask) -> tuple[Any, ...]:
     )
 
 
-_last: tuple[Holder, str] | None = None
-
-
+@lru_cache(64)
 def about(holder: Holder) -> str:
-    """A holder as JSON. The same object asks again and again: its text is kept."""
-    global _last
-    last = _last
-    if last is not None and last[0] is holder:
-        return last[1]
-    text = to_json(holder).decode()
-    _last = (holder, text)
-    return text
+    """A holder as JSON. The same one asks again and again: its text is kept."""
+    return to_json(holder).decode()
 
 
 def pack_where(where: Where, before: str | None, limit: int) -> bytes:
@@ -189,6 +185,3 @@ def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     states = [LETTER[state] for state in where.states] or None
     cursor = None if before is None else int(before)
     return _pack((cursor, limit, states, where.queue, where.task, where.tag, where.finished_before))
-
-
-

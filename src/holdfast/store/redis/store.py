@@ -90,7 +90,7 @@ class RedisStore:
 
     def sibling(self) -> RedisStore:
         made = RedisStore(self.address)
-        made._checked = self._checked  # noqa: SLF001  # another object of this class
+        made._checked = self._checked
         return made
 
     def abandon(self) -> None:

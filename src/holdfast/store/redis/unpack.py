@@ -63,7 +63,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 
     u: int | None = None
     a: int = 0
-    l: int = 1
+    l: int = 1  # noqa: E741  # a letter, like the others
     f: int = 0
     t: str = "0"
     h: str | None = None
@@ -225,8 +225,10 @@ def beats(rows: Sequence[Row]) -> list[Beat]:
     answers: list[Beat] = []
     for row in rows:
         values = iter(row[1:])
-        parts = zip(values, values, values, values, values, strict=True)
-        held = [Held(id.decode(), int(seq), int(fence), int(token), cancel == 1) for id, seq, fence, token, cancel in parts]
+        held = [
+            Held(id.decode(), int(seq), int(fence), int(token), cancel == 1)
+            for id, seq, fence, token, cancel in zip(values, values, values, values, values, strict=True)
+        ]
         answers.append(Beat(row[0], tuple(held)))
     return answers
 

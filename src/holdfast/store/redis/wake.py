@@ -1,8 +1,8 @@
 """Waking: bells, rung by this store's own writes at once and by everybody's through the server's sharded channels.
 
 One connection per store object, made when somebody first listens. Whoever waits for the end of a job listens on the
-channel `job` as well, which tells the scripts that it is worth naming each one. A bell also rings once its topics are subscribed
-to: whatever was published before that is then looked for.
+channel `job` as well, which tells the scripts that it is worth naming each one. A bell also rings once its topics are
+subscribed to: whatever was published before that is then looked for.
 """
 
 from __future__ import annotations
@@ -167,9 +167,11 @@ class Bells:
         kind = parts[0]
         if kind in (b"smessage", b"ssubscribe"):
             self.ring([parts[1].decode().removeprefix(self._head)])
-        elif kind == b"sunsubscribe" and parts[1] is not None and self._wire is not None:
-            if self._topics[parts[1].decode().removeprefix(self._head)] > 0:
-                self._wire.close()
+        elif kind == b"sunsubscribe" and self._wire is not None and self._wants(parts[1]):
+            self._wire.close()  # the slot has moved: the server says so by taking the subscription away
+
+    def _wants(self, channel: bytes | None) -> bool:
+        return channel is not None and self._topics[channel.decode().removeprefix(self._head)] > 0
 
     def _warn(self, error: Exception | Lost) -> None:
         if not self._warned:

@@ -16,7 +16,10 @@ from .step import Step
 
 def insert_bound(connection: sqlite3.Connection, path: str, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert with the user's connection. The jobs exist if and only if its transaction commits."""
-    factory, connection.row_factory = connection.row_factory, None
+    if not isinstance(connection, sqlite3.Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"connection= takes a sqlite3.Connection, not {connection!r:.100}")
+    factories = connection.row_factory, connection.text_factory
+    connection.row_factory, connection.text_factory = None, str
     try:
         _check(connection, path)
         return _insert(connection, clock, jobs)
@@ -28,7 +31,7 @@ def insert_bound(connection: sqlite3.Connection, path: str, clock: Clock, jobs: 
             ) from error
         raise
     finally:
-        connection.row_factory = factory
+        connection.row_factory, connection.text_factory = factories
 
 
 def _check(connection: sqlite3.Connection, path: str) -> None:

@@ -132,7 +132,7 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         return Outcome.failed(f"exit {code}")
     except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job
         explain.report(app, error, record)
-        return explain.raised(task, error, record.attempt, app.clock, ran=ran)
+        return explain.raised(task, error, record, app.clock, ran=ran)
     finally:
         line.context = None
     return explain.returned(task, value, start.max_payload)

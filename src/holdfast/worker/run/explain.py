@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import traceback
 from concurrent.futures import thread as futures_thread
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...checks import checked_seconds
 from ...clock import Clock
 from ...context import Discard, Retry, Snooze
 from ...errors import InvalidJob, ProcessFailed, UnknownTask
@@ -45,7 +46,7 @@ def returned(task: Task[..., Any], value: Any, limit: int) -> Outcome:
     return Outcome.succeeded(data)
 
 
-def raised(task: Task[..., Any] | None, error: BaseException, attempt: int, clock: Clock, *, ran: bool) -> Outcome:
+def raised(task: Task[..., Any] | None, error: BaseException, record: Record, clock: Clock, *, ran: bool) -> Outcome:
     """The outcome of a task that raised. `ran`: its own code had begun."""
     if isinstance(error, Ended):
         return error.outcome
@@ -60,15 +61,16 @@ def raised(task: Task[..., Any] | None, error: BaseException, attempt: int, cloc
         text, trace = str(error), None
     elif isinstance(error, InvalidJob | UnknownTask) and not ran:
         trace = None  # not the task's code: the message says all
-    rule = None if task is None else task.retry
+    rule = None if task is None or record.retry is not None else task.retry  # the call comes before the task
     if rule is None or isinstance(rule, Backoff):
         return Outcome.failed(text, trace)
     try:
-        delay = rule(error, attempt)
+        delay = rule(error, record.attempt)
+        delay = None if delay is None else checked_seconds(delay, "the answer of a retry rule")
     except Exception as broken:
         logger.exception("the retry rule of task %r raised", None if task is None else task.name)
         return Outcome.failed(f"{text} (and its retry rule raised {type(broken).__name__})", trace)
-    return Outcome.dead(text, trace) if delay is None else Outcome.failed(text, trace, float(delay))
+    return Outcome.dead(text, trace) if delay is None else Outcome.failed(text, trace, delay)
 
 
 def report(app: Holdfast, error: BaseException, record: Record) -> None:
@@ -103,7 +105,5 @@ def _own(file: str) -> bool:
     return file.startswith(_OWN_FOLDER) or file in _OTHERS
 
 
-def _seconds_until(until: datetime | timedelta | float, clock: Clock) -> float:
-    if isinstance(until, datetime):
-        return max(0.0, (micros(until) - clock.now()) / 1_000_000)
-    return max(0.0, until.total_seconds() if isinstance(until, timedelta) else float(until))
+def _seconds_until(until: datetime | float, clock: Clock) -> float:
+    return max(0.0, (micros(until) - clock.now()) / 1_000_000) if isinstance(until, datetime) else until

@@ -11,7 +11,7 @@ from ...job import Record
 class Run:
     """One claim while it runs. `why` says who asked it to stop: cancel, timeout, lost, release; None: nobody."""
 
-    __slots__ = ("context", "in_thread", "key", "record", "runner", "timer", "why")
+    __slots__ = ("begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "why")
 
     def __init__(self, record: Record) -> None:
         self.record = record
@@ -20,7 +20,16 @@ class Run:
         self.timer: asyncio.TimerHandle | None = None
         self.context: Context | None = None
         self.in_thread = False
+        self.begun = False
+        """Whether its task on the loop has begun: until then, interrupting it would end it without a word."""
+        self.ran = False
+        """Whether the user's own code has begun."""
         self.why: str | None = None
+
+    @property
+    def stopped(self) -> bool:
+        """Whether anybody asked it to stop."""
+        return self.why is not None
 
     def stop(self, why: str) -> None:
         """Ask the run to stop. A coroutine is interrupted, a process ended; a thread sees `ctx.cancelled`."""
@@ -30,5 +39,5 @@ class Run:
             self.why = why
         if self.context is not None:
             self.context.ask_to_stop(self.why)
-        if self.runner is not None and not self.in_thread:
+        if self.runner is not None and self.begun and not self.in_thread:
             self.runner.cancel()

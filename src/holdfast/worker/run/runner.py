@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from ...app import Holdfast
     from ...task import Task
 
+logger = logging.getLogger("holdfast")
 UNKNOWN_TASK_PAUSE = 5.0
 """Seconds for which a job of an unknown task is put back, where workers are told to wait."""
 
@@ -43,7 +45,9 @@ class Runner:
 
     async def run(self, run: Run) -> Outcome:
         """Run a claim to its end, whatever that is."""
-        record = run.record
+        record, run.begun = run.record, True
+        if run.stopped:
+            return self._explain(run, asyncio.CancelledError())  # stopped before its first step
         try:
             task = self._app.registry.tasks.get(record.task) or self._app.registry.find(record.task)
             name, apart = task.arguments.context_name, task.run_in in IN_CHILDREN
@@ -57,12 +61,13 @@ class Runner:
                 run.timer = self._loop.call_later(timeout, run.stop, "timeout")
             run.in_thread = task.run_in == "thread"
             self._app.events.started(record)
+            run.ran = True
             if self._app.around_run:
                 value = await self._hooked(run, task, args, kwargs, len(self._app.around_run))
             else:
                 value = await self._call(run, task, args, kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
-            return self._explain(run, error)
+            return self._explain_or_fail(run, error)
         finally:
             if run.timer is not None:
                 run.timer.cancel()
@@ -92,6 +97,13 @@ class Runner:
         hook = self._app.around_run[left - 1]
         return await hook(run.context, lambda: self._hooked(run, task, args, kwargs, left - 1))
 
+    def _explain_or_fail(self, run: Run, error: BaseException) -> Outcome:
+        try:
+            return self._explain(run, error)
+        except Exception as broken:  # a user's own subclass, hook or rule, broken in a way nobody thought of
+            logger.exception("explaining how a run of task %r ended raised", run.record.task)
+            return Outcome.failed(f"{explain.describe(error)[0]} (and explaining it raised {type(broken).__name__})")
+
     def _explain(self, run: Run, error: BaseException) -> Outcome:
         """The outcome that an exception stands for, given who asked the run to stop."""
         record = run.record
@@ -105,7 +117,7 @@ class Runner:
         if isinstance(error, UnknownTask) and task is None and self._app.session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         explain.report(self._app, error, record)
-        return explain.raised(task, error, record.attempt, self._app.clock, ran=run.context is not None)
+        return explain.raised(task, error, record, self._app.clock, ran=run.ran)
 
 
 def _decoded(task: Task[..., Any], data: bytes | None) -> Any:
@@ -114,6 +126,6 @@ def _decoded(task: Task[..., Any], data: bytes | None) -> Any:
 
 def _timed_out(run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:
     limit = run.record.timeout or task.options.timeout
-    interrupted = error is not None and not run.in_thread and task.run_in == "loop"
+    interrupted = error is not None and task.run_in == "loop" and not task.built_in
     trace = explain.describe(error)[1] if error is not None and interrupted else None
     return Outcome.failed(f"TimeoutError: ran longer than its timeout of {limit:g} s", trace)

@@ -1,0 +1,128 @@
+"""What may be wrong with a Postgres store, in words: dead rows, old snapshots, missing indexes, lost rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from . import schema, sql
+from .place import Place
+
+OLD_SNAPSHOT = 300.0
+"""Seconds from which a transaction is worth a word."""
+MANY_DEAD = 100_000
+
+INDEXES = (
+    "job_pkey", "job_id", "job_ready", "job_due", "job_running", "ended_pkey", "ended_id", "ended_expiry",
+    "ended_parked", "key_pkey", "key_expiry", "holder_pkey", "record_pkey", "generation_pkey", "floor_pkey",
+    "output_pkey", "migration_pkey",
+)  # fmt: skip
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing that was looked at."""
+
+    fine: bool
+    what: str
+    advice: str = ""
+
+
+async def examine(connection: Any, place: Place) -> list[Finding]:
+    """Look at everything; the findings in the order in which a person would want to read them."""
+    version = await schema.version(connection, place.schema)
+    if version != schema.LATEST:
+        advice = "run `holdfast migrate`" if version < schema.LATEST else "upgrade Holdfast"
+        return [Finding(False, f"the schema has version {version}, this Holdfast works with {schema.LATEST}", advice)]
+    return [
+        Finding(True, f"the schema has version {version}"),
+        *await _server(connection),
+        await _indexes(connection, place.schema),
+        *await _dead_rows(connection, place.schema),
+        *await _old_snapshots(connection),
+        *await _strays(connection, place.schema),
+    ]
+
+
+async def _server(connection: Any) -> list[Finding]:
+    findings: list[Finding] = []
+    durable = await connection.fetchval("SELECT current_setting('synchronous_commit')")
+    fsync = await connection.fetchval("SELECT current_setting('fsync')")
+    findings.append(
+        Finding(
+            durable not in ("off", "local") and fsync == "on",
+            f"synchronous_commit is {durable}, fsync is {fsync}",
+            "an acknowledged job may be lost in a crash: set both to on",
+        )
+    )
+    if await connection.fetchval("SELECT pg_is_in_recovery()"):
+        findings.append(Finding(False, "this server is a replica", "jobs can only be claimed on the primary"))
+    if await connection.fetchval("SELECT current_setting('autovacuum')") != "on":
+        findings.append(Finding(False, "autovacuum is off", "dead rows are never removed: switch it on"))
+    return findings
+
+
+async def _indexes(connection: Any, name: str) -> Finding:
+    rows = await connection.fetch(
+        "SELECT c.relname FROM pg_index AS i JOIN pg_class AS c ON c.oid = i.indexrelid"
+        " JOIN pg_namespace AS n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND i.indisvalid AND i.indisready",
+        name,
+    )
+    missing = sorted(set(INDEXES) - {row[0] for row in rows})
+    if not missing:
+        return Finding(True, f"all {len(INDEXES)} indexes are there and valid")
+    return Finding(
+        False, f"missing or invalid: {', '.join(missing)}", "make them again as in `holdfast migrate --dump-sql`"
+    )
+
+
+async def _dead_rows(connection: Any, name: str) -> list[Finding]:
+    rows = await connection.fetch(
+        "SELECT relname, n_live_tup, n_dead_tup, pg_total_relation_size(relid), last_autovacuum"
+        " FROM pg_stat_user_tables WHERE schemaname = $1 AND relname IN ('job', 'ended', 'key') ORDER BY relname",
+        name,
+    )
+    return [
+        Finding(
+            dead < MANY_DEAD or dead < live,
+            f"{table}: {live} rows, {dead} dead, {size // 2**20} MiB, last vacuumed {when or 'never'}",
+            "autovacuum does not keep up, or an old snapshot forbids it",
+        )
+        for table, live, dead, size, when in rows
+    ]
+
+
+async def _old_snapshots(connection: Any) -> list[Finding]:
+    rows = await connection.fetch(
+        "SELECT pid, coalesce(application_name, ''), state, extract(epoch FROM clock_timestamp() - xact_start)::float8"
+        " FROM pg_stat_activity WHERE xact_start < clock_timestamp() - make_interval(secs => $1)"
+        " AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL) AND backend_type = 'client backend'"
+        " ORDER BY xact_start LIMIT 5",
+        OLD_SNAPSHOT,
+    )
+    findings = [
+        Finding(
+            False,
+            f"backend {pid} ({application or 'unnamed'}, {state}) has had a transaction open for {age:.0f} s",
+            "dead rows cannot be removed until it ends; claims stay quick, but the tables grow",
+        )
+        for pid, application, state, age in rows
+    ]
+    prepared = await connection.fetchval("SELECT count(*) FROM pg_prepared_xacts")
+    if prepared:
+        findings.append(Finding(False, f"{prepared} prepared transactions are waiting", "end those that are forgotten"))
+    slots = await connection.fetch(
+        "SELECT slot_name FROM pg_replication_slots WHERE NOT active AND (xmin IS NOT NULL OR catalog_xmin IS NOT NULL)"
+    )
+    findings += [
+        Finding(False, f"replication slot {slot} is inactive and holds an old snapshot", "drop it if it is not needed")
+        for (slot,) in slots
+    ]
+    return findings or [Finding(True, f"no transaction is older than {OLD_SNAPSHOT:.0f} s")]
+
+
+async def _strays(connection: Any, name: str) -> list[Finding]:
+    strays = await connection.fetchval(sql.for_schema(sql.STRAYS, name))
+    if not strays:
+        return [Finding(True, "every living job is where claims and sweeps look for it")]
+    return [Finding(False, f"{strays} living jobs are outside of every generation or holder", "please report this")]

@@ -1,0 +1,118 @@
+"""`holdfast enqueue`: what a person types becomes a job, or one clear line."""
+
+import json
+import time
+
+import pytest
+
+
+def test_a_job_from_json(terminal):
+    spec = {"id": "job1", "command": "sleep 2 && echo hi", "max_retries": 3, "priority": -4, "queue": "mail"}
+    spec |= {"timeout": 30, "delay": "2h", "tags": ["a", "b"], "key": "k1", "cwd": "/", "env": {"A": "1"}, "stdin": "x"}
+    assert terminal("enqueue", json.dumps(spec)) == "Job job1 enqueued: sleep 2 && echo hi\n"
+    job = terminal.job("job1")
+    assert (job["task"], job["queue"], job["priority"], job["max_attempts"]) == ("shell", "mail", -4, 3)
+    assert (job["timeout"], job["tags"], job["key"], job["state"]) == (30.0, ["a", "b"], "k1", "scheduled")
+    assert job["payload"] == {"command": "sleep 2 && echo hi", "cwd": "/", "env": {"A": "1"}, "stdin": "x"}
+
+
+def test_cmd_is_as_good_as_command(terminal):
+    assert terminal("enqueue", '{"id": "j", "cmd": "echo hi"}') == "Job j enqueued: echo hi\n"
+    assert terminal.job("j")["payload"] == {"command": "echo hi"}
+
+
+def test_a_job_from_words(terminal):
+    assert "enqueued: echo 'a b' c" in terminal("enqueue", "--id", "w", "--", "echo", "a b", "c")
+    assert "enqueued: echo hi | cat" in terminal("enqueue", "--id", "s", "--", "echo hi | cat")
+    assert terminal.job("w")["payload"]["command"] == "echo 'a b' c"
+
+
+def test_a_job_for_a_task(terminal):
+    terminal("enqueue", "--id", "a", "--task", "add", "--args", "[1, 2]")
+    terminal("enqueue", "--id", "b", "--task", "add", "--args", '{"a": 1}', "--queue", "sums")
+    assert terminal.job("a")["payload"] == {"*": [1, 2]}
+    assert (terminal.job("b")["payload"], terminal.job("b")["queue"]) == ({"a": 1}, "sums")
+
+
+def test_an_applications_task_brings_its_own_options(terminal):
+    (terminal.folder / "shop.py").write_text(
+        "from holdfast import Holdfast\n"
+        "app = Holdfast()\n"
+        "@app.task(queue='mail', max_attempts=9)\n"
+        "def send(to: str, copies: int = 1): ...\n"
+    )
+    terminal("enqueue", "-A", "shop:app", "--id", "x", "--task", "send", "--args", '["ann"]')
+    job = terminal.job("x")
+    assert (job["queue"], job["max_attempts"], job["payload"]) == ("mail", 9, {"to": "ann"})
+
+
+BAD = {
+    "not json": ("{", "this is not JSON"),
+    "not an object": ("[1]", "a job is a JSON object"),
+    "unknown key": ('{"comand": "x"}', "unknown key 'comand'"),
+    "no command": ('{"id": "x"}', "needs a 'command'"),
+    "empty command": ('{"command": " "}', "needs a 'command'"),
+    "both names": ('{"command": "x", "cmd": "y"}', "both given"),
+    "a command that is a number": ('{"command": 5}', "needs a 'command'"),
+    "an id that is a number": ('{"id": 5, "command": "x"}', "'id' is a text"),
+    "attempts in words": ('{"command": "x", "max_retries": "three"}', "max_attempts is a whole number"),
+    "priority in words": ('{"command": "x", "priority": "high"}', "priority is a whole number"),
+    "a time without a zone": ('{"command": "x", "run_at": "2030-01-01T00:00:00"}', "needs a zone"),
+    "no time at all": ('{"command": "x", "run_at": "soon"}', "run_at is a time"),
+    "a negative timeout": ('{"command": "x", "timeout": -1}', "timeout must be more than 0"),
+    "an environment of numbers": ('{"command": "x", "env": {"A": 1}}', "'env' is an object of texts"),
+    "a queue without a name": ('{"command": "x", "queue": ""}', "a queue name is"),
+    "plain words": ("echo hi", "this is not JSON"),
+}
+
+
+@pytest.mark.parametrize("given", BAD)
+def test_a_bad_job_is_one_clear_line_and_nothing_is_stored(terminal, given):
+    text, reason = BAD[given]
+    said = terminal("enqueue", text, code=2)
+    assert said.startswith("holdfast: ")
+    assert reason in said
+    assert said.count("\n") == 1
+    assert terminal.states() == {}
+
+
+def test_an_id_that_is_taken_is_refused(terminal):
+    terminal("enqueue", '{"id": "job1", "command": "echo hi"}')
+    assert "job 'job1' exists already" in terminal("enqueue", '{"id": "job1", "command": "echo hi"}', code=1)
+
+
+def test_the_same_key_gives_the_same_job(terminal):
+    first = terminal.json("enqueue", '{"key": "k", "command": "echo hi"}')
+    again = terminal.json("enqueue", '{"key": "k", "command": "echo hi"}')
+    assert (first["created"], again["created"], again["id"]) == (True, False, first["id"])
+    assert "belongs to job" in terminal("enqueue", '{"key": "k", "command": "echo other"}', code=1)
+
+
+def test_the_jobs_own_word_beats_the_stored_one(terminal):
+    terminal("config", "set", "max_retries", "7")
+    terminal("enqueue", '{"id": "own", "command": "x", "max_retries": 1}')
+    terminal("enqueue", '{"id": "usual", "command": "x"}')
+    assert (terminal.job("own")["max_attempts"], terminal.job("usual")["max_attempts"]) == (1, 7)
+
+
+def test_ten_thousand_jobs_from_a_file_in_a_few_seconds(terminal):
+    lines = [json.dumps({"id": f"j{n}", "command": f"echo {n}"}) for n in range(10_000)]
+    (terminal.folder / "jobs.jsonl").write_text("\n".join(lines) + "\n\n")
+    began = time.monotonic()
+    assert terminal("enqueue", "--file", "jobs.jsonl") == "10000 jobs enqueued\n"
+    assert time.monotonic() - began < 15
+    assert terminal.states() == {"queued": 10_000}
+
+
+def test_jobs_from_stdin(terminal):
+    lines = '{"id": "a", "command": "echo 1"}\n{"id": "b", "cmd": "echo 2"}\n'
+    assert terminal("enqueue", "-", stdin=lines) == "2 jobs enqueued\n"
+    said = terminal("enqueue", "-", stdin=lines + '{"id": "c", "cmd": "echo 3"}\n', code=1)
+    assert "1 jobs enqueued, 2 refused" in said
+    assert "job 'a' exists already" in said
+
+
+def test_one_bad_line_and_nothing_of_the_file_is_stored(terminal):
+    said = terminal("enqueue", "-", stdin='{"command": "x"}\n{"command": "x", "when": 1}\n', code=2)
+    assert "line 2: unknown key 'when'" in said
+    assert terminal.states() == {}

@@ -1,0 +1,83 @@
+"""kill -9 of the supervisor, a worker, a job's own process, and of everything at once: every job ends, nothing is left."""
+
+import json
+
+import pytest
+from support.terminal import kill
+
+LEASE = "2"
+# Two runs at most write `run`; a child that was forked away twice must not outlive its job either.
+COMMAND = "echo run >> runs; (setsid sleep 300 &); (setsid setsid sh -c 'sleep 301 & sleep 302' &); sleep 1.5; echo ok"
+
+
+@pytest.fixture
+def at_work(terminal):
+    """Two workers, three jobs that run."""
+    terminal("worker", "start", "--count", "2", "--lease", LEASE)
+    jobs = [{"id": f"j{n}", "command": COMMAND} for n in range(3)]
+    terminal("enqueue", "-", stdin="\n".join(map(json.dumps, jobs)))
+    terminal.until(lambda: (terminal.folder / "runs").exists() and terminal.states() == {"running": 3})
+    return terminal
+
+
+def processes(terminal, word):
+    return [pid for pid, words in terminal.census().items() if word in words]
+
+
+def all_succeeded(terminal):
+    return terminal.until(lambda: terminal.states() == {"succeeded": 3}, 40)
+
+
+def nothing_left(terminal):
+    terminal("worker", "stop")
+    terminal.until(lambda: not terminal.census())
+    terminal.until(lambda: not terminal.workers(), 10)
+
+
+def test_kill_of_a_worker(at_work):
+    kill(at_work.workers()[0]["pid"])
+    all_succeeded(at_work)
+    assert len(at_work.workers()) == 2
+    assert processes(at_work, "sleep 30") == []
+    nothing_left(at_work)
+
+
+def test_kill_of_the_supervisor(at_work):
+    [supervisor] = at_work.supervisors()
+    kill(supervisor)
+    # Without a supervisor nobody would find the workers any more: they finish what they run, and end.
+    at_work.until(lambda: not at_work.census(), 30)
+    at_work.until(lambda: not at_work.workers(), 10)
+    at_work("worker", "start", "--lease", LEASE)
+    all_succeeded(at_work)
+    nothing_left(at_work)
+
+
+def test_kill_of_the_jobs_own_processes(at_work):
+    for pid in processes(at_work, "nanny.py") + processes(at_work, "/bin/sh -c"):
+        with pytest.MonkeyPatch.context():
+            try:
+                kill(pid)
+            except ProcessLookupError:
+                continue
+    at_work.until(lambda: not processes(at_work, "sleep 30"))
+    failed = at_work.until(lambda: [one for one in at_work.json("list")["jobs"] if one["state"] == "failed"])
+    assert {one["error"] for one in failed} <= {"killed with its nanny", "killed by signal 9"}
+    for one in failed:
+        at_work("retry", one["id"])
+    all_succeeded(at_work)
+    nothing_left(at_work)
+
+
+def test_kill_of_everything_at_once(at_work):
+    everything = at_work.census()
+    for word in ("background", "member", "nanny.py", "/bin/sh -c"):
+        for pid in [pid for pid, words in everything.items() if word in words]:
+            try:
+                kill(pid)
+            except ProcessLookupError:
+                continue
+    at_work("worker", "start", "--count", "2", "--lease", LEASE)
+    all_succeeded(at_work)
+    at_work.until(lambda: not processes(at_work, "sleep 30"))
+    nothing_left(at_work)

@@ -1,0 +1,156 @@
+"""Commands that read: tables for people, JSON for programs, exit codes for scripts."""
+
+import json
+import subprocess
+
+import pytest
+from support.terminal import HOLDFAST
+
+
+@pytest.fixture
+def stocked(terminal):
+    """A store with some jobs in it."""
+    jobs = [{"id": f"a-rather-long-job-id-that-nobody-should-have-to-read-in-two-lines-{n}", "cmd": "echo " + "x" * 99}
+            for n in range(3)]  # fmt: skip
+    jobs += [{"id": "later", "cmd": "x", "delay": 999}, {"id": "mail", "cmd": "x", "queue": "mail", "tags": ["t"]}]
+    terminal("enqueue", "-", stdin="\n".join(map(json.dumps, jobs)))
+    return terminal
+
+
+def test_status_counts_every_state(stocked):
+    said = stocked("status")
+    assert "Pending    │ 4" in said
+    assert "Dead       │ 0" in said
+    assert "Active Workers: 0 []" in said
+    counts = stocked.json("status")["counts"]
+    assert (counts["queued"], counts["scheduled"], counts["succeeded"]) == (4, 1, 0)
+
+
+def test_status_works_on_a_store_that_is_not_there_yet(terminal):
+    assert "Active Workers: 0" in terminal("status")
+
+
+def test_everyday_words_name_states(stocked):
+    page = stocked.json("list", "--state", "pending")
+    assert len(page["jobs"]) == 4
+    assert stocked("list", "--state", "completed") == "No jobs found with state: completed\n"
+    assert "there is no state 'odd'" in stocked("list", "--state", "odd", code=2)
+
+
+def test_a_table_never_wraps_an_id_and_is_plain_when_piped(stocked):
+    said = stocked("list")
+    assert "a-rather-long-job-id-that-nobody-should-have-to-read-in-two-lines-1 " in said
+    assert "\x1b" not in said
+
+
+def test_pages_follow_each_other(stocked):
+    seen, cursor = [], ()
+    while True:
+        page = stocked.json("list", "-n", "2", *cursor)
+        seen += [job["id"] for job in page["jobs"]]
+        if page["cursor"] is None:
+            break
+        cursor = ("--cursor", page["cursor"])
+    assert len(seen) == len(set(seen)) == 5
+
+
+def test_queues_can_be_paused(stocked):
+    assert stocked("pause", "mail") == "Queue mail paused.\n"
+    assert [queue["name"] for queue in stocked.json("queues") if queue["paused"]] == ["mail"]
+    assert "paused" in stocked("queues")
+    assert "queue 'mail' is paused" in stocked("explain", "mail")
+    stocked("resume", "mail")
+    assert not any(queue["paused"] for queue in stocked.json("queues"))
+
+
+def test_explain_says_why(stocked):
+    assert "is scheduled: it is scheduled for" in stocked("explain", "later")
+    assert stocked("explain", "mail") == "Job mail is queued: no worker is alive.\n"
+    assert stocked.json("explain", "mail")["reason"] == "no worker is alive"
+
+
+def test_one_job_is_shown_cancelled_and_retried(stocked):
+    assert "command    x" in stocked("show", "later")
+    assert stocked("cancel", "later") == "Job later cancelled.\n"
+    assert "nothing left to cancel" in stocked("cancel", "later", code=1)
+    assert stocked("retry", "later") == "Job later moved from 'cancelled' to 'queued'.\n"
+
+
+def test_purge_takes_what_it_is_told(stocked):
+    stocked("cancel", "mail")
+    assert stocked("purge", "--state", "cancelled", "--yes") == "1 jobs deleted.\n"
+    assert "running jobs cannot be purged" in stocked("purge", "--state", "running", "-y", code=2)
+
+
+def test_config_is_checked_when_it_is_set(terminal):
+    assert terminal("config", "set", "max_retries", "2") == "Config updated: max_retries = 2\n"
+    assert terminal("config", "set", "backoff-base", "2") == "Config updated: backoff_base = 2\n"
+    assert terminal("config", "get", "max_retries") == "2\n"
+    assert "must be a whole number" in terminal("config", "set", "max_retries", "abc", code=2)
+    assert "must be a number" in terminal("config", "set", "backoff_base", "x", code=2)
+    assert "no stored setting 'nope'" in terminal("config", "get", "nope", code=2)
+    assert "is not set" in terminal("config", "get", "lease", code=1)
+    assert terminal.json("config", "list") == {"backoff_base": 2, "max_retries": 2}
+    assert "System Configuration" in terminal("config", "list")
+    terminal("config", "unset", "max_retries")
+    assert terminal.json("config", "list") == {"backoff_base": 2}
+
+
+UNKNOWN = [("show",), ("logs",), ("cancel",), ("retry",), ("explain",), ("dlq", "retry")]
+
+
+@pytest.mark.parametrize("words", UNKNOWN)
+def test_an_unknown_id_is_exit_code_1(terminal, words):
+    assert terminal(*words, "nope", code=1) == "holdfast: no job 'nope' in this store\n"
+
+
+def test_a_wrong_command_is_exit_code_2(terminal):
+    terminal("nonsense", code=2)
+    terminal("list", "--limit", "0", code=2)
+    assert "there is no store for 'foo'" in terminal("--url", "foo://x", "status", code=2)
+    assert "there is no module 'nowhere'" in terminal("enqueue", "-A", "nowhere:app", "--task", "t", code=2)
+
+
+def test_a_store_that_cannot_be_reached_is_exit_code_3(terminal):
+    terminal("enqueue", '{"cmd": "true"}')
+    file = terminal.folder / "holdfast.db"
+    content = file.read_bytes()
+    file.write_bytes(content[:4096] + b"\xff" * (len(content) - 4096))
+    said = terminal("status", code=3)
+    assert "the file is damaged" in said
+    assert said.count("\n") == 1
+
+
+def test_the_url_may_stand_before_or_behind_the_command(terminal):
+    terminal("--url", "sqlite:///other.db", "enqueue", '{"id": "x", "cmd": "true"}')
+    assert terminal.json("list", "--url", "sqlite:///other.db")["jobs"][0]["id"] == "x"
+    terminal.env["HOLDFAST_URL"] = "sqlite:///other.db"
+    assert terminal.job("x")["id"] == "x"
+
+
+def test_dead_letters(terminal):
+    assert "No jobs found with state: dead" in terminal("dlq", "list")
+    terminal("enqueue", '{"id": "w", "cmd": "x"}')
+    assert "it is not among the dead letters" in terminal("dlq", "retry", "w", code=1)
+    assert "name one job, or --all" in terminal("dlq", "retry", code=2)
+    assert terminal("dlq", "retry", "--all") == "0 jobs moved from DLQ to 'queued'.\n"
+    assert terminal("dlq", "purge", "--yes") == "0 dead jobs deleted.\n"
+
+
+def test_watching_looks_again_until_it_is_stopped(stocked):
+    watching = subprocess.Popen(
+        [*HOLDFAST, "status", "--watch", "--json"], cwd=stocked.folder, env=stocked.env, stdout=subprocess.PIPE
+    )
+    lines = [json.loads(watching.stdout.readline()) for _ in range(2)]
+    watching.terminate()
+    watching.wait(10)
+    watching.stdout.close()
+    assert [line["counts"]["queued"] for line in lines] == [4, 4]
+
+
+def test_every_command_has_help(terminal):
+    commands = ["enqueue", "status", "list", "show", "logs", "cancel", "retry", "explain", "worker", "dlq", "config"]
+    commands += ["queues", "pause", "resume", "purge", "migrate", "top", "bench", "demo"]
+    said = terminal("--help")
+    assert [name for name in commands if f" {name} " not in said] == []
+    assert terminal("migrate") == "The schema is up to date.\n"

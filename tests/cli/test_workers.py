@@ -1,0 +1,243 @@
+"""`holdfast worker …`: processes behind the shell that start, stop, restart and hand over."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from support.terminal import kill
+
+from holdfast.worker.state import Running
+
+
+def test_queuectls_own_flow(terminal):
+    terminal("config", "set", "max_retries", "2")
+    terminal("config", "set", "backoff_base", "2")
+    terminal("enqueue", '{"id": "ok", "command": "echo hi"}')
+    terminal("enqueue", '{"id": "bad", "command": "exit 1"}')
+    terminal("enqueue", '{"id": "long", "command": "sleep 3 && echo done"}')
+    terminal("enqueue", '{"id": "unknown", "command": "no-such-command-here"}')
+    assert "Started 2 workers" in terminal("worker", "start", "--count", "2")
+    assert len(terminal.workers()) == 2
+    terminal.until(lambda: terminal.states() == {"succeeded": 2, "dead": 2})
+    for id, error in (("bad", "exit 1"), ("unknown", "exit 127 (command not found)")):
+        job = terminal.job(id)
+        assert (job["attempt"], job["error"]) == (2, error)
+        first, second = job["history"]
+        assert 1.9 < seconds(second["started_at"]) - seconds(first["ended_at"]) < 4
+    assert terminal("logs", "long") == "done\n"
+    assert "bad" in terminal("dlq", "list")
+    assert terminal("dlq", "retry", "bad") == "Job bad moved from DLQ to 'queued'.\n"
+    again = terminal.until(lambda: (job := terminal.job("bad"))["state"] == "dead" and job["life"] == 2 and job)
+    assert [(line["life"], line["number"]) for line in again["history"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    assert "Stopped." in terminal("worker", "stop")
+    assert terminal.census() == {}
+    assert terminal("worker", "list") == "No workers are alive.\n"
+    assert terminal("worker", "stop") == "No workers of this store run on this machine.\n"
+
+
+def seconds(text):
+    from datetime import datetime
+
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_five_workers_and_two_hundred_jobs_each_run_once(terminal):
+    lines = [json.dumps({"command": f"echo {n} >> out"}) for n in range(200)]
+    terminal("worker", "start", "--count", "5", "--concurrency", "2")
+    terminal("enqueue", '{"command": "echo once >> single"}')
+    terminal("enqueue", "-", stdin="\n".join(lines))
+    terminal.until(lambda: terminal.states() == {"succeeded": 201}, 60)
+    done = (terminal.folder / "out").read_text().split()
+    assert sorted(map(int, done)) == list(range(200))
+    assert (terminal.folder / "single").read_text() == "once\n"
+
+
+def test_workers_in_the_background_survive_their_shell(terminal):
+    shell = subprocess.run(
+        ["/bin/sh", "-c", f"{sys.executable} -m holdfast worker start; exit 0"],
+        cwd=terminal.folder,
+        env=terminal.env,
+        start_new_session=True,
+        check=True,
+        capture_output=True,
+    )
+    assert b"Started 1 worker" in shell.stdout
+    terminal("enqueue", '{"id": "x", "command": "echo hi"}')
+    terminal.until(lambda: terminal.job("x")["state"] == "succeeded")
+    [supervisor] = terminal.supervisors()
+    files = list((terminal.folder / "state" / "holdfast").iterdir())
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
+    assert (terminal.folder / "state" / "holdfast").stat().st_mode & 0o777 == 0o700
+    terminal("worker", "stop")
+    assert supervisor not in terminal.census()
+
+
+def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
+    terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
+    front = terminal.start("worker", "start", "--foreground", "--count", "2")
+    terminal.until(lambda: terminal("logs", "x") == "begun\n")
+    # As a terminal does it: to everybody in the foreground.
+    os.kill(front.pid, signal.SIGINT)
+    assert front.wait(15) == 0
+    job = terminal.job("x")
+    assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
+    assert terminal.census() == {}
+
+
+def test_a_stop_beyond_the_grace_gives_jobs_back_uncharged(terminal):
+    terminal("enqueue", '{"id": "x", "command": "trap \\"\\" TERM; echo begun; sleep 60"}')
+    terminal("worker", "start", "--grace", "0.2")
+    terminal.until(lambda: terminal("logs", "x") == "begun\n")
+    terminal("worker", "stop")
+    job = terminal.job("x")
+    assert (job["state"], job["attempt"], job["history"][0]["outcome"]) == ("queued", 0, "released")
+    assert terminal.census() == {}
+
+
+def test_stop_never_signals_a_process_that_is_not_ours(terminal):
+    terminal("worker", "start")
+    terminal("worker", "stop")
+    stranger = subprocess.Popen(["sleep", "60"])
+    try:
+        terminal("worker", "start")
+        [file] = (terminal.folder / "state" / "holdfast").glob("*.json")
+        told = json.loads(file.read_text())
+        ours = Running(**told)
+        forged = {**told, "pid": stranger.pid}
+        file.with_name(f"{told['store']}-{stranger.pid}.json").write_text(json.dumps(forged))
+        assert ours.alive
+        assert not Running(**forged).alive
+        terminal("worker", "stop")
+        assert stranger.poll() is None
+        assert not ours.alive
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+def test_a_dead_worker_is_replaced_and_its_job_starts_again_at_once(terminal):
+    terminal("worker", "start", "--lease", "60")
+    terminal("enqueue", '{"id": "x", "command": "echo run; sleep 2"}')
+    terminal.until(lambda: terminal("logs", "x") == "run\n")
+    [worker] = terminal.workers()
+    kill(worker["pid"])
+    job = terminal.until(lambda: (job := terminal.job("x"))["attempt"] == 2 and job["started_at"] and job)
+    lost = job["history"][0]
+    assert lost["outcome"] == "lost"
+    assert seconds(job["started_at"]) - seconds(lost["ended_at"]) < 10
+    terminal.until(lambda: terminal.job("x")["state"] == "succeeded")
+    [other] = terminal.workers()
+    assert other["pid"] != worker["pid"]
+    terminal("worker", "stop")
+
+
+def test_drain_ends_when_nothing_is_left(terminal):
+    terminal("config", "set", "backoff_base", "1")
+    terminal("enqueue", '{"id": "a", "command": "sleep 0.3"}')
+    terminal("enqueue", '{"id": "b", "command": "exit 1", "max_retries": 2}')
+    terminal("enqueue", '{"id": "later", "command": "x", "delay": 999}')
+    front = terminal.start("worker", "start", "--foreground", "--drain", "--count", "2")
+    assert front.wait(20) == 0
+    assert terminal.states() == {"succeeded": 1, "dead": 1, "scheduled": 1}
+
+
+def test_a_worker_is_renewed_after_so_many_jobs(terminal):
+    lines = [json.dumps({"command": f"echo $PPID >> parents; echo {n}"}) for n in range(6)]
+    terminal("enqueue", "-", stdin="\n".join(lines))
+    terminal("worker", "start", "--max-jobs", "2", "--concurrency", "1")
+    terminal.until(lambda: terminal.states() == {"succeeded": 6})
+    workers = {terminal.job(one["id"])["worker"] for one in terminal.json("list")["jobs"]}
+    assert len(workers) == 3
+    terminal("worker", "stop")
+
+
+def test_heavier_queues_come_first_and_none_starves(terminal):
+    lines = [json.dumps({"queue": queue, "command": f"echo {queue} >> order"}) for queue in ("mail", "default")
+             for _ in range(12)]  # fmt: skip
+    terminal("enqueue", "-", stdin="\n".join(lines))
+    front = terminal.start("worker", "start", "--foreground", "--drain", "--queues", "mail:3,default:1",
+                           "--concurrency", "1")  # fmt: skip
+    assert front.wait(30) == 0
+    order = (terminal.folder / "order").read_text().split()
+    assert len(order) == 24
+    assert order[:8].count("mail") == 6
+    assert "a weight is from 1 to 1000" in terminal("worker", "start", "--queues", "mail:0", code=2)
+
+
+def test_a_handover_lets_a_long_job_finish_under_the_old_worker(terminal):
+    terminal("worker", "start")
+    terminal("enqueue", '{"id": "long", "command": "echo begun; while [ ! -e go ]; do sleep 0.1; done"}')
+    terminal.until(lambda: terminal("logs", "long") == "begun\n")
+    [old] = terminal.supervisors()
+    terminal("worker", "start", "--handover", "--grace", "1")
+    terminal("enqueue", '{"id": "next", "command": "echo hi"}')
+    terminal.until(lambda: terminal.job("next")["state"] == "succeeded")
+    assert terminal.job("next")["worker"] != terminal.job("long")["worker"]
+    assert old in terminal.census()
+    (terminal.folder / "go").touch()
+    terminal.until(lambda: old not in terminal.census())
+    job = terminal.job("long")
+    assert (job["state"], job["attempt"]) == ("succeeded", 1)
+    assert len(terminal.workers()) == 1
+    terminal("worker", "stop")
+
+
+def test_workers_start_anew_when_a_file_changes(terminal):
+    module = terminal.folder / "shop.py"
+    program = "from holdfast import Holdfast\napp = Holdfast()\n@app.task\ndef version() -> int:\n    return {}\n"
+    module.write_text(program.format(1))
+    terminal("worker", "start", "-A", "shop:app", "--reload")
+    terminal("enqueue", "--id", "one", "--task", "version")
+    terminal.until(lambda: terminal.job("one")["result"] == 1)
+    [before] = terminal.workers()
+    module.write_text(program.format(2) + "# changed\n")
+    terminal.until(lambda: [one["pid"] for one in terminal.workers()] not in ([], [before["pid"]]))
+    terminal("enqueue", "--id", "two", "--task", "version")
+    terminal.until(lambda: terminal.job("two")["result"] == 2)
+    terminal("worker", "stop")
+
+
+def test_shell_jobs_run_only_where_somebody_asked_for_them(terminal):
+    (terminal.folder / "shop.py").write_text("from holdfast import Holdfast\napp = Holdfast()\n")
+    terminal("enqueue", '{"id": "x", "command": "touch ran", "max_retries": 1}')
+    terminal("worker", "start", "-A", "shop:app")
+    terminal.until(lambda: terminal.job("x")["state"] == "dead")
+    assert "unknown task 'shell'" in terminal.job("x")["error"]
+    assert "knows task 'shell'" not in terminal("explain", "x")
+    terminal("worker", "stop")
+    terminal("worker", "start", "-A", "shop:app", "--shell")
+    terminal("dlq", "retry", "x")
+    terminal.until(lambda: terminal.job("x")["state"] == "succeeded")
+    assert Path(terminal.folder / "ran").exists()
+    terminal("worker", "stop")
+
+
+def test_workers_that_cannot_start_say_so(terminal):
+    (terminal.folder / "shop.py").write_text(
+        "import os\nfrom holdfast import Holdfast\napp = Holdfast()\n"
+        "if os.environ.get('BREAK') and 'member' in open('/proc/self/cmdline').read(): raise RuntimeError('no')\n"
+    )
+    terminal.env["BREAK"] = "1"
+    assert "the workers did not start" in terminal("worker", "start", "-A", "shop:app", code=1)
+    assert terminal.census() == {}
+
+
+def test_explain_sees_busy_workers_and_queues_that_nobody_serves(terminal):
+    terminal("worker", "start", "--concurrency", "1")
+    terminal("enqueue", '{"id": "a", "command": "sleep 30"}')
+    terminal.until(lambda: terminal.job("a")["state"] == "running")
+    terminal("enqueue", '{"id": "b", "command": "x"}')
+    terminal("enqueue", '{"id": "c", "command": "x", "queue": "mail"}')
+    terminal("enqueue", "--id", "d", "--task", "nobody_knows")
+    assert "all 1 slots of the 1 workers of queue 'default' are busy since" in terminal("explain", "b")
+    assert "no live worker serves queue 'mail'" in terminal("explain", "c")
+    assert "knows task 'nobody_knows'" in terminal("explain", "d")
+    running = terminal("explain", "a")
+    assert "runs it since" in running
+    assert "its lease holds for another" in running
+    assert terminal("cancel", "a") == "Job a is asked to stop.\n"
+    terminal.until(lambda: terminal.job("a")["state"] == "cancelled", 25)
+    terminal("worker", "stop")

@@ -1,0 +1,122 @@
+"""ctx.transaction(): the task's writes and the job's completion commit together, under the claim's fence."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.job import State
+from holdfast.testing.build import change
+from support.eventually import eventually
+from support.workers import work_off, working
+
+
+@pytest.fixture
+def table(schema):
+    return f"{schema}.effect"
+
+
+async def make_table(app, sql, table):
+    await app.open()
+    await sql.execute(f"CREATE TABLE {table} (n integer)")
+
+
+async def test_the_writes_and_the_completion_commit_together(app, sql, table):
+    await make_table(app, sql, table)
+    seen = []
+
+    @app.task
+    async def pay(ctx: Context, n: int) -> None:
+        async with ctx.transaction(result=lambda: {"paid": n}) as connection:
+            await connection.execute(f"INSERT INTO {table} VALUES ($1)", n)
+            seen.append((await app.job(ctx.job.id)).state)
+        seen.append((await app.job(ctx.job.id)).state)
+
+    handle = await pay.enqueue(7)
+    await work_off(app)
+    assert seen == [State.RUNNING, State.SUCCEEDED]
+    assert await handle.result(timeout=5) == {"paid": 7}
+    assert (await handle.job()).attempt == 1
+    assert await sql.fetchval(f"SELECT array_agg(n) FROM {table}") == [7]
+
+
+async def test_an_exception_rolls_back_and_fails_the_attempt(app, sql, table):
+    await make_table(app, sql, table)
+
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(f"INSERT INTO {table} VALUES (1)")
+            raise ValueError("no")
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.error) == (State.DEAD, "ValueError: no")
+    assert await sql.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+async def test_a_claim_that_was_ended_meanwhile_keeps_nothing(app, sql, table):
+    await make_table(app, sql, table)
+
+    @app.task(max_attempts=3)
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(f"INSERT INTO {table} VALUES (1)")
+            record = (await app.session.store.get([ctx.job.id]))[0]
+            # A monitor ends the claim while the task's transaction is open.
+            [done] = await app.session.commit.change([change(record, state=State.DEAD, error="monitor", keep=None)])
+            assert done
+
+    handle = await pay.enqueue()
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.error) == (State.DEAD, "monitor")
+    assert await sql.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+async def test_beats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, sql, table):
+    await make_table(app, sql, table)
+    inside, leave = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction() as connection:
+            await connection.execute(f"INSERT INTO {table} VALUES (1)")
+            inside.set()
+            await leave.wait()
+
+    handle = await pay.enqueue()
+    async with working(app) as worker:
+        await inside.wait()
+        store = app.session.store
+        record = (await store.get([handle.id]))[0]
+        async with asyncio.timeout(2):
+            [beat] = await store.beat([worker.holder])
+            assert [held.id for held in beat.held] == [handle.id]
+            assert await store.expired(9) == []
+            await app.cancel(handle.id)
+            assert record.holder == worker.holder.id
+        leave.set()
+        await eventually(lambda: handle_state(app, handle.id))
+    assert (await handle.job()).state == State.SUCCEEDED
+
+
+async def handle_state(app, id):
+    return (await app.job(id)).state == State.SUCCEEDED
+
+
+async def test_a_store_without_it_says_so(tmp_path):
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+
+    @app.task(max_attempts=1)
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    async with app:
+        handle = await pay.enqueue()
+        await work_off(app)
+        assert "transactional_completion" in (await handle.job()).error

@@ -1,0 +1,187 @@
+"""What a claim costs: the plan it has, at any depth, without statistics, and with an old snapshot in the way.
+
+HOLDFAST_DEPTH and HOLDFAST_WEAR make longer runs: 1,000,000 each is what the documentation speaks of.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+
+import asyncpg
+import pytest
+
+from holdfast.store.postgres import sql as statements
+from holdfast.store.postgres.call import Call
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, holder, new_job, succeeded
+from holdfast.testing.verbs import claim, every, insert
+
+DEPTH = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
+WEAR = int(os.environ.get("HOLDFAST_WEAR", "12000"))
+CLAIM = "UPDATE holdfast.job AS j SET state = 'running'"
+
+
+async def fill(sql, schema, number):
+    """Many queued jobs at once, as an enqueue would have made them."""
+    await sql.execute(
+        f"INSERT INTO {schema}.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,"
+        f" created_at, gen) SELECT nextval('{schema}.job_seq'), 'fill-' || n, 'default', 'work', 'queued', n % 3,"
+        f" 1000000 + n, '{{}}', 'json', 5, n, g.last_value"
+        f" FROM generate_series(1, $1::integer) AS n, {schema}.newest_generation AS g",
+        number,
+    )
+
+
+async def explained(store, *asks):
+    """The plans of every statement that a write ran, as the server logs them."""
+    said = []
+    async with store._pool.link() as link:
+        link.raw.add_log_listener(lambda _, message: said.append(str(message)))
+        await link.raw.execute(
+            "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET auto_explain.log_analyze = on;"
+            " SET auto_explain.log_buffers = on; SET auto_explain.log_timing = off;"
+            " SET auto_explain.log_nested_statements = on; SET client_min_messages = log"
+        )
+        call = Call(Batch(asks=asks), told=False)
+        said.clear()
+        await link.fetch(store._say(statements.WRITE), *call.arguments)
+        await link.raw.execute("SET auto_explain.log_min_duration = -1")
+        link.raw.terminate()
+    return [plan for plan in said if "pg_type" not in plan]  # the driver's own questions
+
+
+def buffers(plan):
+    """Blocks that the whole statement touched."""
+    counts = re.search(r"Buffers: shared ([^\n]*)", plan).group(1)
+    return sum(int(number) for number in re.findall(r"\d+", counts))
+
+
+async def claim_plan(store, schema):
+    plans = await explained(store, ask("me", limit=10))
+    [plan] = [plan for plan in plans if CLAIM.replace("holdfast.", f"{schema}.") in plan]
+    return plan
+
+
+@pytest.mark.timeout(600)
+async def test_the_claim_reads_its_index_in_order_at_any_depth_without_statistics(store, sql, schema):
+    await sql.execute(f"ALTER TABLE {schema}.job SET (autovacuum_enabled = off)")
+    read = {}
+    for depth in (1000, DEPTH):
+        await sql.execute(f"TRUNCATE {schema}.job")
+        await fill(sql, schema, depth)
+        plan = await claim_plan(store, schema)
+        assert "Index Scan using job_ready" in plan
+        assert "Tid Scan" in plan
+        assert "Sort" not in plan
+        assert "Seq Scan" not in plan
+        assert "Bitmap" not in plan
+        read[depth] = buffers(plan)
+    assert read[DEPTH] <= read[1000] * 1.5 + 20, read
+
+
+async def test_every_statement_of_an_idle_ask_is_a_handful_of_reads(store, sql, schema):
+    await fill(sql, schema, 5000)
+    plans = await explained(store, ask("me", "nowhere", limit=10))
+    for plan in plans:
+        assert "Seq Scan" not in plan
+        if f"FROM {schema}.job AS" in plan and "holdfast.write" not in plan:
+            assert buffers(plan) < 20
+
+
+async def drain(store, me, number, size=100):
+    """Enqueue, claim and settle; seconds per exchange, the last ones."""
+    took, records, done = [], [], 0
+    while done < number:
+        batch = Batch(
+            inserts=[new_job() for _ in range(size)],
+            settles=[succeeded(record) for record in records],
+            asks=[ask(me, limit=size)],
+        )
+        began = time.perf_counter()
+        records = (await store.write(batch)).asks[0].records
+        took.append(time.perf_counter() - began)
+        done += len(records)
+    await store.write(Batch(settles=[succeeded(record) for record in records]))
+    return took
+
+
+@pytest.mark.timeout(3600)
+async def test_an_old_snapshot_does_not_make_claims_dear(store, sql, server, schema):
+    old = await asyncpg.connect(server.url)
+    transaction = old.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await old.fetchval("SELECT txid_current()")  # a writer, too: nothing dead since then can be removed
+    me = holder("me", 3600.0)
+    first = await claim_cost(store, sql, schema, me)
+    await drain(store, me, WEAR)
+    assert await sql.fetchval(f"SELECT max(gen) FROM {schema}.generation") > 1
+    last = await claim_cost(store, sql, schema, me)
+    assert last <= max(2 * first, first + 90), (first, last)
+    await transaction.rollback()
+    await old.close()
+
+
+async def claim_cost(store, sql, schema, me):
+    """Blocks that a claim of ten reads."""
+    await insert(store, *(new_job() for _ in range(20)))
+    await store._generations.tidy()
+    plans = await explained(store, ask(me, limit=10))
+    for record in await claim(store, me, limit=100):
+        await store.write(Batch(settles=[succeeded(record)]))
+    return max(buffers(plan) for plan in plans if "Buffers" in plan)
+
+
+async def test_nothing_is_lost_and_order_holds_while_generations_turn(store, sql, server, schema):
+    old = await asyncpg.connect(server.url)
+    transaction = old.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await old.fetchval("SELECT count(*) FROM pg_class")
+    me = holder("me", 3600.0)
+    late = [new_job(f"late-{n}", priority=9) for n in range(5)] + [new_job("soon", delay=3600.0)]
+    await insert(store, *late)
+    [held] = await claim(store, "other", limit=1)
+    await drain(store, me, 12000)
+    for _ in range(3):
+        store._generations.worn(["default"])
+        await store._generations._turning
+    assert await sql.fetchval(f"SELECT count(*) FROM {schema}.generation") == 1
+    assert await sql.fetchval(f"SELECT max(gen) FROM {schema}.generation") > 1
+    [beat] = await store.beat([holder("other")])
+    assert [one.id for one in beat.held] == [held.id]
+    rest = [record.id for record in await claim(store, me, limit=1000)]
+    assert rest[-4:] == [f"late-{n}" for n in range(5) if f"late-{n}" != held.id][-4:]
+    await transaction.rollback()
+    await old.close()
+
+
+async def test_a_transaction_that_began_before_a_turn_adds_where_claims_look(store, sql, server, schema):
+    """A user's repeatable-read transaction sees the generations of an hour ago; its jobs must be found all the same."""
+    old = await asyncpg.connect(server.url)
+    transaction = old.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await old.fetchval(f"SELECT count(*) FROM {schema}.generation")
+    await sql.execute(f"INSERT INTO {schema}.generation (gen) VALUES (2)")
+    for _ in range(3):
+        await store._generations._step()
+    assert await sql.fetchval(f"SELECT array_agg(gen) FROM {schema}.generation") == [2]
+    await store.insert_bound(old, [new_job("a")])
+    await transaction.commit()
+    assert [record.id for record in await claim(store)] == ["a"]
+    await old.close()
+
+
+async def test_a_generation_that_somebody_still_adds_to_is_not_closed(store, sql, server, schema):
+    user = await asyncpg.connect(server.url)
+    transaction = user.transaction()
+    await transaction.start()
+    await store.insert_bound(user, [new_job("a")])
+    await sql.execute(f"INSERT INTO {schema}.generation (gen) VALUES (2)")
+    for _ in range(3):
+        await store._generations._step()
+    assert await sql.fetchval(f"SELECT array_agg(gen ORDER BY gen) FROM {schema}.generation") == [1, 2]
+    await transaction.commit()
+    assert [record.id for record in await every(store)] == ["a"]
+    assert [record.id for record in await claim(store)] == ["a"]
+    await user.close()

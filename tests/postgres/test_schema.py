@@ -1,0 +1,133 @@
+"""The schema: versions, concurrent openers, roles that may not make tables, and what is refused."""
+
+from __future__ import annotations
+
+import asyncio
+
+import asyncpg
+import pytest
+
+from holdfast import ConfigError, StoreUnavailable
+from holdfast.clock import SystemClock
+from holdfast.store.open import open_store
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres import schema as steps
+from holdfast.store.postgres.place import from_url
+from holdfast.testing.build import new_job
+from holdfast.testing.verbs import claim, insert
+
+
+def test_the_latest_version_is_that_of_the_newest_file():
+    assert max(steps.steps()) == steps.LATEST
+    assert list(steps.steps()) == list(range(1, steps.LATEST + 1))
+
+
+async def test_many_openers_at_once_migrate_once(url, sql, schema):
+    stores = [PostgresStore(url) for _ in range(8)]
+    applied = await asyncio.gather(*(store.migrate() for store in stores))
+    assert sorted(map(len, applied)) == [0] * 7 + [steps.LATEST]
+    assert await sql.fetchval(f"SELECT count(*) FROM {schema}.migration") == steps.LATEST
+    for store in stores:
+        await store.close()
+
+
+async def test_the_dumped_sql_makes_the_same_schema(url, sql, schema):
+    store = PostgresStore(url)
+    assert await store.missing() == list(range(1, steps.LATEST + 1))
+    await sql.execute(steps.dump(schema))
+    assert await store.missing() == []
+    assert await store.migrate() == []
+    await insert(store, new_job())
+    assert len(await claim(store)) == 1
+    assert all(finding.fine for finding in await store.examine() if "index" in finding.what or "living" in finding.what)
+    await store.close()
+
+
+async def test_a_newer_schema_is_refused(store, url, sql, schema):
+    await sql.execute(f"INSERT INTO {schema}.migration (version) VALUES (999)")
+    with pytest.raises(ConfigError, match="version 999"):
+        await PostgresStore(url).open()
+
+
+async def test_a_role_that_may_only_use_the_tables_works(store, server, sql, schema):
+    role = f"worker_{schema}"
+    await sql.execute(f"""
+        CREATE ROLE {role} LOGIN;
+        GRANT USAGE ON SCHEMA {schema} TO {role};
+        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
+        GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};
+    """)
+    theirs = PostgresStore(f"{server.url.replace('postgres@', f'{role}@')}?schema={schema}")
+    await theirs.open()
+    await insert(theirs, new_job())
+    assert len(await claim(theirs)) == 1
+    await theirs.tidy(10)
+    await theirs.close()
+    await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
+
+
+async def test_apps_in_two_schemas_of_one_database_do_not_meet(server, schema):
+    one, two = (PostgresStore(f"{server.url}?schema={schema}_{n}") for n in "ab")
+    await one.open()
+    await two.open()
+    await insert(one, new_job())
+    assert await claim(two) == []
+    assert len(await claim(one)) == 1
+    await one.close()
+    await two.close()
+
+
+@pytest.mark.parametrize(
+    ("url", "word"),
+    [
+        ("postgresql://h/d?schema=Bad-Name", "schema"),
+        ("postgresql://h/d?pool=x", "pool"),
+        ("postgresql://h/d?pool=0", "pool"),
+        ("postgresql://h/d?colour=red", "unknown parameter colour"),
+        ("postgresqlx://h/d", "postgresql://"),
+    ],
+)
+def test_a_wrong_url_is_refused_in_words(url, word):
+    with pytest.raises(ConfigError, match=word):
+        open_store(url, SystemClock())
+
+
+def test_our_parameters_are_kept_from_the_driver():
+    place = from_url("postgres://u:p%40@h:1/d?schema=s&pool=9&signal=redis%3A%2F%2Fx&sslmode=require")
+    assert (place.schema, place.pool, place.signal) == ("s", 9, "redis://x")
+    assert place.dsn == "postgresql://u:p%40@h:1/d?sslmode=require"
+    assert "p%40" not in place.shown
+
+
+async def test_a_server_that_is_not_there_is_unavailable_and_its_password_is_not_shown():
+    store = PostgresStore("postgresql://me:hidden@127.0.0.1:1/db")
+    with pytest.raises(StoreUnavailable) as refused:
+        await store.open()
+    assert "hidden" not in str(refused.value)
+    assert refused.value.retry_safe
+
+
+async def test_a_database_that_is_not_there_is_a_mistake(server):
+    with pytest.raises(ConfigError, match="nowhere"):
+        await PostgresStore(server.url.replace("/postgres", "/nowhere")).open()
+
+
+async def test_a_dropped_schema_is_told_apart_from_an_outage(store, sql, schema):
+    await sql.execute(f"DROP SCHEMA {schema} CASCADE")
+    with pytest.raises(ConfigError, match="holdfast migrate"):
+        await insert(store, new_job())
+
+
+async def test_the_doctor_speaks_of_an_old_transaction_and_a_missing_index(store, server, sql, schema, monkeypatch):
+    monkeypatch.setattr("holdfast.store.postgres.doctor.OLD_SNAPSHOT", 0.05)
+    old = await asyncpg.connect(server.url)
+    transaction = old.transaction(isolation="repeatable_read")
+    await transaction.start()
+    await old.fetchval("SELECT count(*) FROM pg_class")
+    await sql.execute(f"DROP INDEX {schema}.job_ready")
+    await asyncio.sleep(0.1)
+    said = [finding.what for finding in await store.examine() if not finding.fine]
+    assert any("transaction open" in what for what in said)
+    assert any("job_ready" in what for what in said)
+    await transaction.rollback()
+    await old.close()

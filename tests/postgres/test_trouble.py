@@ -1,0 +1,107 @@
+"""Dropped connections, an exhausted pool, deadlocks: clear errors, and everything goes on by itself afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from holdfast import OutcomeUnknown, StoreUnavailable
+from holdfast.store.postgres import PostgresStore, pool
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import new_job, succeeded
+from holdfast.testing.verbs import claim, every, insert, running
+from support.workers import working
+
+
+async def cut(sql):
+    """End every other connection to the server."""
+    await sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'")
+
+
+async def test_a_store_goes_on_after_its_connections_were_cut(store, sql):
+    await insert(store, new_job("a"))
+    await cut(sql)
+    await asyncio.sleep(0.1)
+    assert [record.id for record in await every(store)] == ["a"]
+    await cut(sql)
+    await asyncio.sleep(0.1)
+    assert (await insert(store, new_job("b")))[0].outcome == "created"
+
+
+async def test_a_write_whose_connection_is_cut_meanwhile_is_unknown(store, sql, schema):
+    await insert(store, new_job("a"))
+    async with sql.transaction():
+        await sql.execute(f"LOCK TABLE {schema}.job IN ACCESS EXCLUSIVE MODE")
+        writing = asyncio.create_task(insert(store, new_job("b")))
+        await asyncio.sleep(0.2)
+        await cut(sql)
+        with pytest.raises(OutcomeUnknown):
+            await writing
+    assert (await insert(store, new_job("b")))[0].outcome == "created"
+
+
+async def test_a_bell_rings_again_after_its_connection_was_cut(store, sql):
+    bell = store.listen(["queue/default"])
+    await bell.wait(5.0)
+    await cut(sql)
+    await asyncio.wait_for(bell.wait(60.0), 5.0)  # rings once: something may have been missed
+    await asyncio.sleep(0.1)
+    await insert(store, new_job())
+    await asyncio.wait_for(bell.wait(60.0), 5.0)
+    bell.close()
+
+
+async def test_a_worker_goes_on_after_all_connections_were_cut(app, sql):
+    async with working(app):
+        for n in range(3):
+            assert await (await app.add.enqueue(n, 1)).result(timeout=10) == n + 1
+            await cut(sql)
+
+
+async def test_an_exhausted_pool_is_told_in_words(server, schema, monkeypatch):
+    monkeypatch.setattr(pool, "PATIENCE", 0.2)
+    store = PostgresStore(f"{server.url}?schema={schema}&pool=1")
+    await store.open()
+    async with store._pool.link():
+        with pytest.raises(StoreUnavailable, match="all 1 connections were busy"):
+            await store.now()
+    assert await store.now() > 0
+    await store.close()
+
+
+async def test_a_server_without_room_for_us_is_told_in_words(store, sql, server, schema):
+    role = f"few_{schema}"
+    await sql.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0")
+    with pytest.raises(StoreUnavailable, match="no connection left"):
+        await PostgresStore(f"{server.url.replace('postgres@', f'{role}@')}?schema={schema}").open()
+    await sql.execute(f"DROP ROLE {role}")
+
+
+async def test_a_deadlock_between_two_batches_is_resolved_inside(store, sql, schema):
+    """Someone else's transaction locks rows in another order than ours: we are undone, and do it again."""
+    await sql.execute("SET deadlock_timeout = '10s'")
+    one, two = await running(store, queue="one"), await running(store, queue="two")
+    transaction = sql.transaction()
+    await transaction.start()
+    await sql.execute(f"SELECT FROM {schema}.job WHERE seq = $1 FOR UPDATE", two.seq)
+    settling = asyncio.create_task(store.write(Batch(settles=[succeeded(one), succeeded(two)])))
+    await asyncio.sleep(0.2)
+    theirs = asyncio.create_task(sql.execute(f"SELECT FROM {schema}.job WHERE seq = $1 FOR UPDATE", one.seq))
+    await asyncio.sleep(2.0)  # the server finds the deadlock after one second, and undoes ours
+    await theirs
+    await transaction.rollback()
+    assert list((await settling).settles) == [True, True]
+
+
+async def test_polling_alone_is_enough(url):
+    """Behind a pooler that passes no notification."""
+    store = PostgresStore(url)
+    await store.open()
+    store._bells._listen = lambda: asyncio.sleep(3600)
+    bell = store.listen(["queue/default"])
+    await insert(store, new_job())
+    await bell.wait(0.05)
+    assert len(await claim(store)) == 1
+    bell.close()
+    await store.close()

@@ -1,0 +1,64 @@
+"""Every key of a store, and whom it belongs to: what is left over is a leak."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from holdfast.job import TERMINAL
+from holdfast.testing.verbs import every
+
+
+async def strays(store, server) -> list[str]:
+    """What stands in the server under this store's prefix and belongs to nothing that the store knows."""
+    head = f"{{{store.address.prefix}}}:"
+    records = {str(record.seq): record for record in await every(store)}
+    holders = {seen.holder.id for seen in await store.holders()}
+    queues = {queue.name for queue in await store.stats()}
+    running = Counter(record.holder for record in records.values() if record.state == "running")
+    found: list[str] = []
+
+    def must(truth: object, complaint: str) -> None:
+        if not truth:
+            found.append(complaint)
+
+    def seqs(members) -> set[str]:
+        return {re.search(r"(\d+)$", member.split(":")[0])[1] for member in members}
+
+    for raw in server.keys(store.address.prefix):
+        key = raw.decode().removeprefix(head)
+        kind, _, rest = key.partition(":")
+        if kind in ("seq", "counts", "ids", "keys", "key-ends", "gone", "holders", "chunks", "ended", "parked"):
+            continue  # looked into below, once each
+        if kind == "jobs":
+            for field in server.call("HKEYS", raw):
+                must(field.decode().rstrip("~^") in records, f"{key} has a field {field!r} of no job")
+        elif kind == "output":
+            must(rest in records, f"{key} is the output of no job")
+        elif kind == "holder":
+            must(rest in holders, f"{key} is no known holder")
+        elif kind == "held":
+            must(rest in holders, f"{key} belongs to no known holder")
+            must(server.call("SCARD", raw) == running[rest], f"{key} does not hold what runs")
+        elif kind in ("ready", "suspect", "later", "retry"):
+            must(rest in queues, f"{key} is a queue without jobs")
+            members = [member.decode() for member in server.call("ZRANGE", raw, 0, -1)]
+            for member in members:
+                seq = member[17:] if kind in ("ready", "suspect") else member[1:].split(":")[0]
+                must(seq in records and records[seq].state not in TERMINAL, f"{key} has {member} of no waiting job")
+        elif kind == "records":
+            must(server.call("HLEN", raw), f"{key} is empty")
+        else:
+            found.append(f"{key} is of no known kind")
+    ids = {id.decode() for id in server.call("HKEYS", head + "ids")}
+    must(ids == {record.id for record in records.values()}, f"ids and jobs differ: {len(ids)} and {len(records)}")
+    chunks = {int(chunk) for chunk in server.call("ZRANGE", head + "chunks", 0, -1)}
+    must(chunks == {int(seq) // 256 for seq in records}, f"chunks are {chunks}")
+    for key in ("ended", "parked"):
+        for member in server.call("ZRANGE", head + key, 0, -1):
+            must(member.decode() in records, f"{key} has {member!r} of no job")
+    for key in server.call("ZRANGE", head + "key-ends", 0, -1):
+        must(server.call("HEXISTS", head + "keys", key), f"key-ends has {key!r}, which no job has")
+    counted = {field.decode() for field in server.call("HKEYS", head + "counts")}
+    must({field[2:] for field in counted} <= queues, f"counts of queues without jobs: {counted}")
+    return found

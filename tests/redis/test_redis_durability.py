@@ -1,0 +1,168 @@
+"""Durability, told and kept: what waits for the disk or a replica, and what a crash, a restart or a failover loses."""
+
+import asyncio
+import os
+import shutil
+from collections import Counter
+
+import pytest
+from support.redis import Server, redis_binary, wait_for_replica
+from support.workers import working
+
+from holdfast import Holdfast
+from holdfast.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import holder, new_job, released, says, succeeded
+from holdfast.testing.verbs import claim, claim_one, every, insert, job, note, settle
+
+RESTARTS = int(os.environ.get("HOLDFAST_RESTARTS", "4"))
+"""HOLDFAST_RESTARTS=50 for the long version."""
+
+
+async def test_fsync_waits_for_the_disk(start_server, open_at):
+    server = start_server(appendonly="yes", appendfsync="always")
+    store = await open_at(server.url(durability="fsync"))
+    for _ in range(2):  # once for the server to learn the scripts, once to be counted
+        server.call("CONFIG", "RESETSTAT")
+        await insert(store, new_job())
+        assert await settle(store, succeeded(await claim_one(store)))
+    assert int(server.info("cmdstat_waitaof").partition("calls=")[2].partition(",")[0]) == 2  # not for the claim
+
+
+async def test_fsync_without_an_append_only_file_is_refused(start_server, open_at):
+    server = start_server()
+    with pytest.raises(ConfigError, match="appendonly yes"):
+        await open_at(server.url(durability="fsync"))
+
+
+async def test_fsync_is_refused_where_the_server_cannot(start_server, open_at):
+    binary = redis_binary()
+    if binary is None:
+        pytest.skip("no Redis 7.0 here")
+    server = start_server(binary, appendonly="yes")
+    if server.info("redis_version") >= "7.2":
+        pytest.skip("this Redis has WAITAOF")
+    with pytest.raises(ConfigError, match="WAITAOF"):
+        await open_at(server.url(durability="fsync"))
+
+
+async def test_replicated_waits_for_a_replica(start_server, open_at):
+    primary = start_server()
+    with pytest.raises(StoreUnavailable, match="no replica"):
+        await open_at(primary.url(durability="replicated"))
+    replica = start_server(replicaof=f"127.0.0.1 {primary.port}")
+    wait_for_replica(primary)
+    store = await open_at(primary.url(durability="replicated", timeout="2"))
+    await insert(store, new_job("a"))
+    assert replica.call("HGET", "{test}:ids", "a") == b"1"
+    replica.stop()
+    with pytest.raises(OutcomeUnknown, match="replicated"):
+        await insert(store, new_job("b"))
+
+
+async def test_a_failover_that_rolls_back_never_confuses_two_claims(start_server, open_at, tmp_path):
+    """The old primary hands out a claim that the promoted replica never hears of, and which then hands out its own."""
+    primary = start_server()
+    store = await open_at(primary.url(durability="none"))
+    await insert(store, new_job("a"))
+    primary.call("SAVE")
+    lost = await claim_one(store, "ann")
+    replica = Server(primary.binary, tmp_path / "replica", **{"save": ""})
+    shutil.copy(primary.folder / "dump.rdb", tmp_path / "replica" / "dump.rdb")
+    replica.start()
+    try:
+        after = await open_at(replica.url(durability="none"))
+        new = await claim_one(after, "bob")
+        assert (new.id, new.seq, new.fence) == (lost.id, lost.seq, lost.fence)
+        assert new.token != lost.token
+        assert not await settle(after, succeeded(lost))
+        assert not await settle(after, released(lost))
+        assert not await note(after, says(lost, progress=b"1"))
+        [beat] = await after.beat([holder("ann")])
+        assert beat.held == ()
+        assert await job(after, "a") == new
+        assert await settle(after, succeeded(new))
+        await after.close()
+    finally:
+        replica.remove()
+
+
+@pytest.mark.parametrize("appendfsync", ["always", "everysec"])
+async def test_a_server_killed_again_and_again_under_load_loses_nothing(start_server, appendfsync):
+    """SIGKILL leaves what the kernel was given: with either policy, every acknowledged job ends, and ends once."""
+    server = start_server(appendonly="yes", appendfsync=appendfsync)
+    app = Holdfast(server.url(timeout="2"), lease=2.0, retry_base=0.01, retry_jitter=0.0, poll=0.1)
+    acknowledged: set[str] = set()
+    runs: Counter[str] = Counter()
+    stop = asyncio.Event()
+
+    @app.task(max_attempts=0)
+    async def work(name: str) -> None:
+        runs[name] += 1
+
+    async def produce(number: int) -> None:
+        n = 0
+        while not stop.is_set():
+            n += 1
+            name = f"{number}-{n}"
+            try:
+                await work.using(id=name).enqueue(name)
+            except HoldfastError:
+                await asyncio.sleep(0.02)
+            else:
+                acknowledged.add(name)
+            await asyncio.sleep(0.002)
+
+    async with app:
+        async with working(app, concurrency=20, grace=1.0):
+            producers = [asyncio.create_task(produce(number)) for number in range(5)]
+            for _ in range(RESTARTS):
+                before = len(acknowledged)
+                async with asyncio.timeout(20):
+                    while len(acknowledged) < before + 50:
+                        await asyncio.sleep(0.01)
+                await asyncio.to_thread(server.kill)
+                await asyncio.to_thread(server.start)
+            stop.set()
+            await asyncio.gather(*producers)
+            async with asyncio.timeout(30):
+                while True:
+                    try:
+                        stats = await app.stats()
+                        waiting = sum(n for q in stats.queues for state, n in q.counts.items() if state != "succeeded")
+                    except HoldfastError:
+                        waiting = -1
+                    if waiting == 0:
+                        break
+                    await asyncio.sleep(0.05)
+        there: list = []
+        cursor = None
+        while True:
+            page = await app.jobs(limit=500, cursor=cursor)
+            there += page.jobs
+            cursor = page.cursor
+            if cursor is None:
+                break
+    states = Counter(each.state for each in there)
+    lost = acknowledged - {each.id for each in there}
+    print(f"{appendfsync}: {len(acknowledged)} acknowledged, {len(lost)} lost, {RESTARTS} restarts")
+    assert lost == set()
+    assert set(states) == {"succeeded"}
+    assert acknowledged <= runs.keys()
+
+
+async def test_a_crash_of_everything_loses_no_more_than_the_policy_says(start_server, open_at):
+    """What a power cut does to an append-only file, by hand: its end is missing. The rest is loaded, whole batches."""
+    server = start_server(appendonly="yes", appendfsync="everysec")
+    store = await open_at(server.url())
+    for n in range(20):
+        await store.write(Batch(inserts=[new_job(f"{n}-{m}") for m in range(5)]))
+    await store.close()
+    server.kill()
+    [log] = (server.folder / "appendonlydir").glob("*.incr.aof")
+    os.truncate(log, log.stat().st_size - 100)
+    server.start()
+    store = await open_at(server.url())
+    found = Counter(record.id.partition("-")[0] for record in await every(store))
+    assert found == {f"{n}": 5 for n in range(19)}  # the last batch is gone as a whole, nothing is half there
+    assert len(await claim(store, limit=200)) == 95

@@ -1,0 +1,197 @@
+"""A server in trouble: clear errors, nothing half done, and everything goes on by itself afterwards."""
+
+import asyncio
+import logging
+import signal
+
+import pytest
+from support.eventually import eventually
+from support.workers import working
+
+from holdfast import Holdfast
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError, OutcomeUnknown, StoreUnavailable
+from holdfast.store.open import open_store
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, new_job, succeeded
+from holdfast.testing.verbs import claim, claim_one, every, insert, settle
+
+
+async def test_scripts_are_sent_again_after_a_flush(store, server):
+    await insert(store, new_job("0"))
+    for n in range(1, 3):
+        server.call("SCRIPT", "FLUSH")
+        assert len(await every(store)) == 1
+        server.call("SCRIPT", "FLUSH")
+        [record] = await claim(store)
+        server.call("SCRIPT", "FLUSH")
+        await store.write(Batch(settles=[succeeded(record, keep=0.0)], inserts=[new_job(f"{n}")]))
+
+
+async def test_a_full_server_takes_no_jobs_but_lets_those_finish_that_are_there(start_server, open_at):
+    server = start_server()
+    store = await open_at(server.url(durability="none"))
+    await insert(store, *(new_job(f"{n}", payload=b"x" * 1000) for n in range(200)))
+    server.call("CONFIG", "SET", "maxmemory", "1mb")
+    with pytest.raises(StoreUnavailable, match="maxmemory"):
+        await insert(store, new_job("too much"))
+    [record] = await claim(store)
+    assert await settle(store, succeeded(record, keep=0.0))
+    assert [r.id for r in await claim(store, limit=2)] == ["1", "2"]
+    server.call("CONFIG", "SET", "maxmemory", "0")
+    await insert(store, new_job("welcome"))
+
+
+async def test_a_full_server_refuses_the_jobs_of_a_mixed_batch_alone(start_server):
+    server = start_server()
+    app = Holdfast(server.url(durability="none"), retention=0)
+
+    @app.task
+    async def work() -> None:
+        pass
+
+    async with app:
+        await asyncio.gather(*(work.enqueue() for _ in range(50)))
+        server.call("CONFIG", "SET", "maxmemory", "1mb")
+        async with working(app, concurrency=10):
+
+            async def all_done() -> bool:
+                with pytest.raises(StoreUnavailable):
+                    await work.enqueue()
+                return not (await app.jobs()).jobs
+
+            await eventually(all_done, limit=8.0)
+
+
+async def test_a_read_only_replica_is_refused_with_a_word_about_it(start_server, open_at):
+    primary = start_server()
+    replica = start_server(replicaof=f"127.0.0.1 {primary.port}")
+    with pytest.raises(StoreUnavailable, match="read-only replica"):
+        await open_at(replica.url(durability="none"))
+
+
+async def test_a_server_that_becomes_a_replica_is_left_and_found_again(start_server, open_at):
+    primary, server = start_server(), start_server()
+    store = await open_at(server.url(durability="none"))
+    server.call("REPLICAOF", "127.0.0.1", primary.port)
+    with pytest.raises(StoreUnavailable, match="read-only replica"):
+        await insert(store, new_job("a"))
+    server.call("REPLICAOF", "NO", "ONE")
+    await insert(store, new_job("a"))
+
+
+async def test_a_server_that_stops_answering_is_noticed_and_found_again(start_server, open_at):
+    server = start_server()
+    store = await open_at(server.url(durability="none", timeout="0.2"))
+    await insert(store, new_job("a"))
+    server.signal(signal.SIGSTOP)
+    with pytest.raises(OutcomeUnknown, match="no answer within"):
+        await insert(store, new_job("b"))
+    with pytest.raises((StoreUnavailable, OutcomeUnknown)):
+        await store.get(["a"])
+    server.signal(signal.SIGCONT)
+
+    async def answers() -> bool:
+        try:
+            return (await store.get(["a"]))[0] is not None
+        except StoreUnavailable:
+            return False
+
+    await eventually(answers)
+    assert [answer.outcome for answer in await insert(store, new_job("b"))] == ["created"]
+
+
+async def test_an_idle_worker_wakes_after_its_server_was_restarted(start_server):
+    server = start_server(appendonly="yes", appendfsync="always")
+    app = Holdfast(server.url())
+    ran = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        ran.set()
+
+    async with app, working(app, poll=0.1):
+        server.kill()
+        server.start()
+
+        async def enqueued() -> bool:
+            try:
+                await work.enqueue()
+            except (StoreUnavailable, OutcomeUnknown):
+                return False
+            return True
+
+        await eventually(enqueued)
+        await asyncio.wait_for(ran.wait(), 8)
+
+
+async def test_hints_come_again_after_the_listening_connection_was_lost(store, server, open_at, url):
+    bell = store.listen(["queue/default"])
+    await bell.wait(2.0)  # it listens
+    server.call("CLIENT", "KILL", "TYPE", "pubsub")
+    await bell.wait(5.0)  # it listens again
+    other = await open_at(url)
+    await insert(other, new_job())
+    await asyncio.wait_for(bell.wait(60.0), 5.0)
+    bell.close()
+
+
+async def test_an_evicting_policy_is_refused_with_the_setting_to_change(start_server, open_at):
+    for policy in ("allkeys-lru", "allkeys-random"):
+        server = start_server(maxmemory_policy=policy)
+        with pytest.raises(ConfigError, match="CONFIG SET maxmemory-policy noeviction"):
+            await open_at(server.url(durability="none"))
+    server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+    await open_at(server.url(durability="none"))
+
+
+async def test_no_append_only_file_is_a_warning_that_can_be_silenced(start_server, open_at, caplog):
+    server = start_server()
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        await open_at(server.url(durability="none"))
+        assert "append-only" not in caplog.text
+        await open_at(server.url())
+    assert "append-only" in caplog.text
+
+
+async def test_a_password_that_is_missing_or_wrong_is_told(start_server, open_at):
+    server = start_server(requirepass="secret")
+    plain = server.url(durability="none")
+    with pytest.raises(ConfigError, match="password"):
+        await open_at(plain)
+    with pytest.raises(ConfigError, match="password") as told:
+        await open_at(plain.replace("//", "//:guess@"))
+    assert "guess" not in str(told.value)
+    store = await open_at(plain.replace("//", "//:secret@"))
+    await insert(store, new_job("a"))
+
+
+async def test_a_user_without_info_may_still_work(start_server, open_at, caplog):
+    server = start_server()
+    server.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info", "-config")
+    with caplog.at_level(logging.INFO, "holdfast"):
+        store = await open_at(server.url().replace("//", "//app:pw@"))
+    assert "does not show INFO" in caplog.text
+    await insert(store, new_job("a"))
+    await settle(store, succeeded(await claim_one(store)))
+
+
+async def test_no_server_at_all_is_a_clear_error(open_at):
+    store = open_store("redis://127.0.0.1:1?durability=none", SystemClock())
+    with pytest.raises(StoreUnavailable, match=r"127\.0\.0\.1:1"):
+        await store.open()
+
+
+async def test_a_unix_socket_works(start_server, open_at, tmp_path):
+    server = start_server(unixsocket=str(tmp_path / "s"))
+    store = await open_at(f"unix://{tmp_path}/s?prefix=x&durability=none")
+    await insert(store, new_job("a"))
+    assert [record.id for record in (await store.write(Batch(asks=[ask()]))).asks[0].records] == ["a"]
+    assert server.keys("x")
+
+
+async def test_a_database_number_is_honoured(start_server, open_at):
+    server = start_server()
+    store = await open_at(f"redis://127.0.0.1:{server.port}/3?durability=none")
+    await insert(store, new_job("a"))
+    assert "db3:" in server.call("INFO", "keyspace").decode()

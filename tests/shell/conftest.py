@@ -1,0 +1,5 @@
+"""Every test here sits at a terminal of its own."""
+
+from support.terminal import terminal
+
+__all__ = ["terminal"]

@@ -1,0 +1,120 @@
+"""A person's terminal in a folder of its own: the real command, real processes, and a census of all that came of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+T = TypeVar("T")
+HOLDFAST = (sys.executable, "-m", "holdfast")
+
+
+class Terminal:
+    """Runs `holdfast …` in `folder`. Everything started from here carries a mark, by which `census` finds it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+        self.env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
+        self.env |= {"XDG_STATE_HOME": str(folder / "state"), "TERMINAL_TEST": self.mark, "COLUMNS": "80"}
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, limit: float = 30) -> str:
+        """Run a command to its end; what it printed, standard error behind standard output."""
+        done = subprocess.run(
+            [*HOLDFAST, *words],
+            cwd=self.folder,
+            env=self.env,
+            input=stdin,
+            text=True,
+            capture_output=True,
+            timeout=limit,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert "Traceback" not in said, said
+        assert code is None or done.returncode == code, f"exit {done.returncode}: {said}"
+        return said
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self(*words, "--json"))
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Start a command and leave it running, its output in `front.log`."""
+        with (self.folder / "front.log").open("ab") as log:
+            process = subprocess.Popen([*HOLDFAST, *words], cwd=self.folder, env=self.env, stdout=log, stderr=log)
+        self.started.append(process)
+        return process
+
+    # -- what jobs do
+
+    def job(self, id: str) -> dict[str, Any]:
+        return self.json("show", id)
+
+    def states(self) -> dict[str, int]:
+        return {state: count for state, count in self.json("status")["counts"].items() if count}
+
+    def workers(self) -> list[dict[str, Any]]:
+        return [one for one in self.json("worker", "list") if one["kind"] == "worker"]
+
+    def until(self, condition: Callable[[], T], limit: float = 20.0) -> T:
+        """The condition's first true answer."""
+        deadline = time.monotonic() + limit
+        while not (answer := condition()):
+            assert time.monotonic() < deadline, f"not within {limit:g} s; {self.states()}\n{self.log()[-3000:]}"
+            time.sleep(0.05)
+        return answer
+
+    def log(self) -> str:
+        logs = [*self.folder.glob("state/holdfast/*.log"), self.folder / "front.log"]
+        return "\n".join(log.read_text() for log in logs if log.exists())
+
+    # -- processes
+
+    def supervisors(self) -> list[int]:
+        return [json.loads(file.read_text())["pid"] for file in self.folder.glob("state/holdfast/*.json")]
+
+    def census(self) -> dict[int, str]:
+        """Every living process that was started from this terminal, whoever started it: its command by its id."""
+        found: dict[int, str] = {}
+        mark = f"TERMINAL_TEST={self.mark}".encode()
+        for folder in Path("/proc").iterdir():
+            if folder.name.isdigit():
+                with suppress(OSError):
+                    if mark in (folder / "environ").read_bytes().split(b"\0"):
+                        words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                        state = (folder / "stat").read_bytes().rpartition(b")")[2].split()[0]
+                        if state not in (b"Z", b"X"):
+                            found[int(folder.name)] = words
+        return found
+
+    def close(self) -> None:
+        for pid in self.census():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self.started:
+            process.wait(10)
+
+
+def kill(pid: int) -> None:
+    """kill -9."""
+    os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def terminal(tmp_path: Path) -> Iterator[Terminal]:
+    """A terminal per test; nothing that was started from it outlives the test."""
+    made = Terminal(tmp_path)
+    yield made
+    made.close()
