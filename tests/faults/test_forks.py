@@ -5,22 +5,8 @@ from __future__ import annotations
 import pytest
 from support.look import looking
 
-KNOWN_DEFECT = pytest.mark.xfail(
-    strict=False,
-    reason="KNOWN DEFECT store/sqlite: a child inherits SQLite's mutexes, and its belief in the locks its parent holds",
-)
 
-
-@pytest.mark.parametrize(
-    "how",
-    [
-        "once",
-        "generations",
-        "multiprocessing",
-        pytest.param("busy", marks=KNOWN_DEFECT),
-        pytest.param("outliving", marks=KNOWN_DEFECT),
-    ],
-)
+@pytest.mark.parametrize("how", ["once", "generations", "multiprocessing", "busy", "outliving"])
 def test_parent_and_child_go_on_enqueueing_after_a_fork(store_url, processes, journal, how):
     # The test itself looks only afterwards: an open connection of its own would hide what the two do to each other.
     program = processes.start("fork_main", how=how)

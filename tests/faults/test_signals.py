@@ -76,7 +76,6 @@ def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_
     look.demand_no_trouble()
 
 
-@pytest.mark.xfail(reason="KNOWN DEFECT worker.py _end_runs: beside a coroutine, a thread's job waits STUBBORN seconds")
 def test_a_second_signal_gives_everything_back_at_once(look, processes, journal):
     ids = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2)]
     worker = processes.worker(concurrency=4, grace=120.0)

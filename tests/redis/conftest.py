@@ -6,10 +6,10 @@ import itertools
 
 import pytest
 import pytest_asyncio
-from support.redis import Server, shared_server, valkey_binary
 
 from holdfast.clock import SystemClock
 from holdfast.store.open import open_store
+from support.redis import Server, shared_server, valkey_binary
 
 _prefixes = itertools.count(1)
 

@@ -8,7 +8,6 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from support.redis import Cluster, valkey_binary
 
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError
@@ -17,6 +16,7 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.conformance import RealTimeHarness, conformance_suite
 from holdfast.testing.verbs import claim_one, every, insert, job
+from support.redis import Cluster, valkey_binary
 
 _prefixes = itertools.count(1)
 

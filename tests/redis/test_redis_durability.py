@@ -6,14 +6,14 @@ import shutil
 from collections import Counter
 
 import pytest
-from support.redis import Server, redis_binary, wait_for_replica
-from support.workers import working
 
 from holdfast import Holdfast
 from holdfast.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import holder, new_job, released, says, succeeded
 from holdfast.testing.verbs import claim, claim_one, every, insert, job, note, settle
+from support.redis import Server, redis_binary, wait_for_replica
+from support.workers import working
 
 RESTARTS = int(os.environ.get("HOLDFAST_RESTARTS", "4"))
 """HOLDFAST_RESTARTS=50 for the long version."""
@@ -67,7 +67,7 @@ async def test_a_failover_that_rolls_back_never_confuses_two_claims(start_server
     await insert(store, new_job("a"))
     primary.call("SAVE")
     lost = await claim_one(store, "ann")
-    replica = Server(primary.binary, tmp_path / "replica", **{"save": ""})
+    replica = Server(primary.binary, tmp_path / "replica", save="")
     shutil.copy(primary.folder / "dump.rdb", tmp_path / "replica" / "dump.rdb")
     replica.start()
     try:

@@ -5,7 +5,6 @@ from census import strays
 from holdfast.job import Output, State
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import (
-    ask,
     cancellation,
     change,
     dead,

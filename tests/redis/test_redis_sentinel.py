@@ -4,11 +4,11 @@ import asyncio
 import time
 
 import pytest
-from support.redis import Server, wait_for_replica
 
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import every, insert
+from support.redis import Server, wait_for_replica
 
 
 @pytest.fixture

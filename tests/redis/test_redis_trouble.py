@@ -5,8 +5,6 @@ import logging
 import signal
 
 import pytest
-from support.eventually import eventually
-from support.workers import working
 
 from holdfast import Holdfast
 from holdfast.clock import SystemClock
@@ -15,6 +13,8 @@ from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.verbs import claim, claim_one, every, insert, settle
+from support.eventually import eventually
+from support.workers import working
 
 
 async def test_scripts_are_sent_again_after_a_flush(store, server):

@@ -10,6 +10,7 @@ from support.terminal import HOLDFAST
 @pytest.fixture
 def shop(terminal):
     """A terminal with a worker behind it that hears of cancellations within half a second."""
+    terminal("config", "set", "backoff_base", "0")
     terminal("worker", "start", "--lease", "1.5")
     yield terminal
     terminal("worker", "stop", "--now")
@@ -33,7 +34,7 @@ def test_how_commands_end(shop):
         "fine": ("true", "succeeded", None, 0, None),
         "three": ("exit 3", "dead", "exit 3", 3, None),
         "missing": ("no-such-command", "dead", "exit 127 (command not found)", 127, None),
-        "forbidden": ("/etc/hostname", "dead", "exit 126 (it cannot be executed)", 126, None),
+        "forbidden": ("touch plain; ./plain", "dead", "exit 126 (it cannot be executed)", 126, None),
         "killed": ("kill -9 $$", "dead", "killed by signal 9", None, 9),
         "syntax": ("if then", "dead", "exit 2", 2, None),
     }
@@ -61,7 +62,6 @@ def test_where_and_with_what_a_command_runs(shop):
 
 
 def test_output_and_errors_come_in_order_and_by_attempt(shop):
-    shop("config", "set", "backoff_base", "0")
     enqueue(shop, "x", "echo out $HOLDFAST_ATTEMPT; echo err >&2; exit 1", max_retries=2)
     assert ended(shop, "x")["attempt"] == 2
     assert shop("logs", "x") == "out 1\nerr\nout 2\nerr\n"

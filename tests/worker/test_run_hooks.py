@@ -199,20 +199,6 @@ async def test_an_error_hook_that_raises_harms_nobody(app, reported, caplog):
     assert "an error hook raised" in caplog.text
 
 
-async def test_an_error_hook_may_be_a_coroutine_function(app):
-    reported = []
-
-    async def report(error, job):
-        await asyncio.sleep(0)
-        reported.append(job.id)
-
-    app.on_error.append(report)
-    handle = await app.enqueue("broken")
-    await work_off(app)
-    assert (await handle.job()).state == State.DEAD
-    assert reported == [handle.id]
-
-
 async def test_an_error_in_a_thread_is_reported_on_the_loop(app):
     where = []
     app.on_error.append(lambda error, job: where.append(threading.current_thread()))

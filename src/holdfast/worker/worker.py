@@ -165,9 +165,9 @@ class Worker:
             await _wait(slots.quiet, grace)
         for run in list(slots.runs.values()):
             run.stop("release")
-        if any(not run.in_thread for run in slots.runs.values()):
-            slots.quiet.clear()
-            await _wait(slots.quiet, STUBBORN)
+        interrupted = [run.runner for run in slots.runs.values() if run.runner is not None and not run.in_thread]
+        if interrupted:
+            await asyncio.wait(interrupted, timeout=STUBBORN)
         for run in list(slots.runs.values()):
             # A thread, or a coroutine that would not be interrupted: the job is given back without it.
             run.why = "release"

@@ -150,6 +150,34 @@ class Call:
         return Answers(inserts, notes, settles, (), asks), said.get("hint"), said.get("worn", False)
 
 
+def is_lone(batch: Batch) -> bool:
+    """Whether it is one plain job and nothing else."""
+    if len(batch.inserts) != 1 or batch.notes or batch.settles or batch.changes or batch.asks:
+        return False
+    return batch.inserts[0].key is None and batch.inserts[0].max_depth is None
+
+
+def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
+    """The arguments of holdfast.insert_one."""
+    return (
+        new.id,
+        new.queue,
+        new.task,
+        new.priority,
+        new.delay,
+        new.run_at,
+        new.payload,
+        new.codec,
+        new.max_attempts,
+        new.timeout,
+        new.nonce,
+        json_or_null(new.tags) if new.tags else None,
+        json_or_null(new.meta) if new.meta else None,
+        None if new.retry is None else to_json(new.retry).decode(),
+        told,
+    )
+
+
 def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
     """The arguments that enqueue, in the order of `sql.NEW`."""
     special = any(new.key is not None or new.max_depth is not None for new in jobs)

@@ -25,6 +25,8 @@ NEW = {
     "keys": "text[]", "fingerprints": "text[]", "depths": "integer[]", "places": "bigint[]",
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
+INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
+"""A lone plain job, without what a batch costs."""
 WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 54))})"
 """A whole batch: one round trip, one transaction."""
 

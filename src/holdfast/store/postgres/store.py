@@ -30,7 +30,7 @@ from ...job import (
 )
 from ..protocol import Answers, Batch, Bell, Versioned
 from . import bound, doctor, observe, schema, sql, trouble
-from .call import Call
+from .call import Call, is_lone, lone_arguments
 from .change import Changes
 from .driver import asyncpg
 from .generations import Generations
@@ -63,6 +63,7 @@ class PostgresStore:
 
     def __init__(self, place: str | Place) -> None:
         self.place = from_url(place) if isinstance(place, str) else place
+        self._write_statement, self._insert_statement = self._say(sql.WRITE), self._say(sql.INSERT_ONE)
         self._pool: Pool | None = None
         self._bells: Bells | None = None
         self._generations: Generations | None = None
@@ -204,12 +205,22 @@ class PostgresStore:
     # -- writing
 
     async def write(self, batch: Batch) -> Answers:
+        if is_lone(batch):
+            return Answers([await self._insert_one(batch.inserts[0])])
         if batch.changes or len(batch.asks) > 1:
             return await self._run(lambda link: self._step_by_step(link, batch))
         call = Call(batch, told=self._signal is not None)
-        said = self._say(sql.WRITE)
-        rows = await self._run(lambda link: link.fetch(said, *call.arguments))
+        rows = await self._run(lambda link: link.fetch(self._write_statement, *call.arguments))
         return self._answer(call, rows)
+
+    async def _insert_one(self, new: NewJob) -> Inserted:
+        values = lone_arguments(new, told=self._signal is not None)
+        [(said,)] = await self._run(lambda link: link.fetch(self._insert_statement, *values))
+        if said == "exists":
+            return Inserted("exists", new.id)
+        if said is not None and self._signal is not None:
+            self._signal.say(said.removeprefix("hint "))
+        return Inserted("created", new.id)
 
     def _answer(self, call: Call, rows: Sequence[Any]) -> Answers:
         answers, hint, worn = call.answers(rows)

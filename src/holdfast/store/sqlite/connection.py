@@ -17,7 +17,10 @@ _inherited: list[object] = []
 
 def connect(path: str, busy_timeout: float) -> sqlite3.Connection:
     """A connection that begins and commits only when told to."""
-    connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None, cached_statements=256)
+    # Used by one thread; closed by another where a process forks (fork.py).
+    connection = sqlite3.connect(
+        path, timeout=busy_timeout, isolation_level=None, cached_statements=256, check_same_thread=False
+    )
     # Checkpoints are ours alone (writer.py): an automatic one could race another connection's write.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     return connection

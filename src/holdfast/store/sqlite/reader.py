@@ -9,6 +9,7 @@ from typing import TypeVar
 from ...clock import Clock
 from . import connection as connections
 from . import sql, trouble
+from .fork import Gate
 from .step import Step
 from .thread import Line, Ticket
 
@@ -24,11 +25,12 @@ class Reader:
         self._busy_timeout = busy_timeout
         self._line: Line | None = None
         self._connection: sqlite3.Connection | None = None
+        self._gate = Gate(self._close)
 
     async def read(self, work: Callable[[Step], T]) -> T:
         if self._line is None:
             blocked = f"reads of {self._path} have waited for {self._busy_timeout:g} s"
-            self._line = Line("holdfast-sqlite-read", patience=self._busy_timeout, blocked=blocked)
+            self._line = Line("holdfast-sqlite-read", self._gate, patience=self._busy_timeout, blocked=blocked)
         return await self._line.run(lambda ticket: self._work(work, ticket))
 
     def _work(self, work: Callable[[Step], T], ticket: Ticket[T]) -> T:
@@ -52,7 +54,7 @@ class Reader:
             self._line.end()
             self._line = None
 
-    def _close(self, _: object) -> None:
+    def _close(self, _: object = None) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -80,7 +80,9 @@ class SqliteStore:
             return
         blocked = f"another process has held the lock of {self.path} for {self._busy_timeout:g} s; nothing was written"
         writer = Writer(self.path, self._clock, self._busy_timeout, self._synchronous)
-        line = Line("holdfast-sqlite-write", patience=self._busy_timeout, blocked=blocked, after=writer.tend)
+        line = Line(
+            "holdfast-sqlite-write", writer.gate, patience=self._busy_timeout, blocked=blocked, after=writer.tend
+        )
         try:
             await line.run(writer.open)
         except BaseException:

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from ...errors import StoreUnavailable
+from .fork import Gate
 
 T = TypeVar("T")
 
@@ -43,7 +44,10 @@ class Line:
     3. An operation that could not begin within `patience` seconds is given up with StoreUnavailable.
     """
 
-    def __init__(self, name: str, *, patience: float, blocked: str, after: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, name: str, gate: Gate, *, patience: float, blocked: str, after: Callable[[], None] | None = None
+    ) -> None:
+        self._gate = gate
         self._queue: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._patience = patience
@@ -85,7 +89,8 @@ class Line:
         while (ticket := get()) is not None:
             answer, error = None, None
             try:
-                answer = ticket.work(ticket)
+                with self._gate.held:
+                    answer = ticket.work(ticket)
             except Withdrawn:
                 continue
             except BaseException as raised:  # noqa: BLE001  # it belongs to the caller, not to this thread
@@ -96,7 +101,8 @@ class Line:
                 return  # the loop is closed: nobody is left to answer
             del ticket, answer, error
             if self._after is not None:
-                self._after()
+                with self._gate.held:
+                    self._after()
 
     def _deliver(self, ticket: Ticket[T], answer: T, error: BaseException | None) -> None:
         self._pending.discard(ticket)

@@ -14,6 +14,7 @@ from time import sleep
 
 from . import connection as connections
 from . import sql
+from .fork import Gate
 
 BRISK, CALM = 0.008, 0.018
 """Seconds between two looks: at first, and after a quiet second."""
@@ -59,6 +60,8 @@ class Bells:
         self._thread: threading.Thread | None = None
         self._ended = self._loop.create_future()
         self.connection: sqlite3.Connection | None = None
+        self._seen: int | None = None
+        self._gate = Gate(self._part)
 
     def __bool__(self) -> bool:
         return bool(self._all)
@@ -100,23 +103,27 @@ class Bells:
         connections.forget(self.connection, self._thread)
         self.connection = None
 
+    def _part(self) -> None:
+        """Before a fork, and at the end."""
+        if self.connection is not None:
+            self.connection.close()
+            self.connection = None
+
     # -- on the watcher's thread
 
     def _watch(self) -> None:
         try:
-            self.connection = self._connect()
-            self._look(self.connection)
+            self._look()
         except sqlite3.Error:
             pass  # hints are only hints: polling goes on
         finally:
-            if self.connection is not None:
-                self.connection.close()
+            with self._gate.held:
+                self._part()
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._ended.set_result, None)
 
-    def _look(self, connection: sqlite3.Connection) -> None:
-        seen, quiet = None, 0
-        execute = connection.execute
+    def _look(self) -> None:
+        quiet = 0
         while not self._closing:
             if not self._waiting:
                 self._wanted.clear()
@@ -125,14 +132,23 @@ class Bells:
                     quiet = 0
                 continue
             try:
-                version = execute(sql.DATA_VERSION).fetchone()[0]
-                if version != seen:
-                    seen, quiet = version, 0
-                    self._ring_concerned(connection)
+                with self._gate.held:
+                    quiet = 0 if self._look_once() else quiet
             except (sqlite3.OperationalError, UnicodeEncodeError):
                 pass  # busy for a moment, out of space, or a topic that cannot be: look again
             quiet += 1
             sleep(BRISK if quiet < BRISK_LOOKS else CALM)
+
+    def _look_once(self) -> bool:
+        """Whether others have committed since the last look; rings whom that concerns."""
+        if self.connection is None:
+            self.connection, self._seen = self._connect(), None
+        version = self.connection.execute(sql.DATA_VERSION).fetchone()[0]
+        if version == self._seen:
+            return False
+        self._seen = version
+        self._ring_concerned(self.connection)
+        return True
 
     def _ring_concerned(self, connection: sqlite3.Connection) -> None:
         """Ring each waiting bell that has a ready job, a new next due time, or an ended job among its topics."""

@@ -12,6 +12,7 @@ from ...clock import Clock
 from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from . import connection as connections
 from . import place, schema, sql, trouble, version
+from .fork import Gate
 from .lock import FileLock
 from .step import Mismatch, Step
 from .thread import Ticket, Withdrawn
@@ -45,6 +46,7 @@ class Writer:
         self._wal = Path(path + "-wal")
         self._wal_limit = connections.WAL_LIMIT
         self._pause = 0.0
+        self.gate = Gate(self._part)
 
     def open(self, _: object = None) -> None:
         version.check()
@@ -78,13 +80,23 @@ class Writer:
         self._checkpointer = self._connection = None
 
     def forget(self) -> None:
-        """In a forked child; the lock file was closed at the fork."""
+        """In a forked child, or when the loop has ended; at a fork all files were closed."""
         connections.forget(self._connection, self._checkpointer)
         self._connection = self._checkpointer = self.lock = None
 
+    def _part(self) -> None:
+        """Before a fork."""
+        if self.lock is not None:
+            with self.lock:
+                self._close_connections()
+
     def _open_connection(self) -> tuple[sqlite3.Connection, FileLock]:
-        if self._connection is None or self.lock is None:
+        if self.lock is None:
             raise StoreUnavailable(f"the store {self.path} is not open")
+        if self._connection is None:
+            with self.lock:
+                self._reconnect()
+        assert self._connection is not None
         return self._connection, self.lock
 
     def look(self, work: Callable[[Step], T]) -> T:
@@ -143,7 +155,11 @@ class Writer:
 
     def _reconnect(self) -> None:
         self._close_connections()
-        self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+        try:
+            self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+        except sqlite3.Error as error:
+            self._explain(error)
+            raise
 
     def _failed_commit(self, connection: sqlite3.Connection, error: sqlite3.Error) -> HoldfastError:
         """Settle what a failed COMMIT left behind: its frames may stand in the log, and would return after a crash.

@@ -28,7 +28,7 @@ from ...lifecycle import Outcome
 from ...load import load_address
 from ..notes import Notes
 from . import explain
-from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToChild, ToWorker, frame, next_frame
+from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToChild, frame, next_frame
 
 
 class Line:
@@ -68,18 +68,23 @@ class Line:
         self._writer.write(frame(Said(self._number, note)))
         return await waiter
 
-    def say(self, word: ToWorker) -> None:
+    def log(self, word: Log) -> None:
         """From any thread."""
         self.loop.call_soon_threadsafe(self._write, frame(word))
 
     def _write(self, data: bytes) -> None:
         self._writer.write(data)
 
-    def flush(self) -> None:
-        """Wait until everything said so far is on its way."""
-        asyncio.run_coroutine_threadsafe(self._drain(), self.loop).result()
+    def end(self, word: Done | Broken, context: Context | None = None) -> None:
+        """The last word about a claim, behind everything that was said before; returns when it is on its way."""
+        asyncio.run_coroutine_threadsafe(self._end(word, context), self.loop).result()
 
-    async def _drain(self) -> None:
+    async def _end(self, word: Done | Broken, context: Context | None) -> None:
+        if context is not None and (note := context.progress_note()) is not None:
+            await self.note(note)
+        while self._waiting:
+            await asyncio.wait(list(self._waiting.values()))
+        self._writer.write(frame(word))
         await self._writer.drain()
 
 
@@ -105,7 +110,7 @@ class _Forward(logging.Handler):
         message = record.getMessage()
         if record.exc_info:
             message += "\n" + logging.Formatter().formatException(record.exc_info)
-        self._line.say(Log(record.name, record.levelno, message, fields))
+        self._line.log(Log(record.name, record.levelno, message, fields))
 
 
 class _Stopped(BaseException):
@@ -133,8 +138,6 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
     except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job
         explain.report(app, error, record)
         return explain.raised(task, error, record, app.clock, ran=ran)
-    finally:
-        line.context = None
     return explain.returned(task, value, start.max_payload)
 
 
@@ -184,8 +187,7 @@ def main() -> None:
     try:
         app = load_address(load.address)
     except BaseException as error:  # noqa: BLE001  # whatever the user's module raises
-        line.say(Broken(*explain.describe(error)))
-        line.flush()
+        line.end(Broken(*explain.describe(error)))
         os._exit(1)
     while isinstance(start := line.heard.get(), Start):
         try:
@@ -196,7 +198,8 @@ def main() -> None:
         except _Stopped:
             os._exit(143)
         _flush()
-        line.say(Done(outcome))
+        line.end(Done(outcome), line.context)
+        line.context = None
 
 
 if __name__ == "__main__":

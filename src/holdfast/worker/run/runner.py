@@ -72,7 +72,7 @@ class Runner:
             if run.timer is not None:
                 run.timer.cancel()
         if run.why == "timeout":
-            return _timed_out(run, task)
+            return self._timed_out(run, task)
         if run.why == "cancel" and run.context is not None and run.context.saw_cancelled:
             return Outcome.cancelled()
         if isinstance(value, Encoded):
@@ -109,7 +109,7 @@ class Runner:
         record = run.record
         task = self._app.registry.tasks.get(record.task)
         if run.why == "timeout" and task is not None:
-            return _timed_out(run, task, error)
+            return self._timed_out(run, task, error)
         if run.why == "cancel":
             return Outcome.cancelled()
         if run.why == "release":
@@ -119,13 +119,14 @@ class Runner:
         explain.report(self._app, error, record)
         return explain.raised(task, error, record, self._app.clock, ran=run.ran)
 
+    def _timed_out(self, run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:
+        late = TimeoutError(f"ran longer than its timeout of {run.record.timeout or task.options.timeout:g} s")
+        late.__cause__ = error
+        explain.report(self._app, late, run.record)
+        interrupted = error is not None and task.run_in == "loop" and not task.built_in
+        trace = explain.describe(error)[1] if error is not None and interrupted else None
+        return Outcome.failed(f"TimeoutError: {late}", trace)
+
 
 def _decoded(task: Task[..., Any], data: bytes | None) -> Any:
     return None if data is None else task.decode_result(data)
-
-
-def _timed_out(run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:
-    limit = run.record.timeout or task.options.timeout
-    interrupted = error is not None and task.run_in == "loop" and not task.built_in
-    trace = explain.describe(error)[1] if error is not None and interrupted else None
-    return Outcome.failed(f"TimeoutError: ran longer than its timeout of {limit:g} s", trace)

@@ -29,6 +29,6 @@ class Threads:
 def _guarded(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         return fn(*args, **kwargs)
-    except StopIteration as error:
-        # A future cannot carry StopIteration: it would be taken for the end of the coroutine.
-        raise RuntimeError(f"the task raised StopIteration({error.value!r})") from error
+    except (StopIteration, GeneratorExit) as error:
+        # A future cannot carry these: they would be taken for the end of the coroutine that waits for it.
+        raise RuntimeError(f"the task raised {error!r}") from error

@@ -11,8 +11,7 @@ $$;
 CREATE FUNCTION holdfast.heard(kind integer) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF pg_try_advisory_lock(holdfast.lock_class(), kind) THEN
-        PERFORM pg_advisory_unlock(holdfast.lock_class(), kind);
-        RETURN false;
+        RETURN NOT pg_advisory_unlock(holdfast.lock_class(), kind);
     END IF;
     RETURN true;
 END $$;

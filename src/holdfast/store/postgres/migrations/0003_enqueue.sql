@@ -4,15 +4,56 @@
 CREATE FUNCTION holdfast.open_generation() RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     newest integer;
-    again integer;
 BEGIN
     LOOP
-        SELECT last_value INTO newest FROM holdfast.newest_generation;
-        PERFORM pg_advisory_xact_lock_shared(holdfast.lock_class(), 1000 + newest);
-        SELECT last_value INTO again FROM holdfast.newest_generation;
-        EXIT WHEN again = newest;
+        newest := pg_sequence_last_value('holdfast.newest_generation'::regclass);
+        IF pg_try_advisory_xact_lock_shared(holdfast.lock_class(), 1000 + newest)
+            AND newest = pg_sequence_last_value('holdfast.newest_generation'::regclass)
+        THEN
+            RETURN newest;
+        END IF;
     END LOOP;
-    RETURN newest;
+END $$;
+
+-- One plain job, as enqueue without group commit has it: what insert_plain does, without the arrays.
+-- Answers NULL where it was created, 'exists' where the id is another's, or, where it is `told`, the hint to carry.
+CREATE FUNCTION holdfast.insert_one(
+    new_id text, new_queue text, new_task text, new_priority integer, new_delay double precision, new_run_at bigint,
+    new_payload bytea, new_codec text, new_max_attempts integer, new_timeout double precision, new_nonce bigint,
+    new_tags text, new_meta text, new_retry text, told boolean
+) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint := holdfast.micros();
+    due bigint := now;
+    theirs bigint;
+BEGIN
+    IF new_run_at IS NOT NULL THEN
+        due := greatest(now, new_run_at);
+    ELSIF new_delay > 0 THEN
+        due := now + (new_delay * 1000000)::bigint;
+    END IF;
+    INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout,
+        created_at, tags, meta, retry, nonce, gen)
+    VALUES (nextval('holdfast.job_seq'), new_id, new_queue, new_task,
+        CASE WHEN due > now THEN 'scheduled' ELSE 'queued' END, new_priority, due, new_payload, new_codec,
+        new_max_attempts, new_timeout, now, new_tags::jsonb, new_meta::json, new_retry::json, new_nonce,
+        holdfast.open_generation())
+    ON CONFLICT (id) DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT j.nonce INTO theirs FROM holdfast.job AS j WHERE j.id = new_id;
+    ELSE
+        SELECT e.nonce INTO theirs FROM holdfast.ended AS e WHERE e.id = new_id;
+        IF FOUND THEN
+            DELETE FROM holdfast.job AS j WHERE j.id = new_id;
+        END IF;
+    END IF;
+    IF theirs <> new_nonce THEN
+        RETURN 'exists';
+    END IF;
+    IF told OR holdfast.heard(1) THEN
+        RETURN CASE WHEN told THEN 'hint ' END || holdfast.hint(ARRAY[new_queue], '{}', told);
+    END IF;
+    RETURN NULL;
 END $$;
 
 -- Jobs without a key and without a limit of depth: one statement for all of them.

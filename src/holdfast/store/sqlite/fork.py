@@ -1,0 +1,42 @@
+"""A fork must find no thread inside SQLite and no connection open.
+
+SQLite keeps its locks and mutexes per process, and a child inherits its belief in them: a connection that the child
+opens would take no real lock, and the parent, thinking itself the last user, would remove a log that the child writes
+to. So every connection is closed just before a fork, behind the gate of the thread that uses it. The parent's threads
+open theirs again when they next need them; the child starts from nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+
+
+class Gate:
+    """Held by a thread while it is inside SQLite. `close` closes its connections, and is called with the gate held."""
+
+    def __init__(self, close: Callable[[], None]) -> None:
+        self.held = threading.Lock()
+        self.close = close
+        _gates.add(self)
+
+
+_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
+_closed: list[Gate] = []
+
+
+def _before() -> None:
+    for gate in list(_gates):
+        gate.held.acquire()
+        _closed.append(gate)
+        gate.close()
+
+
+def _go_on() -> None:
+    while _closed:
+        _closed.pop().held.release()
+
+
+os.register_at_fork(before=_before, after_in_parent=_go_on, after_in_child=_go_on)

@@ -1,0 +1,145 @@
+"""Tasks that run in processes of their own, in every way that such a process can end."""
+
+import ctypes
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from holdfast import Context, Discard, Holdfast, Snooze
+
+app = Holdfast(retry_base=0.05, retry_jitter=0, max_attempts=1)
+
+
+@app.task(run_in="isolated")
+def double(ctx: Context, n: int) -> int:
+    print("begun", n)
+    ctx.progress(1, 2, "half")
+    ctx.log.info("in the middle")
+    return n * 2
+
+
+@app.task(run_in="isolated")
+async def double_later(n: int) -> int:
+    return n * 2
+
+
+@app.task(run_in="isolated")
+def nothing() -> None:
+    pass
+
+
+@app.task(run_in="isolated")
+def leave() -> None:
+    sys.exit(3)
+
+
+@app.task(run_in="isolated")
+def leave_hard() -> None:
+    os._exit(4)
+
+
+@app.task(run_in="isolated")
+def crash() -> None:
+    ctypes.string_at(0)
+
+
+@app.task(run_in="isolated")
+def kill_self() -> None:
+    os.kill(os.getpid(), 9)
+
+
+class Untold(Exception):
+    def __init__(self, lock: object) -> None:
+        super().__init__(lock)
+
+    def __reduce__(self) -> str:
+        raise TypeError("this cannot travel")
+
+
+@app.task(run_in="isolated")
+def raise_untold() -> None:
+    raise Untold(threading.Lock())
+
+
+@app.task(run_in="isolated")
+def return_a_lock() -> object:
+    return threading.Lock()
+
+
+@app.task(run_in="isolated")
+def snooze_once(ctx: Context) -> str:
+    if ctx.last_checkpoint is None:
+        ctx.checkpoint({"seen": True})
+        raise Snooze(0.05)
+    return "awake"
+
+
+@app.task(run_in="isolated")
+def discard() -> None:
+    raise Discard("not worth it")
+
+
+@app.task(run_in="isolated", memory="150MB")
+def eat() -> None:
+    eaten = []
+    while True:
+        eaten.append(bytearray(5_000_000))
+        time.sleep(0.01)
+
+
+@app.task(run_in="isolated", timeout=1)
+def linger(name: str) -> None:
+    child = subprocess.Popen(["sleep", name], start_new_session=True)
+    child.wait()
+
+
+@app.task(run_in="isolated")
+def wait_for_the_end(path: str) -> str:
+    """Sees that it shall stop, and tidies up."""
+    Path(path).write_text("begun")
+    try:
+        time.sleep(60)
+    finally:
+        Path(path).write_text("tidied")
+    return "never"
+
+
+@app.task(run_in="process")
+def who(n: int) -> tuple[int, int]:
+    print("pooled", n)
+    return os.getpid(), n
+
+
+@app.task(run_in="process")
+def die() -> None:
+    os._exit(9)
+
+
+@app.task(run_in="isolated")
+def hold_the_gil(seconds: int, path: str) -> str:
+    """Computes in C without letting go of the GIL."""
+    with Path(path).open("a") as runs:
+        runs.write("run\n")
+    ctypes.PyDLL(None).sleep(seconds)  # PyDLL: the GIL stays held
+    return "done"
+
+
+@app.task
+def hold_the_workers_gil(seconds: int, path: str) -> str:
+    return hold_the_gil.fn(seconds, path)
+
+
+@app.task(run_in="isolated")
+def in_parts(ctx: Context, parts: int) -> list[int]:
+    """Saves how far it got, and dies in the middle of its first attempt."""
+    done = ctx.last_checkpoint or []
+    for part in range(len(done), parts):
+        done = [*done, part]
+        ctx.checkpoint(done)
+        ctx.progress(part + 1, parts)
+        if part == parts // 2 and ctx.attempt == 1:
+            os.kill(os.getpid(), 9)
+    return done

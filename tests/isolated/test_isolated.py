@@ -1,0 +1,172 @@
+"""Tasks in processes of their own: however the process ends, the attempt does, and the worker goes on."""
+
+import asyncio
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+from support.eventually import eventually
+from support.workers import working
+
+from holdfast import Holdfast, Worker
+from holdfast.errors import ConfigError
+
+sys.path.insert(0, str(Path(__file__).parent))
+import isolated_jobs as tasks
+
+
+@pytest.fixture
+async def app(tmp_path, monkeypatch):
+    """The tasks' app, on a store of this test's own."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    app = tasks.app
+    store = Holdfast(f"sqlite:///{tmp_path}/jobs.db")._store
+    monkeypatch.setattr(app, "_store", store)
+    yield app
+    await app.close()
+
+
+async def run(app, *calls, **options):
+    """Run these calls to their ends, beside each other."""
+    handles = [await call.task.using(max_attempts=1, **options).enqueue(*call.args) for call in map(as_call, calls)]
+    async with working(app, concurrency=4):
+        return [await handle.wait(timeout=30) for handle in handles]
+
+
+def as_call(call):
+    task, *args = call if isinstance(call, tuple) else (call,)
+    return tasks.app.call(task, *args)
+
+
+async def test_results_travel_and_none_is_one(app):
+    doubled, later, nothing = await run(app, (tasks.double, 21), (tasks.double_later, 4), tasks.nothing)
+    assert [job.state for job in (doubled, later, nothing)] == ["succeeded"] * 3
+    assert (doubled.result, later.result, nothing.result) == (42, 8, None)
+    assert doubled.progress is not None
+    assert doubled.progress.note == "half"
+    assert await app.handle(nothing.id).result() is None
+
+
+async def test_what_it_prints_and_logs_is_seen(app, caplog):
+    caplog.set_level(logging.INFO)
+    [job] = await run(app, (tasks.double, 1))
+    assert b"".join(piece.data for piece in await app.output(job.id)) == b"begun 1\n"
+    assert "in the middle" in caplog.text
+    assert job.pid not in (None, Path("/proc/self").resolve().name)
+
+
+ENDS = {
+    "leave": "exit 3",
+    "leave_hard": "exit 4",
+    "crash": "killed by signal 11",
+    "kill_self": "killed by signal 9",
+    "raise_untold": "Untold: <unlocked _thread.lock",
+    "return_a_lock": "the result of task 'return_a_lock' cannot be stored",
+    "discard": "Discard: not worth it",
+    "eat": "out of memory at 0.2 GB",
+    "die": "exit 9",
+}
+
+
+async def test_every_bad_end_is_one_failed_attempt_in_words(app):
+    ended = await run(app, *(app.registry.tasks[name] for name in ENDS))
+    assert [job.state for job in ended] == ["dead"] * len(ENDS)
+    for job, (name, error) in zip(ended, ENDS.items(), strict=True):
+        assert job.error.startswith(error), (name, job.error)
+
+
+async def test_a_death_is_seen_within_a_second(app):
+    [job] = await run(app, tasks.kill_self)
+    assert (job.finished_at - job.started_at).total_seconds() < 5  # the start of a process on a busy machine included
+    [pooled] = await run(app, tasks.die)
+    assert pooled.error == "exit 9"
+
+
+async def test_a_snooze_and_its_checkpoint_cross_the_boundary(app):
+    [job] = await run(app, tasks.snooze_once)
+    assert (job.result, job.attempt, job.checkpoint) == ("awake", 1, {"seen": True})
+
+
+async def test_a_killed_attempt_goes_on_behind_its_checkpoint(app):
+    handle = await tasks.in_parts.using(max_attempts=2).enqueue(6)
+    async with working(app):
+        job = await handle.wait(timeout=30)
+    assert (job.state, job.attempt, job.result) == ("succeeded", 2, [0, 1, 2, 3, 4, 5])
+    assert job.history[0].error == "killed by signal 9"
+
+
+async def test_a_timeout_kills_it_with_its_children(app):
+    [job] = await run(app, (tasks.linger, "511"))
+    assert job.error == "TimeoutError: ran longer than its timeout of 1 s"
+    assert not any("sleep\x00511" in words for words in commands())
+
+
+def commands():
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                yield (folder / "cmdline").read_text()
+            except OSError:
+                continue
+
+
+async def test_a_cancelled_one_may_tidy_up(app, tmp_path):
+    file = tmp_path / "said"
+    handle = await tasks.wait_for_the_end.enqueue(str(file))
+    async with working(app, lease=1.0):
+        await eventually(lambda: file.exists() and file.read_text() == "begun", 15)
+        await handle.cancel()
+        job = await handle.wait(timeout=15)
+    assert (job.state, file.read_text()) == ("cancelled", "tidied")
+
+
+async def test_a_pool_keeps_its_processes_and_loses_only_the_one_that_dies(app):
+    first = await run(app, (tasks.who, 1))
+    assert first[0].result[1] == 1
+    async with working(app, concurrency=1):
+        pids = []
+        for number in range(3):
+            job = await (await tasks.who.enqueue(number)).wait(timeout=20)
+            pids.append(job.result[0])
+            assert b"".join(piece.data for piece in await app.output(job.id)) == b"pooled %d\n" % number
+        assert len(set(pids)) == 1
+        dead = await (await tasks.die.using(max_attempts=1).enqueue()).wait(timeout=20)
+        assert (dead.error, dead.pid) == ("exit 9", pids[0])
+        after = await (await tasks.who.enqueue(4)).wait(timeout=20)
+        assert after.result[0] != pids[0]
+
+
+async def test_hooks_see_values_and_errors_of_the_other_process(app):
+    seen = []
+
+    async def watch(ctx, call):
+        try:
+            value = await call()
+        except Exception as error:
+            seen.append(str(error))
+            raise
+        seen.append(value)
+        return value
+
+    app.around_run.append(watch)
+    try:
+        await run(app, (tasks.double, 3))
+        await run(app, tasks.leave_hard)
+    finally:
+        app.around_run.remove(watch)
+    assert seen == [6, "exit 4"]
+
+
+async def test_an_app_that_no_process_could_find_is_refused_at_the_start(tmp_path):
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    app.task(run_in="isolated", name="lost")(lambda: None)
+    with pytest.raises(ConfigError, match="make the app a global of an importable module"):
+        await asyncio.wait_for(Worker(app).run(), 10)
+    await app.close()
+
+
+def test_a_memory_limit_needs_a_process_of_its_own():
+    app = Holdfast("memory://")
+    with pytest.raises(ConfigError, match="memory= needs run_in='isolated'"):
+        app.task(name="x", memory="1GB")(lambda: None)

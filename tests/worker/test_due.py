@@ -1,0 +1,243 @@
+"""When jobs start: at once, at their time, and again after their worker was lost."""
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from support.eventually import eventually
+from support.workers import work_off, working
+
+from holdfast import Holdfast, State
+from holdfast.claim import new_holder
+from holdfast.job import Ask
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import ManualClock
+
+
+@pytest.fixture
+def patient(make_app):
+    """An app whose workers would look once a minute only, if nothing woke them."""
+    app = make_app(poll=60)
+
+    @app.task
+    async def work() -> float:
+        return time.time()
+
+    return app
+
+
+async def settled_down(app):
+    """Wait until a worker is there and has found nothing."""
+
+    async def idle():
+        return (await app.stats()).workers == 1
+
+    await eventually(idle)
+    await asyncio.sleep(0.05)
+
+
+async def test_an_idle_worker_starts_a_new_job_at_once(patient):
+    async with working(patient):
+        await settled_down(patient)
+        started = time.monotonic()
+        await (await patient.enqueue("work")).result(timeout=4)
+        assert time.monotonic() - started < 1
+
+
+async def test_a_worker_hears_of_a_job_that_another_connection_enqueued(patient, make_app):
+    await patient.open()
+    other = make_app(patient.session.store.sibling())
+    async with working(patient):
+        await settled_down(patient)
+        started = time.monotonic()
+        await (await other.enqueue("work")).result(timeout=4)
+        assert time.monotonic() - started < 1
+
+
+async def test_a_scheduled_job_starts_on_time_and_not_when_somebody_next_looks(patient):
+    async with working(patient):
+        await settled_down(patient)
+        handle = await patient.registry.tasks["work"].using(delay=0.4).enqueue()
+        ran_at = await handle.result(timeout=4)
+    due = (await handle.job()).run_at.timestamp()
+    assert 0 <= ran_at - due < 0.5
+
+
+async def test_an_earlier_job_wakes_a_worker_that_waits_for_a_later_one(patient):
+    task = patient.registry.tasks["work"]
+    async with working(patient):
+        late = await task.using(delay=300).enqueue()
+        await settled_down(patient)
+        soon = await task.using(at=datetime.now(UTC) + timedelta(seconds=0.3)).enqueue()
+        await soon.result(timeout=4)
+        assert (await late.job()).state == State.SCHEDULED
+
+
+async def test_a_failed_job_is_tried_again_on_time(patient):
+    times = []
+
+    @patient.task(retry=lambda error, attempt: 0.3)
+    async def flaky() -> None:
+        times.append(time.monotonic())
+        if len(times) == 1:
+            raise RuntimeError("once")
+
+    async with working(patient):
+        await (await flaky.enqueue()).result(timeout=4)
+    assert 0.25 < times[1] - times[0] < 1
+
+
+async def test_a_resumed_queue_is_served_at_once(patient):
+    await patient.pause("default")
+    handle = await patient.enqueue("work")
+    async with working(patient):
+        await settled_down(patient)
+        assert (await handle.job()).state == State.QUEUED
+        await patient.resume("default")
+        await handle.result(timeout=4)
+
+
+async def test_a_job_that_an_operator_makes_due_starts_at_once(patient):
+    handle = await patient.registry.tasks["work"].using(delay=600).enqueue()
+    async with working(patient):
+        await settled_down(patient)
+        await patient.retry(handle.id)
+        await handle.result(timeout=4)
+
+
+async def test_jobs_wait_for_a_clock_that_jumps():
+    clock = ManualClock()
+    async with Holdfast(MemoryStore(clock), clock=clock, poll=0.02) as app:
+        handles = [await app.registry.tasks["noop"].using(delay=hours * 3600).enqueue() for hours in (1, 2, 3)]
+        await work_off(app)
+        assert (await app.stats()).counts["scheduled"] == 3
+        clock.advance(2 * 3600)
+        await work_off(app)
+        assert [(await handle.job()).state for handle in handles] == [State.SUCCEEDED, State.SUCCEEDED, State.SCHEDULED]
+        async with working(app):
+            clock.advance(3600)
+            await handles[2].result(timeout=4)
+
+
+async def test_a_wall_clock_set_back_does_not_hold_up_what_is_due():
+    clock = ManualClock()
+    async with Holdfast(MemoryStore(clock), clock=clock, poll=0.02) as app:
+        async with working(app):
+            await app.enqueue("noop")
+            clock.jump_wall(-3600)
+            handle = await app.enqueue("noop")
+            assert await handle.result(timeout=4) is None
+
+
+# -- lost leases
+
+
+async def left_behind(app, *ids, lease=0.2):
+    """Jobs that a worker held which then died without a word."""
+    await app.open()
+    for id in ids:
+        await app.submit("noop", b"{}", json=True, id=id)
+    dead = new_holder(app, "worker", lease, ("default",))
+    records = (await app.session.commit.claim(Ask(dead, ("default",), len(ids), app.entropy.token()))).records
+    assert [record.id for record in records] == list(ids)
+    return records
+
+
+async def test_a_worker_takes_over_what_a_dead_one_held(make_app):
+    app = make_app(poll=0.05)
+    await left_behind(app, "a", "b")
+    async with working(app):
+        for id in ("a", "b"):
+            job = await app.handle(id).wait(timeout=4)
+            assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
+            assert [line.outcome for line in job.history] == ["lost", "succeeded"]
+            assert "ended without a report" in job.history[0].error
+
+
+async def test_what_was_in_flight_when_a_process_died_is_next_run_alone(make_app):
+    app = make_app(poll=0.05)
+    running, together = set(), []
+
+    @app.task
+    async def work(n: int) -> None:
+        running.add(n)
+        together.append(set(running))
+        await asyncio.sleep(0.02)
+        running.discard(n)
+
+    await app.open()
+    await app.enqueue_many([(work, n) for n in range(3)])
+    dead = new_holder(app, "worker", 0.1, ("default",))
+    await app.session.commit.claim(Ask(dead, ("default",), 3, app.entropy.token()))
+    async with working(app, concurrency=4):
+        await app.enqueue_many([(work, n) for n in range(10, 20)])
+
+        async def all_done():
+            return (await app.stats()).counts["succeeded"] == 13
+
+        await eventually(all_done)
+    for suspect in range(3):
+        assert {suspect} in together, "it ran"
+        assert all(seen == {suspect} for seen in together if suspect in seen), "and alone"
+    assert any(len(seen) > 1 for seen in together), "while the others ran side by side"
+
+
+async def test_a_job_that_kills_its_process_again_and_again_is_dead_as_poisonous(make_app):
+    app = make_app(poll=0.02, max_attempts=100)
+    await app.submit("killer", b"{}", json=True, id="killer")
+    for _ in range(4):
+        dead = new_holder(app, "worker", 0.05, ("default",))
+        [record] = (await app.session.commit.claim(Ask(dead, ("default",), 1, app.entropy.token()))).records
+
+        async def lost(fence=record.fence):
+            await app.recover()
+            job = await app.job("killer")
+            return job.state != State.RUNNING or job.fence != fence
+
+        await eventually(lost)
+    job = await app.job("killer")
+    assert (job.state, job.attempt) == (State.DEAD, 4)
+    assert job.error == "poisonous: its process died 3 times in a row while it ran alone in it"
+
+
+async def test_a_cancelled_job_of_a_dead_worker_is_not_run_again(make_app):
+    app = make_app(poll=0.05)
+    await left_behind(app, "a")
+    assert await app.cancel("a") is True
+    async with working(app):
+        job = await app.handle("a").wait(timeout=4)
+    assert (job.state, job.error) == (State.CANCELLED, "cancelled while running; its worker was lost")
+
+
+async def test_a_worker_does_not_sweep_its_own_running_jobs(make_app):
+    app = make_app(poll=0.02, lease=0.3)
+    runs = []
+
+    @app.task
+    async def slow() -> None:
+        runs.append(1)
+        await asyncio.sleep(1.0)
+
+    async with working(app), working(app):
+        handle = await slow.enqueue()
+        assert (await handle.wait(timeout=4)).attempt == 1
+    assert runs == [1]
+
+
+async def test_jobs_past_their_retention_are_removed_by_any_worker():
+    clock = ManualClock()
+    async with Holdfast(MemoryStore(clock), clock=clock, poll=0.02, retention=60) as app:
+        await app.enqueue("noop")
+        async with working(app):
+
+            async def done():
+                return (await app.stats()).counts["succeeded"] == 1
+
+            await eventually(done)
+            clock.advance(120)
+
+            async def gone():
+                return (await app.stats()).counts["succeeded"] == 0
+
+            await eventually(gone)

@@ -1,0 +1,311 @@
+"""A worker stops in order: no new claims, a grace period, then everything is given back uncharged."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from support.eventually import eventually
+from support.workers import working
+
+from holdfast import Context, State, Worker
+
+
+@pytest.fixture
+def start(app):
+    """Starts workers; gives the worker and the task that runs it."""
+    started = []
+
+    def start(**options):
+        worker = Worker(app, **options)
+        running = asyncio.create_task(worker.run())
+        started.append((worker, running))
+        return worker, running
+
+    return start
+
+
+async def ended(running, limit=4):
+    await asyncio.wait_for(running, limit)
+
+
+async def test_a_stopping_worker_finishes_what_it_runs_and_takes_nothing_new(app, start):
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def slow() -> str:
+        entered.set()
+        await gate.wait()
+        return "finished"
+
+    handle = await slow.enqueue()
+    worker, running = start(grace=4)
+    await asyncio.wait_for(entered.wait(), 4)
+    worker.stop()
+    late = await app.enqueue("noop")
+    await asyncio.sleep(0.1)
+    assert not running.done()
+    assert (await late.job()).state == State.QUEUED
+    gate.set()
+    await ended(running)
+    assert await handle.result(timeout=1) == "finished"
+    assert (await late.job()).state == State.QUEUED
+
+
+async def test_after_the_grace_period_a_job_goes_back_uncharged(app, start):
+    entered, interrupted = asyncio.Event(), []
+
+    @app.task
+    async def slow() -> None:
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            interrupted.append(1)
+            raise
+
+    handle = await slow.enqueue()
+    worker, running = start(grace=0.1)
+    await asyncio.wait_for(entered.wait(), 4)
+    worker.stop()
+    await ended(running)
+    job = await handle.job()
+    assert (job.state, job.attempt, interrupted) == (State.QUEUED, 0, [1])
+    assert [line.outcome for line in job.history] == ["released"]
+
+
+async def test_a_second_stop_gives_everything_back_now(app, start):
+    entered = asyncio.Event()
+
+    @app.task
+    async def slow() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    handle = await slow.enqueue()
+    worker, running = start(grace=60)
+    await asyncio.wait_for(entered.wait(), 4)
+    worker.stop()
+    await asyncio.sleep(0.05)
+    assert not running.done()
+    worker.stop()
+    await ended(running)
+    assert (await handle.job()).state == State.QUEUED
+
+
+async def test_cancelling_the_worker_itself_gives_everything_back(app, start):
+    entered = asyncio.Event()
+
+    @app.task
+    async def slow() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    handle = await slow.enqueue()
+    _, running = start(grace=60)
+    await asyncio.wait_for(entered.wait(), 4)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(running, 4)
+    job = await handle.job()
+    assert (job.state, job.attempt) == (State.QUEUED, 0)
+    assert await app.workers() == []
+
+
+async def test_a_thread_is_told_and_its_job_goes_back_without_waiting_for_it(app, start):
+    entered, told = threading.Event(), threading.Event()
+
+    @app.task
+    def slow(ctx: Context) -> None:
+        entered.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        told.set()
+
+    handle = await slow.enqueue()
+    worker, running = start(grace=0.1)
+    await eventually(entered.is_set)
+    worker.stop()
+    await ended(running)
+    await eventually(told.is_set)
+    job = await handle.job()
+    assert job.state == State.QUEUED
+    assert job.attempt == 0
+
+
+async def test_a_stubborn_thread_does_not_keep_the_worker(app, start):
+    entered, gate = threading.Event(), threading.Event()
+
+    @app.task
+    def stubborn() -> str:
+        entered.set()
+        gate.wait(8)
+        return "too late"
+
+    handle = await stubborn.enqueue()
+    worker, running = start(grace=0.1)
+    await eventually(entered.is_set)
+    worker.stop()
+    started = time.monotonic()
+    await ended(running)
+    assert time.monotonic() - started < 3
+    assert (await handle.job()).state == State.QUEUED
+    gate.set()
+    await asyncio.sleep(0.05)
+    assert (await handle.job()).state == State.QUEUED, "what it returns then does not count"
+
+
+async def test_a_coroutine_that_will_not_be_interrupted_does_not_keep_the_worker(app, start):
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def stubborn() -> None:
+        entered.set()
+        while not gate.is_set():
+            try:
+                await gate.wait()
+            except asyncio.CancelledError:
+                continue
+
+    handle = await stubborn.enqueue()
+    worker, running = start(grace=0.1)
+    await asyncio.wait_for(entered.wait(), 4)
+    worker.stop()
+    await ended(running, 6)
+    assert (await handle.job()).state == State.QUEUED
+    gate.set()
+
+
+async def test_stop_may_be_called_from_any_thread(app, start):
+    worker, running = start()
+    await eventually(lambda: worker.holder is not None)
+    threading.Thread(target=worker.stop).start()
+    await ended(running)
+
+
+async def test_a_worker_that_was_stopped_before_it_ran_takes_nothing(app):
+    handle = await app.enqueue("noop")
+    worker = Worker(app)
+    worker.stop()
+    await asyncio.wait_for(worker.run(), 4)
+    assert (await handle.job()).state == State.QUEUED
+
+
+async def test_an_idle_worker_stops_within_a_second(app, start):
+    worker, running = start(poll=60)
+    await eventually(lambda: worker.holder is not None)
+    started = time.monotonic()
+    worker.stop()
+    await ended(running)
+    assert time.monotonic() - started < 1
+
+
+async def test_stopping_while_a_claim_is_under_way_strands_nothing(app, start):
+    """Whenever it is stopped, a job has either been run or is waiting uncharged."""
+
+    @app.task
+    async def quick() -> None: ...
+
+    for steps in range(15):
+        handle = await quick.enqueue()
+        worker, running = start(grace=1)
+        for _ in range(steps):
+            await asyncio.sleep(0.001)
+        worker.stop()
+        worker.stop()
+        await ended(running)
+        job = await handle.job()
+        assert (job.state, job.attempt) in ((State.QUEUED, 0), (State.SUCCEEDED, 1)), f"stopped after {steps} ms"
+        assert not job.suspect
+        await app.purge(state=["queued", "succeeded"])
+
+
+async def test_a_stopped_worker_is_not_listed_any_more(app, start):
+    worker, running = start()
+
+    async def listed():
+        return (await app.stats()).workers == 1
+
+    await eventually(listed)
+    worker.stop()
+    await ended(running)
+    assert await app.workers() == []
+
+
+async def test_a_given_back_job_is_run_by_the_next_worker_as_if_nothing_had_happened(app, start):
+    entered, runs = asyncio.Event(), []
+
+    @app.task(max_attempts=1)
+    async def slow(ctx: Context) -> int:
+        runs.append(ctx.fence)
+        if len(runs) == 1:
+            entered.set()
+            await asyncio.sleep(60)
+        return ctx.attempt
+
+    handle = await slow.enqueue()
+    worker, running = start(grace=0.05)
+    await asyncio.wait_for(entered.wait(), 4)
+    worker.stop()
+    await ended(running)
+    async with working(app):
+        assert await handle.result(timeout=4) == 1
+    assert runs == [1, 2]
+
+
+async def test_finish_waits_for_as_long_as_it_takes(app, start):
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def slow() -> str:
+        entered.set()
+        await gate.wait()
+        return "finished"
+
+    handle = await slow.enqueue()
+    worker, running = start(grace=0.01)
+    await asyncio.wait_for(entered.wait(), 4)
+    worker.finish()
+    await asyncio.sleep(0.1)
+    assert not running.done()
+    gate.set()
+    await ended(running)
+    assert await handle.result(timeout=1) == "finished"
+
+
+def test_ctrl_c_in_a_program_of_ones_own_gives_jobs_back(tmp_path):
+    import signal
+    import subprocess
+    import sys
+    import textwrap
+
+    from holdfast import Holdfast
+
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    program = textwrap.dedent("""
+        import asyncio, sys
+        from holdfast import Holdfast, Worker
+        app = Holdfast(sys.argv[1])
+
+        @app.task
+        async def slow() -> None:
+            print("entered", flush=True)
+            await asyncio.sleep(60)
+
+        asyncio.run(Worker(app).run())
+    """)
+    app = Holdfast(url)
+    with app.sync as sync:
+        handle = sync.enqueue("slow")
+        command = [sys.executable, "-W", "ignore", "-c", program, url]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        try:
+            assert process.stdout.readline() == "entered\n"
+            process.send_signal(signal.SIGINT)
+            process.wait(8)
+        finally:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+        job = handle.job()
+        assert (job.state, job.attempt) == (State.QUEUED, 0)

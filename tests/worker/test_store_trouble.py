@@ -1,0 +1,298 @@
+"""A store that fails for a while: the worker goes on afterwards, and what was finished is finished once."""
+
+import asyncio
+import threading
+
+import pytest
+from support.eventually import eventually
+from support.workers import work_off, working
+
+from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreUnavailable, Worker
+from holdfast.store import commit
+from holdfast.store.memory import MemoryStore
+
+
+class Troubled(MemoryStore):
+    """A memory store that can be told to fail; its siblings fail with it."""
+
+    def __init__(self, *, trouble=None, **rest):
+        super().__init__(**rest)
+        self.trouble = trouble if trouble is not None else {}
+
+    def sibling(self):
+        return Troubled(_data=self._data, trouble=self.trouble)
+
+    def fail(self, *names, error=StoreUnavailable("the disk is full"), times=10**9, after=False):
+        """Let these methods fail this often, before or after they did their work."""
+        for name in names:
+            self.trouble[name] = [times, error, after]
+
+    def recover(self):
+        self.trouble.clear()
+
+    async def _go(self, name, work):
+        left = self.trouble.get(name)
+        if left is None or left[0] <= 0:
+            return await work()
+        left[0] -= 1
+        if left[2]:
+            await work()
+        raise left[1]
+
+    async def write(self, batch):
+        kinds = [kind for kind in ("inserts", "notes", "settles", "changes", "asks") if getattr(batch, kind)]
+        name = next((kind for kind in kinds if kind in self.trouble), "write")
+        return await self._go(name, lambda: super(Troubled, self).write(batch))
+
+    async def beat(self, holders):
+        return await self._go("beat", lambda: super(Troubled, self).beat(holders))
+
+    async def expired(self, limit, holder=None):
+        return await self._go("expired", lambda: super(Troubled, self).expired(limit, holder))
+
+    async def leave(self, holders):
+        return await self._go("leave", lambda: super(Troubled, self).leave(holders))
+
+    async def records(self, kind):
+        return await self._go("records", lambda: super(Troubled, self).records(kind))
+
+
+@pytest.fixture
+def store():
+    return Troubled()
+
+
+@pytest.fixture
+async def app(store, monkeypatch):
+    monkeypatch.setattr("holdfast.worker.settle.RESEND_PAUSE", 0.02)
+    monkeypatch.setattr(commit, "RESENDS", (0.0, 0.0, 0.0))
+    app = Holdfast(store, poll=0.02, lease=0.6)
+    app.runs = []
+
+    @app.task
+    async def work(n: int) -> int:
+        app.runs.append(n)
+        return n
+
+    yield app
+    store.recover()
+    await app.close()
+
+
+async def test_a_worker_outlives_a_store_that_is_away(app, store):
+    async with working(app):
+        first = await app.enqueue("work", 1)
+        assert await first.result(timeout=4) == 1
+        store.fail("write", "beat", "expired", "asks", "records")
+        with pytest.raises(StoreUnavailable, match="the disk is full"):
+            await app.enqueue("work", 2)
+        await eventually(lambda: store.trouble["asks"][0] < 10**9 - 3)
+        store.recover()
+        second = await app.enqueue("work", 2)
+        assert await second.result(timeout=4) == 2
+    assert app.runs == [1, 2]
+
+
+async def test_work_that_finished_during_an_outage_is_settled_as_finished_once(app, store):
+    handle = await app.enqueue("work", 1)
+    store.fail("settles", times=5)
+    async with working(app):
+        assert await handle.result(timeout=4) == 1
+    assert app.runs == [1], "it is not run again because its end could not be written at first"
+    job = await handle.job()
+    assert [line.outcome for line in job.history] == ["succeeded"]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["not written", "written, the answer lost"])
+async def test_an_end_whose_outcome_is_unknown_counts_once(app, store, after):
+    handle = await app.enqueue("work", 1)
+    store.fail("settles", error=OutcomeUnknown("the answer was lost"), times=9, after=after)
+    async with working(app):
+        assert await handle.result(timeout=4) == 1
+        await eventually(lambda: store.trouble["settles"][0] == 0 or True)
+    assert app.runs == [1]
+    assert (await handle.job()).attempt == 1
+
+
+async def test_failures_survive_an_outage_as_failures(app, store):
+    @app.task(max_attempts=1)
+    async def bad() -> None:
+        raise ValueError("the real reason")
+
+    handle = await bad.enqueue()
+    store.fail("settles", times=3)
+    async with working(app):
+        assert (await handle.wait(timeout=4)).error == "ValueError: the real reason"
+
+
+async def test_ends_that_the_store_does_not_take_keep_their_slots(app, store):
+    await app.enqueue_many([("work", n) for n in range(20)])
+    store.fail("settles")
+    async with working(app, concurrency=3):
+        await eventually(lambda: len(app.runs) >= 3)
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+            held = (await app.stats()).counts["running"]
+            assert held <= 3
+        store.recover()
+
+        async def all_done():
+            return (await app.stats()).counts["succeeded"] == 20
+
+        await eventually(all_done)
+    assert sorted(app.runs) == list(range(20))
+
+
+async def test_one_end_that_can_never_be_written_does_not_block_the_others(app, store):
+    write = store.write
+
+    async def picky(batch):
+        if any(end.id == "cursed" for end in batch.settles):
+            raise OverflowError("int too large to convert")
+        return await write(batch)
+
+    store.write = picky
+    await app.submit("work", b'{"n": 1}', json=True, id="cursed")
+    others = await app.enqueue_many([("work", n) for n in range(10)])
+    async with working(app, concurrency=2, grace=0.1):
+        for handle in others:
+            await handle.wait(timeout=4)
+        store.write = write
+        assert (await app.handle("cursed").wait(timeout=4)).state == State.SUCCEEDED
+
+
+async def test_a_claim_whose_answer_was_lost_goes_back_and_is_run(app, store):
+    handle = await app.enqueue("work", 1)
+    store.fail("asks", error=OutcomeUnknown("the answer was lost"), times=1, after=True)
+    async with working(app):
+        assert await handle.result(timeout=4) == 1
+    job = await handle.job()
+    assert app.runs == [1]
+    assert (job.attempt, [line.outcome for line in job.history]) == (1, ["released", "succeeded"])
+
+
+async def test_a_claim_that_failed_is_tried_again(app, store):
+    handle = await app.enqueue("work", 1)
+    store.fail("asks", times=3)
+    async with working(app):
+        assert await handle.result(timeout=4) == 1
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("lost"), RuntimeError("a driver's defect")])
+async def test_a_heart_that_misses_a_beat_beats_on(app, store, error):
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def slow() -> str:
+        entered.set()
+        await gate.wait()
+        return "kept"
+
+    handle = await slow.enqueue()
+    async with working(app):
+        await asyncio.wait_for(entered.wait(), 4)
+        store.fail("beat", error=error, times=2)
+        await eventually(lambda: store.trouble["beat"][0] == 0)
+
+        async def beaten():
+            [seen] = await app.session.store.holders()
+            return seen.beat
+
+        since = await beaten()
+
+        async def on():
+            return await beaten() > since + 1
+
+        await eventually(on)
+        gate.set()
+        assert await handle.result(timeout=4) == "kept"
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("a driver's defect")])
+async def test_upkeep_goes_on_after_an_error(app, store, error):
+    async with working(app):
+        store.fail("expired", error=error, times=2)
+        await eventually(lambda: store.trouble["expired"][0] == 0)
+        store.recover()
+        await app.submit("work", b'{"n": 5}', json=True, id="lost", queue="hand")
+        [claim] = await app.claim("hand", lease=0.05)
+
+        async def swept():
+            return (await app.job("lost")).state == State.QUEUED
+
+        await eventually(swept)
+        assert claim.fence == 1
+
+
+async def test_stopping_waits_for_finished_work_to_be_written(app, store):
+    handle = await app.enqueue("work", 1)
+    store.fail("settles")
+    worker = Worker(app, grace=3)
+    running = asyncio.create_task(worker.run())
+    await eventually(lambda: app.runs == [1])
+    worker.stop()
+    await eventually(lambda: store.trouble["settles"][0] < 10**9 - 1)
+    assert not running.done()
+    store.recover()
+    await asyncio.wait_for(running, 4)
+    assert (await handle.job()).state == State.SUCCEEDED
+    assert app.runs == [1]
+
+
+async def test_a_worker_whose_store_is_gone_for_good_still_stops(app, store):
+    await app.enqueue("work", 1)
+    worker = Worker(app, grace=0.2)
+    running = asyncio.create_task(worker.run())
+    await eventually(lambda: app.runs == [1])
+    store.fail("write", "settles", "asks", "beat", "expired", "leave")
+    worker.stop()
+    await asyncio.wait_for(running, 5)
+
+
+async def test_a_store_that_is_away_at_the_start_is_told_to_whoever_starts(store):
+    store.fail("records")
+    app = Holdfast(store)
+    with pytest.raises(StoreUnavailable):
+        await Worker(app).run()
+    store.recover()
+    await work_off(app)
+    await app.close()
+
+
+async def test_progress_that_could_not_be_written_harms_nobody(app, store):
+    @app.task
+    async def work_on(ctx: Context) -> str:
+        for n in range(5):
+            ctx.progress(n, 5)
+            await asyncio.sleep(0.005)
+        return "done"
+
+    store.fail("notes")
+    handle = await work_on.enqueue()
+    async with working(app):
+        await asyncio.sleep(0)
+        store.trouble.pop("settles", None)
+
+        async def ended_or_only_settling():
+            return "notes" in store.trouble and store.trouble["notes"][0] < 10**9
+
+        await eventually(ended_or_only_settling)
+        store.recover()
+        assert await handle.result(timeout=4) == "done"
+
+
+async def test_a_checkpoint_that_could_not_be_written_is_told_to_the_task(app, store):
+    told = threading.Event()
+
+    @app.task(max_attempts=1)
+    async def work_on(ctx: Context) -> str:
+        try:
+            await ctx.checkpoint(1)
+        except StoreUnavailable:
+            told.set()
+            return "told"
+
+    store.fail("notes", times=1)
+    handle = await work_on.enqueue()
+    async with working(app):
+        assert await handle.result(timeout=4) == "told"
