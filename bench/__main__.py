@@ -1,4 +1,4 @@
-"""`python -m bench [sqlite]` measures; `python -m bench report RESULTS.json` puts a run's tables into README.md."""
+"""`python -m bench [sqlite|postgres]` measures; `python -m bench report RESULTS.json` cites a run in README.md."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import tempfile
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from . import machine, report, scenario
 from .process import ROOT
@@ -23,6 +24,13 @@ def main() -> None:
     sqlite.add_argument("--only", help="only scenarios with this in their name")
     sqlite.add_argument("--date", help="what to call the run (default: now)")
     sqlite.add_argument("--dir", type=Path, help="where databases are made (default: bench/.work, beside the code)")
+    postgres = commands.add_parser("postgres", help="Holdfast on Postgres beside pgqueuer, Procrastinate, SAQ and raw")
+    for command in (postgres,):
+        command.add_argument("--quick", action="store_true", help="small counts, one repeat: only to see that it works")
+        command.add_argument("--repeats", type=int, help=f"how often everything is measured (default {FULL.repeats})")
+        command.add_argument("--only", help="only scenarios with this in their name")
+        command.add_argument("--date", help="what to call the run (default: now)")
+        command.add_argument("--dir", type=Path, help="where measurements keep their files (default: bench/.work)")
     cite = commands.add_parser("report", help="put a run's tables into README.md")
     cite.add_argument("results", type=Path)
     arguments = sys.argv[1:]
@@ -31,22 +39,30 @@ def main() -> None:
     options = parser.parse_args(arguments)
     if options.command == "report":
         report.cite(options.results)
+    elif options.command == "postgres":
+        from .postgres import DURABILITY, Postgres
+
+        bench = Postgres()
+        try:
+            measure(options, arguments, bench, DURABILITY)
+        finally:
+            bench.close()
     else:
-        measure_sqlite(options, arguments)
+        from .sqlite import DURABILITY, Sqlite
+
+        measure(options, arguments, Sqlite(), DURABILITY)
 
 
-def measure_sqlite(options: argparse.Namespace, arguments: list[str]) -> None:
-    from .sqlite import DURABILITY, Sqlite
+def measure(options: argparse.Namespace, arguments: list[str], bench: Any, durability: dict[str, str]) -> None:
 
     scale = QUICK if options.quick else FULL
     if options.repeats:
         scale = replace(scale, repeats=options.repeats)
-    bench = Sqlite()
     chosen = [one for one in bench.scenarios(scale) if not options.only or options.only in one.name]
     folder = options.dir or ROOT / "bench" / ".work"
     folder.mkdir(parents=True, exist_ok=True)
     run = {
-        "store": "sqlite",
+        "store": options.command,
         "date": options.date or datetime.now(UTC).strftime("%Y-%m-%d %H:%M"),
         "command": f"python -m bench {' '.join(arguments)}",
         "quick": options.quick,
@@ -54,7 +70,7 @@ def measure_sqlite(options: argparse.Namespace, arguments: list[str]) -> None:
         "scale": asdict(scale),
         "machine": machine.describe(folder),
         "versions": bench.versions(),
-        "durability": DURABILITY,
+        "durability": durability,
     }
     load = run["machine"]["load_before"][0]
     if load > 0.3:

@@ -34,7 +34,12 @@ def load(path: Path) -> tuple[dict[str, Any], Figures]:
 
 
 def judge(run: dict[str, Any], figures: Figures) -> list[Verdict]:
-    return judge_sqlite(figures, tuple(run["scale"]["depths"]))
+    depths = tuple(run["scale"]["depths"])
+    if run["store"] == "postgres":
+        from .postgres_targets import judge_postgres
+
+        return judge_postgres(figures, depths)
+    return judge_sqlite(figures, depths)
 
 
 def text(run: dict[str, Any], figures: Figures) -> str:

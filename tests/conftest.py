@@ -18,7 +18,7 @@ STORES = ("memory", "sqlite")
 @pytest.fixture(params=STORES)
 def app_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh store, once per kind."""
-    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db"
+    return "memory://" if request.param == "memory" else f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
 
 
 @pytest_asyncio.fixture

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .errors import HoldfastError
 from .job import Beat, Holder
 from .store.protocol import Store
 
@@ -67,9 +66,9 @@ class Heart:
                     opened = True
                 known = self._before()
                 beat = (await self._store.beat([self._holder]))[0]
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
                 # The lease still holds for a while: try again soon rather than a third of a lease later.
-                logger.warning("heartbeat of %s failed: %s", self._holder.id, error)
+                logger.warning("heartbeat of %s failed: %s: %s", self._holder.id, type(error).__name__, error)
                 pause = min(1.0, pause)
             else:
                 self._after(known, beat)

@@ -339,7 +339,8 @@ async def test_many_of_what_are_no_calls_are_refused(app, calls):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("no_such", 1), ("concurrency", 0), ("secret", "x"), ("", 1), (5, 1), (None, 1), ("max_retries", "x")]
+    ("name", "value"),
+    [("no_such", 1), ("concurrency", 0), ("secret", "x"), ("", 1), (5, 1), (None, 1), ("max_retries", "x")],
 )
 async def test_a_wrong_stored_setting_is_refused(app, name, value):
     with pytest.raises(ConfigError):

@@ -7,12 +7,23 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.workers import working
 
-from holdfast import Claim, Handle, Holdfast, HoldfastError, InvalidJob, JobFailed, JobNotFound, LeaseLost, State, Worker
+from holdfast import (
+    Claim,
+    Handle,
+    Holdfast,
+    HoldfastError,
+    InvalidJob,
+    JobFailed,
+    JobNotFound,
+    LeaseLost,
+    State,
+    Worker,
+)
 from holdfast.config import Config
 from holdfast.sync import SyncApp, SyncClaim, SyncConfig, SyncHandle, SyncTask
 from holdfast.task import Task
+from support.workers import working
 
 
 @pytest.fixture
@@ -49,7 +60,21 @@ def public(kind):
 INTERNAL = {
     # for the app's own parts, or of no use to blocking code
     *("after_fork", "beat", "call", "carried", "enqueue_call", "ended", "insert_bound", "live_loop", "new_job", "note"),
-    *("open", "put_record", "record", "records", "session", "settle", "settlement", "sync", "task", "decode", "heart", "leave", "submission"),
+    *(
+        "open",
+        "put_record",
+        "record",
+        "records",
+        "session",
+        "settle",
+        "settlement",
+        "sync",
+        "task",
+        "decode",
+        "heart",
+        "leave",
+        "submission",
+    ),
     *("encode", "decode_result", "encode_result"),
 }
 
@@ -192,9 +217,9 @@ async def test_inside_a_running_loop_there_is_a_clear_error(app, add):
         lambda: add.sync.enqueue(1, 2),
         lambda: app.sync.job("x"),
         lambda: app.sync.handle("x").result(),
-        lambda: app.sync.close(),
-        lambda: app.sync.__enter__(),
-        lambda: app.sync.config.list(),
+        app.sync.close,
+        app.sync.__enter__,
+        app.sync.config.list,
     ):
         with pytest.raises(HoldfastError, match=message):
             call()

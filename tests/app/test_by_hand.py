@@ -5,12 +5,12 @@ import os
 import threading
 
 import pytest
-from support.eventually import eventually
-from support.workers import work_off
 
 from holdfast import Holdfast, InvalidJob, JobFailed, LeaseLost, PayloadTooLarge, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.eventually import eventually
+from support.workers import work_off
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ async def test_json_of_ones_own_is_readable_and_runs_as_a_task(app):
     assert await handle.result(timeout=2) == 3
 
 
-@pytest.mark.parametrize("payload", [b"[1]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"", b'{"a":"\\u0000"}', b'{"a":"\\ud800"}'])
+@pytest.mark.parametrize(
+    "payload", [b"[1]", b"nonsense", b'{"a": NaN}', b'"text"', b"\xff", b"", b'{"a":"\\u0000"}', b'{"a":"\\ud800"}']
+)
 async def test_json_that_is_no_object_or_no_json_is_refused(app, payload):
     with pytest.raises(InvalidJob):
         await app.submit("add", payload, json=True)
@@ -308,11 +310,15 @@ async def test_a_lost_lease_interrupts_the_block(app):
     await app.submit("a", b"", id="job")
     [claim] = await app.claim(lease=0.3)
     reached = []
-    with pytest.raises(LeaseLost, match="the claim on job 'job' with fence 1"):
+
+    async def consume():
         async with claim.kept_alive():
             await lose(app, claim)
             await asyncio.sleep(5)
             reached.append("the end")
+
+    with pytest.raises(LeaseLost, match="the claim on job 'job' with fence 1"):
+        await consume()
     assert reached == []
     assert asyncio.current_task().cancelling() == 0
 

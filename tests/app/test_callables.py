@@ -9,12 +9,12 @@ import textwrap
 
 import msgspec
 import pytest
-from support import functions
-from support.workers import work_off
 
 from holdfast import ConfigError, Holdfast, InvalidJob, JobFailed, State
 from holdfast.job import NewJob
 from holdfast.store.protocol import Batch
+from support import functions
+from support.workers import work_off
 
 SECRET = "a long random text"
 
@@ -258,7 +258,7 @@ def closure():
 
 @pytest.mark.parametrize("fn", [lambda n: n * 3, closure()], ids=["lambda", "closure"])
 async def test_a_lambda_is_refused_with_what_to_do(app, fn):
-    with pytest.raises(InvalidJob, match="make it a task .* or switch on the signed cloudpickle codec"):
+    with pytest.raises(InvalidJob, match=r"make it a task .* or switch on the signed cloudpickle codec"):
         await app.enqueue(fn, 2)
     assert (await app.jobs()).jobs == []
 
@@ -300,13 +300,13 @@ async def test_another_process_with_the_secret_runs_what_was_pickled(tmp_path):
         asyncio.run(Worker(app, until_idle=True).run())
     """
     async with Holdfast(url, cloudpickle=True, secret=SECRET) as app:
-        handle = await app.enqueue(lambda: os.getpid())
+        handle = await app.enqueue(lambda: (os.getpid(), os.getppid()))
         code = textwrap.dedent(program).replace("URL", repr(url))
         environ = {**os.environ, "HOLDFAST_SECRET": SECRET, "PYTHONWARNINGS": "ignore"}
         worker = await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=environ, stderr=subprocess.PIPE)
         _, errors = await worker.communicate()
         assert worker.returncode == 0, errors
-        assert await handle.result(timeout=2) == worker.pid
+        assert await handle.result(timeout=2) == (worker.pid, os.getpid())
 
 
 async def test_a_worker_without_the_codec_does_not_open_a_pickle(pickling, make_app):

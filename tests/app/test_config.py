@@ -1,12 +1,12 @@
 """Settings kept in the store, for everybody who uses it."""
 
 import pytest
-from support.eventually import eventually
-from support.workers import work_off
 
 from holdfast import ConfigError, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.eventually import eventually
+from support.workers import work_off
 
 
 @pytest.fixture

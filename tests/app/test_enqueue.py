@@ -10,9 +10,9 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 import pytest
-from support.workers import work_off
 
 from holdfast import Backoff, InvalidJob, JobExists, State
+from support.workers import work_off
 
 
 @dataclasses.dataclass
@@ -64,7 +64,9 @@ async def test_arguments_arrive_with_the_types_of_the_signature(app):
     seen = []
 
     @app.task
-    def take(order: Order, colour: Colour, where: Path, id: uuid.UUID, raw: bytes, *more: int, **named: Decimal) -> Order:
+    def take(
+        order: Order, colour: Colour, where: Path, id: uuid.UUID, raw: bytes, *more: int, **named: Decimal
+    ) -> Order:
         seen.append((order, colour, where, id, raw, more, named))
         return order
 
@@ -218,7 +220,7 @@ async def test_the_repeated_hour_of_a_clock_change_is_two_different_moments(app,
 
 async def test_a_naive_time_is_refused(app, add):
     with pytest.raises(InvalidJob, match=r"at= needs an aware datetime, such as datetime\.now\(UTC\)"):
-        add.using(at=datetime(2090, 1, 1))
+        add.using(at=datetime(2090, 1, 1))  # noqa: DTZ001
 
 
 @pytest.mark.parametrize(
@@ -234,7 +236,9 @@ async def test_a_negative_delay_means_now(app, add):
     assert (await (await add.using(delay=-5).enqueue(1)).job()).state == State.QUEUED
 
 
-@pytest.mark.parametrize("at", [datetime.max.replace(tzinfo=UTC), datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))])
+@pytest.mark.parametrize(
+    "at", [datetime.max.replace(tzinfo=UTC), datetime.max.replace(tzinfo=timezone(timedelta(hours=-12)))]
+)
 async def test_the_end_of_time_is_a_time_that_everybody_can_read(app, add, at):
     handle = await add.using(at=at).enqueue(1)
     assert (await handle.job()).run_at.year == 9999

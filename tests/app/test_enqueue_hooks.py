@@ -4,9 +4,9 @@ import logging
 
 import msgspec
 import pytest
-from support.workers import work_off
 
 from holdfast import KeyConflict, State
+from support.workers import work_off
 
 
 def tagging(word, seen=None):

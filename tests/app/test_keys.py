@@ -3,11 +3,11 @@
 import asyncio
 
 import pytest
-from support.workers import work_off
 
 from holdfast import Holdfast, JobNotFound, KeyConflict, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.workers import work_off
 
 DAY = 86400
 
@@ -49,7 +49,9 @@ async def test_the_same_call_may_be_written_in_another_way(greet):
 
 async def test_options_are_not_compared(greet):
     first = await greet.using(key="k").enqueue("ann")
-    again = await greet.using(key="k", delay=60, priority=5, queue="other", max_attempts=1, meta={"a": 1}).enqueue("ann")
+    again = await greet.using(key="k", delay=60, priority=5, queue="other", max_attempts=1, meta={"a": 1}).enqueue(
+        "ann"
+    )
     assert again.id == first.id
 
 

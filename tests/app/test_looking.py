@@ -1,14 +1,14 @@
 """Jobs, stats and workers: what an operator sees."""
 
-import asyncio
 from datetime import UTC, timedelta
 
 import pytest
-from support.workers import work_off, working
 
 from holdfast import InvalidJob, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.eventually import eventually
+from support.workers import work_off, working
 
 
 @pytest.fixture
@@ -202,9 +202,7 @@ async def test_workers_are_listed_while_they_live(app):
 
     assert await app.workers() == []
     async with working(app, queues=["default", "mail"], concurrency=3, lease=30):
-        while not (seen := await app.workers()):
-            await asyncio.sleep(0.005)
-        [worker] = seen
+        [worker] = await eventually(app.workers)
         assert (worker.kind, worker.pid, worker.queues, worker.slots) == ("worker", os.getpid(), ("default", "mail"), 3)
         assert {"good", "bad", "noop"} <= set(worker.tasks)
         assert worker.last_beat < 10

@@ -8,10 +8,10 @@ import textwrap
 import threading
 
 import pytest
-from support.eventually import eventually
-from support.workers import work_off
 
 from holdfast import Holdfast, HoldfastError, State
+from support.eventually import eventually
+from support.workers import work_off
 
 
 def counts(app):

@@ -4,11 +4,11 @@ import asyncio
 from datetime import timedelta
 
 import pytest
-from support.workers import work_off
 
 from holdfast import HoldfastError, InvalidJob, JobNotFound, LeaseLost, State, WrongState
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.workers import work_off
 
 
 @pytest.fixture

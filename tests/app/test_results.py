@@ -4,10 +4,10 @@ import asyncio
 import time
 
 import pytest
-from support.eventually import eventually
-from support.workers import work_off, working
 
 from holdfast import Discard, JobCancelled, JobFailed, JobNotFound, State
+from support.eventually import eventually
+from support.workers import work_off, working
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ async def test_a_failed_job_raises_with_the_remote_traceback(app, task):
     error = failed.value
     assert error.job_id == handle.id
     assert error.error == "ValueError: invalid literal for int() with base 10: 'seven'"
-    assert 'in fail\n    return int(text)' in error.traceback
+    assert "in fail\n    return int(text)" in error.traceback
     assert error.traceback.rstrip().endswith(error.error)
     assert error.traceback.rstrip() in str(error), "a person sees it without asking"
     assert "holdfast/worker" not in error.traceback, "the worker's own frames are of no use to a person"
@@ -69,7 +69,7 @@ async def test_a_chained_exception_is_seen_whole(app):
     @app.task(max_attempts=1)
     async def chained() -> None:
         try:
-            raise KeyError("inner")
+            _ = {}["inner"]
         except KeyError as error:
             raise RuntimeError("outer") from error
 

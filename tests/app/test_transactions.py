@@ -5,9 +5,9 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from support.workers import work_off, working
 
 from holdfast import ConfigError, Holdfast, HoldfastError, InvalidJob, JobExists, JobNotFound, KeyConflict, State
+from support.workers import work_off, working
 
 
 @pytest.fixture
@@ -112,12 +112,18 @@ async def test_submit_takes_a_connection_too(app, connection):
 def test_a_with_block_of_the_connection_decides(app, ship, connection):
     with connection:
         kept = ship.sync.using(connection=connection).enqueue(1)
-    with pytest.raises(ZeroDivisionError), connection:
-        dropped = ship.sync.using(connection=connection).enqueue(2)
-        _ = 1 / 0
+    dropped = []
+
+    def fail_half_way():
+        with connection:
+            dropped.append(ship.sync.using(connection=connection).enqueue(2))
+            raise RuntimeError("out of stock")
+
+    with pytest.raises(RuntimeError, match="out of stock"):
+        fail_half_way()
     assert kept.job().payload == {"order": 1}
     with pytest.raises(JobNotFound):
-        dropped.job()
+        dropped[0].job()
 
 
 def test_a_connection_in_autocommit_mode_commits_each_job(app, ship, connection):
@@ -199,7 +205,10 @@ async def test_a_waiting_worker_starts_the_job_soon_after_the_commit(make_sqlite
 
 
 def test_a_connection_to_another_file_is_refused(app, ship, tmp_path):
-    with closing(sqlite3.connect(tmp_path / "other.db")) as other, pytest.raises(ConfigError, match="but the jobs are in"):
+    with (
+        closing(sqlite3.connect(tmp_path / "other.db")) as other,
+        pytest.raises(ConfigError, match="but the jobs are in"),
+    ):
         ship.sync.using(connection=other).enqueue(1)
     with closing(sqlite3.connect(":memory:")) as other, pytest.raises(ConfigError, match="a database in memory"):
         ship.sync.using(connection=other).enqueue(1)

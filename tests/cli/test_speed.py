@@ -1,6 +1,5 @@
 """The enqueue command: started, stored durably and gone in under 300 ms, as far as the machine's load allows."""
 
-import os
 import resource
 import subprocess
 
@@ -24,4 +23,4 @@ def test_enqueue_imports_nothing_that_it_does_not_need(terminal):
     imported = {line.rpartition("|")[2].strip() for line in said.splitlines() if "|" in line}
     for heavy in ("rich", "textual", "holdfast.worker", "holdfast.testing", "psycopg", "redis", "pydantic"):
         assert heavy not in imported, heavy
-    assert os.path.exists(terminal.folder / "holdfast.db")
+    assert (terminal.folder / "holdfast.db").exists()

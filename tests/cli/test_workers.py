@@ -7,12 +7,34 @@ import subprocess
 import sys
 from pathlib import Path
 
-from support.terminal import kill
+import pytest
 
 from holdfast.worker.state import Running
+from support.terminal import kill
 
 
-def test_queuectls_own_flow(terminal):
+def server_url(kind, request):
+    """A server of this kind for this test alone, or a skip where there is none."""
+    if kind == "redis":
+        redis = pytest.importorskip("support.redis")
+        if (binary := redis.valkey_binary() or redis.redis_binary()) is None:
+            pytest.skip("there is no Redis here")
+        server = redis.Server(binary, appendonly="yes").start()
+        url = server.url()
+    else:
+        postgres = pytest.importorskip("support.postgres")
+        if not postgres.installed():
+            pytest.skip("there is no Postgres here")
+        server = postgres.PostgresServer().start()
+        url = server.url
+    request.addfinalizer(server.remove)
+    return url
+
+
+@pytest.mark.parametrize("store", ["sqlite", "redis", "postgresql"])
+def test_queuectls_own_flow(terminal, store, request):
+    if store != "sqlite":
+        terminal.env["HOLDFAST_URL"] = server_url(store, request)
     terminal("config", "set", "max_retries", "2")
     terminal("config", "set", "backoff_base", "2")
     terminal("enqueue", '{"id": "ok", "command": "echo hi"}')

@@ -1,9 +1,11 @@
 """Postgres keeps the contract, on the newest server that can be had and on the oldest."""
 
 import itertools
+import os
 from typing import ClassVar
 
 import pytest
+from hypothesis import settings
 
 from holdfast.clock import MICROS
 from holdfast.testing.clock import ManualClock
@@ -104,3 +106,14 @@ class PostgresHarness(ManualTimeHarness):
 
 TestPostgres = conformance_suite(PostgresHarness)
 TestPostgresBesideTheReference = state_machine(PostgresHarness)
+if "HOLDFAST_EXAMPLES" not in os.environ:
+    # Each step is a dozen round trips to a server, several times those of an embedded store.
+    TestPostgresBesideTheReference.settings = settings(TestPostgresBesideTheReference.settings, max_examples=25)
+
+
+class OldestHarness(PostgresHarness):
+    major = min(installed(), default=0)
+
+
+if OldestHarness.major != PostgresHarness.major:
+    TestOldestPostgres = conformance_suite(OldestHarness)

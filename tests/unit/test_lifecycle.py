@@ -341,7 +341,10 @@ def test_retrying_a_waiting_job_makes_it_due_and_changes_nothing_else(state):
 
 @pytest.mark.parametrize(
     ("state", "reason"),
-    [(State.RUNNING, "it can be retried once it has ended; cancel it first"), (State.BLOCKED, "it waits for other jobs")],
+    [
+        (State.RUNNING, "it can be retried once it has ended; cancel it first"),
+        (State.BLOCKED, "it waits for other jobs"),
+    ],
 )
 def test_retrying_is_refused_with_the_reason(state, reason):
     with pytest.raises(WrongState, match=reason):

@@ -47,11 +47,11 @@ def test_nothing_stays_nothing_however_often_it_is_doubled():
     assert Backoff(base=0, factor=2, jitter=0).delay(100_000, 0.0) == 0
 
 
-@given(numbers, numbers, st.floats(0, 1e6), st.floats(0, 1e9), attempts, fractions)
-def test_every_delay_is_finite_and_between_nothing_and_cap_plus_jitter(base, factor, jitter, cap, attempt, fraction):
-    delay = Backoff(base, factor, jitter, cap).delay(attempt, fraction)
+@given(st.builds(Backoff, numbers, numbers, st.floats(0, 1e6), st.floats(0, 1e9)), attempts, fractions)
+def test_every_delay_is_finite_and_between_nothing_and_cap_plus_jitter(backoff, attempt, fraction):
+    delay = backoff.delay(attempt, fraction)
     assert math.isfinite(delay)
-    assert jitter * fraction <= delay <= cap + jitter
+    assert backoff.jitter * fraction <= delay <= backoff.cap + backoff.jitter
 
 
 @given(attempts, fractions, fractions)

@@ -125,7 +125,14 @@ def test_a_duration_that_no_clock_could_add_is_refused():
 
 @pytest.mark.parametrize(
     ("given", "size"),
-    [(500_000, 500_000), ("500000", 500_000), ("64k", 65_536), ("64 KiB", 65_536), ("1MiB", 1024**2), ("1.5m", 1_572_864)],
+    [
+        (500_000, 500_000),
+        ("500000", 500_000),
+        ("64k", 65_536),
+        ("64 KiB", 65_536),
+        ("1MiB", 1024**2),
+        ("1.5m", 1_572_864),
+    ],
 )
 def test_a_size_is_bytes_or_a_number_with_its_unit(given, size):
     assert parse("max_payload", given) == size
@@ -172,7 +179,11 @@ def test_a_log_level_is_a_word_in_either_case():
         ("unknown_tasks", "ignore", "unknown_tasks must be one of fail, wait, not 'ignore'"),
         ("log_format", "xml", "log_format must be one of auto, json, pretty"),
         ("cloudpickle", "maybe", "cloudpickle must be true or false, not 'maybe'"),
-        ("key_retention", "1h", "key_retention must be at least 24h, so that a late retry of an enqueue is still recog"),
+        (
+            "key_retention",
+            "1h",
+            "key_retention must be at least 24h, so that a late retry of an enqueue is still recog",
+        ),
         ("max_payload", "12 parsecs", "max_payload must be a size such as 500000, 64k or 1MiB"),
     ],
 )

@@ -5,11 +5,11 @@ import sys
 import threading
 
 import pytest
-from support.workers import work_off, working
 
 from holdfast import Backoff, InvalidJob, JobFailed, State
 from holdfast.job import NewJob
 from holdfast.store.protocol import Batch
+from support.workers import work_off, working
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def stored(app, task="add", payload=b"{}", codec="json", **fields):
     return app.handle("bad")
 
 
-# -- what was stored
+# -- payloads and names
 
 
 @pytest.mark.parametrize(
@@ -112,14 +112,16 @@ async def test_waiting_is_for_unknown_names_and_not_for_unknown_tasks_inside_a_t
     assert (await handle.job()).state == State.DEAD
 
 
-# -- what is returned
+# -- results
 
 
 class Unencodable:
     pass
 
 
-@pytest.mark.parametrize("make", [Unencodable, lambda: float("nan"), lambda: "\ud800", lambda: {1, (2, Unencodable())}, lambda: iter([])])
+@pytest.mark.parametrize(
+    "make", [Unencodable, lambda: float("nan"), lambda: "\ud800", lambda: {1, (2, Unencodable())}, lambda: iter([])]
+)
 async def test_a_result_that_cannot_be_stored(app, make):
     @app.task
     def bad() -> object:
@@ -159,7 +161,7 @@ async def test_an_async_task_that_returns_a_coroutine_by_mistake(app):
     assert "cannot be stored" in job.error
 
 
-# -- what is raised
+# -- exceptions
 
 
 class SilentError(Exception):
@@ -188,7 +190,7 @@ class Surrogate(Exception):
 
 class NotText(Exception):
     def __str__(self):
-        return 5
+        return 5  # noqa: PLE0307
 
 
 def circular():
@@ -321,7 +323,9 @@ async def test_a_function_whose_call_itself_fails(app):
 
 
 async def test_a_task_that_was_renamed_between_deploys_recovers(app, make_app):
-    handle = await app.submit("new_name", b'{"a": 1, "b": 2}', json=True, max_attempts=2, retry=Backoff(base=0, jitter=0))
+    handle = await app.submit(
+        "new_name", b'{"a": 1, "b": 2}', json=True, max_attempts=2, retry=Backoff(base=0, jitter=0)
+    )
     await asyncio.wait_for(_fail_once(app), 4)
     new = make_app(app.session.store.sibling())
 

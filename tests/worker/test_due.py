@@ -5,14 +5,14 @@ import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.eventually import eventually
-from support.workers import work_off, working
 
 from holdfast import Holdfast, State
 from holdfast.claim import new_holder
 from holdfast.job import Ask
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.eventually import eventually
+from support.workers import work_off, working
 
 
 @pytest.fixture
@@ -122,12 +122,11 @@ async def test_jobs_wait_for_a_clock_that_jumps():
 
 async def test_a_wall_clock_set_back_does_not_hold_up_what_is_due():
     clock = ManualClock()
-    async with Holdfast(MemoryStore(clock), clock=clock, poll=0.02) as app:
-        async with working(app):
-            await app.enqueue("noop")
-            clock.jump_wall(-3600)
-            handle = await app.enqueue("noop")
-            assert await handle.result(timeout=4) is None
+    async with Holdfast(MemoryStore(clock), clock=clock, poll=0.02) as app, working(app):
+        await app.enqueue("noop")
+        clock.jump_wall(-3600)
+        handle = await app.enqueue("noop")
+        assert await handle.result(timeout=4) is None
 
 
 # -- lost leases

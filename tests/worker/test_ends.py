@@ -1,17 +1,18 @@
 """How a run ends: as it says itself, by its retry rule, by its timeout, or by being cancelled."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from support.eventually import eventually
-from support.workers import work_off, working
 
 from holdfast import Backoff, Context, Discard, Holdfast, Retry, Snooze, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.eventually import eventually
+from support.workers import work_off, working
 
 
 def waited(job):
@@ -96,7 +97,7 @@ async def test_snoozing_again_and_again_never_spends_the_attempts(app):
 async def test_snooze_refuses_a_naive_time(app):
     @app.task(max_attempts=1)
     async def work() -> None:
-        raise Snooze(until=datetime(2090, 1, 1))
+        raise Snooze(until=datetime(2090, 1, 1))  # noqa: DTZ001
 
     handle = await work.enqueue()
     await work_off(app)
@@ -311,10 +312,8 @@ async def test_the_calls_timeout_comes_before_the_tasks(app):
 async def test_a_task_that_swallows_its_interruption_has_timed_out_all_the_same(app):
     @app.task(timeout=0.05, max_attempts=1)
     async def stubborn() -> str:
-        try:
+        with contextlib.suppress(asyncio.CancelledError):
             await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            pass
         return "as if nothing had happened"
 
     handle = await stubborn.enqueue()

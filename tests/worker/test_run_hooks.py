@@ -4,9 +4,9 @@ import asyncio
 import threading
 
 import pytest
-from support.workers import work_off
 
 from holdfast import Backoff, Context, Discard, Retry, Snooze, State
+from support.workers import work_off
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ import threading
 import time
 
 import pytest
-from support.eventually import eventually
-from support.workers import work_off, working
 
 from holdfast import ConfigError, Context, State, Worker
+from support.eventually import eventually
+from support.workers import work_off, working
 
 current_user = contextvars.ContextVar("current_user", default="nobody")
 

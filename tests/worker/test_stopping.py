@@ -5,10 +5,10 @@ import threading
 import time
 
 import pytest
-from support.eventually import eventually
-from support.workers import working
 
 from holdfast import Context, State, Worker
+from support.eventually import eventually
+from support.workers import working
 
 
 @pytest.fixture

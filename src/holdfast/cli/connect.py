@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 T = TypeVar("T")
-root_url: list[str] = []
-"""What was given as `holdfast --url …`, before the command's own name."""
+root: dict[str, str | None] = {"url": None, "app": None}
+"""What was given before the command's own name: `holdfast --url … -A … status`."""
 
 
 def make_app(url: str | None, application: str | None = None) -> Holdfast:
     """The app that the options name; by itself, one on ./holdfast.db."""
-    url = url or (root_url[0] if root_url else None)
+    url, application = url or root["url"], application or root["app"]
     if application is not None:
         from ..load import load_app
 

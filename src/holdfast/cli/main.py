@@ -54,9 +54,10 @@ def _root(
         bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_version)
     ] = False,
     url: Annotated[str | None, typer.Option("--url", help="The store; may also stand behind the command.")] = None,
+    application: Annotated[str | None, typer.Option("-A", "--app", help="The application, as module:app.")] = None,
 ) -> None:
     """A job queue on the storage you already have."""
-    connect.root_url[:] = [] if url is None else [url]
+    connect.root.update(url=url, app=application)
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -125,7 +125,7 @@ def moment(value: Any) -> datetime:
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
-        at = datetime.fromisoformat(value)
+        at = datetime.fromisoformat(cast("str", value))
     except (TypeError, ValueError, OverflowError, OSError):
         raise InvalidJob(f"run_at is a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}") from None
     if at.tzinfo is None:
@@ -140,12 +140,16 @@ def _text(value: Any, name: str) -> str:
 
 
 def _kind(value: Any) -> str:
-    kinds = {
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-        str: "a text",
-        list: "a list",
-        dict: "an object",
-    }
-    return "null" if value is None else kinds.get(type(value), "that")
+    for kinds, words in _KINDS:
+        if isinstance(value, kinds):
+            return words
+    return "null"
+
+
+_KINDS: list[tuple[Any, str]] = [
+    (bool, "true or false"),
+    ((int, float), "a number"),
+    (str, "a text"),
+    (list, "a list"),
+    (dict, "an object"),
+]

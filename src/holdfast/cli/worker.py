@@ -12,7 +12,7 @@ import typer
 
 from ..errors import ConfigError
 from . import options
-from .connect import make_app, run, watching, with_app
+from .connect import make_app, root, run, watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -54,6 +54,7 @@ def start(
     from ..worker import background, state
     from ..worker.service import Service, parse_queues
 
+    application = application or root["app"]
     flags = {"lease": lease, "grace": grace, "log_level": log_level}
     settings = combine({k: v for k, v in flags.items() if v is not None}, from_environment(os.environ), {})
     try:

@@ -78,7 +78,10 @@ def main() -> None:
         os.write(fd, msgspec.json.encode(pids) + b"\n")
         os.close(fd)
 
-    supervise(service, key, ready, str(state.log_path(key)))
+    try:
+        supervise(service, key, ready, str(state.log_path(key)))
+    except HoldfastError as error:
+        sys.exit(f"holdfast: {error}")
 
 
 if __name__ == "__main__":

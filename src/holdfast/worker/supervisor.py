@@ -95,7 +95,8 @@ class Supervisor:
         self._adopted = Adopted()
         self._changed = asyncio.Event()
         self._endings: set[asyncio.Task[None]] = set()
-        self._announced = False
+        self._announced = self._failed = False
+        self._beating = asyncio.Lock()
 
     async def run(self) -> None:
         """Start, watch, end."""
@@ -124,6 +125,8 @@ class Supervisor:
             await asyncio.wait(helpers)
             if self._app is not None:
                 await self._app.close()
+        if self._failed:
+            raise HoldfastError("the workers did not start")
 
     # -- children
 
@@ -202,11 +205,12 @@ class Supervisor:
                 child.leaving, child.holder = word.leaving or child.leaving, word.holder or child.holder
         if child.leaving is None:
             logger.warning("worker %s died: %s", child.process.pid, _words(code))
-            await self._adopted.end(lambda: {one.process.pid for one in self._children})
+            await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
             await asyncio.to_thread(census.sweep)
-            await self._give_back(child)
             if not self._announced:
-                self._stop(signal.SIGTERM)  # it cannot even start: say so, rather than try for ever
+                self._failed = True  # it cannot even start: say so, rather than try for ever
+                self._stop(signal.SIGTERM)
+        await self._give_back(child)
         if self._stops or child.leaving == "drained":
             return
         if child.leaving is None and self._clock.monotonic() - child.born < YOUNG:
@@ -222,10 +226,11 @@ class Supervisor:
     async def _give_back(self, child: Child) -> None:
         if child.holder is None or self._app is None:
             return
-        for _ in range(3):  # refused where a last beat of ours was still on its way
+        for _ in range(3):
             try:
-                await self._app.recover(holder=child.holder.id)
-                await self._app.leave([child.holder.id])
+                async with self._beating:  # a last beat of ours would bring it back to life
+                    await self._app.recover(holder=child.holder.id)
+                    await self._app.leave([child.holder.id])
             except HoldfastError as error:
                 logger.warning("giving back the jobs of worker %s failed: %s", child.process.pid, error)
                 await asyncio.sleep(0.5)
@@ -236,15 +241,16 @@ class Supervisor:
 
     async def _beat(self) -> None:
         while True:
-            living = [child for child in self._children if child.holder is not None and child.hears()]
-            lease = min((child.holder.lease for child in living if child.holder is not None), default=3.0)
-            if living and self._app is not None:
-                try:
-                    await self._beat_for(self._app, living)
-                except HoldfastError as error:
-                    logger.warning("a heartbeat for the workers failed: %s", error)
-                    lease = min(lease, 3.0)
-            await asyncio.sleep(lease / 3)
+            pause = 1.0
+            try:
+                async with self._beating:
+                    living = [one for one in self._children if one.holder and not one.leaving and one.hears()]
+                    if living and self._app is not None:
+                        await self._beat_for(self._app, living)
+                        pause = min(one.holder.lease for one in living if one.holder) / 3
+            except HoldfastError as error:
+                logger.warning("a heartbeat for the workers failed: %s", error)
+            await asyncio.sleep(pause)
 
     async def _beat_for(self, app: Holdfast, living: list[Child]) -> None:
         await app.open()

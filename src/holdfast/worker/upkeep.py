@@ -6,8 +6,6 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from ..errors import HoldfastError
-
 if TYPE_CHECKING:
     from ..app import Holdfast
 
@@ -39,7 +37,7 @@ class Upkeep:
                     tidied = await self._app.session.store.tidy(TIDY_LIMIT)
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
-            except HoldfastError as error:
-                logger.warning("upkeep failed, trying again: %s", error)
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
+                logger.warning("upkeep failed, trying again: %s: %s", type(error).__name__, error)
             # Spread out, so that workers started together do not sweep together.
             await asyncio.sleep(self._every * (0.5 + entropy.fraction()))

@@ -74,6 +74,8 @@ class Worker:
         refuse_while_loading()
         app = self.app
         await app.open()
+        if self._stops:
+            return
         session, loop = app.session, asyncio.get_running_loop()
         if session.loop is not loop:
             raise ConfigError("the app is open on another event loop: run the worker there, or with an app of its own")

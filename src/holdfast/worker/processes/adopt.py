@@ -1,17 +1,18 @@
-"""Processes that a dead worker leaves to its supervisor: the supervisor adopts them, ends them and collects them."""
+"""Processes that a dead worker leaves to its supervisor, which adopts them, awaits their end and collects them."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from .census import mark_of
+
 PATIENCE = 2.0
-"""Seconds in which orphaned nannies end what they stand above, before they are ended themselves."""
+"""Seconds in which orphaned nannies end what they stand above, before a sweep does it for them."""
 LOOK_EVERY = 0.02
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -36,19 +37,14 @@ class Adopted:
                     living.add(pid)
         return living
 
-    async def end(self, own: Callable[[], set[int]]) -> None:
-        """Wait until they are gone, then kill those that are not."""
+    async def gone(self, own: Callable[[], set[int]], worker: int) -> None:
+        """Wait, within reason, until those that ran a dead worker's jobs are gone: their nannies see to it.
+
+        Others are left alone: a program that was started before us by the same process, a container's stray shell.
+        """
         for _ in range(int(PATIENCE / LOOK_EVERY)):
-            if not self.reap(own()):
+            if not any((mark_of(pid) or "").startswith(f"{worker}:") for pid in self.reap(own())):
                 return
-            await asyncio.sleep(LOOK_EVERY)
-        for _ in range(int(PATIENCE / LOOK_EVERY)):
-            living = self.reap(own())
-            if not living:
-                return
-            for pid in living:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
             await asyncio.sleep(LOOK_EVERY)
 
 

@@ -84,19 +84,22 @@ def marker(job: str, fence: int) -> str:
 def marked() -> list[tuple[int, str]]:
     """Every process of this user that runs in some job, with its mark. Linux only: [] elsewhere."""
     found: list[tuple[int, str]] = []
-    prefix = f"{MARKER}=".encode()
     with suppress(OSError):
         for folder in Path("/proc").iterdir():
-            if not folder.name.isdigit():
-                continue
-            with suppress(OSError):
-                if folder.stat().st_uid != os.getuid():
-                    continue
-                for entry in (folder / "environ").read_bytes().split(b"\0"):
-                    if entry.startswith(prefix):
-                        found.append((int(folder.name), entry[len(prefix) :].decode("utf-8", "replace")))
-                        break
+            if folder.name.isdigit() and (mark := mark_of(int(folder.name))) is not None:
+                found.append((int(folder.name), mark))
     return found
+
+
+def mark_of(pid: int) -> str | None:
+    """The mark that a process of this user carries."""
+    prefix, folder = f"{MARKER}=".encode(), Path(f"/proc/{pid}")
+    with suppress(OSError):
+        if folder.stat().st_uid == os.getuid():
+            for entry in (folder / "environ").read_bytes().split(b"\0"):
+                if entry.startswith(prefix):
+                    return entry[len(prefix) :].decode("utf-8", "replace")
+    return None
 
 
 def kill_marked(mark: str) -> int:

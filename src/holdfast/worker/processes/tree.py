@@ -13,6 +13,8 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
+from .census import MARKER, kill_marked
+
 T = TypeVar("T")
 PATIENCE = 5.0
 """Seconds that a job's processes get between SIGTERM and SIGKILL."""
@@ -55,6 +57,7 @@ class Tree:
         self._reading, writing = os.pipe()
         os.set_blocking(self._reading, False)
         self._said = b""
+        self._mark = env.get(MARKER)
         self.started: asyncio.Future[int] = self._loop.create_future()
         """The command's process id."""
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
@@ -92,8 +95,13 @@ class Tree:
         self._nanny.wait()  # it closes its status as it ends
         if not self.started.done():
             self.started.cancel()
+        self._loop.create_task(self._end_with(_ending(self._said))).add_done_callback(_never_fails)
+
+    async def _end_with(self, ending: Ending) -> None:
+        if ending == Ending() and self._mark:
+            await asyncio.to_thread(kill_marked, self._mark)  # the nanny was killed: nobody else looks after the rest
         if not self.ended.done():
-            self.ended.set_result(_ending(self._said))
+            self.ended.set_result(ending)
 
     def _tell_pid(self, line: bytes) -> None:
         if line.startswith(b"pid ") and not self.started.done():
@@ -126,6 +134,11 @@ async def unhindered(work: Coroutine[Any, Any, T]) -> T:
             if task.cancelled():
                 raise
     return task.result()
+
+
+def _never_fails(task: asyncio.Task[None]) -> None:
+    if not task.cancelled():
+        task.result()
 
 
 def _ending(said: bytes) -> Ending:

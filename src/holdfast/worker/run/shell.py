@@ -57,8 +57,6 @@ def allow_shell(app: Holdfast) -> None:
             raise
         finally:
             telling.cancel()
-        if ending == Ending():
-            await asyncio.to_thread(census.kill_marked, _mark(ctx))
         duration = clock.monotonic() - began
         await unhindered(_finish(printer, ending, duration))
         if ending.code != 0:
@@ -77,14 +75,10 @@ async def _finish(printer: Printer, ending: Ending, duration: float) -> None:
     await printer.finish(meta={SHELL_TASK: ended})
 
 
-def _mark(ctx: Context) -> str:
-    return census.marker(ctx.job.id, ctx.fence)
-
-
 def _environment(ctx: Context, given: dict[str, str] | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
     own = {"HOLDFAST_JOB_ID": ctx.job.id, "HOLDFAST_ATTEMPT": str(ctx.attempt), "HOLDFAST_FENCE": str(ctx.fence)}
-    return {**kept, **own, **(given or {}), census.MARKER: _mark(ctx)}
+    return {**kept, **own, **(given or {}), census.MARKER: census.marker(ctx.job.id, ctx.fence)}
 
 
 @contextmanager

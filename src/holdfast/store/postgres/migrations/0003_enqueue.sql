@@ -68,20 +68,33 @@ DECLARE
     newest integer := holdfast.open_generation();
     made bigint;
 BEGIN
-    INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout,
-        created_at, tags, meta, retry, nonce, gen)
-    SELECT nextval('holdfast.job_seq'), n.id, n.queue, n.task,
-        CASE WHEN n.due > now THEN 'scheduled' ELSE 'queued' END, coalesce(n.priority, 0), n.due, n.payload,
-        coalesce(n.codec, 'json'), n.max_attempts, n.timeout, now, n.tags::jsonb, n.meta::json, n.retry::json,
-        coalesce(n.nonce, 0), newest
-    FROM (
-        SELECT *, CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
-            ELSE now + (greatest(0, coalesce(u.delay, 0)) * 1000000)::bigint END AS due
-        FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
-            new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries)
-            AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, nonce, tags, meta, retry)
-    ) AS n
-    ON CONFLICT (id) DO NOTHING;
+    IF num_nonnulls(new_priorities, new_delays, new_run_ats, new_codecs, new_timeouts, new_nonces, new_tags, new_metas,
+        new_retries) = 0
+    THEN
+        -- What most batches are: every row costs half as much when there is nothing to work out.
+        INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
+            created_at, gen)
+        SELECT nextval('holdfast.job_seq'), u.id, u.queue, u.task, 'queued', 0, now, u.payload, 'json', u.max_attempts,
+            now, newest
+        FROM unnest(new_ids, new_queues, new_tasks, new_payloads, new_max_attempts)
+            AS u(id, queue, task, payload, max_attempts)
+        ON CONFLICT (id) DO NOTHING;
+    ELSE
+        INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout,
+            created_at, tags, meta, retry, nonce, gen)
+        SELECT nextval('holdfast.job_seq'), n.id, n.queue, n.task,
+            CASE WHEN n.due > now THEN 'scheduled' ELSE 'queued' END, coalesce(n.priority, 0), n.due, n.payload,
+            coalesce(n.codec, 'json'), n.max_attempts, n.timeout, now, n.tags::jsonb, n.meta::json, n.retry::json,
+            coalesce(n.nonce, 0), newest
+        FROM (
+            SELECT *, CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
+                ELSE now + (greatest(0, coalesce(u.delay, 0)) * 1000000)::bigint END AS due
+            FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries)
+                AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, nonce, tags, meta, retry)
+        ) AS n
+        ON CONFLICT (id) DO NOTHING;
+    END IF;
     GET DIAGNOSTICS made = ROW_COUNT;
     -- Looked for after the insert, which has waited for whoever was just moving a job of this id.
     IF made = cardinality(new_ids) AND NOT EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = ANY (new_ids)) THEN

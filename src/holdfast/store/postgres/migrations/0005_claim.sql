@@ -47,6 +47,7 @@ DECLARE
     taken bigint := 0;
     got bigint;
     waiting boolean := false;
+    looked boolean := false;
     alone boolean;
     due bigint;
     soonest bigint;
@@ -59,7 +60,8 @@ BEGIN
     FOREACH of_queue IN ARRAY ask_queues LOOP
         CONTINUE WHEN EXISTS (SELECT FROM holdfast.record AS r WHERE r.kind = 'pause' AND r.name = of_queue);
         due := holdfast.next_due(of_queue, gens);
-        IF due <= now THEN
+        -- An ask for nothing promotes what is due in its first queue only, as every store does.
+        IF due <= now AND (wanted > 0 OR NOT looked) THEN
             newest := coalesce(newest, holdfast.open_generation());
             UPDATE holdfast.job AS j SET state = 'queued', gen = newest WHERE j.ctid = ANY (ARRAY(
                 SELECT d.ctid FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
@@ -73,6 +75,7 @@ BEGIN
             due := holdfast.next_due(of_queue, gens);
         END IF;
         soonest := least(soonest, due);
+        looked := true;
         CONTINUE WHEN wanted <= 0;
         SELECT * INTO first_suspect FROM holdfast.first_ready(of_queue, true, ask_tasks, gens);
         alone := false;

@@ -137,6 +137,15 @@ local function settle_one(e, life)
   return cmsgpack.pack(life)
 end
 
+-- Whether this settlement was written before: by the job's last nonce, or, where it was removed as it ended, by what is
+-- remembered of that.
+local function sent_again(e, life)
+  if life then
+    return life.n == e[4]
+  end
+  return call('HEXISTS', P .. 'ids', e[5]) == 0 and call('ZSCORE', P .. 'gone', e[4])
+end
+
 local function settle(ends)
   local lives, answers = read_lives(ends), {}
   local expiry
@@ -161,8 +170,7 @@ local function settle(ends)
       local life = kept and cmsgpack.unpack(kept)
       local holds = life and life.s == 'r' and life.f == e[2] and life.t == e[3]
       if not holds then
-        local again = (life and life.n == e[4]) or call('ZSCORE', P .. 'gone', e[4])
-        answers[place] = again and 1 or 0
+        answers[place] = sent_again(e, life) and 1 or 0
       elseif e[16] and tonumber(call('HGET', P .. 'holder:' .. life.h, 'beat') or 0) ~= e[16] then
         answers[place] = 0
       else

@@ -1,0 +1,30 @@
+"""Celery: one worker process with a pool of threads. Acknowledged early, as by default: a crash loses the job."""
+
+from __future__ import annotations
+
+from celery import Celery
+
+from .redis_scaffold import URL, Side, arrived, ran
+
+app = Celery("bench", broker=URL, backend=URL)
+app.conf.worker_hijack_root_logger = False
+
+
+@app.task(name="nothing")
+def nothing() -> int:
+    ran()
+    return 1
+
+
+@app.task(name="stamp")
+def stamp(sent: int) -> None:
+    arrived(sent)
+
+
+def work() -> None:
+    options = ["--pool=threads", "--concurrency=8", "--loglevel=ERROR", "--without-gossip", "--without-mingle", "-q"]
+    app.worker_main(["-q", "worker", *options[:-1]])
+
+
+if __name__ == "__main__":
+    Side(nothing.delay, stamp.delay, work).serve()

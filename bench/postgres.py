@@ -1,0 +1,149 @@
+"""The Postgres run: Holdfast beside pgqueuer, Procrastinate, SAQ and the raw loop, on one durable server."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+
+from .contender import Contender
+from .environment import own_versions, python_of, versions_in
+from .process import ROOT
+from .scale import Scale
+from .scenario import Scenario, Values
+
+HOLDFAST, RAW, PGQUEUER, PROCRASTINATE, SAQ = "Holdfast", "raw loop", "pgqueuer", "Procrastinate", "SAQ"
+CONCURRENCY = 100
+DURABILITY = dict.fromkeys((HOLDFAST, RAW, PGQUEUER, PROCRASTINATE, SAQ), "fsync=on, synchronous_commit=on")
+SINGLES, GROUPED, BULK = "enqueue, one at a time", "enqueue, 100 at once", "enqueue, 1,000 in bulk"
+RUN_ONE, RUN_TWO = "run, one worker process", "run, two worker processes"
+P50, P99 = "idle latency, median", "idle latency, 99 %"
+
+
+def depth_name(depth: int) -> str:
+    return f"claim and settle at depth {depth:,}"
+
+
+class Postgres:
+    """Who takes part, and how each is asked. Every measurement has a database of its own."""
+
+    def __init__(self) -> None:
+        sys.path.insert(0, str(ROOT / "tests"))
+        from support.postgres import DURABLE, PostgresServer
+
+        self.server = PostgresServer(options=(*DURABLE, "-c", "max_wal_size=4GB")).start()
+        self._databases: dict[str, str] = {}
+        self.peers = python_of("postgres")
+        self.holdfast = Contender(sys.executable, "bench.holdfast_side", lambda f: {"HOLDFAST_URL": self.url(f)})
+        self.raw = Contender(sys.executable, "bench.postgres_raw", self.place)
+        self.others = {
+            PGQUEUER: Contender(self.peers, "bench.peers.pgqueuer_side", self.place),
+            PROCRASTINATE: Contender(self.peers, "bench.peers.procrastinate_side", self.place),
+            SAQ: Contender(self.peers, "bench.peers.saq_side", self.place),
+        }
+
+    def close(self) -> None:
+        self.server.remove()
+
+    def place(self, folder: Path) -> dict[str, str]:
+        return {"BENCH_URL": self.url(folder)}
+
+    def url(self, folder: Path) -> str:
+        """The database that belongs to a measurement's folder."""
+        name = self._databases.get(str(folder))
+        if name is None:
+            for old in self._databases.values():
+                asyncio.run(self._execute(f"DROP DATABASE IF EXISTS {old} WITH (FORCE)"))
+            self._databases = {str(folder): (name := f"bench_{abs(hash(str(folder))) % 10**12}")}
+            asyncio.run(self._execute(f"CREATE DATABASE {name}"))
+            asyncio.run(self._execute("CHECKPOINT"))
+        return self.server.url.removesuffix("/postgres") + f"/{name}"
+
+    async def _execute(self, statement: str) -> None:
+        connection = await asyncpg.connect(self.server.url)
+        await connection.execute(statement)
+        await connection.close()
+
+    def versions(self) -> dict[str, str]:
+        ours = own_versions(["holdfast", "asyncpg", "msgspec"])
+        return {
+            "postgres": str(self.server.major),
+            **ours,
+            **versions_in(self.peers, ["pgqueuer", "procrastinate", "saq"]),
+        }
+
+    def scenarios(self, scale: Scale) -> list[Scenario]:
+        peers = scale.run_peers
+        return [
+            self._enqueue(SINGLES, "singles", 1, scale.singles // 2, tuple(self.others)),
+            self._enqueue(GROUPED, "callers", 100, scale.grouped, tuple(self.others)),
+            self._enqueue(BULK, "bulk", 1000, scale.grouped, (PGQUEUER, PROCRASTINATE)),
+            Scenario(
+                RUN_ONE,
+                "jobs/s",
+                {
+                    HOLDFAST: lambda folder: self._run(self.holdfast, folder, 1, scale.run, concurrency=CONCURRENCY),
+                    RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
+                    PGQUEUER: lambda folder: self._run(self.others[PGQUEUER], folder, 1, scale.run),
+                    PROCRASTINATE: lambda folder: self._run(self.others[PROCRASTINATE], folder, 1, peers // 2),
+                    SAQ: lambda folder: self._run(self.others[SAQ], folder, 1, peers // 2, count=peers // 2),
+                },
+            ),
+            Scenario(
+                RUN_TWO,
+                "jobs/s",
+                {
+                    HOLDFAST: lambda folder: self._run(self.holdfast, folder, 2, scale.run, concurrency=CONCURRENCY),
+                    PGQUEUER: lambda folder: self._run(self.others[PGQUEUER], folder, 2, scale.run),
+                },
+            ),
+            self._latency(scale),
+            *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
+        ]
+
+    def _enqueue(self, name: str, how: str, per: int, count: int, peers: tuple[str, ...]) -> Scenario:
+        def peer(who: str) -> Callable[[Path], float]:
+            few = count if how == "bulk" else min(count, 2000 if how == "singles" else 10_000)
+            return lambda folder: self.others[who].rate(folder, do="enqueue", how=how, count=few)
+
+        return Scenario(
+            name,
+            "jobs/s",
+            {
+                HOLDFAST: lambda folder: self.holdfast.rate(folder, do="enqueue", how=how, count=count),
+                RAW: lambda folder: self.raw.rate(folder, do="enqueue", count=count, per_transaction=per),
+                **{who: peer(who) for who in peers},
+            },
+        )
+
+    def _run(self, one: Contender, folder: Path, processes: int, jobs: int, **request: Any) -> float:
+        one.fill(folder, count=jobs)
+        return one.run_rate(folder, processes, jobs, do="work", **request)
+
+    def _latency(self, scale: Scale) -> Scenario:
+        def both(one: Contender, count: int, **request: Any) -> Callable[[Path], Values]:
+            def measure(folder: Path) -> Values:
+                median, worst = one.latencies(folder, count, **request)
+                return {f"{P50}, ms": median, f"{P99}, ms": worst}
+
+            return measure
+
+        return Scenario(
+            "idle latency",
+            "ms",
+            {
+                HOLDFAST: both(self.holdfast, scale.latency, concurrency=CONCURRENCY),
+                **{who: both(one, scale.latency_peers) for who, one in self.others.items()},
+            },
+        )
+
+    def _depth(self, depth: int, rounds: int) -> Scenario:
+        return Scenario(
+            depth_name(depth),
+            "µs/job",
+            {HOLDFAST: lambda folder: 1e6 / self.raw.rate(folder, do="depth", depth=depth, rounds=rounds)},
+        )

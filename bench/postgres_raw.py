@@ -1,0 +1,124 @@
+"""The raw loop on Postgres: asyncpg on the very tables and indexes of Holdfast's store, with nothing around it.
+
+It promises nothing: no leases, no fences, no history, no errors. It is the ceiling that Holdfast is measured against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+import asyncpg
+
+from holdfast.clock import fresh_entropy
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, holder, succeeded
+
+from . import child
+
+BATCH = 100
+ONE = """
+INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, created_at)
+VALUES (nextval('holdfast.job_seq'), $1, 'default', 'nothing', 'queued', 0, 1, '{}', 'json', 5, 1)
+"""
+MANY = """
+INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, created_at)
+SELECT nextval('holdfast.job_seq'), id, 'default', 'nothing', 'queued', 0, 1, '{}', 'json', 5, 1
+FROM unnest($1::text[]) AS id
+"""
+CLAIM = """
+UPDATE holdfast.job SET state = 'running', attempt = attempt + 1, fence = fence + 1, holder = 'raw', started_at = 1
+WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM holdfast.job WHERE gen = 1 AND queue = 'default' AND suspect = false AND state = 'queued'
+    ORDER BY priority, run_at, seq LIMIT 100 FOR UPDATE SKIP LOCKED))
+RETURNING seq, task, payload
+"""
+COMPLETE = "UPDATE holdfast.job SET state = 'succeeded', result = '1', finished_at = 1 WHERE seq = ANY ($1)"
+
+
+async def _open() -> asyncpg.Connection:
+    store = PostgresStore(os.environ["BENCH_URL"])
+    await store.open()
+    await store.close()
+    connection = await asyncpg.connect(os.environ["BENCH_URL"])
+    await connection.execute("SET enable_sort = off; SET enable_bitmapscan = off; SET enable_seqscan = off")
+    return connection
+
+
+def _ids(count: int) -> list[str]:
+    now, entropy = time.time_ns() // 1000, fresh_entropy()
+    return [entropy.uuid7(now + number) for number in range(count)]
+
+
+def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
+    async def run() -> float:
+        connection = await _open()
+        one, many = await connection.prepare(ONE), await connection.prepare(MANY)
+        for id in _ids(50):
+            await one.fetch(id)
+        new = _ids(count)
+        child.wait_for_go()
+        start = time.perf_counter()
+        if per_transaction == 1:
+            for id in new:
+                await one.fetch(id)
+        else:
+            for at in range(0, count, per_transaction):
+                await many.fetch(new[at : at + per_transaction])
+        took = time.perf_counter() - start
+        await connection.close()
+        return took
+
+    return {"seconds": asyncio.run(run()), "jobs": count}
+
+
+def work(count: int) -> dict[str, Any]:
+    async def run() -> tuple[int, float]:
+        connection = await _open()
+        new = _ids(count)
+        for at in range(0, count, 1000):
+            await connection.execute(MANY, new[at : at + 1000])
+        claim, complete = await connection.prepare(CLAIM), await connection.prepare(COMPLETE)
+        child.wait_for_go()
+        done, start = 0, time.perf_counter()
+        while rows := await claim.fetch():
+            await complete.fetch([row[0] for row in rows])
+            done += len(rows)
+        took = time.perf_counter() - start
+        await connection.close()
+        return done, took
+
+    done, took = asyncio.run(run())
+    return {"seconds": took, "jobs": done}
+
+
+def depth(depth: int, rounds: int) -> dict[str, Any]:
+    """Claim and settle through the store itself, at a depth that stays, in a table that was never analysed."""
+
+    async def run() -> float:
+        store = PostgresStore(os.environ["BENCH_URL"])
+        await store.open()
+        connection = await asyncpg.connect(os.environ["BENCH_URL"])
+        await connection.execute("ALTER TABLE holdfast.job SET (autovacuum_enabled = off)")
+        new = _ids(depth + 1000 * rounds)
+        for at in range(0, len(new), 10_000):
+            await connection.execute(MANY, new[at : at + 10_000])
+        me, records = holder("me", 600.0), []
+        child.wait_for_go()
+        start = time.perf_counter()
+        for _ in range(rounds * 1000 // BATCH):
+            ends = [succeeded(record) for record in records]
+            records = (await store.write(Batch(settles=ends, asks=[ask(me, limit=BATCH)]))).asks[0].records
+        took = time.perf_counter() - start
+        await connection.close()
+        await store.close()
+        return took
+
+    return {"seconds": asyncio.run(run()), "jobs": rounds * 1000}
+
+
+if __name__ == "__main__":
+    child.serve({"enqueue": enqueue, "work": work, "depth": depth})

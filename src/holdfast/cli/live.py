@@ -1,0 +1,183 @@
+"""The live view of `holdfast top`: queues, workers, running jobs and failures, refreshed every second."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, ClassVar, cast
+
+from textual.app import App, ComposeResult
+from textual.containers import Horizontal
+from textual.widgets import DataTable, Footer, Static
+
+from ..errors import HoldfastError
+from ..settings import redact
+from .printing import safe, seconds, work
+from .sample import Sample, look
+
+if TYPE_CHECKING:
+    from textual.binding import BindingType
+
+    from ..app import Holdfast
+
+EVERY = 1.0
+REMEMBERED = 10
+"""Looks over which rates are taken."""
+BAR = 12
+
+
+class Top(App[None]):
+    """One screen: counts above, four tables below. The keys act on the selected row."""
+
+    TITLE = "holdfast top"
+    CSS = """
+    #head { height: 2; padding: 0 1; }
+    #said { height: 1; padding: 0 1; color: $warning; }
+    DataTable { height: 1fr; border: round $primary; }
+    DataTable:focus { border: round $accent; }
+    #above { height: 1fr; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        ("c", "cancel", "Cancel job"),
+        ("r", "retry", "Retry job"),
+        ("p", "pause", "Pause or resume queue"),
+        ("q", "quit", "Quit"),
+    ]
+
+    def __init__(self, holdfast: Holdfast) -> None:
+        super().__init__()
+        self._holdfast = holdfast
+        self._samples: deque[Sample] = deque(maxlen=REMEMBERED)
+
+    def compose(self) -> ComposeResult:
+        """The screen's parts."""
+        yield Static(id="head", markup=False)
+        with Horizontal(id="above"):
+            yield self._table("queues", "Queues", ("Queue", "Queued", "Sched.", "Running", "Failed", "Dead", ""))
+            yield self._table("workers", "Workers", ("Node", "PID", "Queues", "Busy", "Beat"))
+        yield self._table("running", "Running", ("Job", "What", "Attempt", "For", "Progress", "Node", "PID"))
+        yield self._table("failures", "Failures", ("Job", "What", "State", "Attempt", "Error"))
+        yield Static(id="said", markup=False)
+        yield Footer()
+
+    def _table(self, id: str, title: str, columns: tuple[str, ...]) -> DataTable[str]:
+        table: DataTable[str] = DataTable(id=id, cursor_type="row")
+        table.border_title = title
+        for column in columns:
+            table.add_column(column, key=column)
+        return table
+
+    async def on_mount(self) -> None:
+        """Look at once, then every second."""
+        await self.refresh_all()
+        self.set_interval(EVERY, self.refresh_all)
+
+    async def on_unmount(self) -> None:
+        """Let the store go."""
+        await self._holdfast.close()
+
+    async def refresh_all(self) -> None:
+        """Look, and show what is there."""
+        try:
+            sample = await look(self._holdfast)
+        except HoldfastError as error:
+            self._say(str(error))
+            return
+        self._samples.append(sample)
+        self.query_one("#head", Static).update(self._head(sample))
+        self._fill("queues", {queue.name: _queue_row(queue) for queue in sample.stats.queues})
+        self._fill("workers", {worker.id: _worker_row(worker) for worker in sample.workers})
+        now = sample.now
+        self._fill("running", {job.id: _running_row(job, now) for job in sample.running})
+        self._fill("failures", {job.id: _failure_row(job) for job in sample.failures})
+
+    def _head(self, sample: Sample) -> str:
+        counts = ", ".join(f"{count} {state}" for state, count in sample.stats.counts.items() if count) or "no jobs"
+        first = self._samples[0]
+        rate = "" if sample.at <= first.at else f"{(sample.ended - first.ended) / (sample.at - first.at):.1f} jobs/s"
+        return f"{safe(redact(self._holdfast.url))}   {counts}\n{rate}   {sample.latency}"
+
+    def _fill(self, id: str, rows: dict[str, tuple[Any, ...]]) -> None:
+        """Bring a table up to date row by row, so that the cursor stays where it is."""
+        table = self._find(id)
+        for key in [row.value for row in table.rows if row.value not in rows]:
+            if key is not None:
+                table.remove_row(key)
+        columns = list(table.columns)
+        known = {row.value for row in table.rows}
+        for key, row in rows.items():
+            cells = [safe(str(cell)) for cell in row]
+            if key not in known:
+                table.add_row(*cells, key=key)
+                continue
+            for column, cell in zip(columns, cells, strict=True):
+                table.update_cell(key, column, cell, update_width=True)
+
+    def _find(self, id: str) -> DataTable[str]:
+        return cast("DataTable[str]", self.query_one(f"#{id}"))
+
+    def _selected(self, id: str) -> str | None:
+        table = self._find(id)
+        if not table.row_count:
+            return None
+        return table.coordinate_to_cell_key(table.cursor_coordinate).row_key.value
+
+    def _say(self, text: str) -> None:
+        self.query_one("#said", Static).update(safe(text))
+
+    async def _do(self, doing: Awaitable[Any], said: str) -> None:
+        try:
+            await doing
+        except HoldfastError as error:
+            said = str(error)
+        self._say(said)
+        await self.refresh_all()
+
+    async def action_cancel(self) -> None:
+        """Cancel the selected running job."""
+        if (id := self._selected("running")) is not None:
+            await self._do(self._holdfast.cancel(id), f"job {id} is asked to stop")
+
+    async def action_retry(self) -> None:
+        """Run the selected failure again."""
+        if (id := self._selected("failures")) is not None:
+            await self._do(self._holdfast.retry(id), f"job {id} is queued again")
+
+    async def action_pause(self) -> None:
+        """Pause the selected queue, or resume it."""
+        if (name := self._selected("queues")) is None or not self._samples:
+            return
+        paused = any(queue.paused for queue in self._samples[-1].stats.queues if queue.name == name)
+        if paused:
+            await self._do(self._holdfast.resume(name), f"queue {name} goes on")
+        else:
+            await self._do(self._holdfast.pause(name), f"queue {name} is paused")
+
+
+def _queue_row(queue: Any) -> tuple[Any, ...]:
+    counts = [queue.counts.get(state, 0) for state in ("queued", "scheduled", "running", "failed", "dead")]
+    return (queue.name, *counts, "paused" if queue.paused else "")
+
+
+def _worker_row(worker: Any) -> tuple[Any, ...]:
+    busy = f"{len(worker.jobs)}/{worker.slots}" if worker.slots else worker.kind
+    return worker.node, worker.pid, ", ".join(worker.queues), busy, f"{worker.last_beat:.0f} s ago"
+
+
+def _running_row(job: Any, now: int) -> tuple[Any, ...]:
+    ran = "" if job.started_at is None else seconds(now / 1_000_000 - job.started_at.timestamp())
+    what = work(job) + (" (to be cancelled)" if job.cancel_requested else "")
+    return job.id, what, job.attempt, ran, _bar(job.progress), job.node or "", job.pid or ""
+
+
+def _failure_row(job: Any) -> tuple[Any, ...]:
+    return job.id, work(job), job.state.value, f"{job.attempt}/{job.max_attempts or '∞'}", job.error or ""
+
+
+def _bar(progress: Any) -> str:
+    if progress is None:
+        return ""
+    if not progress.total:
+        return f"{progress.done:g} {progress.note or ''}".strip()
+    share = max(0.0, min(1.0, progress.done / progress.total))
+    return f"{'█' * round(BAR * share):░<{BAR}} {share:.0%} {progress.note or ''}".strip()

@@ -1,0 +1,61 @@
+"""One look at a store, as `holdfast top` shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..app import Holdfast, Stats
+from ..job import TERMINAL
+from ..view import Job, WorkerSeen
+
+SHOWN = 100
+
+
+class Sample(msgspec.Struct):
+    """What one look found."""
+
+    at: float
+    """Seconds of a steady clock."""
+    now: int
+    stats: Stats
+    workers: list[WorkerSeen]
+    running: list[Job]
+    failures: list[Job]
+    latency: str
+
+    @property
+    def ended(self) -> int:
+        """Jobs that have ended, over all queues."""
+        return sum(self.stats.counts[state] for state in TERMINAL)
+
+
+async def look(app: Holdfast) -> Sample:
+    """Ask the store."""
+    return Sample(
+        app.clock.monotonic(),
+        app.clock.now(),
+        await app.stats(),
+        await app.workers(),
+        (await app.jobs(state="running", limit=SHOWN)).jobs,
+        (await app.jobs(state=["failed", "dead"], limit=SHOWN)).jobs,
+        latency((await app.jobs(state="succeeded", limit=SHOWN)).jobs),
+    )
+
+
+def latency(jobs: Sequence[Job]) -> str:
+    """How long the newest of these waited and ran, in the median."""
+    waits = sorted(
+        max(0.0, (job.started_at - max(job.run_at, job.created_at)).total_seconds()) for job in jobs if job.started_at
+    )
+    runs = sorted(
+        (job.finished_at - job.started_at).total_seconds() for job in jobs if job.started_at and job.finished_at
+    )
+    if not waits or not runs:
+        return ""
+    return f"waited {_short(waits[len(waits) // 2])}, ran {_short(runs[len(runs) // 2])} (median of {len(runs)})"
+
+
+def _short(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"

@@ -1,0 +1,94 @@
+"""Inline mode: a job runs where it is enqueued, by the real encoding and worker, before `enqueue` returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self
+
+from ..app import Holdfast, carry
+from ..errors import JobNotFound
+from ..job import NewJob, State
+from ..worker import Worker
+
+_under_way: ContextVar[tuple[str, ...]] = ContextVar("holdfast_inline", default=())
+"""The jobs that are being run inline around this code, outermost first."""
+
+
+class inline:  # noqa: N801  # a context manager that reads like a word
+    """While the block runs, every job of the app is run as it is enqueued:
+
+        with inline(app):                       # `async with` is as good
+            handle = signup.sync.enqueue("ann@example.com")
+            assert handle.result() == "welcome"
+
+    It travels as JSON, through the app's own store and hooks, and is run by a worker of this process: what would not
+    work later does not work here. A failed attempt is repeated at once, without waiting for its back-off. What is due
+    later (`delay`, `at`, `Snooze`), or waits in a paused queue, stays where it is. Jobs that waited in the same queue
+    before are run too. A job enqueued in your own transaction (`connection=`) is not: it does not exist yet.
+    """
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        # Where every way to enqueue comes together, but for the user's own transactions.
+        insert = self._app._insert  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        self._before = vars(self._app).get("_insert")
+
+        async def insert_and_run(jobs: Sequence[NewJob]) -> list[str]:
+            ids = await insert(jobs)
+            for id in dict.fromkeys(ids):
+                await self._run_at_home(id)
+            return ids
+
+        vars(self._app)["_insert"] = insert_and_run
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        vars(self._app).pop("_insert", None)
+        if self._before is not None:
+            vars(self._app)["_insert"] = self._before
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    async def _run_at_home(self, id: str) -> None:
+        home = self._app.session.loop
+        await (self._run(id) if home is asyncio.get_running_loop() else carry(self._run(id), home))
+
+    async def _run(self, id: str) -> None:
+        """Work until the job has ended, or waits for something that only time or a person can bring."""
+        around = _under_way.get()
+        if id in around:
+            return  # a job that enqueues itself by its key: it is being run
+        before = _under_way.set((*around, id))
+        try:
+            while await self._step(id):
+                pass
+        except JobNotFound:
+            pass  # it has ended, and its retention is 0
+        finally:
+            _under_way.reset(before)
+
+    async def _step(self, id: str) -> bool:
+        """Bring the job one attempt further; False if there is nothing to be done."""
+        record = await self._app.record(id)
+        if record.state == State.RUNNING:
+            await asyncio.sleep(0.005)  # taken by a neighbour that was enqueued at the same time
+            return True
+        if record.state == State.FAILED:
+            await self._app.retry(id)
+        elif record.state != State.QUEUED:
+            return False
+        await Worker(self._app, [record.queue], 1, until_idle=True).run()
+        after = await self._app.record(id)
+        return (after.state, after.fence) != (State.QUEUED, record.fence)

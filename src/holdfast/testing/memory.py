@@ -1,0 +1,85 @@
+"""Re-point an app at a memory store whose time a test decides on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Generator
+from contextlib import contextmanager
+
+from ..app import Holdfast
+from ..errors import ConfigError
+from ..store.memory import MemoryStore
+from ..worker import Worker
+from ..worker.worker import served_queues
+from .clock import ManualClock
+from .inline import inline
+
+
+class Bench:
+    """An app on a fresh memory store, for one test: `clock` stands still until `advance`."""
+
+    def __init__(self, app: Holdfast, clock: ManualClock, store: MemoryStore) -> None:
+        self.app = app
+        self.clock = clock
+        self._store = store
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, and wake the workers that wait for it."""
+        self.clock.advance(seconds)
+        self._store.ring_all()
+
+    def work(self) -> Awaitable[None]:
+        """Run everything that is due, in every queue, then return. Await it in async code; elsewhere it blocks."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self.app.sync.run(self._work)
+            return _Done()
+        return self._work()
+
+    def inline(self) -> inline:
+        """A block under which every job runs where it is enqueued; see `holdfast.testing.inline`."""
+        return inline(self.app)
+
+    async def _work(self) -> None:
+        known: set[str] = set()
+        while (queues := await self._queues() | known) != known:  # a job may enqueue into a queue that was empty
+            known = queues
+            await Worker(self.app, sorted(queues), until_idle=True).run()
+
+    async def _queues(self) -> set[str]:
+        return {queue.name for queue in (await self.app.stats()).queues} | set(served_queues(self.app))
+
+
+@contextmanager
+def on_memory(app: Holdfast) -> Generator[Bench]:
+    """While the block runs, the app uses an empty memory store and a clock that stands still.
+
+    Its tasks, hooks and settings stay as they are; whatever it was connected to is not touched.
+    """
+    if app.live_loop() is not None:
+        raise ConfigError("the app is open: close it before a test takes it over")
+    was = {name: vars(app)[name] for name in ("_store", "clock", "url", "_session")}
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    vars(app).update(_store=store, clock=clock, url="memory://", _session=None)
+    try:
+        yield Bench(app, clock, store)
+    finally:
+        _close(app)
+        vars(app).update(was)
+
+
+def _close(app: Holdfast) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        app.sync.close()
+    # Inside a running loop the block ends without a chance to wait: a memory store has nothing to close.
+
+
+class _Done:
+    """An awaitable that has nothing left to wait for, and need not be awaited."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        yield from ()

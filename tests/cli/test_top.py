@@ -1,0 +1,66 @@
+"""`holdfast top`: what it shows, and what its keys do."""
+
+import pytest
+from textual.widgets import DataTable, Static
+
+from holdfast import Context, Holdfast
+from holdfast.cli.live import Top
+from support.workers import working
+
+
+def cells(top, id):
+    table = top.query_one(f"#{id}", DataTable)
+    return [table.get_row(row) for row in table.rows]
+
+
+@pytest.fixture
+async def app(tmp_path):
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db", max_attempts=1, lease=1)
+
+    @app.task
+    async def slow(ctx: Context) -> None:
+        import asyncio
+
+        ctx.progress(3, 4, "nearly")
+        await asyncio.sleep(60)
+
+    @app.task
+    async def bad() -> None:
+        raise ValueError("\x1b[31mno")
+
+    yield app
+    await app.close()
+
+
+async def test_it_shows_the_store_and_its_keys_act(app):
+    slow = await app.enqueue("slow")
+    bad = await app.enqueue("bad")
+    async with working(app):
+        await bad.wait(10)
+        top = Top(Holdfast(app.url))
+        async with top.run_test(size=(160, 40)) as pilot:
+            await pilot.pause()
+            await top.refresh_all()
+            assert "1 dead" in str(top.query_one("#head", Static).content)
+            assert cells(top, "queues")[0][0] == "default"
+            assert len(cells(top, "workers")) == 1
+            [running] = cells(top, "running")
+            assert running[0] == slow.id
+            assert "75% nearly" in running[4]
+            [failure] = cells(top, "failures")
+            assert (failure[2], failure[4]) == ("dead", "ValueError: \\x1b[31mno")
+            await pilot.press("p")
+            assert (await app.stats()).queues[0].paused
+            await pilot.press("p")
+            assert not (await app.stats()).queues[0].paused
+            await pilot.press("r")
+            assert "queued again" in str(top.query_one("#said", Static).content)
+            await pilot.press("c")
+            assert (await app.job(slow.id)).cancel_requested or (await app.job(slow.id)).state == "cancelled"
+        await slow.wait(10)
+
+
+def test_without_textual_the_extra_is_named(terminal):
+    (terminal.folder / "textual.py").write_text("raise ModuleNotFoundError('none', name='textual')\n")
+    terminal.env["PYTHONPATH"] = str(terminal.folder)
+    assert "holdfast[tui]" in terminal("top", code=2)

@@ -1,0 +1,90 @@
+"""What can be imported from the package, and what importing it costs."""
+
+import subprocess
+import sys
+
+import pytest
+
+import holdfast
+import holdfast.testing
+
+PUBLIC = [
+    "Backoff",
+    "Claim",
+    "ConfigError",
+    "Context",
+    "Discard",
+    "Handle",
+    "Holdfast",
+    "HoldfastError",
+    "InvalidJob",
+    "Job",
+    "JobCancelled",
+    "JobExists",
+    "JobFailed",
+    "JobNotFound",
+    "KeyConflict",
+    "LeaseLost",
+    "MissingExtra",
+    "OutcomeUnknown",
+    "Page",
+    "PayloadTooLarge",
+    "QueueFull",
+    "Retry",
+    "Snooze",
+    "State",
+    "Stats",
+    "StoreUnavailable",
+    "Task",
+    "UnknownTask",
+    "Worker",
+    "WrongState",
+    "__version__",
+]
+
+
+def test_the_public_names_are_these_and_no_others():
+    assert sorted(holdfast.__all__) == sorted(PUBLIC)
+
+
+def test_every_public_name_is_there():
+    for name in holdfast.__all__:
+        assert getattr(holdfast, name) is not None
+
+
+def test_the_names_for_tests_are_these():
+    assert sorted(holdfast.testing.__all__) == ["Bench", "ManualClock", "inline", "on_memory"]
+    assert isinstance(holdfast.testing.inline, type), "the word is the block, not the module it is in"
+
+
+def test_a_name_that_there_is_not_is_told_as_usual():
+    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'Celery'"):
+        _ = holdfast.Celery
+
+
+def test_every_error_says_whether_the_call_may_be_repeated():
+    errors = [getattr(holdfast, name) for name in PUBLIC if isinstance(getattr(holdfast, name), type)]
+    ours = [error for error in errors if issubclass(error, holdfast.HoldfastError)]
+    safe = {error.__name__ for error in ours if error.retry_safe}
+    assert len(ours) == 16
+    assert safe == {"QueueFull", "StoreUnavailable", "OutcomeUnknown"}
+
+
+UNWANTED = ("sqlite3", "holdfast.worker", "typer", "rich", "click", "cloudpickle", "pydantic", "pytest", "hypothesis")
+
+
+@pytest.mark.parametrize(
+    "program",
+    ["import holdfast", "from holdfast import Holdfast; app = Holdfast('memory://'); app.task(print, name='p')"],
+    ids=["import", "an app on memory"],
+)
+def test_a_program_that_only_enqueues_does_not_pay_for_the_rest(program):
+    code = f"import sys; {program}; print([name for name in {UNWANTED!r} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_worker_is_imported_when_it_is_asked_for():
+    code = "import holdfast, sys; holdfast.Worker; print('holdfast.worker' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "True"

@@ -1,0 +1,163 @@
+"""An app of the user's own, taken over by a test: `on_memory`, and the pytest fixture made of it."""
+
+import asyncio
+
+import pytest
+
+from holdfast import ConfigError, Holdfast, State
+from holdfast.testing import ManualClock, on_memory
+from support.eventually import eventually
+from support.workers import working
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def app(tmp_path):
+    """An app as a program has it, at the top of a module."""
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db", max_attempts=7)
+    app.sent = []
+
+    @app.task(queue="mail")
+    def remind(who: str) -> None:
+        app.sent.append(who)
+
+    @app.task
+    async def signup(who: str) -> None:
+        await remind.using(delay=86400).enqueue(who)
+
+    yield app
+    app.sync.close()
+
+
+def test_blocking_code_runs_what_is_due_when_the_test_says_so(app, tmp_path):
+    with on_memory(app) as bench:
+        assert isinstance(bench.clock, ManualClock)
+        handle = app.sync.enqueue("signup", "ann")
+        assert handle.job().state == State.QUEUED
+        bench.work()
+        assert handle.job().state == State.SUCCEEDED
+        assert app.sent == []
+        bench.advance(86400)
+        bench.work()
+        assert app.sent == ["ann"]
+        assert handle.job().max_attempts == 7, "settings stay as they are"
+    assert not (tmp_path / "jobs.db").exists(), "the app's own store was not touched"
+
+
+async def test_async_code_does_the_same_with_await(app):
+    with on_memory(app) as bench:
+        await app.enqueue("signup", "ann")
+        await bench.work()
+        bench.advance(86400)
+        await bench.work()
+    assert app.sent == ["ann"]
+
+
+def test_every_block_begins_empty_and_leaves_the_app_as_it_was(app):
+    url, clock = app.url, app.clock
+    for _ in range(2):
+        with on_memory(app):
+            app.sync.enqueue("signup", "ann")
+            assert app.sync.stats().counts["queued"] == 1
+            assert app.url == "memory://"
+    assert (app.url, app.clock) == (url, clock)
+    assert app.sync.stats().counts["queued"] == 0
+
+
+def test_work_finds_queues_that_no_task_names(app):
+    with on_memory(app) as bench:
+        handle = app.registry.tasks["signup"].using(queue="unheard of").sync.enqueue("ann")
+        bench.work()
+        assert handle.job().state == State.SUCCEEDED
+
+
+def test_a_job_may_run_where_it_is_enqueued(app):
+    with on_memory(app) as bench, bench.inline():
+        app.sync.enqueue("remind", "ann")
+        assert app.sent == ["ann"]
+
+
+async def test_advancing_wakes_a_worker_that_waits_for_its_time(app):
+    with on_memory(app) as bench:
+        async with working(app, poll=60):
+            handle = await app.registry.tasks["remind"].using(delay=3600).enqueue("ann")
+
+            async def listed():
+                return (await app.stats()).workers == 1
+
+            await eventually(listed)
+            bench.advance(3600)
+            await handle.result(timeout=4)
+    assert app.sent == ["ann"]
+
+
+def test_a_wait_for_a_result_ends_though_the_clock_stands_still(app):
+    with on_memory(app):
+        handle = app.sync.enqueue("signup", "ann")
+        with pytest.raises(TimeoutError):
+            handle.result(timeout=0.05)
+
+
+def test_an_app_that_is_open_is_not_taken_over(app):
+    app.sync.stats()
+    with pytest.raises(ConfigError, match="close it before a test takes it over"), on_memory(app):
+        pass
+
+
+def test_an_app_that_was_left_open_on_a_loop_that_ended_can_be_taken_over(app):
+    asyncio.run(app.stats())
+    with on_memory(app):
+        assert app.sync.stats().workers == 0
+
+
+PROGRAM = """
+    from holdfast import Holdfast
+
+    app = Holdfast("sqlite:////nowhere/at/all/jobs.db")
+    sent = []
+
+    @app.task
+    def remind(who: str) -> None:
+        sent.append(who)
+"""
+
+TESTS = """
+    import pytest
+    from program import app, remind, sent
+
+    def test_blocking(holdfast_memory):
+        bench = holdfast_memory(app)
+        remind.sync.using(delay=60).enqueue("ann")
+        bench.work()
+        assert sent == []
+        bench.advance(60)
+        bench.work()
+        assert sent == ["ann"]
+
+    def test_every_test_begins_empty(holdfast_memory):
+        holdfast_memory(app)
+        assert app.sync.jobs().jobs == []
+
+    @pytest.mark.asyncio
+    async def test_async(holdfast_memory):
+        bench = holdfast_memory(app)
+        with bench.inline():
+            await remind.enqueue("bob")
+        assert sent == ["ann", "bob"]
+
+    def test_afterwards_the_app_is_as_it_was():
+        assert app.url == "sqlite:////nowhere/at/all/jobs.db"
+"""
+
+
+def test_the_fixture_is_there_wherever_holdfast_is_installed(pytester):
+    pytester.makepyfile(program=PROGRAM, test_program=TESTS)
+    pytester.makeini("[pytest]\nasyncio_default_fixture_loop_scope = function\n")
+    result = pytester.runpytest_subprocess("-p", "no:cacheprovider", "-W", "error", "-q")
+    result.assert_outcomes(passed=4)
+
+
+def test_the_fixture_says_what_it_is_for(pytester):
+    result = pytester.runpytest_subprocess("--fixtures", "-p", "no:cacheprovider")
+    result.stdout.fnmatch_lines(["holdfast_memory*", "*Re-point an app at an empty memory store*"])

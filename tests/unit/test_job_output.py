@@ -1,0 +1,83 @@
+"""What a job prints, on its way to the store."""
+
+import asyncio
+import os
+
+from holdfast.errors import StoreUnavailable
+from holdfast.worker.processes.output import Printer, Ring
+from support.eventually import eventually
+
+
+def test_a_ring_keeps_the_newest_and_says_where_they_begin():
+    ring = Ring(10)
+    assert ring.put(b"12345")
+    assert not ring.put(b"67890")
+    ring.put(b"abc")
+    assert ring.take() == (5, b"67890abc")
+    assert ring.take() is None
+    ring.put(b"x" * 25)
+    assert ring.take() == (13 + 15, b"x" * 10)
+
+
+class Sink:
+    """Takes notes, after some that it refuses."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+        self.notes = []
+
+    async def __call__(self, **note):
+        answer = self.answers.pop(0) if self.answers else True
+        if isinstance(answer, Exception):
+            raise answer
+        self.notes.append(note)
+        return answer
+
+
+def printer_with(sink, limit=1000):
+    printer = Printer(sink, limit)
+    child = os.dup(printer.fd)
+    printer.start()
+    return printer, child
+
+
+async def test_everything_printed_is_written_and_the_rest_is_noted_with_the_last_piece():
+    sink = Sink()
+    printer, child = printer_with(sink)
+    os.write(child, b"one")
+    await eventually(lambda: sink.notes)
+    os.write(child, b"two")
+    os.close(child)
+    await printer.finish(meta={"done": True})
+    assert b"".join(note["output"].data for note in sink.notes if "output" in note) == b"onetwo"
+    assert [note["output"].at for note in sink.notes if "output" in note] == [0, 3]
+    assert sink.notes[-1]["meta"] == {"done": True}
+
+
+async def test_a_write_that_failed_is_made_again():
+    sink = Sink(StoreUnavailable("away"))
+    printer, child = printer_with(sink)
+    os.write(child, b"one")
+    os.close(child)
+    await printer.finish()
+    assert [note["output"].data for note in sink.notes] == [b"one"]
+
+
+async def test_a_lost_claim_writes_no_more():
+    sink = Sink(False)
+    printer, child = printer_with(sink)
+    os.write(child, b"one")
+    await eventually(lambda: sink.notes)
+    os.write(child, b"two")
+    os.close(child)
+    await printer.finish(meta={})
+    assert len(sink.notes) == 1
+
+
+async def test_somebody_who_keeps_the_pipe_open_does_not_hold_up_the_end():
+    sink = Sink()
+    printer, child = printer_with(sink)
+    os.write(child, b"kept open")
+    await asyncio.wait_for(printer.finish(), 5)
+    assert sink.notes[0]["output"].data == b"kept open"
+    os.close(child)

@@ -1,0 +1,25 @@
+"""The order in which a worker asks its queues."""
+
+from collections import Counter
+
+from holdfast.worker.turns import Turns
+
+
+def firsts(weights, count):
+    turns = Turns(weights)
+    return [turns.next()[0] for _ in range(count)]
+
+
+def test_every_queue_is_asked_each_time():
+    assert all(sorted(order) == ["a", "b", "c"] for order in [Turns({"a": 1, "b": 5, "c": 2}).next()])
+
+
+def test_equal_queues_take_turns():
+    assert Counter(firsts({"a": 1, "b": 1, "c": 1}, 9)) == {"a": 3, "b": 3, "c": 3}
+    assert len(set(firsts({"a": 1, "b": 1, "c": 1}, 3))) == 3
+
+
+def test_weights_are_shares_evenly_spread():
+    order = firsts({"mail": 5, "default": 1}, 12)
+    assert Counter(order) == {"mail": 10, "default": 2}
+    assert order.index("default") < 6
