@@ -1,4 +1,4 @@
-"""`python -m bench [sqlite|postgres]` measures; `python -m bench report RESULTS.json` cites a run in README.md."""
+"""`python -m bench [sqlite|postgres|redis]` measures; `python -m bench report RESULTS.json` cites a run in README.md."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def main() -> None:
     sqlite.add_argument("--date", help="what to call the run (default: now)")
     sqlite.add_argument("--dir", type=Path, help="where databases are made (default: bench/.work, beside the code)")
     postgres = commands.add_parser("postgres", help="Holdfast on Postgres beside pgqueuer, Procrastinate, SAQ and raw")
-    for command in (postgres,):
+    redis = commands.add_parser("redis", help="Holdfast on Redis beside SAQ, arq, taskiq, streaq, Dramatiq, … and raw")
+    for command in (postgres, redis):
         command.add_argument("--quick", action="store_true", help="small counts, one repeat: only to see that it works")
         command.add_argument("--repeats", type=int, help=f"how often everything is measured (default {FULL.repeats})")
         command.add_argument("--only", help="only scenarios with this in their name")
@@ -43,6 +44,14 @@ def main() -> None:
         from .postgres import DURABILITY, Postgres
 
         bench = Postgres()
+        try:
+            measure(options, arguments, bench, DURABILITY)
+        finally:
+            bench.close()
+    elif options.command == "redis":
+        from .redis import DURABILITY, Redis
+
+        bench = Redis()
         try:
             measure(options, arguments, bench, DURABILITY)
         finally:

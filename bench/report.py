@@ -35,6 +35,10 @@ def load(path: Path) -> tuple[dict[str, Any], Figures]:
 
 def judge(run: dict[str, Any], figures: Figures) -> list[Verdict]:
     depths = tuple(run["scale"]["depths"])
+    if run["store"] == "redis":
+        from .redis_targets import judge_redis
+
+        return judge_redis(figures, depths)
     if run["store"] == "postgres":
         from .postgres_targets import judge_postgres
 

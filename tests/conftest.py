@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,8 @@ async def make_app(app_url: str) -> AsyncIterator[Callable[..., Holdfast]]:
     yield make
     for app in made:
         await app.close()
-        await asyncio.to_thread(app.sync.close)
+        if app.sync._loop is not None:
+            await asyncio.to_thread(app.sync.close)
 
 
 @pytest.fixture
@@ -46,8 +48,6 @@ def app(make_app: Callable[..., Holdfast]) -> Holdfast:
 @pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may have settings of their own."""
-    import os
-
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         if name != "HOLDFAST_SEED":
             monkeypatch.delenv(name)

@@ -7,7 +7,7 @@ from celery import Celery
 from .redis_scaffold import URL, Side, arrived, ran
 
 app = Celery("bench", broker=URL, backend=URL)
-app.conf.worker_hijack_root_logger = False
+app.conf.worker_redirect_stdouts = False  # we talk through them
 
 
 @app.task(name="nothing")
@@ -22,8 +22,7 @@ def stamp(sent: int) -> None:
 
 
 def work() -> None:
-    options = ["--pool=threads", "--concurrency=8", "--loglevel=ERROR", "--without-gossip", "--without-mingle", "-q"]
-    app.worker_main(["-q", "worker", *options[:-1]])
+    app.worker_main(["-q", "worker", "--pool=threads", "--concurrency=8", "--loglevel=ERROR", "--without-mingle"])
 
 
 if __name__ == "__main__":

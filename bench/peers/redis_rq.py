@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from redis import Redis
 from rq import Queue, SimpleWorker
+
+from redis import Redis
 
 from . import redis_scaffold
 from .redis_scaffold import URL, Side

@@ -3,7 +3,6 @@
 import asyncio
 import inspect
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -23,6 +22,7 @@ from holdfast import (
 from holdfast.config import Config
 from holdfast.sync import SyncApp, SyncClaim, SyncConfig, SyncHandle, SyncTask
 from holdfast.task import Task
+from support.eventually import eventually
 from support.workers import working
 
 
@@ -151,12 +151,17 @@ def test_claim_by_hand(app):
     sync = app.sync
     sync.submit("raw", b"abc", id="job")
     [claim] = sync.claim(lease=0.3)
+
+    async def beaten_often():
+        [seen] = await app.session.store.holders()
+        return seen.beat > 6
+
     assert (claim.payload, claim.fence, claim.job.id) == (b"abc", 1, "job")
     claim.started(77)
     claim.extend()
     with claim.kept_alive() as same:
         assert same is claim
-        time.sleep(0.5)  # longer than the lease, while nothing but the heart extends it
+        sync.run(eventually, beaten_often)  # longer than the lease, while nothing but the heart extends it
         assert sync.recover() == 0
     claim.fail("again", retry_in=0)
     with pytest.raises(LeaseLost):

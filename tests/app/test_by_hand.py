@@ -217,6 +217,31 @@ async def test_work_that_is_done_is_done_though_its_cancellation_was_asked_for(a
     assert (await app.job("job")).state == State.SUCCEEDED
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda claim: claim.fail(5),
+        lambda claim: claim.fail(None),
+        lambda claim: claim.fail("no", retry_in="soon"),
+        lambda claim: claim.fail("no", retry_in=float("nan")),
+        lambda claim: claim.release(delay="soon"),
+        lambda claim: claim.release(delay=float("nan")),
+        lambda claim: claim.complete(object()),
+        lambda claim: claim.complete(float("nan")),
+        lambda claim: claim.started("me"),
+        lambda claim: claim.started(None),
+        lambda claim: claim.started(-5),
+    ],
+)
+async def test_a_claim_that_is_ended_in_a_wrong_way_still_holds(app, end):
+    await app.submit("a", b"", id="job")
+    [claim] = await app.claim()
+    with pytest.raises(InvalidJob):
+        await end(claim)
+    await claim.complete("right")
+    assert (await app.job("job")).result == "right"
+
+
 # -- leases
 
 

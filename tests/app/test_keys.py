@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Holdfast, JobNotFound, KeyConflict, State
+from holdfast import Holdfast, JobNotFound, KeyConflict, OutcomeUnknown, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.workers import work_off
@@ -122,6 +122,48 @@ async def test_a_submitted_payload_has_keys_too(app):
     assert (await app.submit("raw", b"one", key="k")).id == first.id
     with pytest.raises(KeyConflict):
         await app.submit("raw", b"two", key="k")
+
+
+class Forgetful(MemoryStore):
+    """Writes everything, and loses every answer."""
+
+    lost = True
+
+    async def write(self, batch):
+        answers = await super().write(batch)
+        if self.lost:
+            raise OutcomeUnknown("the answer was lost")
+        return answers
+
+
+@pytest.fixture
+def forgetful(monkeypatch):
+    monkeypatch.setattr("holdfast.store.commit.RESENDS", (0.0,))
+    return with_tasks(Holdfast(Forgetful()))
+
+
+async def test_an_enqueue_with_a_key_whose_outcome_is_unknown_may_be_repeated(forgetful):
+    async with forgetful as app:
+        greet = app.registry.tasks["greet"].using(key="k")
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await greet.enqueue("ann")
+        assert unknown.value.retry_safe
+        app.session.store.lost = False
+        await greet.enqueue("ann")
+        assert len((await app.jobs()).jobs) == 1
+
+
+@pytest.mark.xfail(strict=True, reason="a new call makes a new id: OutcomeUnknown.retry_safe is not true without a key")
+@pytest.mark.parametrize("options", [{}, {"id": "mine"}], ids=["an id made for it", "an id of one's own"])
+async def test_an_enqueue_without_a_key_whose_outcome_is_unknown_may_be_repeated(forgetful, options):
+    async with forgetful as app:
+        greet = app.registry.tasks["greet"].using(**options)
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await greet.enqueue("ann")
+        assert unknown.value.retry_safe
+        app.session.store.lost = False
+        await greet.enqueue("ann")
+        assert len((await app.jobs()).jobs) == 1
 
 
 async def test_a_key_outlives_its_job_and_is_forgotten_in_the_end():

@@ -1,13 +1,15 @@
 """Jobs, stats and workers: what an operator sees."""
 
+import asyncio
 from datetime import UTC, timedelta
 
 import pytest
 
-from holdfast import InvalidJob, State
+from holdfast import InvalidJob, JobNotFound, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
+from support.ids import words
 from support.workers import work_off, working
 
 
@@ -166,6 +168,34 @@ async def test_one_job_that_cannot_be_shown_does_not_hide_the_others(app):
     ]
     await app.session.store.write(Batch(inserts=strange))
     assert len((await app.jobs()).jobs) == 5
+
+
+@pytest.mark.parametrize("id", ["", "\ud800", "a\0b", 5, None, b"x", ["x"], "x" * 10_000], ids=words)
+async def test_what_can_be_no_id_is_not_found(app, id):
+    for call in (app.job, app.cancel, app.retry, app.delete, app.annotate, lambda id: app.fail(id, "x")):
+        with pytest.raises(JobNotFound):
+            await call(id)
+    with pytest.raises(JobNotFound):
+        await app.handle(id).result(timeout=1)
+
+
+async def test_a_strange_id_does_not_disturb_those_who_ask_at_the_same_time(app):
+    handle = await app.enqueue("noop")
+    answers = await asyncio.gather(app.job("\ud800"), handle.job(), app.job("no such"), return_exceptions=True)
+    assert [type(answer).__name__ for answer in answers] == ["JobNotFound", "Job", "JobNotFound"]
+
+
+@pytest.mark.parametrize("part", ["queue", "task", "tag"])
+@pytest.mark.parametrize("value", ["\ud800", 5, b"x", ["x"], "a\0b"], ids=words)
+async def test_a_filter_that_can_match_nothing_is_refused_or_matches_nothing(app, part, value):
+    await app.enqueue("noop")
+    for call in (app.jobs, app.purge):
+        try:
+            found = await call(state="queued", **{part: value})
+        except InvalidJob:
+            continue
+        assert found == 0 or found.jobs == []
+    assert (await app.stats()).counts["queued"] == 1
 
 
 # -- stats

@@ -8,6 +8,7 @@ import pytest
 from holdfast import HoldfastError, InvalidJob, JobNotFound, LeaseLost, State, WrongState
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.ids import words
 from support.workers import work_off
 
 
@@ -212,7 +213,7 @@ async def test_meta_of_an_ended_job_is_closed(app, ended):
         await app.annotate(ended["dead"].id, a=1)
 
 
-@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", "a\0b", {1: 2}.keys()], ids=repr)
+@pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", "a\0b", {1: 2}.keys()], ids=words)
 async def test_meta_that_no_store_could_keep_is_refused(app, task, value):
     handle = await task("good").using(meta={"a": 1}).enqueue()
     with pytest.raises(InvalidJob, match="meta"):

@@ -100,7 +100,7 @@ def test_workers_in_the_background_survive_their_shell(terminal):
 def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
     terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
     front = terminal.start("worker", "start", "--foreground", "--count", "2")
-    terminal.until(lambda: terminal("logs", "x") == "begun\n")
+    terminal.until(lambda: terminal.printed("x") == "begun\n")
     # As a terminal does it: to everybody in the foreground.
     os.kill(front.pid, signal.SIGINT)
     assert front.wait(15) == 0
@@ -112,7 +112,7 @@ def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
 def test_a_stop_beyond_the_grace_gives_jobs_back_uncharged(terminal):
     terminal("enqueue", '{"id": "x", "command": "trap \\"\\" TERM; echo begun; sleep 60"}')
     terminal("worker", "start", "--grace", "0.2")
-    terminal.until(lambda: terminal("logs", "x") == "begun\n")
+    terminal.until(lambda: terminal.printed("x") == "begun\n")
     terminal("worker", "stop")
     job = terminal.job("x")
     assert (job["state"], job["attempt"], job["history"][0]["outcome"]) == ("queued", 0, "released")
@@ -143,7 +143,7 @@ def test_stop_never_signals_a_process_that_is_not_ours(terminal):
 def test_a_dead_worker_is_replaced_and_its_job_starts_again_at_once(terminal):
     terminal("worker", "start", "--lease", "60")
     terminal("enqueue", '{"id": "x", "command": "echo run; sleep 2"}')
-    terminal.until(lambda: terminal("logs", "x") == "run\n")
+    terminal.until(lambda: terminal.printed("x") == "run\n")
     [worker] = terminal.workers()
     kill(worker["pid"])
     job = terminal.until(lambda: (job := terminal.job("x"))["attempt"] == 2 and job["started_at"] and job)
@@ -171,7 +171,7 @@ def test_a_worker_is_renewed_after_so_many_jobs(terminal):
     terminal("enqueue", "-", stdin="\n".join(lines))
     terminal("worker", "start", "--max-jobs", "2", "--concurrency", "1")
     terminal.until(lambda: terminal.states() == {"succeeded": 6})
-    workers = {terminal.job(one["id"])["worker"] for one in terminal.json("list")["jobs"]}
+    workers = {one.worker for one in terminal.store.jobs().jobs}
     assert len(workers) == 3
     terminal("worker", "stop")
 
@@ -192,7 +192,7 @@ def test_heavier_queues_come_first_and_none_starves(terminal):
 def test_a_handover_lets_a_long_job_finish_under_the_old_worker(terminal):
     terminal("worker", "start")
     terminal("enqueue", '{"id": "long", "command": "echo begun; while [ ! -e go ]; do sleep 0.1; done"}')
-    terminal.until(lambda: terminal("logs", "long") == "begun\n")
+    terminal.until(lambda: terminal.printed("long") == "begun\n")
     [old] = terminal.supervisors()
     terminal("worker", "start", "--handover", "--grace", "1")
     terminal("enqueue", '{"id": "next", "command": "echo hi"}')
@@ -248,7 +248,7 @@ def test_workers_that_cannot_start_say_so(terminal):
 
 
 def test_explain_sees_busy_workers_and_queues_that_nobody_serves(terminal):
-    terminal("worker", "start", "--concurrency", "1")
+    terminal("worker", "start", "--concurrency", "1", "--lease", "2")
     terminal("enqueue", '{"id": "a", "command": "sleep 30"}')
     terminal.until(lambda: terminal.job("a")["state"] == "running")
     terminal("enqueue", '{"id": "b", "command": "x"}')

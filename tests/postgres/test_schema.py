@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 
 import asyncpg
 import pytest
@@ -131,3 +133,16 @@ async def test_the_doctor_speaks_of_an_old_transaction_and_a_missing_index(store
     assert any("job_ready" in what for what in said)
     await transaction.rollback()
     await old.close()
+
+
+def test_a_missing_driver_names_the_extra():
+    script = (
+        "import sys; sys.modules['asyncpg'] = None\n"
+        "from holdfast import MissingExtra\n"
+        "from holdfast.clock import SystemClock\n"
+        "from holdfast.store.open import open_store\n"
+        "try: open_store('postgresql://h/d', SystemClock())\n"
+        "except MissingExtra as error: print(error)\n"
+    )
+    said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
+    assert "holdfast[postgres]" in said

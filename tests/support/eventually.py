@@ -23,3 +23,14 @@ async def eventually(condition: Callable[[], T | Awaitable[T]], limit: float = 4
             return answer
         assert time.monotonic() < deadline, f"not within {limit:g} s: {inspect.getsource(condition).strip()}"
         await asyncio.sleep(LOOK_EVERY)
+
+
+async def still(condition: Callable[[], object | Awaitable[object]], span: float = 0.1) -> None:
+    """The condition holds, and goes on to hold for a while: for what must not happen, which no event announces."""
+    end = time.monotonic() + span
+    while time.monotonic() < end:
+        answer = condition()
+        if inspect.isawaitable(answer):
+            answer = await answer
+        assert answer, f"no longer: {inspect.getsource(condition).strip()}"
+        await asyncio.sleep(LOOK_EVERY)

@@ -14,7 +14,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
+
+from holdfast import Holdfast
+from holdfast.sync import SyncApp
 
 T = TypeVar("T")
 HOLDFAST = (sys.executable, "-m", "holdfast")
@@ -29,6 +33,7 @@ class Terminal:
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         self.env |= {"XDG_STATE_HOME": str(folder / "state"), "TERMINAL_TEST": self.mark, "COLUMNS": "80"}
         self.started: list[subprocess.Popen[bytes]] = []
+        self._app: Holdfast | None = None
 
     def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, limit: float = 30) -> str:
         """Run a command to its end; what it printed, standard error behind standard output."""
@@ -59,14 +64,24 @@ class Terminal:
 
     # -- what jobs do
 
+    @property
+    def store(self) -> SyncApp:
+        """The same store from here, for looks that need no process each."""
+        if self._app is None:
+            self._app = Holdfast(self.env.get("HOLDFAST_URL", f"sqlite:///{self.folder / 'holdfast.db'}"))
+        return self._app.sync
+
     def job(self, id: str) -> dict[str, Any]:
-        return self.json("show", id)
+        return json.loads(msgspec.json.encode(self.store.job(id)))
 
     def states(self) -> dict[str, int]:
-        return {state: count for state, count in self.json("status")["counts"].items() if count}
+        return {state: count for state, count in self.store.stats().counts.items() if count}
 
     def workers(self) -> list[dict[str, Any]]:
-        return [one for one in self.json("worker", "list") if one["kind"] == "worker"]
+        return [one for one in msgspec.to_builtins(self.store.workers()) if one["kind"] == "worker"]
+
+    def printed(self, id: str) -> str:
+        return b"".join(piece.data for piece in self.store.output(id)).decode()
 
     def until(self, condition: Callable[[], T], limit: float = 20.0) -> T:
         """The condition's first true answer."""
@@ -100,6 +115,8 @@ class Terminal:
         return found
 
     def close(self) -> None:
+        if self._app is not None:
+            self._app.sync.close()
         for pid in self.census():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)

@@ -11,7 +11,7 @@ from holdfast.claim import new_holder
 from holdfast.job import Ask
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
-from support.eventually import eventually
+from support.eventually import eventually, still
 from support.workers import work_off, working
 
 
@@ -34,7 +34,7 @@ async def settled_down(app):
         return (await app.stats()).workers == 1
 
     await eventually(idle)
-    await asyncio.sleep(0.05)
+    await still(idle, 0.05)
 
 
 async def test_an_idle_worker_starts_a_new_job_at_once(patient):

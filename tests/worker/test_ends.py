@@ -547,6 +547,55 @@ async def test_a_task_that_cancels_itself_has_failed(app):
     assert (await other.job()).state == State.SUCCEEDED
 
 
+# -- claims that somebody else ended
+
+
+async def test_a_task_whose_claim_was_ended_is_interrupted_and_does_not_count(brisk):
+    entered, interrupted, reported = asyncio.Event(), [], []
+    brisk.on_error.append(lambda error, job: reported.append(error))
+
+    @brisk.task
+    async def slow() -> str:
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            interrupted.append(1)
+        return "too late"
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await asyncio.wait_for(entered.wait(), 4)
+        await brisk.fail(handle.id, "a monitor's word")
+        await eventually(lambda: interrupted)
+        other = await brisk.enqueue("noop")
+        assert await other.result(timeout=4) is None, "its slot is free again"
+    job = await handle.job()
+    assert (job.state, job.error, job.result) == (State.FAILED, "a monitor's word", None)
+    assert reported == [], "to be stopped is no error of the task"
+
+
+async def test_a_thread_whose_claim_was_ended_sees_it(brisk):
+    entered, seen, reported = threading.Event(), threading.Event(), []
+    brisk.on_error.append(lambda error, job: reported.append(error))
+
+    @brisk.task
+    def slow(ctx: Context) -> None:
+        entered.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        seen.set()
+        raise RuntimeError("stopped")
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await eventually(entered.is_set)
+        await brisk.fail(handle.id, "a monitor's word")
+        await eventually(seen.is_set)
+    assert (await handle.job()).error == "a monitor's word"
+    assert reported == []
+
+
 # -- progress, checkpoints, meta
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from holdfast import Context, State, Worker
-from support.eventually import eventually
+from support.eventually import eventually, still
 from support.workers import working
 
 
@@ -43,9 +43,11 @@ async def test_a_stopping_worker_finishes_what_it_runs_and_takes_nothing_new(app
     await asyncio.wait_for(entered.wait(), 4)
     worker.stop()
     late = await app.enqueue("noop")
-    await asyncio.sleep(0.1)
-    assert not running.done()
-    assert (await late.job()).state == State.QUEUED
+
+    async def left_alone():
+        return not running.done() and (await late.job()).state == State.QUEUED
+
+    await still(left_alone)
     gate.set()
     await ended(running)
     assert await handle.result(timeout=1) == "finished"
@@ -86,8 +88,7 @@ async def test_a_second_stop_gives_everything_back_now(app, start):
     worker, running = start(grace=60)
     await asyncio.wait_for(entered.wait(), 4)
     worker.stop()
-    await asyncio.sleep(0.05)
-    assert not running.done()
+    await still(lambda: not running.done())
     worker.stop()
     await ended(running)
     assert (await handle.job()).state == State.QUEUED
@@ -151,8 +152,11 @@ async def test_a_stubborn_thread_does_not_keep_the_worker(app, start):
     assert time.monotonic() - started < 3
     assert (await handle.job()).state == State.QUEUED
     gate.set()
-    await asyncio.sleep(0.05)
-    assert (await handle.job()).state == State.QUEUED, "what it returns then does not count"
+
+    async def queued():
+        return (await handle.job()).state == State.QUEUED
+
+    await still(queued)  # what it returns then does not count
 
 
 async def test_a_coroutine_that_will_not_be_interrupted_does_not_keep_the_worker(app, start):
@@ -266,8 +270,7 @@ async def test_finish_waits_for_as_long_as_it_takes(app, start):
     worker, running = start(grace=0.01)
     await asyncio.wait_for(entered.wait(), 4)
     worker.finish()
-    await asyncio.sleep(0.1)
-    assert not running.done()
+    await still(lambda: not running.done())
     gate.set()
     await ended(running)
     assert await handle.result(timeout=1) == "finished"

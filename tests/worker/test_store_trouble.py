@@ -8,7 +8,7 @@ import pytest
 from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreUnavailable, Worker
 from holdfast.store import commit
 from holdfast.store.memory import MemoryStore
-from support.eventually import eventually
+from support.eventually import eventually, still
 from support.workers import work_off, working
 
 FULL = StoreUnavailable("the disk is full")
@@ -131,10 +131,11 @@ async def test_ends_that_the_store_does_not_take_keep_their_slots(app, store):
     store.fail("settles")
     async with working(app, concurrency=3):
         await eventually(lambda: len(app.runs) >= 3)
-        for _ in range(20):
-            await asyncio.sleep(0.005)
-            held = (await app.stats()).counts["running"]
-            assert held <= 3
+
+        async def no_more_than_three():
+            return (await app.stats()).counts["running"] <= 3
+
+        await still(no_more_than_three)
         store.recover()
 
         async def all_done():

@@ -23,6 +23,8 @@ PAUSES = (0.05, 0.2, 1.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 MARK = "job"
 """The channel on which somebody listens who waits for the end of any job."""
+LINGER = 2.0
+"""Seconds for which the connection stays when nobody listens any more: the next one comes soon, as a rule."""
 PING_EVERY = 15.0
 """Seconds of silence after which the server is asked whether it is still there."""
 
@@ -86,6 +88,14 @@ class Bells:
             del self._topics[topic]
             if self._wire is not None:
                 self._wire.send("SUNSUBSCRIBE", self._head + topic)
+        if not self._all and self._listening is not None:
+            self._listening.get_loop().call_later(LINGER, self._rest)
+
+    def _rest(self) -> None:
+        """Nobody has listened for a while: let the connection go."""
+        if not self._all and self._listening is not None:
+            self._listening.cancel()
+            self._listening = None
 
     def _mark(self, bell: RedisBell, by: int) -> list[str]:
         """Count the bells that wait for jobs; [MARK] where this is the first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import hiredis
 Reply = Any
 ReplyError = hiredis.ReplyError
 _MORE = object()
+_forgotten: list[object] = []
 BUFFER = 64 * 1024
 """Bytes that one read takes at most. (asyncio would make room for four times as much, each time anew.)"""
 _pack = cast("Callable[[tuple[str | bytes | int, ...]], bytes]", getattr(hiredis, "pack_command"))  # noqa: B009  # its stub says a tuple of one
@@ -76,14 +78,20 @@ class Wire(asyncio.BufferedProtocol):
         self._end(Lost("the connection was closed"))
 
     def forget(self) -> None:
-        """In a forked child: close our copy of the socket, and say nothing to the server."""
-        transport, self._transport, self.closed = self._transport, None, True
-        if transport is not None:
-            sock = transport.get_extra_info("socket")
-            if sock is not None:
-                import os
+        """In a forked child, or when the loop has ended: let go of the socket without a word to server or loop.
 
-                os.close(sock.fileno())
+        Its number goes to /dev/null instead of being closed, so that nobody else gets it while the transport, which
+        cannot be closed without its loop, believes to own it. The transport is kept, for it would complain.
+        """
+        transport, self._transport, self.closed = self._transport, None, True
+        if transport is None:
+            return
+        _forgotten.append(transport)
+        sock = transport.get_extra_info("socket")
+        if sock is not None and sock.fileno() >= 0:
+            nothing = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+            os.dup2(nothing, sock.fileno(), inheritable=False)
+            os.close(nothing)
 
     def _look(self) -> None:
         """Is somebody still answering?"""

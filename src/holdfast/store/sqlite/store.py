@@ -27,8 +27,9 @@ from ...job import (
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Versioned
-from . import bound, claim, holders, observe, output
+from . import bound, claim, observe, output
 from . import connection as connections
+from . import holders as leases
 from .change import change
 from .enqueue import insert_all
 from .reader import Reader
@@ -150,16 +151,16 @@ class SqliteStore:
             raise self._not_open()
         return await line.run(partial(_look_then_claim, writer, asks))
 
-    async def beat(self, holders_: Sequence[Holder]) -> list[Beat]:
-        return await self._write(lambda step: [holders.beat(step, holder) for holder in holders_])
+    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+        return await self._write(lambda step: [leases.beat(step, holder) for holder in holders])
 
-    async def leave(self, holders_: Sequence[str]) -> None:
-        await self._write(lambda step: holders.leave(step, holders_))
+    async def leave(self, holders: Sequence[str]) -> None:
+        await self._write(lambda step: leases.leave(step, holders))
 
     async def tidy(self, limit: int) -> Tidied:
-        if not await self._read(holders.anything_to_tidy):
+        if not await self._read(leases.anything_to_tidy):
             return Tidied()
-        return await self._write(lambda step: holders.tidy(step, limit))
+        return await self._write(lambda step: leases.tidy(step, limit))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         return await self._write(lambda step: observe.put_record(step, kind, name, value, expect))
@@ -175,7 +176,7 @@ class SqliteStore:
         return await self._reader.read(work)
 
     async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
-        return await self._read(lambda step: holders.expired(step, limit, holder))
+        return await self._read(lambda step: leases.expired(step, limit, holder))
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
         return await self._read(lambda step: observe.get(step, ids))
@@ -190,7 +191,7 @@ class SqliteStore:
         return await self._read(observe.stats)
 
     async def holders(self) -> list[HolderSeen]:
-        return await self._read(holders.seen)
+        return await self._read(leases.seen)
 
     async def records(self, kind: str) -> dict[str, Versioned]:
         return await self._read(lambda step: observe.records(step, kind))

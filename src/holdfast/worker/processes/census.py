@@ -83,12 +83,10 @@ def marker(job: str, fence: int) -> str:
 
 def marked() -> list[tuple[int, str]]:
     """Every process of this user that runs in some job, with its mark. Linux only: [] elsewhere."""
-    found: list[tuple[int, str]] = []
-    with suppress(OSError):
-        for folder in Path("/proc").iterdir():
-            if folder.name.isdigit() and (mark := mark_of(int(folder.name))) is not None:
-                found.append((int(folder.name), mark))
-    return found
+    if not Path("/proc").is_dir():
+        return []
+    pids = [int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+    return [(pid, mark) for pid in pids if (mark := mark_of(pid)) is not None]
 
 
 def mark_of(pid: int) -> str | None:

@@ -112,8 +112,8 @@ class Runner:
             return self._timed_out(run, task, error)
         if run.why == "cancel":
             return Outcome.cancelled()
-        if run.why == "release":
-            return Outcome.released()
+        if run.why in ("release", "lost"):
+            return Outcome.released()  # a lost one is not written: its claim was ended by somebody else
         if isinstance(error, UnknownTask) and task is None and self._app.session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         explain.report(self._app, error, record)

@@ -1,0 +1,127 @@
+"""The raw loop: a blocking redis-py client, one hash of jobs and one sorted set, with nothing around it.
+
+It promises nothing: no leases, no fences, no results, no retries. It is the ceiling that Holdfast is measured against.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from holdfast.clock import SystemClock, fresh_entropy
+from holdfast.store.open import open_store
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, new_job, succeeded
+from redis import Redis
+
+from . import child
+
+PAYLOAD = b'{"id": "", "task": "nothing", "queue": "default", "payload": {}, "max_attempts": 5}'
+BATCH = 100
+CLAIM = """
+-- Forget the last hundred, hand out the next: ARGV is the number wanted, the time, then the ids that are done.
+for at = 3, #ARGV do
+  redis.call('ZREM', KEYS[3], ARGV[at])
+  redis.call('HDEL', KEYS[1], ARGV[at])
+end
+local taken = redis.call('ZPOPMIN', KEYS[2], ARGV[1])
+local answer = {}
+for at = 1, #taken, 2 do
+  redis.call('ZADD', KEYS[3], ARGV[2], taken[at])
+  answer[#answer + 1] = taken[at]
+  answer[#answer + 1] = redis.call('HGET', KEYS[1], taken[at])
+end
+return answer
+"""
+
+
+def connect() -> Redis:
+    return Redis.from_url(os.environ["BENCH_URL"])
+
+
+def names(count: int) -> list[str]:
+    now, entropy = time.time_ns() // 1000, fresh_entropy()
+    return [entropy.uuid7(now + number) for number in range(count)]
+
+
+def insert(client: Redis, ids: list[str], per_trip: int) -> float:
+    """Seconds that it took."""
+    start = time.perf_counter()
+    for at in range(0, len(ids), per_trip):
+        pipe = client.pipeline(transaction=False)
+        for id in ids[at : at + per_trip]:
+            pipe.hset("raw:jobs", id, PAYLOAD)
+            pipe.zadd("raw:ready", {id: 0})
+        pipe.execute()
+    return time.perf_counter() - start
+
+
+def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
+    client = connect()
+    insert(client, names(50), 1)
+    ids = names(count)
+    child.wait_for_go()
+    return {"seconds": insert(client, ids, per_transaction), "jobs": count}
+
+
+def work(count: int) -> dict[str, Any]:
+    client = connect()
+    insert(client, names(count), 1000)
+    claim = client.register_script(CLAIM)
+    claim(keys=["raw:jobs", "raw:empty", "raw:running"], args=[1, 0])
+    child.wait_for_go()
+    done, held = 0, list[bytes]()
+    start = time.perf_counter()
+    while True:
+        answer = claim(keys=["raw:jobs", "raw:ready", "raw:running"], args=[BATCH, time.time(), *held])
+        done += len(held)
+        held = answer[::2]
+        if not held:
+            return {"seconds": time.perf_counter() - start, "jobs": done}
+
+
+def depth(depth: int, rounds: int) -> dict[str, Any]:
+    """Holdfast's own store at a depth: each round settles a thousand jobs and claims a thousand, by hundreds."""
+
+    async def run() -> float:
+        store = open_store(os.environ["HOLDFAST_URL"], SystemClock())
+        await store.open()
+        for first in range(0, depth + 1000, 1000):
+            await store.write(Batch(inserts=[new_job(f"{first}-{n}", priority=n % 3) for n in range(1000)]))
+        answers = await store.write(Batch(asks=[ask("bench", limit=BATCH)]))
+        start = time.perf_counter()
+        for _ in range(rounds * 10):
+            records = answers.asks[0].records
+            again = [new_job(f"again-{record.id}-{record.fence}-{record.seq}") for record in records]
+            ends = [succeeded(record, keep=0.0) for record in records]
+            answers = await store.write(Batch(inserts=again, settles=ends, asks=[ask("bench", limit=BATCH)]))
+        took = time.perf_counter() - start
+        await store.close()
+        return took
+
+    child.wait_for_go()
+    return {"seconds": asyncio.run(run()), "jobs": rounds * 1000}
+
+
+def memory(count: int, payload: int) -> dict[str, Any]:
+    """Bytes per queued job."""
+
+    async def run() -> float:
+        client = connect()
+        before = client.info("memory")["used_memory"]
+        store = open_store(os.environ["HOLDFAST_URL"], SystemClock())
+        await store.open()
+        ids = names(count)
+        for first in range(0, count, 1000):
+            jobs = [new_job(id, payload=b"x" * payload) for id in ids[first : first + 1000]]
+            await store.write(Batch(inserts=jobs))
+        await store.close()
+        return (client.info("memory")["used_memory"] - before) / count
+
+    return {"seconds": 1.0, "jobs": asyncio.run(run())}
+
+
+if __name__ == "__main__":
+    child.serve({"enqueue": enqueue, "work": work, "depth": depth, "memory": memory})
