@@ -56,6 +56,7 @@ from .errors import (
     JobExists,
     KeyConflict,
     LeaseLost,
+    OutcomeUnknown,
     PayloadTooLarge,
     QueueFull,
     WrongState,
@@ -208,6 +209,8 @@ class Holdfast:
         self.around_enqueue: list[EnqueueHook] = []
         self.around_run: list[RunHook] = []
         self.on_error: list[ErrorHook] = []
+        self.before_close: set[Callable[[], Awaitable[object]]] = set()
+        """What must end before the app can: the workers that run on it."""
         self._session: Session | None = None
         self._opening: asyncio.Task[None] | None = None
         self._choosing = threading.Lock()
@@ -235,6 +238,8 @@ class Holdfast:
         if session is None:
             return
         if session.loop is asyncio.get_running_loop():
+            for end in list(self.before_close):
+                await end()
             self._session = None
             await session.close()
         elif session.loop.is_running():
@@ -340,9 +345,9 @@ class Holdfast:
         """Register a function as a task, plainly or with options of its own.
 
         `run_in`: "loop" for async functions, "thread" for plain ones; "process" (a pool) or "isolated" (a fresh process
-        per job, killable) for either, with a limit of `memory` where given, such as "2GB". `retry`: a Backoff, or a function of
-        (exception, attempt) that answers seconds to wait, or None to give up. `payload=True` hands over the JSON
-        object whole. A parameter annotated `Context` receives the running job's context.
+        per job, killable) for either, with a limit of `memory` where given, such as "2GB". `retry`: a Backoff, or a
+        function of (exception, attempt) that answers seconds to wait, or None to give up. `payload=True` hands over the
+        JSON object whole. A parameter annotated `Context` receives the running job's context.
         """
         if fn is None:
             return lambda function: self._register(function, **options)  # type: ignore[misc]
@@ -458,7 +463,10 @@ class Holdfast:
         if self.around_enqueue:
             answers = [await self._hooked(job, len(self.around_enqueue), self._insert_one) for job in jobs]
         else:
-            answers = await self.session.commit.insert(jobs)
+            try:
+                answers = await self.session.commit.insert(jobs)
+            except OutcomeUnknown as error:
+                raise OutcomeUnknown(str(error), tuple(job.id for job in jobs)) from error
         return self._accepted(jobs, answers)
 
     async def _insert_one(self, job: NewJob) -> Inserted:
@@ -540,13 +548,13 @@ class Holdfast:
         lost = await session.store.expired(PAGE_LIMIT, holder)
         if not lost:
             return 0
-        ends = [
-            session.commit.settle(self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat))
-            for one in lost
-        ]
-        written = await asyncio.gather(*ends)
-        self.events.swept([one.record for one, ok in zip(lost, written, strict=True) if ok])
-        return sum(written)
+        ends = [self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat) for one in lost]
+        written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
+        settled = [(one.record, end) for one, end, ok in zip(lost, ends, written, strict=True) if ok]
+        for record, end in settled:
+            self.events.settled(record, end)
+        self.events.swept([record for record, _ in settled])
+        return len(settled)
 
     def settlement(self, record: Record, outcome: lifecycle.Outcome, *, seen_beat: int | None = None) -> Settlement:
         """How a claim ends, by the rules of the app and the task."""

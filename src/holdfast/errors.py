@@ -79,7 +79,9 @@ class LeaseLost(HoldfastError):
     """The claim was ended by somebody else. Whatever this holder did does not count; do not repeat the call."""
 
     def __init__(self, job_id: str, fence: int) -> None:
-        super().__init__(f"the claim on job {job_id!r} with fence {fence} was ended by another worker or an operator")
+        super().__init__(
+            f"the claim on job {job_id!r} with fence {fence} has ended: it was settled before, or taken away"
+        )
         self.job_id = job_id
         self.fence = fence
 
@@ -135,9 +137,18 @@ class StoreUnavailable(HoldfastError):
 
 
 class OutcomeUnknown(HoldfastError):
-    """The answer was lost: the write may have happened. The same call may be made again: it is recognised."""
+    """The answer was lost, also after the write was sent again: it may have happened.
+
+    Settling, noting and changing may be repeated: a repeat is recognised. So is an enqueue with `key=` or `id=`; one
+    without would be another job, so look up `job_ids` first.
+    """
 
     retry_safe = True
+
+    def __init__(self, message: str, job_ids: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.job_ids = job_ids
+        """The ids that an enqueue gave the jobs which may or may not exist."""
 
 
 class MissingExtra(HoldfastError, ImportError):

@@ -132,10 +132,10 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     fence: int
     token: int
     nonce: int
-    """Marks this settlement, so that sending it again is recognised."""
+    """Marks this settlement, so that sending it again is recognised (unless it removed the job: `keep=0`)."""
     state: str
     outcome: str
-    """The word for the history: succeeded, failed, lost, released, snoozed, dead, cancelled."""
+    """The word for the history, where the job lives on; the last claim of an ended job stays in its record."""
     attempt: int
     delay: float | None = None
     """For a waiting state: due this many seconds from the store's now; None keeps the time it was due."""

@@ -195,3 +195,19 @@ async def test_a_database_number_is_honoured(start_server, open_at):
     store = await open_at(f"redis://127.0.0.1:{server.port}/3?durability=none")
     await insert(store, new_job("a"))
     assert "db3:" in server.call("INFO", "keyspace").decode()
+
+
+async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(store, server, open_at, url):
+    other = await open_at(url)
+    keeper = store.listen(["queue/never"])
+    await keeper.wait(2.0)
+    wire = store._bells._wire
+    for n in range(30):
+        await insert(other, new_job(f"{n}"))
+        bell = store.listen([f"job/{n}"])
+        await bell.wait(2.0)  # it listens
+        await settle(other, succeeded(await claim_one(other)))
+        await asyncio.wait_for(bell.wait(60.0), 5.0)
+        bell.close()
+    assert store._bells._wire is wire
+    keeper.close()

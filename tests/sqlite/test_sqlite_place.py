@@ -12,9 +12,9 @@ from holdfast.testing.verbs import enqueue
 MOUNTINFO = """\
 22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda1 rw
 30 22 0:5 / /dev rw,nosuid shared:2 - devtmpfs devtmpfs rw
-44 22 0:52 / /home/ann rw,relatime shared:30 - nfs4 server:/home/ann rw,vers=4.2
+44 22 0:52 / /people/ann rw,relatime shared:30 - nfs4 server:/people/ann rw,vers=4.2
 45 22 0:53 / /mnt/big\\040share rw - cifs //nas/big rw
-46 44 0:54 / /home/ann/local rw - ext4 /dev/vdb1 rw
+46 44 0:54 / /people/ann/local rw - ext4 /dev/vdb1 rw
 47 22 0:55 / /vm rw - 9p hostshare rw
 48 22 0:56 / /mnt/ssh rw - fuse.sshfs ann@host: rw
 a line that makes no sense
@@ -29,10 +29,10 @@ MAC_MOUNT = """\
     ("folder", "kind"),
     [
         ("/srv", "ext4"),
-        ("/home/ann", "nfs4"),
-        ("/home/ann/projects", "nfs4"),
-        ("/home/anna", "ext4"),
-        ("/home/ann/local/x", "ext4"),
+        ("/people/ann", "nfs4"),
+        ("/people/ann/projects", "nfs4"),
+        ("/people/anna", "ext4"),
+        ("/people/ann/local/x", "ext4"),
         ("/mnt/big share/jobs", "cifs"),
         ("/vm/x", "9p"),
         ("/mnt/ssh", "fuse.sshfs"),

@@ -34,7 +34,7 @@ class Events:
     def emit(self, name: str, level: int, **fields: Any) -> None:
         """Log an event, and hand it to the listeners; a listener that raises harms nobody."""
         if logger.isEnabledFor(level):
-            logger.log(level, name, extra={"event": name, "fields": fields})
+            logger.log(level, "%s %s", name, _Words(fields), extra={"event": name, "fields": fields})
         for listener in self.listeners:
             try:
                 listener(name, fields)
@@ -100,6 +100,16 @@ class Events:
             else:
                 name = "job_annotated"
             self.emit(name, logging.INFO, job_id=record.id, job_type=record.task)
+
+
+class _Words:
+    """Fields as text, made only where a handler prints them plainly."""
+
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self._fields = fields
+
+    def __str__(self) -> str:
+        return " ".join(f"{name}={value}" for name, value in self._fields.items())
 
 
 def _about(record: Record) -> dict[str, Any]:

@@ -30,6 +30,10 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     return fields
 
 
+def _event(record: logging.LogRecord) -> str:
+    return getattr(record, "event", None) or record.getMessage()
+
+
 class _Json(logging.Formatter):
     """One JSON object per line."""
 
@@ -37,7 +41,7 @@ class _Json(logging.Formatter):
         line: dict[str, Any] = {
             "timestamp": datetime.fromtimestamp(record.created, UTC),
             "level": record.levelname.lower(),
-            "event": record.getMessage(),
+            "event": _event(record),
             **_fields(record),
         }
         if record.name != "holdfast":
@@ -57,7 +61,7 @@ class _Pretty(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = datetime.fromtimestamp(record.created, UTC).astimezone().strftime("%H:%M:%S")
         about = " ".join(f"{name}={value}" for name, value in _fields(record).items())
-        text = f"{moment} {record.levelname:7} {record.getMessage():16} {about}".rstrip()
+        text = f"{moment} {record.levelname:7} {_event(record):16} {about}".rstrip()
         if record.exc_info:
             text += "\n" + self.formatException(record.exc_info)
         start = _COLOURS.get(record.levelname, "") if self._colour else ""

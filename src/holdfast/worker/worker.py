@@ -100,6 +100,8 @@ class Worker:
         self._loop = loop
         if self._stops:
             self._stopping.set()
+        self._ended = asyncio.Event()
+        app.before_close.add(self._end)
         heart.start()
         upkeep = Upkeep(app, poll)
         claiming, stopped = asyncio.create_task(claimer.run(bell)), asyncio.create_task(self._stopping.wait())
@@ -119,6 +121,8 @@ class Worker:
             await self._runner.close()
             await asyncio.to_thread(heart.stop)
             await _leave(app, holder.id)
+            app.before_close.discard(self._end)
+            self._ended.set()
             app.events.emit("worker_stopped", logging.INFO, worker_id=holder.id)
         if not claiming.cancelled():
             claiming.result()
@@ -132,6 +136,11 @@ class Worker:
             self._stops += 1
         else:
             self._loop.call_soon_threadsafe(self._stop)
+
+    async def _end(self) -> None:
+        """The app is being closed under this worker."""
+        self.stop()
+        await self._ended.wait()
 
     def finish(self) -> None:
         """Like `stop`, but jobs that run may take as long as they need."""
@@ -167,9 +176,10 @@ class Worker:
             await _wait(slots.quiet, grace)
         for run in list(slots.runs.values()):
             run.stop("release")
-        interrupted = [run.runner for run in slots.runs.values() if run.runner is not None and not run.in_thread]
-        if interrupted:
-            await asyncio.wait(interrupted, timeout=STUBBORN)
+        # A coroutine was interrupted; a thread that has a context can see that it should stop, and save what it has.
+        told = [run.runner for run in slots.runs.values() if run.runner and (run.context or not run.in_thread)]
+        if told:
+            await asyncio.wait(told, timeout=STUBBORN)
         for run in list(slots.runs.values()):
             # A thread, or a coroutine that would not be interrupted: the job is given back without it.
             run.why = "release"

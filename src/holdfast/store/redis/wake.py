@@ -59,6 +59,8 @@ class Bells:
         self._head = key.removesuffix("seq")
         self._all: set[RedisBell] = set()
         self._topics: Counter[str] = Counter()
+        self._leaving: Counter[str] = Counter()
+        """Subscriptions that we have ended, and the server has not confirmed yet."""
         self._listening: asyncio.Task[None] | None = None
         self._wire: Wire | None = None
         self._heard = False
@@ -88,8 +90,9 @@ class Bells:
             del self._topics[topic]
             if self._wire is not None:
                 self._wire.send("SUNSUBSCRIBE", self._head + topic)
-        if not self._all and self._listening is not None:
-            self._listening.get_loop().call_later(LINGER, self._rest)
+                self._leaving[topic] += 1
+        if not self._all and self._listening is not None and not (loop := self._listening.get_loop()).is_closed():
+            loop.call_later(LINGER, self._rest)
 
     def _rest(self) -> None:
         """Nobody has listened for a while: let the connection go."""
@@ -144,6 +147,7 @@ class Bells:
     async def _serve(self, wire: Wire) -> None:
         wire.listen(self._message)
         self._wire = wire
+        self._leaving.clear()
         try:
             self._subscribe(wire, list(self._topics))
             while not wire.closed:
@@ -177,11 +181,15 @@ class Bells:
         kind = parts[0]
         if kind in (b"smessage", b"ssubscribe"):
             self.ring([parts[1].decode().removeprefix(self._head)])
-        elif kind == b"sunsubscribe" and self._wire is not None and self._wants(parts[1]):
-            self._wire.close()  # the slot has moved: the server says so by taking the subscription away
+        elif kind == b"sunsubscribe" and parts[1] is not None:
+            self._unsubscribed(parts[1].decode().removeprefix(self._head))
 
-    def _wants(self, channel: bytes | None) -> bool:
-        return channel is not None and self._topics[channel.decode().removeprefix(self._head)] > 0
+    def _unsubscribed(self, topic: str) -> None:
+        """We have left, or, where we have not, the slot has moved: the server says so by ending the subscription."""
+        if self._leaving[topic] > 0:
+            self._leaving[topic] -= 1
+        elif self._topics[topic] > 0 and self._wire is not None:
+            self._wire.close()
 
     def _warn(self, error: Exception | Lost) -> None:
         if not self._warned:

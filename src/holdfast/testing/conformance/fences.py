@@ -34,9 +34,17 @@ def snoozed_a_while(claim: Record) -> Settlement:
     return snoozed(claim, delay=60.0)
 
 
+def succeeded_and_removed(claim: Record) -> Settlement:
+    return succeeded(claim, keep=0.0)
+
+
+def dead_and_removed(claim: Record) -> Settlement:
+    return dead(claim, keep=0.0)
+
+
 every_end = pytest.mark.parametrize(
     "end",
-    [succeeded, failed, dead, cancelled, released, snoozed_a_while],
+    [succeeded, succeeded_and_removed, failed, dead, dead_and_removed, cancelled, released, snoozed_a_while],
     ids=lambda end: end.__name__,
 )
 

@@ -13,6 +13,7 @@ import msgspec
 
 from ...errors import HoldfastError, ProcessFailed
 from ...lifecycle import Outcome
+from ...load import address_of
 from ..processes import census
 from ..processes.output import Printer
 from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered
@@ -124,11 +125,17 @@ class Child:
 class Children:
     """Every child process of a worker."""
 
-    def __init__(self, app: Holdfast, address: str | None) -> None:
+    def __init__(self, app: Holdfast) -> None:
         self._app = app
-        self._address = address
+        self._address: str | None = None
         self._idle: list[Child] = []
         self._most_idle = os.cpu_count() or 1
+
+    def find_app(self) -> str:
+        """Where a child finds the app; ConfigError where it cannot."""
+        if self._address is None:
+            self._address = address_of(self._app)
+        return self._address
 
     async def close(self) -> None:
         """End the pool."""
@@ -139,18 +146,20 @@ class Children:
         """Run a claim in a child; Ended or ProcessFailed where it did not succeed."""
         context, settings = run.context, self._app.session.settings
         assert context is not None
-        assert self._address is not None
+        address, pooled = self.find_app(), task.run_in == "process"
         printer = Printer(context.say, settings.max_output)
-        pooled = task.run_in == "process"
-        child = self._take() if pooled else None
-        redirect = pooled
         try:
-            if child is None:
-                child = Child(self._address, _environment(context), 2 if pooled else printer.fd)
-            start = Start(run.record, settings.max_payload, settings.max_output, redirect)
-            child.start(context, start, printer.fd if redirect else None)
-        finally:
+            # A fresh child prints to the pipe from its first moment; one of the pool gets it with the job.
+            child = (self._take() if pooled else None) or Child(
+                address, _environment(context), 2 if pooled else printer.fd
+            )
+            start = Start(run.record, settings.max_payload, settings.max_output, pooled)
+            child.start(context, start, printer.fd if pooled else None)
+        except BaseException:
             printer.start()
+            await unhindered(printer.finish())
+            raise
+        printer.start()
         limits = [asyncio.ensure_future(_tell_pid(context, child.tree))]
         killed: list[str] = []
         if task.memory is not None:

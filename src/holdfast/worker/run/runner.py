@@ -11,7 +11,6 @@ from ...context import Context
 from ...errors import UnknownTask
 from ...job import Record
 from ...lifecycle import Outcome
-from ...load import address_of
 from ...task import IN_CHILDREN
 from . import explain
 from .isolated import Children, Encoded
@@ -34,8 +33,9 @@ class Runner:
         self._app = app
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
-        children = any(task.run_in in IN_CHILDREN for task in app.registry.tasks.values())
-        self._children = Children(app, address_of(app) if children else None)
+        self._children = Children(app)
+        if any(task.run_in in IN_CHILDREN for task in app.registry.tasks.values()):
+            self._children.find_app()
         self._new_context = new_context
 
     async def close(self) -> None:
@@ -73,8 +73,9 @@ class Runner:
                 run.timer.cancel()
         if run.why == "timeout":
             return self._timed_out(run, task)
-        if run.why == "cancel" and run.context is not None and run.context.saw_cancelled:
-            return Outcome.cancelled()
+        if run.context is not None and run.context.saw_cancelled and run.why in ("cancel", "release"):
+            # It saw that it should stop, and returned: that is an interruption, not a result.
+            return Outcome.cancelled() if run.why == "cancel" else Outcome.released()
         if isinstance(value, Encoded):
             return Outcome.succeeded(value.data)
         return explain.returned(task, value, self._app.session.settings.max_payload)
