@@ -1,4 +1,4 @@
-"""`python -m bench [sqlite|postgres|redis]` measures; `python -m bench report RESULTS.json` cites a run in README.md."""
+"""`python -m bench [sqlite|postgres|redis]` measures; `python -m bench report RESULTS.json` cites it in README.md."""
 
 from __future__ import annotations
 

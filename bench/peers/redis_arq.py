@@ -23,7 +23,7 @@ async def stamp(ctx: dict[str, Any], sent: int) -> None:
 
 
 async def opened() -> None:
-    global pool
+    global pool  # noqa: PLW0603  # made on the loop that uses it
     pool = await create_pool(RedisSettings.from_dsn(URL))
 
 

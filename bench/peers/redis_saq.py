@@ -21,7 +21,7 @@ async def stamp(ctx: dict[str, Any], *, sent: int) -> None:
 
 
 async def opened() -> None:
-    global queue
+    global queue  # noqa: PLW0603  # made on the loop that uses it
     queue = Queue.from_url(URL)
     await queue.connect()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import getpass
 import os
 import shutil
 import signal
@@ -15,6 +16,7 @@ from pathlib import Path
 import hiredis
 
 START_LIMIT = 15.0
+FETCHED = Path(__file__).parent.parent.parent / ".cache" / "redis-debian"
 _NAMED = os.environ.get("HOLDFAST_TEST_REDIS")  # now: a fixture hides settings from tests
 
 
@@ -29,8 +31,26 @@ def valkey_binary() -> str | None:
 
 
 def redis_binary() -> str | None:
-    """A real Redis: HOLDFAST_TEST_REDIS names one that is not on the path."""
-    return _NAMED or shutil.which("redis-server")
+    """A real Redis: on the path, named by HOLDFAST_TEST_REDIS, or fetched before by `python tests/support/redis.py`."""
+    fetched = FETCHED / "usr" / "bin" / "redis-server"
+    return _NAMED or shutil.which("redis-server") or (str(fetched) if fetched.exists() else None)
+
+
+def fetch() -> None:
+    """Debian's redis-server, unpacked into a folder of ours: no root, nothing installed."""
+    work = FETCHED.with_name("redis-debian-packages")
+    for folder in ("state", "lists/partial", "cache/archives/partial"):
+        (work / folder).mkdir(parents=True, exist_ok=True)
+    places = {"Dir::State": "state", "Dir::State::lists": "lists", "Dir::Cache": "cache"}
+    options = [word for name, folder in places.items() for word in ("-o", f"{name}={work / folder}")]
+    apt = ["apt-get", *options, "-o", f"APT::Sandbox::User={getpass.getuser()}", "-qq"]
+    subprocess.run([*apt, "update"], check=True)
+    names = ("redis-server", "redis-tools", "liblzf1", "libjemalloc2", "liblua5.1-0")
+    subprocess.run([*apt, "download", *names], cwd=work, check=True)
+    for package in work.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package, FETCHED], check=True)
+    shutil.rmtree(work)
+    print(redis_binary())
 
 
 def free_port() -> int:
@@ -220,3 +240,7 @@ class Cluster:
 
     def clear(self, prefix: str) -> None:
         self.owner(prefix).clear(prefix)
+
+
+if __name__ == "__main__":
+    fetch()

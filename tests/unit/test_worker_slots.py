@@ -1,0 +1,39 @@
+"""Slots: what may be claimed, given what runs."""
+
+from holdfast.job import Record
+from holdfast.worker.run import Run
+from holdfast.worker.slots import Slots
+
+
+def run(id: str, *, suspect: bool = False) -> Run:
+    return Run(Record(1, id, "default", "work", "running", 0, 0, b"{}", "json", 5, None, None, 0, suspect=suspect))
+
+
+async def test_a_slot_is_free_again_once_its_run_has_ended():
+    slots, one = Slots(2), run("one")
+    slots.add(one)
+    assert slots.free() == 1
+    assert slots.remove(one)
+    assert slots.free() == 2
+
+
+async def test_nothing_is_claimed_beside_a_suspect():
+    slots, suspect = Slots(8), run("suspect", suspect=True)
+    slots.add(suspect)
+    assert slots.free() == 0
+    slots.remove(suspect)
+    assert slots.free() == 8
+
+
+async def test_an_end_that_the_store_did_not_take_keeps_its_slot():
+    slots = Slots(2)
+    slots.owed += 1
+    assert slots.free() == 1
+
+
+async def test_a_run_that_was_given_up_is_not_removed_twice():
+    slots, one = Slots(2), run("one")
+    slots.add(one)
+    assert slots.remove(one)
+    assert not slots.remove(one)
+    assert slots.free() == 2
