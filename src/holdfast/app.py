@@ -278,6 +278,11 @@ class Holdfast:
         return session.loop if session is not None and session.loop.is_running() else None
 
     @property
+    def store(self) -> Store:
+        """The store itself, open or not."""
+        return self._store
+
+    @property
     def session(self) -> Session:
         """The open session, for workers on the app's own loop."""
         if self._session is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import hiredis
 
 START_LIMIT = 15.0
-FETCHED = Path(__file__).parent.parent.parent / ".cache" / "redis-debian"
+FETCHED = Path(__file__).parent.parent.parent / ".venv" / "redis-debian"
 _NAMED = os.environ.get("HOLDFAST_TEST_REDIS")  # now: a fixture hides settings from tests
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import defaultdict
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -154,32 +155,90 @@ async def test_a_worker_takes_over_what_a_dead_one_held(make_app):
             assert "ended without a report" in job.history[0].error
 
 
-async def test_what_was_in_flight_when_a_process_died_is_next_run_alone(make_app):
-    app = make_app(poll=0.05)
-    running, together = set(), []
+@pytest.fixture
+def watched(make_app):
+    """An app whose task `work` notes who runs beside it, and goes on when its gate opens."""
+    app = make_app(poll=0.02, lease=0.5)
+    app.running, app.together, app.gates = set(), [], defaultdict(asyncio.Event)
 
     @app.task
-    async def work(n: int) -> None:
-        running.add(n)
-        together.append(set(running))
-        await asyncio.sleep(0.02)
-        running.discard(n)
+    async def work(name: str) -> None:
+        app.running.add(name)
+        app.together.append(frozenset(app.running))
+        await app.gates[name].wait()
+        app.running.discard(name)
 
+    return app
+
+
+async def suspected(app, *names):
+    """Jobs of the task `work` that were in flight when a process died."""
     await app.open()
-    await app.enqueue_many([(work, n) for n in range(3)])
-    dead = new_holder(app, "worker", 0.1, ("default",))
-    await app.session.commit.claim(Ask(dead, ("default",), 3, app.entropy.token()))
+    await app.enqueue_many([("work", name) for name in names])
+    dead = new_holder(app, "worker", 0.01, ("default",))
+    taken = (await app.session.commit.claim(Ask(dead, ("default",), len(names), app.entropy.token()))).records
+    assert len(taken) == len(names)
+
+    async def swept():
+        await app.recover()
+        return (await app.stats()).counts["queued"] == len(names)
+
+    await eventually(swept)
+
+
+async def ended(app, count):
+    async def all_done():
+        return (await app.stats()).counts["succeeded"] == count
+
+    await eventually(all_done)
+
+
+async def test_what_was_in_flight_when_a_process_died_is_next_run_alone(watched):
+    await suspected(watched, "suspect 1", "suspect 2")
+    await watched.enqueue_many([("work", f"sound {n}") for n in range(4)])
+    async with working(watched, concurrency=4):
+        await eventually(lambda: watched.running == {"suspect 1"})
+        await still(lambda: watched.running == {"suspect 1"})  # though three slots are free
+        watched.gates["suspect 1"].set()
+        await eventually(lambda: watched.running == {"suspect 2"})
+        await still(lambda: watched.running == {"suspect 2"}, 0.05)
+        watched.gates["suspect 2"].set()
+        await eventually(lambda: len(watched.running) == 4)
+        for n in range(4):
+            watched.gates[f"sound {n}"].set()
+        await ended(watched, 6)
+    for seen in watched.together:
+        assert len(seen) == 1 or not any("suspect" in name for name in seen)
+
+
+async def test_a_suspect_waits_until_its_process_runs_nothing_else(watched):
+    await suspected(watched, "suspect")
+    await watched.registry.tasks["work"].using(priority=-5).enqueue("sound")
+    async with working(watched, concurrency=4):
+        await eventually(lambda: watched.running == {"sound"})
+        await still(lambda: watched.running == {"sound"})
+        watched.gates["sound"].set()
+        await eventually(lambda: watched.running == {"suspect"})
+        watched.gates["suspect"].set()
+        await ended(watched, 2)
+
+
+async def test_a_suspect_does_not_starve_behind_a_stream_of_sound_jobs(make_app):
+    app = make_app(poll=0.02, lease=0.3)
+    ran = []
+
+    @app.task
+    async def work(name: str) -> None:
+        await asyncio.sleep(0.01)
+        ran.append(name)
+        if name != "suspect" and "suspect" not in ran:
+            await app.registry.tasks["work"].using(priority=-5).enqueue(name)  # always ahead of the suspect
+
+    await suspected(app, "suspect")
+    for n in range(4):
+        await app.registry.tasks["work"].using(priority=-5).enqueue(f"sound {n}")
     async with working(app, concurrency=4):
-        await app.enqueue_many([(work, n) for n in range(10, 20)])
-
-        async def all_done():
-            return (await app.stats()).counts["succeeded"] == 13
-
-        await eventually(all_done)
-    for suspect in range(3):
-        assert {suspect} in together, "it ran"
-        assert all(seen == {suspect} for seen in together if suspect in seen), "and alone"
-    assert any(len(seen) > 1 for seen in together), "while the others ran side by side"
+        await eventually(lambda: "suspect" in ran)
 
 
 async def test_a_job_that_kills_its_process_again_and_again_is_dead_as_poisonous(make_app):

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import ConfigError, HoldfastError, InvalidJob, MissingExtra, OutcomeUnknown, StoreUnavailable
 from ..version import __version__
-from . import bench, config, connect, demo, dlq, enqueue, jobs, logs, operate, status, top, worker
+from . import bench, config, connect, demo, dlq, enqueue, jobs, logs, operate, schema, status, top, worker
 
 app = typer.Typer(
     name="holdfast",
@@ -36,7 +36,8 @@ app.command("queues")(status.queues)
 app.command("pause")(operate.pause)
 app.command("resume")(operate.resume)
 app.command("purge")(operate.purge)
-app.command("migrate")(operate.migrate)
+app.command("migrate")(schema.migrate)
+app.command("doctor")(schema.doctor)
 app.command("top")(top.top)
 app.command("bench")(bench.bench)
 app.command("demo")(demo.demo)

@@ -1,17 +1,14 @@
-"""`holdfast pause`, `resume`, `purge`, `migrate`: operate a store."""
+"""`holdfast pause`, `resume`, `purge`: operate a store."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..errors import ConfigError
 from . import options
-from .connect import make_app, run, with_app
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
+from .connect import with_app
 
 QueueName = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
 
@@ -54,22 +51,3 @@ def purge(
         )
     count = with_app(url, lambda app: app.purge(state=states, queue=queue, task=task, tag=tag, older_than=age))
     print(f"{count} jobs deleted.")
-
-
-def migrate(url: options.Url = None) -> None:
-    """Bring the store's schema up to date."""
-    app = make_app(url)
-
-    async def bring(app: Holdfast) -> list[int] | None:
-        from ..store.protocol import Migrating
-
-        store = app.session.store
-        return await store.migrate() if isinstance(store, Migrating) else None
-
-    applied = run(app, bring)
-    if applied is None:
-        print("This store has no schema.")
-    elif applied:
-        print(f"Applied version {', '.join(map(str, applied))}.")
-    else:
-        print("The schema is up to date.")

@@ -179,6 +179,35 @@ class Migrating(Protocol):
         """Bring the schema up to date; the versions that were applied."""
         ...
 
+    async def missing(self) -> list[int]:
+        """The versions that are yet to be applied. Changes nothing, and does not need an open store."""
+        ...
+
+    def dump_sql(self) -> str:
+        """The whole schema as SQL, for whoever applies it by other means."""
+        ...
+
+    async def close(self) -> None:
+        """As in Store."""
+        ...
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One thing about a store that was looked at."""
+
+    fine: bool
+    what: str
+    advice: str = ""
+
+
+@runtime_checkable
+class Examining(Protocol):
+    """The companion of stores that can say what may be wrong with them."""
+
+    async def examine(self) -> list[Finding]:
+        """Look at everything, in the order in which a person would want to read it. Does not need an open store."""
+        ...
+
 
 @runtime_checkable
 class Binding(Protocol):

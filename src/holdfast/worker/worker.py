@@ -118,14 +118,22 @@ class Worker:
             await self._end_runs(settings.grace)
             upkeep.stop()
             bell.close()
-            await self._runner.close()
-            await asyncio.to_thread(heart.stop)
-            await _leave(app, holder.id)
-            app.before_close.discard(self._end)
-            self._ended.set()
-            app.events.emit("worker_stopped", logging.INFO, worker_id=holder.id)
+            await self._leave(heart, holder.id)
         if not claiming.cancelled():
             claiming.result()
+
+    async def _leave(self, heart: Heart, holder: str) -> None:
+        """Nothing runs any more: let go of everything, and say good-bye."""
+        app = self.app
+        await self._runner.close()
+        await asyncio.to_thread(heart.stop)
+        try:
+            await app.session.store.leave([holder])
+        except HoldfastError as error:
+            logger.warning("worker %s could not say good-bye; its lease ends by itself: %s", holder, error)
+        app.before_close.discard(self._end)
+        self._ended.set()
+        app.events.emit("worker_stopped", logging.INFO, worker_id=holder)
 
     def stop(self) -> None:
         """First call: take no more jobs, let those that run finish within the grace period. Second: give them back now.
@@ -207,10 +215,3 @@ async def _wait(event: asyncio.Event, timeout: float) -> None:
             await event.wait()
     except TimeoutError:
         pass
-
-
-async def _leave(app: Holdfast, holder: str) -> None:
-    try:
-        await app.session.store.leave([holder])
-    except HoldfastError as error:
-        logger.warning("worker %s could not say good-bye; its lease ends by itself: %s", holder, error)

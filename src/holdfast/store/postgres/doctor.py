@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
+from ..protocol import Finding
 from . import schema, sql
 from .place import Place
 
@@ -18,14 +17,6 @@ INDEXES = (
     "ended_parked", "key_pkey", "key_expiry", "holder_pkey", "record_pkey", "generation_pkey", "floor_pkey",
     "output_pkey", "migration_pkey",
 )  # fmt: skip
-
-
-class Finding(msgspec.Struct, frozen=True):
-    """One thing that was looked at."""
-
-    fine: bool
-    what: str
-    advice: str = ""
 
 
 async def examine(connection: Any, place: Place) -> list[Finding]:

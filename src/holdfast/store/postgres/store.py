@@ -28,7 +28,7 @@ from ...job import (
     Tidied,
     Where,
 )
-from ..protocol import Answers, Batch, Bell, Versioned
+from ..protocol import Answers, Batch, Bell, Finding, Versioned
 from . import bound, doctor, observe, schema, sql, trouble
 from .call import Call, is_lone, lone_arguments
 from .change import Changes
@@ -138,7 +138,10 @@ class PostgresStore:
         """The versions of the schema that are yet to be applied, without applying them."""
         return await self._aside(schema.missing)
 
-    async def examine(self) -> list[doctor.Finding]:
+    def dump_sql(self) -> str:
+        return schema.dump(self.place.schema)
+
+    async def examine(self) -> list[Finding]:
         """What `holdfast doctor` says about this store."""
         return await self._aside(doctor.examine)
 

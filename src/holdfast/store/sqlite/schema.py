@@ -6,6 +6,7 @@ import sqlite3
 from pathlib import Path
 
 from ...errors import ConfigError
+from . import connection as connections
 from . import sql
 
 
@@ -31,6 +32,19 @@ def check(found: int, path: str) -> None:
         raise ConfigError(
             f"{path} has schema version {found}; this Holdfast knows {LATEST}. Upgrade Holdfast, or use another file"
         )
+
+
+def missing(path: str, busy_timeout: float) -> list[int]:
+    """The versions that a file lacks; all of them where there is no file."""
+    if not Path(path).exists():
+        return list(steps())
+    connection = connections.connect_reader(path, busy_timeout)
+    try:
+        found = version(connection)
+    finally:
+        connection.close()
+    check(found, path)
+    return [number for number in steps() if number > found]
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: int) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
@@ -26,8 +27,8 @@ from ...job import (
     Tidied,
     Where,
 )
-from ..protocol import Answers, Batch, Bell, Versioned
-from . import bound, claim, observe, output
+from ..protocol import Answers, Batch, Bell, Finding, Versioned
+from . import bound, claim, doctor, observe, output, schema
 from . import connection as connections
 from . import holders as leases
 from .change import change
@@ -125,6 +126,15 @@ class SqliteStore:
         """Open the store, which brings its schema up to date; the versions that this applied."""
         await self.open()
         return [] if self._writer is None else self._writer.applied
+
+    async def missing(self) -> list[int]:
+        return await asyncio.to_thread(schema.missing, self.path, self._busy_timeout)
+
+    def dump_sql(self) -> str:
+        return "\n".join(schema.steps().values())
+
+    async def examine(self) -> list[Finding]:
+        return await asyncio.to_thread(doctor.examine, self.path, self._busy_timeout)
 
     # -- writing
 

@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 MARKER = "HOLDFAST_JOB"
-"""The environment variable by which a job's processes are found again: `worker pid:its start:job:fence`."""
+"""The environment variable by which a job's processes are found: `worker pid:its start:pid namespace:job:fence`."""
 ROUNDS = 20
 
 
@@ -78,7 +78,7 @@ def memory_of_tree(pid: int) -> int:
 
 def marker(job: str, fence: int) -> str:
     """The mark of one claim's processes."""
-    return f"{os.getpid()}:{own_start()}:{job}:{fence}"
+    return f"{os.getpid()}:{own_start()}:{_namespace()}:{job}:{fence}"
 
 
 def marked() -> list[tuple[int, str]]:
@@ -111,9 +111,17 @@ def sweep() -> int:
 
 
 def _forsaken(mark: str) -> bool:
-    worker, _, rest = mark.partition(":")
-    start = rest.partition(":")[0]
-    return worker.isdigit() and bool(start) and not lives(int(worker), start)
+    """Whether the worker that it names is gone. One in a container of this machine has ids that mean nothing here."""
+    worker, start, namespace, *_ = (*mark.split(":", 3), "", "")
+    return worker.isdigit() and namespace == _namespace() and not lives(int(worker), start)
+
+
+@cache
+def _namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid").strip("pid:[]")  # noqa: PTH115  # it is not a path
+    except OSError:
+        return "0"
 
 
 def _kill(wanted: Callable[[str], bool]) -> int:

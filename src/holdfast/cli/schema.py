@@ -1,0 +1,58 @@
+"""`holdfast migrate` and `holdfast doctor`: is the store as it should be?"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from ..store.protocol import Examining, Finding, Migrating
+from . import options, printing
+from .connect import make_app
+
+
+def migrate(
+    *,
+    check: Annotated[bool, typer.Option("--check", help="Only say what is missing (then exit code 1).")] = False,
+    dump_sql: Annotated[bool, typer.Option("--dump-sql", help="Print the SQL instead of running it.")] = False,
+    url: options.Url = None,
+) -> None:
+    """Bring the store's schema up to date. Safe while workers of the old version run."""
+    store = make_app(url).store
+    if not isinstance(store, Migrating):
+        print(f"The {store.name} store has no schema.")
+        return
+    if dump_sql:
+        print(store.dump_sql(), end="")
+    elif check:
+        missing = asyncio.run(store.missing())
+        print(f"Missing: version {', '.join(map(str, missing))}." if missing else "The schema is up to date.")
+        raise typer.Exit(1 if missing else 0)
+    else:
+        applied = asyncio.run(_apply(store))
+        print(f"Applied version {', '.join(map(str, applied))}." if applied else "The schema is up to date.")
+
+
+async def _apply(store: Migrating) -> list[int]:
+    try:
+        return await store.migrate()
+    finally:
+        await store.close()
+
+
+def doctor(*, as_json: options.AsJson = False, url: options.Url = None) -> None:
+    """Look at the store for what may go wrong; exit code 1 if anything needs attention."""
+    store = make_app(url).store
+    if not isinstance(store, Examining):
+        findings = [Finding(True, f"the {store.name} store has nothing to examine")]
+    else:
+        findings = asyncio.run(store.examine())
+    if as_json:
+        printing.document(findings)
+    else:
+        for finding in findings:
+            printing.say(f"{'ok  ' if finding.fine else 'look'}  {finding.what}")
+            if not finding.fine and finding.advice:
+                printing.say(f"      {finding.advice}")
+    raise typer.Exit(0 if all(finding.fine for finding in findings) else 1)

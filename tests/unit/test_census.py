@@ -1,0 +1,68 @@
+"""Which processes live, and whose they are."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.claim import new_holder
+from holdfast.worker.processes import census
+from support.eventually import eventually_in_thread
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+
+
+@pytest.fixture
+def sleeper():
+    started = []
+
+    def start(mark=None):
+        env = {**os.environ} if mark is None else {**os.environ, census.MARKER: mark}
+        process = subprocess.Popen(["sleep", "60"], env=env)
+        started.append(process)
+        eventually_in_thread(lambda: b"sleep" in open(f"/proc/{process.pid}/cmdline", "rb").read())
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def test_a_process_is_known_by_its_start(sleeper):
+    process = sleeper()
+    start = census.start_of(process.pid)
+    assert census.lives(process.pid, start)
+    assert not census.lives(process.pid, "1")
+    assert not census.signal_process(process.pid, "1", signal.SIGKILL)
+    assert process.poll() is None
+    assert census.signal_process(process.pid, start, signal.SIGKILL)
+    eventually_in_thread(lambda: census.start_of(process.pid) is None)  # a zombie does not live
+    process.wait()
+    assert not census.signal_process(process.pid, start, signal.SIGKILL)
+
+
+@linux
+def test_the_sweep_kills_what_dead_workers_left_and_nothing_else(sleeper):
+    mine = census.marker("job", 1)
+    namespace = mine.split(":")[2]
+    left = sleeper(f"{os.getpid()}:1:{namespace}:job:1")
+    guarded = sleeper(mine)
+    elsewhere = sleeper(f"{os.getpid()}:1:another-container:job:1")
+    plain = sleeper()
+    census.sweep()
+    assert left.wait(5) == -signal.SIGKILL
+    assert [one.poll() for one in (guarded, elsewhere, plain)] == [None, None, None]
+    assert census.kill_marked(mine) == 1
+    assert guarded.wait(5) == -signal.SIGKILL
+
+
+def test_two_hosts_with_one_name_and_one_pid_do_not_collide(monkeypatch):
+    monkeypatch.setattr("socket.gethostname", lambda: "twin")
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    holders = [new_holder(Holdfast("memory://"), "worker", 30.0, ("default",)) for _ in range(2)]
+    assert {(holder.node, holder.pid) for holder in holders} == {("twin", 7)}
+    assert holders[0].id != holders[1].id
