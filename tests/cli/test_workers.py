@@ -102,7 +102,7 @@ def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
     front = terminal.start("worker", "start", "--foreground", "--count", "2")
     terminal.until(lambda: terminal.printed("x") == "begun\n")
     # As a terminal does it: to everybody in the foreground.
-    os.kill(front.pid, signal.SIGINT)
+    os.killpg(front.pid, signal.SIGINT)
     assert front.wait(15) == 0
     job = terminal.job("x")
     assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)

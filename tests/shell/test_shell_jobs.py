@@ -2,23 +2,38 @@
 
 import json
 import subprocess
+from contextlib import suppress
 
 import pytest
 
-from support.terminal import HOLDFAST
+from holdfast import JobNotFound
+from support.terminal import HOLDFAST, Terminal
 
 
-@pytest.fixture
-def shop(terminal):
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
     """A terminal with a worker behind it that hears of cancellations within half a second."""
+    terminal = Terminal(tmp_path_factory.mktemp("shell"))
+    terminal.env["HOLDFAST_SECRET"] = "not for commands"
     terminal("config", "set", "backoff_base", "0")
     terminal("worker", "start", "--lease", "1.5")
     yield terminal
     terminal("worker", "stop", "--now")
-    assert terminal.census() == {}
+    left = terminal.census()
+    terminal.close()
+    assert left == {}
+
+
+@pytest.fixture
+def shop(opened):
+    """After each test, only the worker and its supervisor are left."""
+    yield opened
+    assert [words for words in opened.census().values() if "holdfast.worker" not in words] == []
 
 
 def enqueue(shop, id, command, **options):
+    with suppress(JobNotFound):
+        shop.store.delete(id)
     shop("enqueue", json.dumps({"id": id, "command": command, "max_retries": 1, **options}))
 
 
@@ -53,7 +68,6 @@ def test_how_commands_end(shop):
 def test_where_and_with_what_a_command_runs(shop):
     folder = shop.folder / "elsewhere"
     folder.mkdir()
-    shop.env["HOLDFAST_SECRET"] = "not for commands"
     enqueue(shop, "x", 'pwd; echo "$WORD"; cat; echo "$HOLDFAST_JOB_ID $HOLDFAST_ATTEMPT [$HOLDFAST_SECRET]"',
             cwd=str(folder), env={"WORD": "ünder"}, stdin="from stdin\n")  # fmt: skip
     assert ended(shop, "x")["state"] == "succeeded"

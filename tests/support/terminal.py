@@ -56,9 +56,11 @@ class Terminal:
         return json.loads(self(*words, "--json"))
 
     def start(self, *words: str) -> subprocess.Popen[bytes]:
-        """Start a command and leave it running, its output in `front.log`."""
+        """Start a command and leave it running, in a process group of its own, its output in `front.log`."""
         with (self.folder / "front.log").open("ab") as log:
-            process = subprocess.Popen([*HOLDFAST, *words], cwd=self.folder, env=self.env, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                [*HOLDFAST, *words], cwd=self.folder, env=self.env, stdout=log, stderr=log, start_new_session=True
+            )
         self.started.append(process)
         return process
 

@@ -10,7 +10,7 @@ import pytest
 from holdfast import Holdfast
 from holdfast.claim import new_holder
 from holdfast.worker.processes import census
-from support.eventually import eventually_in_thread
+from support.eventually import eventually
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -21,9 +21,8 @@ def sleeper():
 
     def start(mark=None):
         env = {**os.environ} if mark is None else {**os.environ, census.MARKER: mark}
-        process = subprocess.Popen(["sleep", "60"], env=env)
+        process = subprocess.Popen(["sleep", "60"], env=env)  # returns once it is what it shall be
         started.append(process)
-        eventually_in_thread(lambda: b"sleep" in open(f"/proc/{process.pid}/cmdline", "rb").read())
         return process
 
     yield start
@@ -32,7 +31,7 @@ def sleeper():
         process.wait()
 
 
-def test_a_process_is_known_by_its_start(sleeper):
+async def test_a_process_is_known_by_its_start(sleeper):
     process = sleeper()
     start = census.start_of(process.pid)
     assert census.lives(process.pid, start)
@@ -40,7 +39,7 @@ def test_a_process_is_known_by_its_start(sleeper):
     assert not census.signal_process(process.pid, "1", signal.SIGKILL)
     assert process.poll() is None
     assert census.signal_process(process.pid, start, signal.SIGKILL)
-    eventually_in_thread(lambda: census.start_of(process.pid) is None)  # a zombie does not live
+    await eventually(lambda: census.start_of(process.pid) is None)  # a zombie does not live
     process.wait()
     assert not census.signal_process(process.pid, start, signal.SIGKILL)
 

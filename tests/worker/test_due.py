@@ -171,12 +171,13 @@ def watched(make_app):
     return app
 
 
-async def suspected(app, *names):
+async def suspected(app, *names, queue="default"):
     """Jobs of the task `work` that were in flight when a process died."""
     await app.open()
-    await app.enqueue_many([("work", name) for name in names])
-    dead = new_holder(app, "worker", 0.01, ("default",))
-    taken = (await app.session.commit.claim(Ask(dead, ("default",), len(names), app.entropy.token()))).records
+    work = app.registry.tasks["work"].using(queue=queue)
+    await app.enqueue_many([work.call(name) for name in names])
+    dead = new_holder(app, "worker", 0.01, (queue,))
+    taken = (await app.session.commit.claim(Ask(dead, (queue,), len(names), app.entropy.token()))).records
     assert len(taken) == len(names)
 
     async def swept():
@@ -211,19 +212,23 @@ async def test_what_was_in_flight_when_a_process_died_is_next_run_alone(watched)
         assert len(seen) == 1 or not any("suspect" in name for name in seen)
 
 
-async def test_a_suspect_waits_until_its_process_runs_nothing_else(watched):
+async def test_a_suspect_waits_until_its_process_runs_nothing_else_but_not_everybody_waits_with_it(watched):
     await suspected(watched, "suspect")
-    await watched.registry.tasks["work"].using(priority=-5).enqueue("sound")
+    sound = watched.registry.tasks["work"].using(priority=-5)
+    await sound.enqueue("long")
     async with working(watched, concurrency=4):
-        await eventually(lambda: watched.running == {"sound"})
-        await still(lambda: watched.running == {"sound"})
-        watched.gates["sound"].set()
+        await eventually(lambda: watched.running == {"long"})
+        await sound.enqueue("other")
+        await eventually(lambda: watched.running == {"long", "other"})  # once a lease has passed
+        await still(lambda: watched.running == {"long", "other"}, 0.7)  # another lease, and free slots
+        watched.gates["long"].set()
+        watched.gates["other"].set()
         await eventually(lambda: watched.running == {"suspect"})
         watched.gates["suspect"].set()
-        await ended(watched, 2)
+        await ended(watched, 3)
 
 
-async def test_a_suspect_does_not_starve_behind_a_stream_of_sound_jobs(make_app):
+async def test_a_suspect_does_not_starve_beside_a_stream_of_sound_jobs(make_app):
     app = make_app(poll=0.02, lease=0.3)
     ran = []
 
@@ -232,12 +237,15 @@ async def test_a_suspect_does_not_starve_behind_a_stream_of_sound_jobs(make_app)
         await asyncio.sleep(0.01)
         ran.append(name)
         if name != "suspect" and "suspect" not in ran:
-            await app.registry.tasks["work"].using(priority=-5).enqueue(name)  # always ahead of the suspect
+            await work.enqueue(name)
 
-    await suspected(app, "suspect")
-    for n in range(4):
-        await app.registry.tasks["work"].using(priority=-5).enqueue(f"sound {n}")
-    async with working(app, concurrency=4):
+    await suspected(app, "suspect", queue="hand")
+    await app.pause("hand")
+    for n in range(8):
+        await work.enqueue(f"sound {n}")
+    async with working(app, queues=["default", "hand"], concurrency=4):
+        await eventually(lambda: len(ran) > 4)
+        await app.resume("hand")  # from here on its turn has come, but this process is never idle by itself
         await eventually(lambda: "suspect" in ran)
 
 

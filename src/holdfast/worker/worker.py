@@ -184,8 +184,12 @@ class Worker:
             await _wait(slots.quiet, grace)
         for run in list(slots.runs.values()):
             run.stop("release")
-        # A coroutine was interrupted; a thread that has a context can see that it should stop, and save what it has.
-        told = [run.runner for run in slots.runs.values() if run.runner and (run.context or not run.in_thread)]
+        # A coroutine was interrupted. A thread that has a context can see that it should stop, and save what it has;
+        # unless somebody asked twice, and so for now.
+        patient = self._stops < 2
+        told = [
+            run.runner for run in slots.runs.values() if run.runner and (not run.in_thread or (patient and run.context))
+        ]
         if told:
             await asyncio.wait(told, timeout=STUBBORN)
         for run in list(slots.runs.values()):

@@ -41,8 +41,19 @@ def pack_batch(batch: Batch) -> Args:
     return args
 
 
-def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
-    body = _pack(
+def is_plain(new: NewJob) -> bool:
+    """Whether a job is due now, with neither key nor depth."""
+    return new.key is None and new.max_depth is None and not new.delay and new.run_at is None
+
+
+def pack_one(new: NewJob) -> tuple[str | bytes | int, ...]:
+    """The arguments of the script for a lone plain job."""
+    return (new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
+
+
+def _body(new: NewJob) -> bytes:
+    """What never changes of a job, but for three numbers that the script puts in front, under a head of its own."""
+    whole = _pack(
         (
             new.id,
             new.queue,
@@ -57,7 +68,11 @@ def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
             new.payload,
         )
     )
-    args.append(body[1:])  # the script puts three numbers in front, under a head of its own
+    return whole[1:]
+
+
+def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
+    args.append(_body(new))
     delay = micros(new.delay) if new.delay else 0
     if new.nonce or new.key is not None or new.max_depth is not None:
         nonce = str(new.nonce) if new.nonce else None

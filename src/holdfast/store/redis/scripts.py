@@ -63,6 +63,12 @@ def script(name: str) -> Script:
 
 
 @cache
+def lone_script(name: str) -> Script:
+    """A script that stands by itself."""
+    return _together(name, _part(name))
+
+
+@cache
 def write_script(*kinds: str) -> Script:
     """The script that does these kinds of operation: no more of them than a batch has, since each call defines them."""
     missing = [kind for kind in KINDS if kind not in kinds]

@@ -12,7 +12,9 @@ from ...job import (
     Found,
     Holder,
     HolderSeen,
+    Inserted,
     Lost,
+    NewJob,
     Printed,
     QueueStats,
     Record,
@@ -23,13 +25,14 @@ from ..protocol import Answers, Batch, Bell, Versioned
 from . import checks, trouble, unpack
 from .address import Address
 from .link import Link
-from .pack import about, micros, pack_batch, pack_where
-from .scripts import KINDS, script, write_script
+from .pack import about, is_plain, micros, pack_batch, pack_one, pack_where
+from .scripts import KINDS, Script, lone_script, script, write_script
 from .wake import Bells
 from .wire import ReplyError
 
 GET_STEP = 500
 """Ids that one script reads."""
+_ENQUEUE_ONE = lone_script("enqueue_one")
 _BEAT = script("beat")
 _LEAVE = script("leave")
 _EXPIRED = script("expired")
@@ -112,6 +115,8 @@ class RedisStore:
         kinds = [kind for kind, operations in zip(KINDS, parts, strict=True) if operations]
         if not kinds:
             return Answers()
+        if kinds == ["enqueue"] and len(batch.inserts) == 1 and is_plain(batch.inserts[0]):
+            return await self._enqueue_one(link, batch.inserts[0])
         try:
             reply = await self._run(link, batch, kinds)
         except StoreUnavailable as error:
@@ -130,12 +135,24 @@ class RedisStore:
         self._ring(batch)
         return answers
 
+    async def _enqueue_one(self, link: Link, new: NewJob) -> Answers:
+        made = await self._durably(link, _ENQUEUE_ONE, pack_one(new))
+        if self._bells is not None:
+            self._bells.ring((f"queue/{new.queue}",))
+        return Answers([Inserted("created" if made == 1 else "exists", new.id)])
+
     async def _run(self, link: Link, batch: Batch, kinds: list[str]) -> Any:
-        what = write_script(*kinds)
-        # A claim that is lost with its server is claimed again: only the rest is waited for.
-        if not self._wait or kinds == ["claim"]:
-            return await link.run(what, pack_batch(batch))
-        reply, waited = await link.run(what, pack_batch(batch), *self._wait)
+        what, args = write_script(*kinds), pack_batch(batch)
+        if kinds == ["claim"]:
+            # A claim that is lost with its server is claimed again: only the rest is waited for.
+            return await link.run(what, args)
+        return await self._durably(link, what, args)
+
+    async def _durably(self, link: Link, what: Script, args: Sequence[str | bytes | int]) -> Any:
+        """Run a script that writes, and wait for as much as `durability` asks for."""
+        if not self._wait:
+            return await link.run(what, args)
+        reply, waited = await link.run(what, args, *self._wait)
         if isinstance(waited, ReplyError):
             raise OutcomeUnknown(f"{self.address}: durability={self.address.durability} failed ({waited})")
         done: int = waited if isinstance(waited, int) else waited[0]

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from functools import cache
 from pathlib import Path
+from time import sleep
 
 MARKER = "HOLDFAST_JOB"
 """The environment variable by which a job's processes are found: `worker pid:its start:pid namespace:job:fence`."""
@@ -125,11 +126,12 @@ def _namespace() -> str:
 
 
 def _kill(wanted: Callable[[str], bool]) -> int:
-    killed = 0
-    for _ in range(ROUNDS):
+    killed: set[tuple[int, str]] = set()
+    for _ in range(ROUNDS):  # again, for what was being forked meanwhile
         found = [(pid, start_of(pid)) for pid, mark in marked() if wanted(mark) and pid != os.getpid()]
-        struck = sum(start is not None and signal_process(pid, start, signal.SIGKILL) for pid, start in found)
+        struck = {(pid, at) for pid, at in found if at is not None and signal_process(pid, at, signal.SIGKILL)}
         if not struck:
             break
-        killed += struck
-    return killed
+        killed |= struck
+        sleep(0.01)
+    return len(killed)
