@@ -88,9 +88,10 @@ class Contender:
                     raise worker.trouble("did not run its job")
                 time.sleep(0.05)
             time.sleep(IDLE_AFTER)
-            start, before = time.monotonic(), look.cpu_seconds(worker.pid)
+            pid = look.working_process(worker.pid)
+            start, before = time.monotonic(), look.cpu_seconds(pid)
             time.sleep(seconds)
-            used = look.cpu_seconds(worker.pid) - before
+            used = look.cpu_seconds(pid) - before
             percent = 100 * used / (time.monotonic() - start)
             worker.check_alive()
-            return look.resident_megabytes(worker.pid), percent
+            return look.resident_megabytes(pid), percent

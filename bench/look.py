@@ -6,6 +6,20 @@ import subprocess
 from pathlib import Path
 
 
+def working_process(pid: int) -> int:
+    """The process that does the work: the child of a supervisor that has one, else the process itself."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii").split()
+    except OSError:
+        children = _children(pid)
+    return int(children[0]) if children else pid
+
+
+def _children(pid: int) -> list[str]:
+    asked = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False)
+    return asked.stdout.split()
+
+
 def resident_megabytes(pid: int) -> float:
     """Resident memory in millions of bytes."""
     try:

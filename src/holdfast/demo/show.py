@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +54,8 @@ class Story:
     def __init__(self, console: Console, url: str) -> None:
         self.console = console
         self.url = url
-        self.workers: list[subprocess.Popen[bytes]] = []
+        self.supervisor: subprocess.Popen[bytes] | None = None
+        self.known: set[int] = set()
         self.seen: dict[str, tuple[str, int]] = {}
         self.lines: list[Text] = []
         self.jobs: dict[str, Job] = {}
@@ -69,8 +69,7 @@ class Story:
             self.started = app.clock.monotonic()
             film = await enqueue_all(app)
             self.say(app, f"{(await app.stats()).counts['queued']} jobs are queued in {self.url.rpartition('/')[2]}")
-            self.workers = [self.start_worker(), self.start_worker()]
-            self.say(app, f"two worker processes: {self.workers[0].pid} and {self.workers[1].pid}")
+            self.supervisor = self.start_workers()
             live = Live(console=self.console, refresh_per_second=10, get_renderable=self.picture)
             if not self.console.is_terminal:
                 return await self.watch(app, film)
@@ -88,8 +87,6 @@ class Story:
                 assert job.pid is not None
                 os.kill(job.pid, signal.SIGKILL)
                 self.say(app, f"kill -9 {job.pid}: the worker that runs {job.task} is gone, without a word", "bold red")
-                self.workers.append(self.start_worker())
-                self.say(app, f"another worker process joins: {self.workers[-1].pid}")
             if all(one.state in TERMINAL for one in self.jobs.values()):
                 break
             if app.clock.monotonic() - self.started > PATIENCE:
@@ -99,7 +96,11 @@ class Story:
         return self.conclude(app, self.jobs[film.id])
 
     async def look(self, app: Holdfast) -> None:
-        """Read every job, and remember what changed."""
+        """Read every worker and job, and remember what changed."""
+        for worker in await app.workers():
+            if worker.pid not in self.known:
+                self.say(app, f"{'a new' if len(self.known) >= 2 else 'a'} worker process begins: {worker.pid}")
+                self.known.add(worker.pid)
         page = await app.jobs(limit=200)
         for job in sorted(page.jobs, key=lambda one: one.started_at or one.created_at):
             self.jobs[job.id] = job
@@ -164,9 +165,10 @@ class Story:
         self.say(app, "nothing was lost, nothing finished twice" if right else "this is not how it should end", "bold")
         return right
 
-    def start_worker(self) -> subprocess.Popen[bytes]:
-        """A worker process, as `holdfast worker start` runs one."""
-        command = ["worker", "start", "-A", "holdfast.demo.tasks:app", "--foreground", "--concurrency", "4"]
+    def start_workers(self) -> subprocess.Popen[bytes]:
+        """Two worker processes under a supervisor, as `holdfast worker start` runs them."""
+        command = ["worker", "start", "-A", "holdfast.demo.tasks:app", "--foreground", "--count", "2"]
+        command += ["--concurrency", "4"]
         environment = os.environ | {"HOLDFAST_LEASE": str(LEASE), "HOLDFAST_LOG_LEVEL": "ERROR", "HOLDFAST_POLL": "0.5"}
         return subprocess.Popen(
             [sys.executable, "-m", "holdfast", *command], env=environment, stderr=subprocess.DEVNULL
@@ -174,7 +176,14 @@ class Story:
 
     def end_workers(self) -> None:
         """Stop what still runs."""
-        end(self.workers)
+        if self.supervisor is None or self.supervisor.poll() is not None:
+            return
+        self.supervisor.terminate()
+        try:
+            self.supervisor.wait(10)
+        except subprocess.TimeoutExpired:
+            self.supervisor.kill()
+            self.supervisor.wait()
 
 
 async def enqueue_all(app: Holdfast) -> Handle[Any]:
@@ -194,16 +203,3 @@ async def enqueue_all(app: Holdfast) -> Handle[Any]:
 def name(job: Job) -> str:
     """A job in few words."""
     return f"{job.task}({next(iter(job.payload.values()), '')})"
-
-
-def end(workers: Iterable[subprocess.Popen[bytes]]) -> None:
-    """Terminate processes that were started here, and wait for them."""
-    running = [worker for worker in workers if worker.poll() is None]
-    for worker in running:
-        worker.terminate()
-    for worker in running:
-        try:
-            worker.wait(5)
-        except subprocess.TimeoutExpired:
-            worker.kill()
-            worker.wait()
