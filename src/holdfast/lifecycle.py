@@ -71,9 +71,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("cancelled", error="cancelled while running")
 
     @staticmethod
-    def lost() -> Outcome:
+    def lost(error: str | None = None) -> Outcome:
         """Its holder's lease ended, or its process died, without a report."""
-        return Outcome("lost")
+        return Outcome("lost", error=error)
 
 
 def settle(
@@ -119,7 +119,7 @@ def settle(
     else:
         deaths = record.deaths + 1 if record.suspect else 0
         suspect = True
-        error = f"lost: worker {record.holder} ended without a report"
+        error = error or f"lost: worker {record.holder} ended without a report"
         if deaths >= rules.max_silent_deaths:
             state, kind = State.DEAD, "dead"
             error = f"poisonous: its process died {deaths} times in a row while it ran alone in it"

@@ -24,8 +24,9 @@ IDLE_LOOK = 0.05
 class Claimer:
     """Keeps the slots filled: as many jobs as there are free slots, never more.
 
-    A suspect (a job whose process died under it) must run alone. Where one waits for an idle process, this one stops
-    claiming so that it runs empty; but not for longer than a lease, lest a long job keep everybody else waiting.
+    A suspect (a job whose process died under it) must run alone in its process. Where it gets a process of its own, it
+    is claimed like any other. Else, while one waits for an idle process, this one stops claiming so that it runs empty;
+    but not for longer than a lease, lest a long job keep everybody else waiting.
     """
 
     def __init__(
@@ -76,7 +77,8 @@ class Claimer:
             await bell.wait(self._pause(claims))
 
     def _ask(self, free: int) -> Ask:
-        return Ask(self._holder, self._turns.next(), free, self._app.entropy.token(), None, bool(self._slots))
+        busy = bool(self._slots) and not self._slots.suspects_apart
+        return Ask(self._holder, self._turns.next(), free, self._app.entropy.token(), None, busy)
 
     def _free(self) -> int:
         patient = self._slots and self._patient_until > self._now()
@@ -84,7 +86,12 @@ class Claimer:
 
     def _mind_suspects(self, claims: Claims) -> None:
         lease, now = self._holder.lease, self._now()
-        if claims.suspect_waiting and self._slots and now > self._patient_until + lease:
+        if (
+            claims.suspect_waiting
+            and self._slots
+            and not self._slots.suspects_apart
+            and now > self._patient_until + lease
+        ):
             self._patient_until = now + lease
             self._loop.call_later(lease, self._slots.freed.set)
 

@@ -34,7 +34,14 @@ class Member:
         self._service = service
         self._line = line
         self._app = service.app()
-        self._worker = Worker(self._app, service.queues, service.concurrency, lease=service.lease, grace=service.grace)
+        self._worker = Worker(
+            self._app,
+            service.queues,
+            service.concurrency,
+            lease=service.lease,
+            grace=service.grace,
+            suspects_apart=service.application is not None,
+        )
         self._taken = 0
         self._leaving: str | None = None
         self._app.events.listeners.append(self._on_event)

@@ -13,8 +13,10 @@ Key = tuple[str, int]
 class Slots:
     """At most `size` claims are held at any moment: running here, or ended here and not yet written."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, suspects_apart: bool = False) -> None:
         self.size = size
+        self.suspects_apart = suspects_apart
+        """Suspects run in processes of their own, so that nothing here has to make way for them."""
         self.runs: dict[Key, Run] = {}
         self.settling: set[Key] = set()
         """Ended here, not yet answered by the store. Their slots are free: the end is written before the next claim."""
@@ -35,14 +37,14 @@ class Slots:
     def add(self, run: Run) -> None:
         """A claim takes a slot."""
         self.runs[run.key] = run
-        if run.record.suspect:
+        if run.record.suspect and not self.suspects_apart:
             self._alone += 1
 
     def remove(self, run: Run) -> bool:
         """A run has ended; False if its claim was given up before."""
         if self.runs.pop(run.key, None) is None:
             return False
-        if run.record.suspect:
+        if run.record.suspect and not self.suspects_apart:
             self._alone -= 1
         self.freed.set()
         return True

@@ -16,6 +16,7 @@ from ..job import Holder, Record
 from ..lifecycle import Outcome
 from ..load import refuse_while_loading
 from ..settings import parse
+from ..store.protocol import Transacting
 from .claim import Claimer
 from .lease import Leases
 from .notes import Notes
@@ -37,6 +38,9 @@ STUBBORN = 2.0
 class Worker:
     """Runs an app's jobs inside this process.
 
+    `suspects_apart`: a job whose process died under it is next run in a fresh process, which must be able to import the
+    app; otherwise it waits until this process runs nothing else.
+
     1. Claims as many jobs as it has free slots, woken by hints, polling without them (`claim.py`).
     2. Runs each: async tasks on the loop, plain functions in threads (`run.py`).
     3. Settles each with its fence, and repeats a write that failed until the store answers (`settle.py`).
@@ -55,6 +59,7 @@ class Worker:
         poll: float | None = None,
         grace: float | None = None,
         until_idle: bool = False,
+        suspects_apart: bool = False,
     ) -> None:
         self.app = app
         names = () if queues is None else checked_names(queues, "queue")
@@ -64,6 +69,7 @@ class Worker:
         self._poll: float | None = _given("poll", poll)
         self._grace: float | None = _given("grace", grace)
         self._until_idle = until_idle
+        self._suspects_apart = suspects_apart
         self.holder: Holder | None = None
         """Who this worker is to the store, once it runs."""
         self._stops = 0
@@ -85,10 +91,12 @@ class Worker:
         weights = self._weights or dict.fromkeys(served_queues(app), 1)
         queues, tasks = tuple(weights), tuple(sorted(app.registry.tasks))
         holder = self.holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size)
-        self._slots = Slots(size)
+        # In a child, a task could not complete its job in a transaction of its own.
+        apart = self._suspects_apart and not isinstance(session.store, Transacting)
+        self._slots = Slots(size, suspects_apart=apart)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
         notes = Notes(session.commit.note, limits, transacting(app))
-        self._runner = Runner(app, size, notes.context)
+        self._runner = Runner(app, size, notes.context, suspects_apart=apart)
         self._settler = Settler(app, self._slots)
         self._stopping = asyncio.Event()
         claimer = Claimer(

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from ...context import Context
-from ...errors import UnknownTask
+from ...errors import ProcessFailed, UnknownTask
 from ...job import Record
 from ...lifecycle import Outcome
 from ...task import IN_CHILDREN
@@ -29,12 +29,15 @@ UNKNOWN_TASK_PAUSE = 5.0
 class Runner:
     """Runs claims, and puts into words how they ended."""
 
-    def __init__(self, app: Holdfast, threads: int, new_context: Callable[[Record], Context]) -> None:
+    def __init__(
+        self, app: Holdfast, threads: int, new_context: Callable[[Record], Context], *, suspects_apart: bool = False
+    ) -> None:
         self._app = app
+        self._suspects_apart = suspects_apart
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
         self._children = Children(app)
-        if any(task.run_in in IN_CHILDREN for task in app.registry.tasks.values()):
+        if suspects_apart or any(task.run_in in IN_CHILDREN for task in app.registry.tasks.values()):
             self._children.find_app()
         self._new_context = new_context
 
@@ -50,7 +53,7 @@ class Runner:
             return self._explain(run, asyncio.CancelledError())  # stopped before its first step
         try:
             task = self._app.registry.tasks.get(record.task) or self._app.registry.find(record.task)
-            name, apart = task.arguments.context_name, task.run_in in IN_CHILDREN
+            name, apart = task.arguments.context_name, self._apart(record, task)
             args, kwargs = ((), {}) if apart else task.decode(record.payload)
             if name is not None or apart or self._app.around_run:
                 run.context = self._new_context(record)
@@ -59,7 +62,7 @@ class Runner:
             timeout = record.timeout or task.options.timeout
             if timeout is not None:
                 run.timer = self._loop.call_later(timeout, run.stop, "timeout")
-            run.in_thread = task.run_in == "thread"
+            run.in_thread = task.run_in == "thread" and not apart
             self._app.events.started(record)
             run.ran = True
             if self._app.around_run:
@@ -80,10 +83,13 @@ class Runner:
             return Outcome.succeeded(value.data)
         return explain.returned(task, value, self._app.session.settings.max_payload)
 
+    def _apart(self, record: Record, task: Task[..., Any]) -> bool:
+        return task.run_in in IN_CHILDREN or (self._suspects_apart and record.suspect and not task.built_in)
+
     def _call(self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
         if run.in_thread:
             return self._threads.call(task.fn, args, kwargs)
-        if task.run_in in IN_CHILDREN:
+        if self._apart(run.record, task):
             return self._children.call(run, task)
         return task.fn(*args, **kwargs)
 
@@ -117,6 +123,8 @@ class Runner:
             return Outcome.released()  # a lost one is not written: its claim was ended by somebody else
         if isinstance(error, UnknownTask) and task is None and self._app.session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
+        if isinstance(error, ProcessFailed) and record.suspect and self._suspects_apart:
+            return Outcome.lost(f"lost: the process that it ran alone in: {error}")
         explain.report(self._app, error, record)
         return explain.raised(task, error, record, self._app.clock, ran=run.ran)
 

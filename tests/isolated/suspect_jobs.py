@@ -1,0 +1,27 @@
+"""An app for the tests beside it: plain jobs that wait for a file, and one that kills whatever process it runs in."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from holdfast import Holdfast
+
+app = Holdfast()
+
+
+@app.task
+def wait_for(name: str) -> int:
+    while not Path(name).exists():
+        time.sleep(0.02)
+    return os.getpid()
+
+
+@app.task
+async def kill_my_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task
+async def add(a: int, b: int) -> int:
+    return a + b

@@ -1,0 +1,53 @@
+"""Under a supervisor a suspect gets a fresh process: alone in it, and in nobody's way."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from support.terminal import kill
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def shop(terminal):
+    shutil.copy(HERE / "suspect_jobs.py", terminal.folder / "suspect_jobs.py")
+    return terminal
+
+
+def enqueue(shop, id, task, *args):
+    shop.store.submit(task, args[0] if args else b"{}", json=True, id=id)
+
+
+def test_jobs_whose_worker_was_killed_run_again_side_by_side_each_in_its_own_process(shop):
+    for number in range(4):
+        enqueue(shop, f"w{number}", "wait_for", b'{"name": "go"}')
+    shop("worker", "start", "-A", "suspect_jobs:app", "--concurrency", "4")
+    ids = [f"w{number}" for number in range(4)]
+    shop.until(lambda: all(shop.job(id)["state"] == "running" for id in ids))
+    [worker] = shop.workers()
+    kill(worker["pid"])
+    shop.until(lambda: all(shop.job(id)["state"] == "running" and shop.job(id)["fence"] == 2 for id in ids), 30)
+    (shop.folder / "go").touch()
+    shop.until(lambda: shop.states() == {"succeeded": 4}, 30)
+    pids = {shop.job(id)["result"] for id in ids}
+    assert len(pids) == 4
+    assert worker["pid"] not in pids
+    shop("worker", "stop")
+    assert shop.census() == {}
+
+
+def test_a_job_that_kills_its_process_is_set_aside_and_its_neighbours_succeed(shop):
+    enqueue(shop, "poison", "kill_my_process")
+    for number in range(9):
+        enqueue(shop, f"add{number}", "add", b'{"a": 1, "b": 2}')
+    shop("worker", "start", "-A", "suspect_jobs:app")
+    shop.until(lambda: shop.states() == {"succeeded": 9, "dead": 1}, 40)
+    poison = shop.job("poison")
+    assert "poisonous" in poison["error"]
+    # The first death was in company and counts for nobody; then three alone.
+    assert [line["outcome"] for line in poison["history"]] == ["lost", "lost", "lost", "dead"]
+    assert all(shop.job(f"add{number}")["attempt"] <= 2 for number in range(9))
+    shop("worker", "stop")
+    assert shop.census() == {}
