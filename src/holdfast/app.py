@@ -57,6 +57,7 @@ from .errors import (
     KeyConflict,
     LeaseLost,
     OutcomeUnknown,
+    PartlyEnqueued,
     PayloadTooLarge,
     QueueFull,
     WrongState,
@@ -213,6 +214,7 @@ class Holdfast:
         """What must end before the app can: the workers that run on it."""
         self._session: Session | None = None
         self._opening: asyncio.Task[None] | None = None
+        self._closing: asyncio.Task[None] | None = None
         self._choosing = threading.Lock()
         self._store = open_store(self.url, self.clock) if self._object is None else self._object
         self.sync = SyncApp(self)
@@ -240,13 +242,22 @@ class Holdfast:
         if session.loop is asyncio.get_running_loop():
             for end in list(self.before_close):
                 await end()
-            self._session = None
-            await session.close()
+            if self._session is session:
+                self._session = None
+                # Whoever uses the app meanwhile waits until the store is closed, and opens it anew.
+                self._closing = session.loop.create_task(session.close())
+            if self._closing is not None:
+                await asyncio.shield(self._closing)
         elif session.loop.is_running():
             await carry(self.close(), session.loop)
         else:
-            session.store.abandon()  # its loop ended without closing the app: nothing can be awaited there any more
-            self._session = None
+            self._abandon(session)
+
+    def _abandon(self, session: Session) -> None:
+        """Its loop ended without closing the app: nothing can be awaited there any more."""
+        session.store.abandon()
+        self.before_close.clear()
+        self._session = None
 
     async def _home(self) -> asyncio.AbstractEventLoop:
         """The app's loop: this one, from now on, where it has none that lives."""
@@ -256,8 +267,7 @@ class Holdfast:
             if session is not None:
                 if session.loop.is_running():
                     return session.loop
-                session.store.abandon()  # its loop ended without closing the app: nothing can be awaited there any more
-                self._session = None
+                self._abandon(session)
             if opening is None or opening.done() or not opening.get_loop().is_running():
                 opening = self._opening = loop.create_task(self._open())
         home = opening.get_loop()
@@ -268,8 +278,16 @@ class Holdfast:
         return home
 
     async def _open(self) -> None:
+        closing = self._closing
+        if closing is not None and not closing.done() and closing.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait([closing])
+        self._closing = None
         session = Session(self._store, self._given, self.clock, self.entropy)
-        await session.open()
+        try:
+            await session.open()
+        except BaseException:
+            self._store.abandon()  # half open, it would stay bound to a loop that may end
+            raise
         self._session = session
 
     def live_loop(self) -> asyncio.AbstractEventLoop | None:
@@ -293,7 +311,8 @@ class Holdfast:
         """In a forked child: nothing of the parent's connections may be used or closed here."""
         if self._session is not None:
             self._session.store.abandon()
-        self._session = self._opening = None
+        self._session = self._opening = self._closing = None
+        self.before_close.clear()
         self._choosing = threading.Lock()
         if not self._seeded:
             self.entropy = fresh_entropy()
@@ -396,10 +415,24 @@ class Holdfast:
         jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
         if any(call.options.connection is not None for call in made):
             raise InvalidJob("enqueue_many does not take connection=; enqueue one by one inside your transaction")
-        ids: list[str] = []
+        ids: list[str | HoldfastError] = []
         for start in range(0, len(jobs), BULK):
-            ids += await self._insert(jobs[start : start + BULK])
-        return [Handle(self, id, call.task.decode_result) for id, call in zip(ids, made, strict=True)]
+            part = jobs[start : start + BULK]
+            try:
+                ids += await self._insert_all(part)
+            except HoldfastError as error:
+                ids += [error] * (len(jobs) - start)
+                break
+        refused = [id for id in ids if isinstance(id, HoldfastError)]
+        if len(refused) == len(ids) and refused:
+            raise refused[0]
+        handles = [
+            None if isinstance(id, HoldfastError) else Handle(self, id, call.task.decode_result)
+            for id, call in zip(ids, made, strict=True)
+        ]
+        if refused:
+            raise PartlyEnqueued(handles, refused[0]) from refused[0]
+        return cast("list[Handle[Any]]", handles)
 
     def _called(self, call: Any) -> Call[Any]:
         if isinstance(call, Call):
@@ -419,8 +452,7 @@ class Holdfast:
         job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
         if options.connection is not None:
             return Handle(self, await self.insert_bound(options.connection, job), task.decode_result)
-        ids = await self._insert([job])
-        return Handle(self, ids[0], task.decode_result)
+        return Handle(self, await self._insert(job), task.decode_result)
 
     def new_job(
         self,
@@ -455,7 +487,7 @@ class Holdfast:
             settings.max_attempts if attempts is None else attempts,
             options.timeout,
             key,
-            "" if key is None else _fingerprint(name, payload),
+            "" if key is None else _fingerprint(name, payload, codec),
             0 if id is None else self.entropy.token(),
             settings.max_depth,
             options.tags,
@@ -463,19 +495,26 @@ class Holdfast:
             options.retry,
         )
 
+    async def _insert(self, job: NewJob) -> str:
+        return _or_raise((await self._insert_all([job]))[0])
+
     @carried
-    async def _insert(self, jobs: Sequence[NewJob]) -> list[str]:
+    async def _insert_all(self, jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
         if self.around_enqueue:
             answers = [await self._hooked(job, len(self.around_enqueue), self._insert_one) for job in jobs]
         else:
-            try:
-                answers = await self.session.commit.insert(jobs)
-            except OutcomeUnknown as error:
-                raise OutcomeUnknown(str(error), tuple(job.id for job in jobs)) from error
-        return self._accepted(jobs, answers)
+            answers = await self._insert_jobs(jobs)
+        return [self._accepted(job, answer) for job, answer in zip(jobs, answers, strict=True)]
 
     async def _insert_one(self, job: NewJob) -> Inserted:
-        return (await self.session.commit.insert([job]))[0]
+        return (await self._insert_jobs([job]))[0]
+
+    async def _insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        try:
+            return await self.session.commit.insert(jobs)
+        except OutcomeUnknown as error:
+            again = all(job.key is not None or job.nonce for job in jobs)
+            raise OutcomeUnknown(str(error), tuple(job.id for job in jobs), retry_safe=again) from error
 
     async def _hooked(self, job: NewJob, left: int, insert: Callable[[NewJob], Awaitable[Inserted]]) -> Inserted:
         if left == 0:
@@ -491,22 +530,20 @@ class Holdfast:
         async def insert(job: NewJob) -> Inserted:
             return (await store.insert_bound(connection, [job]))[0]
 
-        return self._accepted([job], [await self._hooked(job, len(self.around_enqueue), insert)])[0]
+        return _or_raise(self._accepted(job, await self._hooked(job, len(self.around_enqueue), insert)))
 
-    def _accepted(self, jobs: Sequence[NewJob], answers: Sequence[Inserted]) -> list[str]:
-        for job, answer in zip(jobs, answers, strict=True):
-            outcome = answer.outcome
-            if outcome == "created":
-                self.events.created(job)
-            elif outcome == "existing":
-                self.events.idempotent(job, answer.id)
-            elif outcome == "conflict":
-                raise KeyConflict(job.key or "", answer.id)
-            elif outcome == "exists":
-                raise JobExists(job.id)
-            else:
-                raise QueueFull(job.queue, job.max_depth or 0)
-        return [answer.id for answer in answers]
+    def _accepted(self, job: NewJob, answer: Inserted) -> str | HoldfastError:
+        """The id of the job that stands for a call now, or why there is none."""
+        outcome = answer.outcome
+        if outcome == "created":
+            self.events.created(job)
+            return answer.id
+        if outcome == "existing":
+            self.events.idempotent(job, answer.id)
+            return answer.id
+        if outcome == "conflict":
+            return KeyConflict(job.key or "", answer.id)
+        return JobExists(job.id) if outcome == "exists" else QueueFull(job.queue, job.max_depth or 0)
 
     # -- by hand
 
@@ -517,7 +554,7 @@ class Holdfast:
         job = self.submission(self.session.fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
             return Handle(self, await self.insert_bound(chosen.connection, job))
-        return Handle(self, (await self._insert([job]))[0])
+        return Handle(self, await self._insert(job))
 
     def submission(
         self, settings: Settings, name: str, payload: bytes, options: Options, *, json: bool = False
@@ -544,6 +581,7 @@ class Holdfast:
         wanted = None if tasks is None else checked_names(tasks, "task")
         limit, lease = checked_limit(limit), checked_lease(lease)
         await self.recover()
+        await self.session.tidy_now_and_then()
         return await claim_by_hand(self, names, wanted, limit, lease)
 
     @carried
@@ -666,7 +704,8 @@ class Holdfast:
     @carried
     async def workers(self) -> list[WorkerSeen]:
         """The live workers (and claims by hand), by node and pid."""
-        seen = [worker_seen(one) for one in await self.session.store.holders() if one.alive]
+        holders = await self.session.store.holders()
+        seen = [worker_seen(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
         return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
 
     # -- operate
@@ -793,7 +832,15 @@ def _noop() -> None:
     """Does nothing, durably."""
 
 
-def _fingerprint(name: str, payload: bytes) -> str:
+def _or_raise(id: str | HoldfastError) -> str:
+    if isinstance(id, HoldfastError):
+        raise id
+    return id
+
+
+def _fingerprint(name: str, payload: bytes, codec: str) -> str:
+    if codec == "json":  # the same values in another order are the same body
+        payload = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
     return hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()
 
 

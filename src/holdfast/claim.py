@@ -97,7 +97,7 @@ class Claim:
         mine = (self._record.id, self._record.fence, self._record.token)
         return any((held.id, held.fence, held.token) == mine for held in beat.held)
 
-    def heart(self, after: Callable[[frozenset[Any], Beat], None] = lambda _, __: None) -> Heart:
+    def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
         """A heart for this claim, not yet started."""
         return Heart(self._app.session.store.sibling(), self._holder, frozenset, after)
 
@@ -113,9 +113,10 @@ class Claim:
                 lost = True
                 task.cancel()
 
-        def after(_: frozenset[Any], beat: Beat) -> None:
-            if not self._held(beat):
+        def after(_: frozenset[Any], beat: Beat) -> bool:
+            if not self._held(beat) and not loop.is_closed():
                 loop.call_soon_threadsafe(stop)
+            return not loop.is_closed()
 
         heart = self.heart(after)
         heart.start()
@@ -127,7 +128,7 @@ class Claim:
             raise
         finally:
             over = True
-            await asyncio.to_thread(heart.stop)
+            await heart.stopped()
 
 
 async def claim_by_hand(

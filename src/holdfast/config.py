@@ -31,12 +31,19 @@ class Config:
     async def get(self, name: str) -> Any:
         """The stored value, or None where there is none; ConfigError for a name that is no setting."""
         key, kept = stored_name(name), await self.list()
-        return kept.get(key, kept.get(ALIASES.get(key, key)))
+        return next((kept[name] for name in (key, *_aliases(key)) if name in kept), None)
 
     async def unset(self, name: str) -> None:
         """Forget a stored setting."""
-        await self._app.put_record("config", stored_name(name), None)
+        key = stored_name(name)
+        for one in (key, *_aliases(key)):
+            await self._app.put_record("config", one, None)
 
     async def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""
         return readable(await self._app.records("config"))
+
+
+def _aliases(key: str) -> list[str]:
+    """Other names of the same setting."""
+    return [name for name, target in [*ALIASES.items(), *((v, k) for k, v in ALIASES.items())] if target == key]

@@ -9,8 +9,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from .checks import checked_meta, checked_seconds
 from .codec import decode_value, encode_value
 from .errors import ConfigError, InvalidJob, LeaseLost, PayloadTooLarge
@@ -75,7 +73,7 @@ class Context:
         self.progress_busy = False
         self._job: Job | None = None
         self._checkpoint = record.checkpoint
-        self.progress_seen: Progress | None = None
+        self.progress_seen: bytes | None = None
 
     @property
     def job(self) -> Job:
@@ -117,7 +115,7 @@ class Context:
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Say how far the job is. Cheap: only the newest is written, a few times a second."""
-        self.progress_seen = Progress(done, total, note)
+        self.progress_seen = encode_value(Progress(done, total, note), what="progress")
         self._call_on_loop(self._progress_soon, self)
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
@@ -186,7 +184,7 @@ class Context:
         if seen is None:
             return None
         record = self._record
-        return Note(record.id, record.seq, record.fence, record.token, progress=msgspec.json.encode(seen))
+        return Note(record.id, record.seq, record.fence, record.token, progress=seen)
 
     def say(self, **fields: Any) -> Awaitable[bool]:
         """Write a note of these fields, on the loop; False if the claim has ended."""

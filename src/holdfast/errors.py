@@ -7,6 +7,7 @@ HoldfastError
 ├── JobExists             an explicit id that is taken
 ├── KeyConflict           the same key, with another task or payload
 ├── QueueFull             too many waiting jobs (max_depth)
+├── PartlyEnqueued        `enqueue_many` stored some of its jobs
 ├── LeaseLost             this claim was ended by somebody else; its result does not count
 ├── WrongState            the job's state does not allow this
 ├── UnknownTask           no task of that name here
@@ -21,13 +22,13 @@ HoldfastError
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any
 
 
 class HoldfastError(Exception):
     """The root of all errors that Holdfast raises."""
 
-    retry_safe: ClassVar[bool] = False
+    retry_safe: bool = False
     """Whether the same call may be made again without doing anything twice."""
 
 
@@ -73,6 +74,18 @@ class QueueFull(HoldfastError):
         super().__init__(f"queue {queue!r} holds {max_depth} waiting jobs already (max_depth); try again later")
         self.queue = queue
         self.max_depth = max_depth
+
+
+class PartlyEnqueued(HoldfastError):
+    """`enqueue_many` stored some of its jobs and not others: `handles` has None for each that was not stored.
+
+    `__cause__` is what happened to the first of those.
+    """
+
+    def __init__(self, handles: list[Any], error: HoldfastError) -> None:
+        stored = sum(handle is not None for handle in handles)
+        super().__init__(f"{stored} of {len(handles)} jobs were stored; of the others the first: {error}")
+        self.handles = handles
 
 
 class LeaseLost(HoldfastError):
@@ -145,8 +158,9 @@ class OutcomeUnknown(HoldfastError):
 
     retry_safe = True
 
-    def __init__(self, message: str, job_ids: tuple[str, ...] = ()) -> None:
+    def __init__(self, message: str, job_ids: tuple[str, ...] = (), *, retry_safe: bool = True) -> None:
         super().__init__(message)
+        self.retry_safe = retry_safe
         self.job_ids = job_ids
         """The ids that an enqueue gave the jobs which may or may not exist."""
 

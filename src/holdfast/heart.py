@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from .errors import StoreUnavailable
 from .job import Beat, Holder
 from .store.protocol import Store
 
@@ -20,7 +21,8 @@ logger = logging.getLogger("holdfast")
 class Heart:
     """Beats every third of the lease, and soon again after a beat that failed, until it is stopped.
 
-    `before()` is called on the heart's thread just ahead of each beat; its answer goes with the beat to `after`.
+    `before()` is called on the heart's thread just ahead of each beat; its answer goes with the beat to `after`, which
+    answers whether there is still somebody to beat for.
     """
 
     def __init__(
@@ -28,7 +30,7 @@ class Heart:
         store: Store,
         holder: Holder,
         before: Callable[[], frozenset[Any]],
-        after: Callable[[frozenset[Any], Beat], None],
+        after: Callable[[frozenset[Any], Beat], bool],
     ) -> None:
         self._store = store
         self._holder = holder
@@ -43,6 +45,8 @@ class Heart:
         """Begin to beat."""
         self._thread.start()
         self._started.wait()
+        if self._loop is None:
+            raise StoreUnavailable("the heart could not start: this process has no files or threads left")
 
     def stop(self) -> None:
         """Stop beating, and wait for a beat that is under way."""
@@ -51,8 +55,24 @@ class Heart:
             loop.call_soon_threadsafe(stop.set)
         self._thread.join()
 
+    async def stopped(self) -> None:
+        """Stop beating, without blocking the caller's loop."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def wait() -> None:
+            self.stop()
+            loop.call_soon_threadsafe(done.set_result, None)
+
+        # Not `to_thread`: its threads may all be busy with the user's own work.
+        threading.Thread(target=wait, name="holdfast-heart-stop", daemon=True).start()
+        await done
+
     def _run(self) -> None:
-        asyncio.run(self._live())
+        try:
+            asyncio.run(self._live())
+        finally:
+            self._started.set()
 
     async def _live(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -71,7 +91,8 @@ class Heart:
                 logger.warning("heartbeat of %s failed: %s: %s", self._holder.id, type(error).__name__, error)
                 pause = min(1.0, pause)
             else:
-                self._after(known, beat)
+                if not self._after(known, beat):
+                    break
             try:
                 async with asyncio.timeout(pause):
                     await self._stop.wait()

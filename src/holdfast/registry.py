@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from .checks import checked_name
 from .codec import Signed, encode_untyped
 from .errors import ConfigError, InvalidJob, UnknownTask
-from .task import Call, Codec, Options, Task, Using
+from .task import Call, Codec, Options, Task, Using, is_async
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -61,6 +61,12 @@ class Registry:
 
     def _task(self, fn: Callable[..., Any], name: str, codec: Codec | None = None) -> Task[..., Any]:
         return Task(self._app, fn, name, Options(), codec=codec)
+
+    def unpacked(self, task: Task[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...], bool]:
+        """The function to call, with its arguments, and whether it is async: for a pickled one, what travelled."""
+        if task.name == CALL_TASK and args:
+            return args[0], args[1:], is_async(args[0])
+        return task.fn, args, task.is_async
 
     def _resolve(self, name: str) -> Callable[..., Any]:
         module, colon, path = name.partition(":")
@@ -146,15 +152,9 @@ def _bound(fn: Using[..., Any] | Task[..., Any], args: tuple[Any, ...], kwargs: 
     return Call(fn.task if isinstance(fn, Using) else fn, fn.options, args, kwargs)
 
 
-async def _pickled(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """Calls a function that travelled pickled: an async one on the loop, a plain one in a thread."""
-    from asyncio import to_thread
-
-    from .task import is_async
-
-    if is_async(fn):
-        return await fn(*args, **kwargs)
-    return await to_thread(fn, *args, **kwargs)
+def _pickled(fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Calls a function that travelled pickled; the worker sees which one (`Registry.unpacked`)."""
+    return fn(*args, **kwargs)
 
 
 def _unknown(*_: Any, **__: Any) -> None:

@@ -18,6 +18,7 @@ from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
 from .store.protocol import Store, Versioned
 
+TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
 
@@ -36,6 +37,7 @@ class Session:
         self._given = given
         self._read_at = -CONFIG_MAX_AGE
         self._refreshing: asyncio.Task[None] | None = None
+        self._tidy_at = clock.monotonic() + TIDY_EVERY
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
 
     async def open(self) -> None:
@@ -61,8 +63,12 @@ class Session:
         """The settings, read again in the background where they are old: an enqueue never waits for it."""
         if self.clock.monotonic() - self._read_at > CONFIG_MAX_AGE and self._refreshing is None:
             self._read_at = self.clock.monotonic()
-            self._refreshing = self.loop.create_task(self._refresh_quietly())
+            self.loop.call_soon_threadsafe(self._start_refresh)  # this may be another thread
         return self.settings
+
+    def _start_refresh(self) -> None:
+        if self._refreshing is None:
+            self._refreshing = self.loop.create_task(self._refresh_quietly())
 
     async def _refresh_quietly(self) -> None:
         try:
@@ -71,6 +77,13 @@ class Session:
             pass
         finally:
             self._refreshing = None
+
+    async def tidy_now_and_then(self) -> None:
+        """For consumers by hand, who may have no worker that does it."""
+        now = self.clock.monotonic()
+        if now >= self._tidy_at:
+            self._tidy_at = now + TIDY_EVERY
+            await self.store.tidy(TIDY_LIMIT)
 
     # -- looking
 
@@ -105,7 +118,8 @@ class Session:
         if timeout is None:
             timeout = self.settings.default_result_timeout
         # In the waiter's own time: a clock that a test has stopped must not make it wait for ever.
-        deadline = None if timeout is None else self.loop.time() + checked_seconds(timeout, "timeout")
+        limit = None if timeout is None else checked_seconds(timeout, "timeout")
+        deadline = None if limit is None else self.loop.time() + limit
         bell = self.store.listen([f"job/{id}"])
         try:
             while True:
@@ -114,7 +128,7 @@ class Session:
                     return record
                 left = self.settings.poll if deadline is None else deadline - self.loop.time()
                 if left <= 0:
-                    raise TimeoutError(f"job {id!r} is still {record.state} after {timeout:g} s")
+                    raise TimeoutError(f"job {id!r} is still {record.state} after {limit:g} s")
                 await bell.wait(min(left, self.settings.poll))
         finally:
             bell.close()

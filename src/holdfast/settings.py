@@ -265,6 +265,6 @@ def combine(given: Mapping[str, Any], environment: Mapping[str, Any], stored: Ma
 def redact(url: str) -> str:
     """A URL without its password and secret-looking parameters, fit to be shown."""
     # Up to the last @: a password may hold one unescaped, and to show too little is the safe mistake.
-    shown = re.sub(r"(://[^:/@?#]*):[^?#]*@", r"\1:***@", url)
+    shown = re.sub(r"(://[^:/@?#]*):.*@", r"\1:***@", url)
     words = "[^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*|sig"
     return re.sub(rf"(?i)([?&](?:{words})=)[^&#]*", r"\1***", shown)

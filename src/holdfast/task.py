@@ -130,6 +130,8 @@ class Task(Generic[P, R]):
         self.run_in = run_in or ("loop" if self.is_async else "thread")
         if self.run_in not in RUN_IN:
             raise ConfigError(f"task {name!r}: run_in must be one of {', '.join(RUN_IN)}, not {run_in!r}")
+        if not self.is_async and self.run_in == "loop":
+            raise ConfigError(f"task {name!r} is a plain function, which would block the loop; leave out run_in='loop'")
         if self.is_async and self.run_in == "thread":
             raise ConfigError(f"task {name!r} is async and runs on the loop; run_in={run_in!r} is for plain functions")
         self.memory = None if memory is None else _checked_memory(memory, self)
@@ -199,7 +201,7 @@ class Task(Generic[P, R]):
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload of a call; InvalidJob names the argument that cannot travel."""
         if self.codec is not None:
-            return self.codec.dumps((args, kwargs))
+            return self._bytes(self.codec.dumps((args, kwargs)))
         return self.arguments.encode(args, kwargs)
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -212,7 +214,12 @@ class Task(Generic[P, R]):
         """A returned value as it is stored."""
         if value is None:
             return None
-        return self.codec.dumps(value) if self.codec is not None else self.returns.encode(value)
+        return self._bytes(self.codec.dumps(value)) if self.codec is not None else self.returns.encode(value)
+
+    def _bytes(self, data: Any) -> bytes:
+        if isinstance(data, bytes):
+            return data
+        raise InvalidJob(f"the codec of task {self.name!r} must make bytes, not {type(data).__name__}")
 
     def decode_result(self, data: bytes) -> R:
         """A stored result as a value."""

@@ -41,6 +41,7 @@ class GroupCommit:
         self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
         self._asks: deque[tuple[Ask, Waiter]] = deque()
         self._busy = False
+        self._writes = 0
         self._idle: list[Waiter] = []
 
     # -- the operations
@@ -106,8 +107,10 @@ class GroupCommit:
             raise
 
     async def drain(self) -> None:
-        """Wait until everything that was handed in has been answered."""
-        while self._busy:
+        """Wait until everything that was handed in so far has been answered; what comes later is not waited for."""
+        waiting = sum(map(len, (self._settles, self._notes, self._changes, self._inserts, self._asks)))
+        last = self._writes + 2 + waiting // MAX_OPERATIONS
+        while self._busy and self._writes < last:
             waiter = self._loop.create_future()
             self._idle.append(waiter)
             await waiter
@@ -122,9 +125,12 @@ class GroupCommit:
     def _go_on(self) -> None:
         """A write is over: take what gathered meanwhile, or rest."""
         self._busy = False
+        self._count_write()
         if self._settles or self._asks or self._inserts or self._notes or self._changes:
             self._start()
-            return
+
+    def _count_write(self) -> None:
+        self._writes += 1
         idle, self._idle = self._idle, []
         for waiter in idle:
             _resolve(waiter, None)
@@ -133,6 +139,7 @@ class GroupCommit:
         try:
             while turn := self._gather():
                 await self._write(turn)
+                self._count_write()
         finally:
             self._go_on()
 

@@ -30,10 +30,13 @@ class Leases:
         """On the heart's thread: the claims that ran before the beat. (Copying a dict's keys is one step.)"""
         return frozenset(self._slots.runs)
 
-    def after_beat(self, known: frozenset[Key], beat: Beat) -> None:
-        """On the heart's thread: hand the answer to the loop."""
-        if not self._loop.is_closed():
+    def after_beat(self, known: frozenset[Key], beat: Beat) -> bool:
+        """On the heart's thread: hand the answer to the loop; False where the loop is gone, and the worker with it."""
+        try:
             self._loop.call_soon_threadsafe(self._compare, known, beat)
+        except RuntimeError:
+            return False
+        return True
 
     def _compare(self, known: frozenset[Key], beat: Beat) -> None:
         runs = self._slots.runs

@@ -122,26 +122,37 @@ class Worker:
         finally:
             stopped.cancel()
             claiming.cancel()
-            await asyncio.wait([claiming, stopped])
-            await self._end_runs(settings.grace)
-            upkeep.stop()
             bell.close()
-            await self._leave(heart, holder.id)
+            upkeep.stop()
+            await self._to_the_end(loop.create_task(self._leave(claiming, heart, holder.id, settings.grace)))
         if not claiming.cancelled():
             claiming.result()
 
-    async def _leave(self, heart: Heart, holder: str) -> None:
-        """Nothing runs any more: let go of everything, and say good-bye."""
+    async def _to_the_end(self, leaving: asyncio.Task[None]) -> None:
+        """Wait for the clean-up, however often this is cancelled: half of it would strand claims."""
+        while not leaving.done():
+            try:
+                await asyncio.shield(leaving)
+            except asyncio.CancelledError:
+                self._stops += 2
+                self._slots.quiet.set()
+        leaving.result()
+
+    async def _leave(self, claiming: asyncio.Task[None], heart: Heart, holder: str, grace: float) -> None:
+        """Let what runs end or give it back, let go of everything, and say good-bye."""
         app = self.app
-        await self._runner.close()
-        await asyncio.to_thread(heart.stop)
         try:
+            await asyncio.wait([claiming])
+            await self._end_runs(grace)
+            await self._runner.close()
+            await heart.stopped()
             await app.session.store.leave([holder])
         except HoldfastError as error:
             logger.warning("worker %s could not say good-bye; its lease ends by itself: %s", holder, error)
-        app.before_close.discard(self._end)
-        self._ended.set()
-        app.events.emit("worker_stopped", logging.INFO, worker_id=holder)
+        finally:
+            app.before_close.discard(self._end)
+            self._ended.set()
+            app.events.emit("worker_stopped", logging.INFO, worker_id=holder)
 
     def stop(self) -> None:
         """First call: take no more jobs, let those that run finish within the grace period. Second: give them back now.
@@ -181,7 +192,12 @@ class Worker:
         run.runner = asyncio.create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
-        self._settler.settle(run, await self._runner.run(run))
+        try:
+            outcome = await self._runner.run(run)
+        except BaseException as error:  # a defect of ours must not keep a claim and its slot for ever
+            logger.exception("running job %s raised", run.record.id)
+            outcome = Outcome.failed(f"{type(error).__name__}: {error}")
+        self._settler.settle(run, outcome)
 
     async def _end_runs(self, grace: float) -> None:
         """Let what runs finish in its time, then give it back."""

@@ -6,7 +6,7 @@ import sqlite3
 from typing import Any
 
 from ...errors import ConfigError
-from . import sql
+from . import sql, trouble
 
 WAL_LIMIT = 4 * 1024 * 1024
 """Bytes of write-ahead log above which it is copied into the database and begun anew."""
@@ -52,6 +52,16 @@ def connect_reader(path: str, busy_timeout: float) -> sqlite3.Connection:
     connection = connect(path, busy_timeout)
     connection.execute("PRAGMA query_only = 1")
     return connection
+
+
+def read_leniently(connection: sqlite3.Connection, error: BaseException) -> None:
+    """After a text that is not UTF-8: show it with marks from now on, so that it harms the one job that has it."""
+    if isinstance(error, sqlite3.OperationalError) and trouble.UNDECODABLE in str(error):
+        connection.text_factory = _with_marks
+
+
+def _with_marks(text: bytes) -> str:
+    return text.decode(errors="replace")
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

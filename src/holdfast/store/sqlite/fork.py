@@ -25,9 +25,12 @@ class Gate:
 
 _gates: weakref.WeakSet[Gate] = weakref.WeakSet()
 _closed: list[Gate] = []
+_forking = threading.Lock()
+"""Held from before a fork to after it: two threads may fork at once."""
 
 
 def _before() -> None:
+    _forking.acquire()
     for gate in list(_gates):
         gate.held.acquire()
         _closed.append(gate)
@@ -37,6 +40,7 @@ def _before() -> None:
 def _go_on() -> None:
     while _closed:
         _closed.pop().held.release()
+    _forking.release()
 
 
 os.register_at_fork(before=_before, after_in_parent=_go_on, after_in_child=_go_on)

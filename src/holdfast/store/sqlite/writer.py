@@ -109,6 +109,7 @@ class Writer:
             finally:
                 connections.roll_back(connection)
         except sqlite3.Error as error:
+            connections.read_leniently(connection, error)
             self._explain(error)
             raise
 
@@ -137,6 +138,7 @@ class Writer:
                 answer = work(step)
         except BaseException as error:
             self._roll_back(connection)
+            connections.read_leniently(connection, error)
             self._explain(error)
             raise
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...context import Context
@@ -62,13 +63,14 @@ class Runner:
             timeout = record.timeout or task.options.timeout
             if timeout is not None:
                 run.timer = self._loop.call_later(timeout, run.stop, "timeout")
-            run.in_thread = task.run_in == "thread" and not apart
+            fn, args, on_loop = self._app.registry.unpacked(task, args)
+            run.in_thread = not on_loop and not apart
             self._app.events.started(record)
             run.ran = True
             if self._app.around_run:
-                value = await self._hooked(run, task, args, kwargs, len(self._app.around_run))
+                value = await self._hooked(run, task, partial(fn, *args, **kwargs), len(self._app.around_run))
             else:
-                value = await self._call(run, task, args, kwargs)
+                value = await self._call(run, task, fn, args, kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
             return self._explain_or_fail(run, error)
         finally:
@@ -86,23 +88,23 @@ class Runner:
     def _apart(self, record: Record, task: Task[..., Any]) -> bool:
         return task.run_in in IN_CHILDREN or (self._suspects_apart and record.suspect and not task.built_in)
 
-    def _call(self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Awaitable[Any]:
+    def _call(
+        self, run: Run, task: Task[..., Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Awaitable[Any]:
         if run.in_thread:
-            return self._threads.call(task.fn, args, kwargs)
+            return self._threads.call(fn, args, kwargs)
         if self._apart(run.record, task):
             return self._children.call(run, task)
-        return task.fn(*args, **kwargs)
+        return fn(*args, **kwargs)
 
-    async def _hooked(
-        self, run: Run, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], left: int
-    ) -> Any:
+    async def _hooked(self, run: Run, task: Task[..., Any], fn: partial[Any], left: int) -> Any:
         if left == 0:
-            value = await self._call(run, task, args, kwargs)
+            value = await self._call(run, task, fn.func, fn.args, fn.keywords)
             # A hook sees the value itself, wherever the task ran.
             return _decoded(task, value.data) if isinstance(value, Encoded) else value
         assert run.context is not None
         hook = self._app.around_run[left - 1]
-        return await hook(run.context, lambda: self._hooked(run, task, args, kwargs, left - 1))
+        return await hook(run.context, lambda: self._hooked(run, task, fn, left - 1))
 
     def _explain_or_fail(self, run: Run, error: BaseException) -> Outcome:
         try:

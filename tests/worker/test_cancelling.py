@@ -1,0 +1,246 @@
+"""Cancelling what runs, and claims that somebody else ended."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+
+from holdfast import Backoff, Context, State
+from support.eventually import eventually
+from support.workers import work_off, working
+
+# -- cancelling what runs
+
+
+@pytest.fixture
+def brisk(make_app):
+    """An app whose workers beat many times a second."""
+    return make_app(lease=0.3, poll=0.05)
+
+
+async def test_cancelling_interrupts_an_async_task(brisk):
+    entered, cleaned = asyncio.Event(), []
+
+    @brisk.task
+    async def slow() -> None:
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cleaned.append(1)
+            raise
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await asyncio.wait_for(entered.wait(), 4)
+        assert await handle.cancel() is True
+        job = await handle.wait(timeout=4)
+    assert (job.state, job.error, cleaned) == (State.CANCELLED, "cancelled while running", [1])
+    assert job.history[-1].outcome == "cancelled"
+
+
+async def test_a_cancelled_task_may_take_its_time_to_clean_up(brisk):
+    entered, cleaned = asyncio.Event(), []
+
+    @brisk.task
+    async def slow() -> None:
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            for step in range(5):
+                await asyncio.sleep(0.1)  # several heartbeats pass
+                cleaned.append(step)
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await asyncio.wait_for(entered.wait(), 4)
+        await handle.cancel()
+        assert (await handle.wait(timeout=4)).state == State.CANCELLED
+    assert cleaned == [0, 1, 2, 3, 4], "it is interrupted once, not at every heartbeat"
+
+
+async def test_cancelling_reaches_a_thread_that_looks(brisk):
+    entered = threading.Event()
+
+    @brisk.task
+    def slow(ctx: Context) -> str:
+        entered.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        return "stopped by itself"
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await eventually(entered.is_set)
+        await handle.cancel()
+        assert (await handle.wait(timeout=4)).state == State.CANCELLED
+
+
+async def test_a_thread_that_does_not_look_finishes_and_has_succeeded(brisk):
+    entered, gate = threading.Event(), threading.Event()
+
+    @brisk.task
+    def slow() -> str:
+        entered.set()
+        gate.wait(4)
+        return "done"
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await eventually(entered.is_set)
+        await handle.cancel()
+
+        async def heard():
+            [seen] = await brisk.session.store.holders()
+            return seen.beat
+
+        since = await heard()
+
+        async def two_beats_later():
+            return await heard() >= since + 2
+
+        await eventually(two_beats_later)
+        gate.set()
+        assert await handle.result(timeout=4) == "done"
+
+
+async def test_a_thread_that_stops_with_an_exception_is_cancelled(brisk):
+    entered = threading.Event()
+
+    @brisk.task
+    def slow(ctx: Context) -> None:
+        entered.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        raise RuntimeError("stopped")
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await eventually(entered.is_set)
+        await handle.cancel()
+        assert (await handle.wait(timeout=4)).state == State.CANCELLED
+
+
+async def test_work_that_finished_first_stays_succeeded(make_app):
+    app = make_app(lease=60)  # no heartbeat will carry the request in time
+
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> str:
+        entered.set()
+        await gate.wait()
+        return "done"
+
+    handle = await work.enqueue()
+    async with working(app):
+        await asyncio.wait_for(entered.wait(), 4)
+        assert await handle.cancel() is True
+        gate.set()
+        job = await handle.wait(timeout=4)
+    assert (job.state, job.result) == (State.SUCCEEDED, "done")
+
+
+async def test_a_failure_after_a_request_to_cancel_is_not_retried(make_app):
+    app = make_app(lease=60)
+    entered, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task(retry=Backoff(base=0, jitter=0))
+    async def work() -> None:
+        entered.set()
+        await gate.wait()
+        raise RuntimeError("no")
+
+    handle = await work.enqueue()
+    async with working(app):
+        await asyncio.wait_for(entered.wait(), 4)
+        await handle.cancel()
+        gate.set()
+        job = await handle.wait(timeout=4)
+    assert (job.state, job.attempt) == (State.CANCELLED, 1)
+
+
+async def test_other_jobs_of_the_worker_do_not_notice(brisk):
+    entered = asyncio.Event()
+    gate = asyncio.Event()
+
+    @brisk.task
+    async def slow() -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    @brisk.task
+    async def other() -> str:
+        await gate.wait()
+        return "undisturbed"
+
+    victim, neighbour = await slow.enqueue(), await other.enqueue()
+    async with working(brisk):
+        await asyncio.wait_for(entered.wait(), 4)
+        await victim.cancel()
+        assert (await victim.wait(timeout=4)).state == State.CANCELLED
+        gate.set()
+        assert await neighbour.result(timeout=4) == "undisturbed"
+
+
+async def test_a_task_that_cancels_itself_has_failed(app):
+    @app.task(max_attempts=1)
+    async def odd() -> None:
+        asyncio.current_task().cancel()
+        await asyncio.sleep(1)
+
+    handle, other = await odd.enqueue(), await app.enqueue("noop")
+    await work_off(app)
+    assert (await handle.job()).error.startswith("CancelledError")
+    assert (await other.job()).state == State.SUCCEEDED
+
+
+# -- claims that somebody else ended
+
+
+async def test_a_task_whose_claim_was_ended_is_interrupted_and_does_not_count(brisk):
+    entered, interrupted, reported = asyncio.Event(), [], []
+    brisk.on_error.append(lambda error, job: reported.append(error))
+
+    @brisk.task
+    async def slow() -> str:
+        entered.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            interrupted.append(1)
+        return "too late"
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await asyncio.wait_for(entered.wait(), 4)
+        await brisk.fail(handle.id, "a monitor's word")
+        await eventually(lambda: interrupted)
+        other = await brisk.enqueue("noop")
+        assert await other.result(timeout=4) is None, "its slot is free again"
+    job = await handle.job()
+    assert (job.state, job.error, job.result) == (State.FAILED, "a monitor's word", None)
+    assert reported == [], "to be stopped is no error of the task"
+
+
+async def test_a_thread_whose_claim_was_ended_sees_it(brisk):
+    entered, seen, reported = threading.Event(), threading.Event(), []
+    brisk.on_error.append(lambda error, job: reported.append(error))
+
+    @brisk.task
+    def slow(ctx: Context) -> None:
+        entered.set()
+        while not ctx.cancelled:
+            time.sleep(0.01)
+        seen.set()
+        raise RuntimeError("stopped")
+
+    handle = await slow.enqueue()
+    async with working(brisk):
+        await eventually(entered.is_set)
+        await brisk.fail(handle.id, "a monitor's word")
+        await eventually(seen.is_set)
+    assert (await handle.job()).error == "a monitor's word"
+    assert reported == []
