@@ -28,6 +28,7 @@ PUBLIC = [
     "MissingExtra",
     "OutcomeUnknown",
     "Page",
+    "PartlyEnqueued",
     "PayloadTooLarge",
     "QueueFull",
     "Retry",
@@ -66,7 +67,7 @@ def test_every_error_says_whether_the_call_may_be_repeated():
     errors = [getattr(holdfast, name) for name in PUBLIC if isinstance(getattr(holdfast, name), type)]
     ours = [error for error in errors if issubclass(error, holdfast.HoldfastError)]
     safe = {error.__name__ for error in ours if error.retry_safe}
-    assert len(ours) == 16
+    assert len(ours) == 17
     assert safe == {"QueueFull", "StoreUnavailable", "OutcomeUnknown"}
 
 

@@ -7,7 +7,7 @@ HoldfastError
 ├── JobExists             an explicit id that is taken
 ├── KeyConflict           the same key, with another task or payload
 ├── QueueFull             too many waiting jobs (max_depth)
-├── PartlyEnqueued        `enqueue_many` stored some of its jobs
+├── PartlyEnqueued        enqueue_many stored some of its jobs
 ├── LeaseLost             this claim was ended by somebody else; its result does not count
 ├── WrongState            the job's state does not allow this
 ├── UnknownTask           no task of that name here
@@ -152,8 +152,8 @@ class StoreUnavailable(HoldfastError):
 class OutcomeUnknown(HoldfastError):
     """The answer was lost, also after the write was sent again: it may have happened.
 
-    Settling, noting and changing may be repeated: a repeat is recognised. So is an enqueue with `key=` or `id=`; one
-    without would be another job, so look up `job_ids` first.
+    Settling, noting and changing may be repeated: a repeat is recognised. So may an enqueue with `key=` (the same job)
+    or `id=` (JobExists where it had happened). One without would be another job: look for `job_ids` first.
     """
 
     retry_safe = True

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Holdfast, JobNotFound, KeyConflict, OutcomeUnknown, State
+from holdfast import Holdfast, JobExists, JobNotFound, KeyConflict, OutcomeUnknown, State
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.workers import work_off
@@ -153,17 +153,26 @@ async def test_an_enqueue_with_a_key_whose_outcome_is_unknown_may_be_repeated(fo
         assert len((await app.jobs()).jobs) == 1
 
 
-@pytest.mark.xfail(strict=True, reason="a new call makes a new id: OutcomeUnknown.retry_safe is not true without a key")
-@pytest.mark.parametrize("options", [{}, {"id": "mine"}], ids=["an id made for it", "an id of one's own"])
-async def test_an_enqueue_without_a_key_whose_outcome_is_unknown_may_be_repeated(forgetful, options):
+async def test_an_enqueue_without_a_key_whose_outcome_is_unknown_says_which_job_to_look_for(forgetful):
     async with forgetful as app:
-        greet = app.registry.tasks["greet"].using(**options)
+        with pytest.raises(OutcomeUnknown) as unknown:
+            await app.registry.tasks["greet"].enqueue("ann")
+        assert not unknown.value.retry_safe, "a second call would be a second job"
+        app.session.store.lost = False
+        [id] = unknown.value.job_ids
+        assert [job.id for job in (await app.jobs()).jobs] == [id]
+
+
+async def test_an_enqueue_with_an_id_of_its_own_whose_outcome_is_unknown_is_never_stored_twice(forgetful):
+    async with forgetful as app:
+        greet = app.registry.tasks["greet"].using(id="mine")
         with pytest.raises(OutcomeUnknown) as unknown:
             await greet.enqueue("ann")
         assert unknown.value.retry_safe
         app.session.store.lost = False
-        await greet.enqueue("ann")
-        assert len((await app.jobs()).jobs) == 1
+        with pytest.raises(JobExists):
+            await greet.enqueue("ann")
+        assert [job.id for job in (await app.jobs()).jobs] == ["mine"]
 
 
 async def test_a_key_outlives_its_job_and_is_forgotten_in_the_end():

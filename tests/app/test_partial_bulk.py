@@ -1,0 +1,57 @@
+"""enqueue_many that could store only some of its jobs says which."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import KeyConflict, PartlyEnqueued, QueueFull, StoreUnavailable
+from holdfast.store.memory import MemoryStore
+
+
+async def test_what_found_room_in_a_full_queue_is_named_and_the_rest_is_none(make_app):
+    app = make_app(max_depth=5)
+    with pytest.raises(PartlyEnqueued) as partly:
+        await app.enqueue_many([("noop",)] * 8)
+    handles = partly.value.handles
+    assert [handle is not None for handle in handles] == [True] * 5 + [False] * 3
+    assert isinstance(partly.value.__cause__, QueueFull)
+    assert not partly.value.retry_safe
+    assert {job.id for job in (await app.jobs()).jobs} == {handle.id for handle in handles[:5]}
+
+
+async def test_where_nothing_was_stored_the_refusal_itself_is_raised(make_app):
+    app = make_app(max_depth=1)
+    await app.enqueue("noop")
+    with pytest.raises(QueueFull):
+        await app.enqueue_many([("noop",)] * 3)
+
+
+async def test_a_conflict_in_the_middle_keeps_its_neighbours(make_app):
+    app = make_app()
+
+    @app.task
+    def greet(name: str) -> None: ...
+
+    await greet.using(key="k").enqueue("ann")
+    calls = [app.call(greet, "x"), app.call(greet.using(key="k"), "bob"), app.call(greet, "y")]
+    with pytest.raises(PartlyEnqueued) as partly:
+        await app.enqueue_many(calls)
+    assert [handle is not None for handle in partly.value.handles] == [True, False, True]
+    assert isinstance(partly.value.__cause__, KeyConflict)
+
+
+async def test_a_store_that_fails_after_the_first_thousand_does_not_hide_it(make_app):
+    class FailsLater(MemoryStore):
+        writes = 0
+
+        async def write(self, batch):
+            self.writes += bool(batch.inserts)
+            if self.writes == 2:
+                raise StoreUnavailable("down; nothing was written")
+            return await super().write(batch)
+
+    app = make_app(FailsLater())
+    with pytest.raises(PartlyEnqueued) as partly:
+        await app.enqueue_many([("noop",)] * 1500)
+    assert sum(handle is not None for handle in partly.value.handles) == 1000
+    assert (await app.stats()).counts["queued"] == 1000
