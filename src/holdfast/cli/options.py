@@ -8,7 +8,7 @@ import typer
 
 Url = Annotated[
     str | None,
-    typer.Option("--url", help="The store, such as sqlite:///jobs.db. [default: HOLDFAST_URL, or ./holdfast.db]"),
+    typer.Option("--url", help="The store, such as sqlite:///jobs.db. (default: HOLDFAST_URL, or ./holdfast.db)"),
 ]
 Application = Annotated[str | None, typer.Option("-A", "--app", help="The application, as module:app.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]

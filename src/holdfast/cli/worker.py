@@ -27,10 +27,10 @@ def start(
     count: Annotated[int, typer.Option("--count", "-c", min=1, max=256, help="Worker processes.")] = 1,
     foreground: Annotated[bool, typer.Option("--foreground", "-f", help="Stay in this terminal (containers).")] = False,
     queues: Annotated[
-        str | None, typer.Option(help="Queues with weights: mail:5,default:1. [default: the tasks']")
+        str | None, typer.Option(help="Queues with weights: mail:5,default:1. (default: the tasks')")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, max=10_000, help="Jobs at once in each process. [default: 10]")
+        int | None, typer.Option(min=1, max=10_000, help="Jobs at once in each process. (default: 10)")
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Run shell jobs beside the application's own.")] = False,
     lease: Annotated[float | None, typer.Option(help="Seconds a claim holds without a heartbeat.")] = None,

@@ -7,7 +7,6 @@ import os
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 import msgspec
 
@@ -59,9 +58,8 @@ def folder() -> Path:
 
 def store_key(app: Holdfast) -> str:
     """Names the store, without giving its URL away."""
-    place = app.url
-    if place.startswith("sqlite:///"):
-        place = os.path.realpath(unquote(urlsplit(place).path)[1:])
+    # A store that is a file knows its own path, whatever folder and spelling it was named by.
+    place: str = getattr(app.store, "path", app.url)
     return hashlib.blake2b(place.encode(), digest_size=8).hexdigest()
 
 
