@@ -332,3 +332,35 @@ class Tidied(msgspec.Struct, frozen=True, gc=False):
     jobs: int = 0
     keys: int = 0
     holders: int = 0
+
+
+class Move(msgspec.Struct, frozen=True, gc=False):
+    """A job came to another state, or was `deleted`."""
+
+    id: str
+    state: str
+    at: int
+
+
+class Moves(msgspec.Struct, frozen=True, gc=False):
+    """What jobs did since a moment, in the order of their commits, and the moment to ask from next."""
+
+    moves: list[Move]
+    cursor: str
+    missed: bool = False
+    """The moment that was asked from is too long ago: what happened since is not all told. Look at everything again."""
+
+
+class Minute(msgspec.Struct, frozen=True, gc=False):
+    """How many claims of a queue ended in one way within one minute."""
+
+    at: int
+    """Its beginning."""
+    queue: str
+    outcome: str
+    """As in a Settlement."""
+    count: int
+    waited: int
+    """Microseconds from when each was due to when it was claimed, added up."""
+    ran: int
+    """Microseconds from claim to end, added up."""

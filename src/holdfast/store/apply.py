@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from ..clock import MICROS
-from ..job import HISTORY_LIMIT, TERMINAL, Attempt, NewJob, Note, Patch, Record, Settlement, State
+from ..job import HISTORY_LIMIT, TERMINAL, Attempt, Minute, NewJob, Note, Patch, Record, Settlement, State
 
 UNSET = msgspec.UNSET
 _PLAINLY_PATCHED = (
@@ -100,6 +100,26 @@ def settle(record: Record, end: Settlement, now: int) -> None:
         record.run_at = after(now, end.delay)
     record.state = state if record.run_at > now else State.QUEUED
     record.holder = record.started_at = record.pid = None
+
+
+def minute(now: int) -> int:
+    """The beginning of the minute."""
+    return now - now % (60 * MICROS)
+
+
+def ended(record: Record, end: Settlement, now: int) -> Minute:
+    """What ending this claim adds to its minute. Asked before `settle` changes the record."""
+    outcome = "cancelled" if record.cancel and end.state not in TERMINAL else end.outcome
+    started = now if record.started_at is None else record.started_at
+    waited, ran = max(0, started - record.run_at), max(0, now - started)
+    return Minute(minute(now), record.queue, outcome, 1, waited, ran)
+
+
+def together(one: Minute, other: Minute) -> Minute:
+    """Two parts of the same minute, queue and outcome."""
+    return Minute(
+        one.at, one.queue, one.outcome, one.count + other.count, one.waited + other.waited, one.ran + other.ran
+    )
 
 
 def patch(record: Record, wanted: Patch, now: int) -> None:

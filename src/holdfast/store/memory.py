@@ -10,8 +10,10 @@ import asyncio
 import bisect
 import contextlib
 import threading
+from collections import deque
 from collections.abc import Iterable, Sequence
 from copy import copy
+from itertools import islice
 from operator import attrgetter
 from typing import Any
 
@@ -30,6 +32,9 @@ from ..job import (
     HolderSeen,
     Inserted,
     Lost,
+    Minute,
+    Move,
+    Moves,
     NewJob,
     Note,
     Output,
@@ -42,7 +47,7 @@ from ..job import (
     Where,
 )
 from . import apply
-from .protocol import Answers, Batch, Bell, Versioned
+from .protocol import MINUTES_KEPT, MOVES_KEPT, WATCH, Answers, Batch, Bell, Versioned
 
 Place = tuple[int, int, int]
 """Where a job stands in its queue: (priority, run_at, seq)."""
@@ -129,6 +134,10 @@ class _Data:
         self.due: dict[str, list[tuple[int, int]]] = {}
         self.holders: dict[str, _Holding] = {}
         self.kept: dict[str, dict[str, Versioned]] = {}
+        self.moved: deque[Move] = deque(maxlen=MOVES_KEPT)
+        self.moves = 0
+        self.watched_until = 0
+        self.minutes: dict[tuple[int, str, str], Minute] = {}
         self.bells: set[_Ring] = set()
 
     # -- enqueue
@@ -154,6 +163,7 @@ class _Data:
         if new.key is not None:
             self.keys[new.key] = _Key(record.id, new.fingerprint)
         self._enter(record, rung)
+        self._tell(record.id, record.state)
         return Inserted("created", record.id)
 
     def _depth(self, queue: str) -> int:
@@ -229,6 +239,7 @@ class _Data:
             record.started_at = now
             record.pid = None
             self._enter(record, set())
+            self._tell(record.id, record.state)
         return Claims([copy(record) for record in taken], waiting)
 
     def _promote(self, queue: str, now: int) -> None:
@@ -309,9 +320,12 @@ class _Data:
         if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:
             return False
         self._exit(record)
-        apply.settle(record, end, self.clock.now())
+        now = self.clock.now()
+        self._count(apply.ended(record, end, now))
+        apply.settle(record, end, now)
         self.settled[record.id] = end.nonce
         self._entered(record, end.key_keep, rung)
+        self._tell(record.id, record.state)
         return True
 
     def _entered(self, record: Record, key_keep: float, rung: set[str]) -> None:
@@ -335,6 +349,7 @@ class _Data:
             if record.key is not None and known is not None and known.id == record.id and record.state not in TERMINAL:
                 del self.keys[record.key]
             self._forget(record)
+            self._tell(record.id, "deleted")
             return True
         self._exit(record)
         was_over = record.state in TERMINAL
@@ -343,7 +358,32 @@ class _Data:
             self._enter(record, rung)  # a note on an ended job: its key's time goes on
         else:
             self._entered(record, change.patch.key_keep, rung)
+        if change.patch.state is not msgspec.UNSET:
+            self._tell(record.id, record.state)
         return True
+
+    # -- what is told of it
+
+    def _tell(self, id: str, state: str) -> None:
+        if self.clock.boot() < self.watched_until:
+            self.moved.append(Move(id, state, self.clock.now()))
+            self.moves += 1
+
+    def watch(self, since: str | None, limit: int) -> Moves:
+        boot = self.clock.boot()
+        watched, self.watched_until = boot < self.watched_until, boot + int(WATCH * MICROS)
+        if since is None:
+            return Moves([], str(self.moves))
+        behind = self.moves - int(since)
+        if not watched or behind > len(self.moved):
+            return Moves([], str(self.moves), missed=True)
+        told = list(islice(self.moved, len(self.moved) - behind, len(self.moved) - behind + limit))
+        return Moves(told, str(int(since) + len(told)))
+
+    def _count(self, ended: Minute) -> None:
+        place = (ended.at, ended.queue, ended.outcome)
+        before = self.minutes.get(place)
+        self.minutes[place] = ended if before is None else apply.together(before, ended)
 
     # -- holders
 
@@ -385,6 +425,8 @@ class _Data:
         gone = [name for name, known in self.holders.items() if known.expires <= boot and not known.jobs][:limit]
         for name in gone:
             del self.holders[name]
+        for place in [place for place in self.minutes if place[0] < now - int(MINUTES_KEPT * MICROS)]:
+            del self.minutes[place]
         return Tidied(len(jobs), len(keys), len(gone))
 
 
@@ -485,6 +527,14 @@ class MemoryStore:
                 if record.state == State.QUEUED:
                     oldest[record.queue] = min(oldest.get(record.queue, record.run_at), record.run_at)
             return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
+
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        with self._data.lock:
+            return self._data.watch(since, limit)
+
+    async def minutes(self, since: int) -> list[Minute]:
+        with self._data.lock:
+            return [self._data.minutes[place] for place in sorted(self._data.minutes) if place[0] >= since]
 
     async def holders(self) -> list[HolderSeen]:
         now = self._data.clock.boot()

@@ -15,6 +15,7 @@ What an engine must keep, whatever it is made of:
 5. A key is unique while it is remembered: for as long as its job lives, and `key_keep` seconds after its end.
 6. What a job prints (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job is kept.
 7. Hints are only hints: everything works when none ever arrives.
+8. What moves and what ends is told in the same commit: `moves` while somebody watches, `minutes` always.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ from ..job import (
     HolderSeen,
     Inserted,
     Lost,
+    Minute,
+    Moves,
     NewJob,
     Note,
     Printed,
@@ -47,6 +50,12 @@ from ..job import (
 
 PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
+WATCH = 300.0
+"""Seconds for which asking for moves has them kept."""
+MOVES_KEPT = 10_000
+"""Moves that are kept for whoever asks late, at the least."""
+MINUTES_KEPT = 7 * 86400.0
+"""Seconds for which minutes are kept."""
 
 
 class Batch(msgspec.Struct, gc=False):
@@ -148,6 +157,19 @@ class Store(Protocol):
 
     async def stats(self) -> list[QueueStats]:
         """Every queue that has jobs or is paused, by name."""
+        ...
+
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        """What jobs did since the cursor of an earlier answer; None: from now on.
+
+        At most `limit`, or to the end of the commit in which it is reached. A job that became due has not moved. Moves
+        are kept only while somebody asks: an ask keeps them for WATCH seconds, and where nobody asked for longer,
+        or more than MOVES_KEPT came in between, the answer says `missed`, and goes on from now.
+        """
+        ...
+
+    async def minutes(self, since: int) -> list[Minute]:
+        """How claims ended, minute by minute from this time on, by (minute, queue, outcome)."""
         ...
 
     async def holders(self) -> list[HolderSeen]:

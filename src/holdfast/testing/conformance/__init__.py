@@ -36,6 +36,7 @@ TOPICS = (
     "retention",
     "reading",
     "overview",
+    "moves",
     "records",
     "pauses",
     "waking",
