@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ..job import TERMINAL, Change, HolderSeen, QueueStats, Record, State, Where
+from ..job import TERMINAL, Change, HolderSeen, Minute, QueueStats, Record, State, Where
 from ..store.protocol import Store
 from .verbs import every
 
@@ -59,6 +59,7 @@ class Sight:
         self.ended: dict[str, tuple[str, int | None]] = {}
         self.retried: set[str] = set()
         self.beats: dict[str, int] = {}
+        self.cursors: list[str | None] = [None, None]
 
     def claimed(self, record: Record) -> None:
         before = self.last_claim.get(record.id)
@@ -94,7 +95,20 @@ class Sight:
         holders = [await each.holders() for each in (store, reference)]
         same("holders", *[[_shown(seen, exact=exact) for seen in _by_id(each)] for each in holders])
         self.check(ours, stats[0], holders[0])
+        same("minutes", *[_counted(await each.minutes(0), exact=exact) for each in (store, reference)])
+        told = [await self._told(which, each, exact=exact) for which, each in enumerate((store, reference))]
+        same("moves", told[0], told[1])
         same("get", await store.get([record.id for record in ours]), ours)
+
+    async def _told(self, which: int, store: Store, *, exact: bool) -> dict[str, list[str]]:
+        """The states that jobs came to since the last look, job by job; in real time a short wait may be over."""
+        answer = await store.moves(self.cursors[which], 1_000_000)
+        self.cursors[which] = answer.cursor
+        states: dict[str, list[str]] = {}
+        for move in answer.moves:
+            state = move.state if exact or move.state not in DUE else State.QUEUED
+            states.setdefault(move.id, []).append(state)
+        return states
 
     def check(self, records: list[Record], stats: list[QueueStats], holders: list[HolderSeen]) -> None:
         """Hold one store to its own word."""
@@ -132,6 +146,15 @@ class Sight:
 
 def _by_id(holders: list[HolderSeen]) -> list[HolderSeen]:
     return sorted(holders, key=lambda seen: seen.holder.id)
+
+
+def _counted(minutes: list[Minute], *, exact: bool) -> dict[tuple[object, ...], tuple[int, ...]]:
+    if exact:
+        return {(m.at, m.queue, m.outcome): (m.count, m.waited, m.ran) for m in minutes}
+    counts: Counter[tuple[object, ...]] = Counter()
+    for minute in minutes:
+        counts[minute.queue, minute.outcome] += minute.count
+    return {place: (count,) for place, count in counts.items()}
 
 
 def _shown(seen: HolderSeen, *, exact: bool) -> tuple[object, ...]:

@@ -21,6 +21,7 @@ LETTER = {
 }  # fmt: skip
 to_json = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
+_NOTHING = (None, None, None, None)
 
 
 def micros(seconds: float) -> int:
@@ -106,26 +107,30 @@ def _meta(meta: dict[str, Any]) -> dict[str, str]:
 
 
 def _end(end: Settlement, args: Args) -> tuple[Any, ...]:
-    return (
+    """What most ends have comes first; a plain success, which most are, has nothing else: unpacking costs by length."""
+    common = (
         str(end.seq),
         end.fence,
         str(end.token),
         str(end.nonce),
         end.id,
         LETTER[end.state],
-        end.outcome,
         end.attempt,
+        None if end.keep is None else micros(end.keep),
+        _beside(end.result, args),
+    )
+    rare = (end.key, end.seen_beat, end.error, end.traceback)
+    if end.state == "succeeded" and rare == _NOTHING and not (end.suspect or end.deaths):
+        return common
+    return (
+        *common,
+        end.outcome,
+        None if end.cancelled_keep is None else micros(end.cancelled_keep),
         None if end.delay is None else micros(end.delay),
         True if end.suspect else None,
         end.deaths or None,
-        None if end.keep is None else micros(end.keep),
-        None if end.cancelled_keep is None else micros(end.cancelled_keep),
-        end.key,
         micros(end.key_keep),
-        end.seen_beat,
-        _beside(end.result, args),
-        end.error,
-        end.traceback,
+        *rare,
     )
 
 

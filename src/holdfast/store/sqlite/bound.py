@@ -9,7 +9,7 @@ from pathlib import Path
 from ...clock import Clock
 from ...errors import ConfigError, StoreUnavailable
 from ...job import Inserted, NewJob
-from . import schema, sql, trouble, version
+from . import schema, sql, told, trouble, version
 from .enqueue import insert_all
 from .step import Step
 
@@ -54,7 +54,9 @@ def _insert(connection: sqlite3.Connection, clock: Clock, jobs: Sequence[NewJob]
     # The savepoint keeps the user's transaction whole if one job fails; in autocommit mode it is the transaction.
     connection.execute("SAVEPOINT holdfast")
     try:
-        answers = insert_all(Step(connection, clock, bulk=False), jobs)
+        step = Step(connection, clock, bulk=False)
+        answers = insert_all(step, jobs)
+        told.write(step)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK TO holdfast")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ...job import TERMINAL, Change, State
 from .. import apply
-from . import sql
+from . import sql, told
 from .rows import WORD, record
 from .settle import put, save
 from .step import Step
@@ -20,10 +22,13 @@ def change(step: Step, wanted: Change) -> bool:
         if kept.key is not None and not was_over:
             step.connection.execute(sql.REMOVE_KEY, (kept.key, kept.id))
         step.connection.execute(sql.REMOVE, (kept.seq,))
+        told.move(step, [(kept.id, "deleted")])
         return True
     apply.patch(kept, wanted.patch, step.now)
     if was_over and kept.state in TERMINAL:
         save(step, kept)  # a note on an ended job: its key's time goes on
     else:
         put(step, kept, wanted.patch.key_keep)
+    if wanted.patch.state is not msgspec.UNSET:
+        told.move(step, [(kept.id, kept.state)])
     return True

@@ -9,7 +9,7 @@ import msgspec
 from ...clock import MICROS
 from ...job import Ask, Claims, Record
 from ..protocol import PROMOTE_LIMIT
-from . import sql
+from . import sql, told
 from .rows import claimed, record, to_json
 from .step import Step
 
@@ -42,6 +42,7 @@ def claim(step: Step, ask: Ask) -> Claims:
             break
     if not taken:
         return Claims([], waiting, _due_in(step, ask))
+    told.move(step, ((record.id, record.state) for record in taken))
     lease = int(ask.holder.lease * MICROS)
     step.connection.execute(
         sql.RENEW_FOR_CLAIM,

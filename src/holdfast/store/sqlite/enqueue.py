@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...job import Inserted, NewJob
 from ..apply import first_run_at
-from . import sql
+from . import sql, told
 from .rows import new_row
 from .step import Mismatch, Step
 
@@ -34,6 +34,7 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
     if written != len(jobs):
         raise Mismatch
     step.rung.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
+    told.move(step, ((new.id, "scheduled" if first_run_at(new, now) > now else "queued") for new in jobs))
     return [Inserted("created", new.id) for new in jobs]
 
 
@@ -54,4 +55,5 @@ def _insert(step: Step, new: NewJob) -> Inserted:
     if new.key is not None:
         step.connection.execute(sql.PUT_KEY, (new.key, new.id, new.fingerprint))
     step.rung.add(f"queue/{new.queue}")
+    told.move(step, [(new.id, "scheduled" if first_run_at(new, step.now) > step.now else "queued")])
     return Inserted("created", new.id)

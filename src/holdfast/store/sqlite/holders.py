@@ -8,7 +8,8 @@ import msgspec
 
 from ...clock import MICROS
 from ...job import Beat, Held, Holder, HolderSeen, Lost, Tidied
-from . import sql
+from ..protocol import MINUTES_KEPT
+from . import sql, told
 from .rows import record, to_json
 from .step import Step
 
@@ -57,11 +58,13 @@ def seen(step: Step) -> list[HolderSeen]:
 
 
 def anything_to_tidy(step: Step) -> bool:
-    return step.value(sql.ANYTHING_TO_TIDY, step.now, step.now, step.boot, step.boot_id) == 1
+    oldest_minute = step.now - int(MINUTES_KEPT * MICROS)
+    return step.value(sql.ANYTHING_TO_TIDY, step.now, step.now, step.boot, step.boot_id, oldest_minute) == 1
 
 
 def tidy(step: Step, limit: int) -> Tidied:
     execute = step.connection.execute
+    told.tidy(step)
     return Tidied(
         execute(sql.TIDY_JOBS, (step.now, limit)).rowcount,
         execute(sql.TIDY_KEYS, (step.now, limit)).rowcount,

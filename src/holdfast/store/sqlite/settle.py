@@ -8,7 +8,7 @@ import msgspec
 
 from ...job import TERMINAL, Note, Record, Settlement, State
 from .. import apply
-from . import output, sql
+from . import output, sql, told
 from .rows import WORD, record, saved_row
 from .step import Mismatch, Step
 
@@ -58,6 +58,7 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     if not count:
         return []
     now, written = step.now, 0
+    told.count_all(step, kept + gone)
     if kept and _all_plain_successes(kept):
         written += step.write_rows(
             sql.SUCCEED,
@@ -99,6 +100,7 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     if keyed:
         step.connection.executemany(sql.END_KEY, keyed)
     step.rung.update([f"job/{end.id}" for end in ends])
+    told.move(step, ((end.id, end.state) for end in ends))
     kept.clear()
     gone.clear()
     return [True] * count
@@ -122,7 +124,9 @@ def _settle(step: Step, end: Settlement) -> bool:
     kept = record(row)
     if end.seen_beat is not None and (step.value(sql.BEAT_OF, kept.holder) or 0) != end.seen_beat:
         return False
+    told.count(step, apply.ended(kept, end, step.now))
     apply.settle(kept, end, step.now)
+    told.move(step, [(kept.id, kept.state)])
     put(step, kept, end.key_keep, end.nonce)
     return True
 

@@ -204,9 +204,14 @@ LOST_OF = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND holder = ? LIMIT ?"
 _PAST = "FROM holdfast_job INDEXED BY holdfast_expiry WHERE expires_at <= ?"
 _FORGOTTEN = "FROM holdfast_key INDEXED BY holdfast_key_expiry WHERE expires_at <= ?"
 _GONE = f"FROM holdfast_holder WHERE (expires <= ? OR boot_id <> ?) AND {_HOLDS_NOTHING}"
-ANYTHING_TO_TIDY = f"SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})"
+_OLD_MINUTES = "FROM holdfast_minute WHERE at < ?"
+ANYTHING_TO_TIDY = f"""
+SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})
+    OR EXISTS (SELECT 1 {_OLD_MINUTES})
+"""
 TIDY_JOBS = f"DELETE FROM holdfast_job WHERE seq IN (SELECT seq {_PAST} ORDER BY expires_at LIMIT ?)"
 TIDY_KEYS = f"DELETE FROM holdfast_key WHERE rowid IN (SELECT rowid {_FORGOTTEN} ORDER BY expires_at LIMIT ?)"
+TIDY_MINUTES = f"DELETE {_OLD_MINUTES}"
 TIDY_HOLDERS = f"DELETE FROM holdfast_holder WHERE rowid IN (SELECT rowid {_GONE} LIMIT ?)"
 
 # -- observe
@@ -221,6 +226,28 @@ RECORDS = "SELECT name, value, version FROM holdfast_record WHERE kind = ?"
 RECORD_VERSION = "SELECT version FROM holdfast_record WHERE kind = ? AND name = ?"
 PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value, version) VALUES (?, ?, ?, ?)"
 REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
+
+# -- what is told
+
+WATCHED = "SELECT until FROM holdfast_watch"
+WATCH = "UPDATE holdfast_watch SET until = ?"
+LAST_MOVE = "SELECT max(upto) FROM holdfast_move"
+FIRST_MOVE = "SELECT upto - json_array_length(moved) FROM holdfast_move ORDER BY upto LIMIT 1"
+"""The earliest place from which all moves are still told."""
+PUT_MOVES = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
+TRIM_MOVES = "DELETE FROM holdfast_move WHERE upto <= ?"
+MOVES = "SELECT upto, at, moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
+TIMES = """
+SELECT queue, count(*), sum(max(0, started_at - run_at)), sum(max(0, ?1 - started_at)) FROM holdfast_job
+WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue
+"""
+"""How long claims that end now (?1) have waited and run."""
+ADD_MINUTE = """
+INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)
+ON CONFLICT (at, queue, outcome) DO UPDATE SET
+    count = count + excluded.count, waited = waited + excluded.waited, ran = ran + excluded.ran
+"""
+MINUTES = "SELECT at, queue, outcome, count, waited, ran FROM holdfast_minute WHERE at >= ? ORDER BY at, queue, outcome"
 
 # -- waking
 

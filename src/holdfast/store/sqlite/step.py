@@ -1,4 +1,4 @@
-"""What the operations of one transaction share: the connection, the time, and the topics to ring afterwards."""
+"""What the operations of one transaction share: the connection, the time, and what is to be told of it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any
 
 from ...clock import Clock
+from ...job import Minute
 from . import sql
 
 
@@ -17,7 +18,7 @@ class Mismatch(Exception):
 class Step:
     """One atomic step on one connection. The clocks are read once, so a batch happens at one moment."""
 
-    __slots__ = ("boot", "boot_id", "bulk", "connection", "now", "rung")
+    __slots__ = ("boot", "boot_id", "bulk", "connection", "ended", "moved", "now", "rung", "watched")
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, *, bulk: bool = True) -> None:
         self.connection = connection
@@ -26,6 +27,12 @@ class Step:
         self.boot_id = clock.boot_id()
         self.bulk = bulk
         self.rung: set[str] = set()
+        """Topics to ring after the commit."""
+        self.moved: list[tuple[str, str]] | None = None
+        """The (id, state) of jobs that came to another state; None until somebody has asked whether it is watched."""
+        self.watched = False
+        self.ended: dict[tuple[str, str], Minute] = {}
+        """How claims ended, by (queue, outcome)."""
 
     def write_rows(self, statements: dict[int, str], shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> int:
         """Run a statement that takes MANY rows as often as it fits, and one by one for the rest; the rows written."""

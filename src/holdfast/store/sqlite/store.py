@@ -20,6 +20,8 @@ from ...job import (
     HolderSeen,
     Inserted,
     Lost,
+    Minute,
+    Moves,
     NewJob,
     Printed,
     QueueStats,
@@ -28,7 +30,7 @@ from ...job import (
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
-from . import bound, claim, doctor, observe, output, schema
+from . import bound, claim, doctor, observe, output, schema, told
 from . import connection as connections
 from . import holders as leases
 from .change import change
@@ -200,6 +202,14 @@ class SqliteStore:
     async def stats(self) -> list[QueueStats]:
         return await self._read(observe.stats)
 
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        found, renew = await self._read(lambda step: told.moves(step, since, limit))
+        begun = await self._write(told.watch) if renew else ""
+        return Moves([], begun, missed=since is not None) if found is None else found
+
+    async def minutes(self, since: int) -> list[Minute]:
+        return await self._read(lambda step: told.minutes(step, since))
+
     async def holders(self) -> list[HolderSeen]:
         return await self._read(leases.seen)
 
@@ -217,13 +227,15 @@ class SqliteStore:
 
 def _apply(batch: Batch, step: Step) -> Answers:
     """One batch in one transaction, kind by kind in the order of its fields."""
-    return Answers(
+    answers = Answers(
         insert_all(step, batch.inserts) if batch.inserts else (),
         [note(step, said) for said in batch.notes] if batch.notes else (),
         settle_all(step, batch.settles) if batch.settles else (),
         [change(step, wanted) for wanted in batch.changes] if batch.changes else (),
         [claim.claim(step, ask) for ask in batch.asks] if batch.asks else (),
     )
+    told.write(step)
+    return answers
 
 
 def _look_then_claim(writer: Writer, asks: Sequence[Ask], ticket: Ticket[list[Claims]]) -> list[Claims]:
@@ -232,5 +244,5 @@ def _look_then_claim(writer: Writer, asks: Sequence[Ask], ticket: Ticket[list[Cl
     found = [claims for claims in seen if claims is not None]
     if len(found) == len(asks):
         return found
-    answer, _ = writer.write(lambda step: [claim.claim(step, ask) for ask in asks], ticket)
-    return answer
+    answers, _ = writer.write(partial(_apply, Batch(asks=asks)), ticket)
+    return list(answers.asks)

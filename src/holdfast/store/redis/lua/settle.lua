@@ -1,6 +1,7 @@
 -- SETTLE: end claims. Written only while fence and token are those of the claim; one sent again is recognised.
--- Each is {seq, fence, token, nonce, id, state, outcome, attempt, delay, suspect, deaths, keep, cancelled_keep, key,
--- key_keep, seen_beat, index of result, error, traceback}; times in microseconds. Answers with one 1 or 0 each.
+-- Each is {seq, fence, token, nonce, id, state, attempt, keep, index of result}, and, unless it is a plain success,
+-- {..., outcome, cancelled_keep, delay, suspect, deaths, key_keep, key, seen_beat, error, traceback}; times in
+-- microseconds. Answers with one 1 or 0 each.
 
 local HISTORY_LIMIT = 50
 local REMEMBER = 300 * 1000000 -- a job removed as it ends is known by its settlement for five minutes
@@ -55,7 +56,7 @@ end
 local alike = {}
 
 local function plainly_succeeded(e)
-  return e[6] == 's' and not (e[10] or e[11] or e[14] or e[16] or e[18] or e[19]) and e[12] and e[12] > 0
+  return e[6] == 's' and not e[10] and e[8] and e[8] > 0
 end
 
 -- The life of such a job after its end, from its life before; nil where it is not one of them.
@@ -71,13 +72,13 @@ local function succeeded_life(kept, e)
   if not known.fits or life.f ~= e[2] or life.t ~= e[3] then
     return nil
   end
-  if known.attempt ~= e[8] or known.keep ~= e[12] then
+  if known.attempt ~= e[7] or known.keep ~= e[8] then
     local after = {}
     for letter, value in pairs(life) do
       after[letter] = value
     end
-    after.s, after.a, after.z, after.x = 's', e[8], now, now + e[12]
-    known.attempt, known.keep, known.expires = e[8], e[12], text(now + e[12])
+    after.s, after.a, after.z, after.x = 's', e[7], now, now + e[8]
+    known.attempt, known.keep, known.expires = e[7], e[8], text(now + e[8])
     local packed = cmsgpack.pack(after)
     local size = string.byte(packed)
     if size < 0x80 or size > 0x8d then
@@ -86,8 +87,8 @@ local function succeeded_life(kept, e)
     known.with_result = string.char(size + 2) .. string.sub(packed, 2) .. '\161n'
     known.without = string.char(size + 1) .. string.sub(packed, 2) .. '\161n'
   end
-  if e[17] then
-    return known.with_result .. word(e[4]) .. '\161r' .. word(ARGV[e[17]]), known
+  if e[9] then
+    return known.with_result .. word(e[4]) .. '\161r' .. word(ARGV[e[9]]), known
   end
   return known.without .. word(e[4]), known
 end
@@ -95,18 +96,18 @@ end
 -- End one claim in whatever way; the life of the job afterwards, or false where the job is gone.
 local function settle_one(e, life)
   local seq, id, nonce = e[1], e[5], e[4]
-  local state, outcome, keep, queue = e[6], e[7], e[12], life.q
+  local state, outcome, keep, queue = e[6], e[10], e[8], life.q
   if life.c and not TERMINAL[state] then
-    state, outcome, keep = 'c', 'cancelled', e[13]
+    state, outcome, keep = 'c', 'cancelled', e[11]
   end
   gather('SREM', P .. 'held:' .. life.h, seq)
   count('r', queue, -1)
-  life.a, life.p, life.d, life.c, life.n = e[8], e[10], e[11], nil, nonce
-  life.r, life.e, life.b = e[17] and ARGV[e[17]], e[18], e[19]
+  life.a, life.p, life.d, life.c, life.n = e[7], e[13], e[14], nil, nonce
+  life.r, life.e, life.b = e[9] and ARGV[e[9]], e[18], e[19]
   if TERMINAL[state] then
     life.s, life.z, life.x = state, now, keep and now + keep
-    if e[14] then
-      mind_key(e[14], id, now + e[15])
+    if e[16] then
+      mind_key(e[16], id, now + e[15])
     end
     if keep and keep <= 0 then
       forget(seq, id, queue, life)
@@ -125,14 +126,14 @@ local function settle_one(e, life)
     table.remove(history, 1)
   end
   life.y = history
-  if e[9] then
-    life.u = now + e[9]
+  if e[12] then
+    life.u = now + e[12]
   end
   life.s = run_at_of(body, life) > now and state or 'q'
   life.h, life.g, life.i = nil, nil, nil
   enter_waiting(seq, body, life, queue)
-  if e[14] then
-    mind_key(e[14], id, nil)
+  if e[16] then
+    mind_key(e[16], id, nil)
   end
   return cmsgpack.pack(life)
 end
@@ -171,7 +172,7 @@ local function settle(ends)
       local holds = life and life.s == 'r' and life.f == e[2] and life.t == e[3]
       if not holds then
         answers[place] = sent_again(e, life) and 1 or 0
-      elseif e[16] and tonumber(call('HGET', P .. 'holder:' .. life.h, 'beat') or 0) ~= e[16] then
+      elseif e[17] and tonumber(call('HGET', P .. 'holder:' .. life.h, 'beat') or 0) ~= e[17] then
         answers[place] = 0
       else
         after = settle_one(e, life)

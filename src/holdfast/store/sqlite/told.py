@@ -1,0 +1,88 @@
+"""What is told of a transaction in the same transaction: what moved, while somebody watches, and how claims ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...clock import MICROS
+from ...job import Minute, Move, Moves, Settlement
+from .. import apply
+from ..protocol import MINUTES_KEPT, MOVES_KEPT, WATCH
+from . import sql
+from .step import Step
+
+_moved = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+
+def move(step: Step, moved: Iterable[tuple[str, str]]) -> None:
+    """Jobs came to another state. Costs one small read per transaction while nobody watches."""
+    if step.moved is None:
+        step.moved = []
+        step.watched = (step.value(sql.WATCHED) or 0) > step.now
+    if step.watched:
+        step.moved += moved
+
+
+def count(step: Step, ended: Minute) -> None:
+    """A claim has ended."""
+    place = (ended.queue, ended.outcome)
+    before = step.ended.get(place)
+    step.ended[place] = ended if before is None else apply.together(before, ended)
+
+
+def count_all(step: Step, ends: Sequence[Settlement]) -> None:
+    """These claims are about to end for good."""
+    outcomes = {end.outcome for end in ends}
+    for outcome in outcomes:
+        seqs = [end.seq for end in ends if end.outcome == outcome] if len(outcomes) > 1 else [end.seq for end in ends]
+        for queue, number, waited, ran in step.connection.execute(
+            sql.TIMES, (step.now, msgspec.json.encode(seqs).decode())
+        ):
+            count(step, Minute(apply.minute(step.now), queue, outcome, number, waited, ran))
+
+
+def write(step: Step) -> None:
+    """Write down what was told: the last thing that a transaction does."""
+    if step.moved:
+        upto = (step.value(sql.LAST_MOVE) or 0) + len(step.moved)
+        step.connection.execute(sql.PUT_MOVES, (upto, step.now, msgspec.json.encode(step.moved).decode()))
+        step.connection.execute(sql.TRIM_MOVES, (upto - len(step.moved) - MOVES_KEPT,))
+    if step.ended:
+        step.connection.executemany(sql.ADD_MINUTE, [msgspec.structs.astuple(minute) for minute in step.ended.values()])
+
+
+def watch(step: Step) -> str:
+    """Keep moves from now on; the place where they begin."""
+    step.connection.execute(sql.WATCH, (apply.after(step.now, WATCH),))
+    return str(step.value(sql.LAST_MOVE) or 0)
+
+
+def moves(step: Step, since: str | None, limit: int) -> tuple[Moves | None, bool]:
+    """The moves since a cursor, None where nobody watched; and whether the watch is half over."""
+    until = step.value(sql.WATCHED) or 0
+    if until <= step.now:
+        return None, True
+    last = step.value(sql.LAST_MOVE) or 0
+    place = last if since is None else int(since)
+    first = step.value(sql.FIRST_MOVE)
+    missed = place > last or place < (last if first is None else first)
+    found: list[Move] = []
+    if missed:
+        place = last
+    elif place < last:
+        for upto, at, moved in step.connection.execute(sql.MOVES, (place,)):
+            found += [Move(id, state, at) for id, state in _moved(moved)]
+            place = upto
+            if len(found) >= limit:
+                break
+    return Moves(found, str(place), missed), until - step.now < int(WATCH * MICROS) // 2
+
+
+def minutes(step: Step, since: int) -> list[Minute]:
+    return [Minute(*row) for row in step.connection.execute(sql.MINUTES, (since,))]
+
+
+def tidy(step: Step) -> None:
+    step.connection.execute(sql.TIDY_MINUTES, (step.now - int(MINUTES_KEPT * MICROS),))
