@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .app import Holdfast, Page, Stats
+from .app import Holdfast
 from .claim import Claim
 from .context import Context, Discard, Retry, Snooze
 from .errors import (
@@ -28,6 +28,7 @@ from .errors import (
 )
 from .handle import Handle
 from .job import State
+from .operate import Page, Stats
 from .retry import Backoff
 from .task import Task
 from .version import __version__

@@ -1,18 +1,11 @@
-"""The app: tasks by name, and everything one can ask of a queue. Command line, HTTP and dashboard go through it.
-
-An app lives on one event loop, which is the first that uses it (or a thread of its own, for `app.sync`).
-Calls from other loops and threads are carried there, so that all callers of a process share commits.
-"""
+"""The app: tasks by name, ENQUEUE, and claims made by hand; what else one can ask of it is in `operate.py`."""
 
 from __future__ import annotations
 
 import asyncio
-import functools
 import hashlib
 import inspect
 import os
-import threading
-import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from datetime import timedelta
 from typing import (
@@ -21,7 +14,6 @@ from typing import (
     Concatenate,
     ParamSpec,
     Protocol,
-    Self,
     TypedDict,
     TypeVar,
     Unpack,
@@ -34,18 +26,15 @@ import msgspec
 from . import lifecycle
 from .checks import (
     PAGE_LIMIT,
-    checked_cursor,
-    checked_filter,
     checked_lease,
     checked_limit,
-    checked_meta,
     checked_name,
     checked_names,
     checked_seconds,
     error_text,
 )
 from .claim import Claim, claim_by_hand
-from .clock import Clock, Entropy, SystemClock, fresh_entropy
+from .clock import Clock, Entropy, SystemClock
 from .codec import Signed, check_json
 from .config import Config
 from .context import Context
@@ -63,32 +52,29 @@ from .errors import (
     WrongState,
 )
 from .handle import Handle
-from .job import Beat, Change, Holder, Inserted, NewJob, Note, Printed, QueueStats, Record, Settlement, State, Where
-from .observe.events import Events
+from .home import carried
+from .job import Beat, Holder, Inserted, NewJob, Note, Record, Settlement, State
+from .operate import Operating
 from .registry import Registry
 from .retry import Backoff, RetryRule
-from .session import Session
 from .settings import Settings, combine, from_environment
 from .store.open import open_store
-from .store.protocol import Binding, Store, Versioned
+from .store.protocol import Binding, Store
 from .sync import SyncApp
 from .task import Call, Codec, Options, Task, Using
-from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
+from .view import Job
 
 if TYPE_CHECKING:
     from .explain import Explanation
 
 P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S", bound="Holdfast")
 OUTPUT_PAGE = 1 << 20
 BULK = 1000
 
 EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
 RunHook = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 ErrorHook = Callable[[BaseException, Job], object]
-
-_apps: weakref.WeakSet[Holdfast] = weakref.WeakSet()
 
 
 class Given(TypedDict, total=False):
@@ -115,65 +101,7 @@ class Given(TypedDict, total=False):
     secret: str
 
 
-class Page(msgspec.Struct, frozen=True):
-    """Some jobs, newest first; `cursor` fetches the next page, None where this was the last."""
-
-    jobs: list[Job]
-    cursor: str | None
-
-
-class Stats(msgspec.Struct, frozen=True):
-    """A store in numbers."""
-
-    queues: list[QueueStats]
-    workers: int
-
-    @property
-    def counts(self) -> dict[str, int]:
-        """Jobs by state, over all queues, zeros included."""
-        totals = {state.value: 0 for state in State}
-        for queue in self.queues:
-            for state, count in queue.counts.items():
-                totals[state] += count
-        return totals
-
-
-def carried(
-    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Makes a method open the app at its first use, and run on the app's own loop wherever it is called."""
-
-    @functools.wraps(method)
-    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        session = self._session  # pyright: ignore[reportPrivateUsage]  # this wraps methods of the class itself
-        if session is not None and session.loop is asyncio.get_running_loop():
-            return await method(self, *args, **kwargs)
-        home = await self._home()  # pyright: ignore[reportPrivateUsage]
-        if home is asyncio.get_running_loop():
-            return await method(self, *args, **kwargs)
-        return await carry(method(self, *args, **kwargs), home)
-
-    return call
-
-
-async def carry(coroutine: Coroutine[Any, Any, R], home: asyncio.AbstractEventLoop) -> R:
-    """Run a coroutine on another thread's loop. That loop may end before it answers: then nobody waits for ever."""
-    there = asyncio.run_coroutine_threadsafe(coroutine, home)
-    here = asyncio.wrap_future(there)
-    try:
-        while not here.done() and (home.is_running() or there.done()):
-            await asyncio.wait([here], timeout=1.0)
-    except asyncio.CancelledError:
-        here.cancel()
-        raise
-    if here.done() and not here.cancelled():
-        return here.result()
-    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-        coroutine.close()
-    raise HoldfastError("the event loop that the app lived on has ended; whether the call was made is not known")
-
-
-class Holdfast:
+class Holdfast(Operating):
     """A job queue on a store, named by a URL (else HOLDFAST_URL, else sqlite:///holdfast.db) or given as an object.
 
     `imports` names the modules whose functions may be run by name (`module:qualname`), beside the registered tasks.
@@ -188,20 +116,18 @@ class Holdfast:
         entropy: Entropy | None = None,
         **settings: Unpack[Given],
     ) -> None:
-        self.clock = clock or SystemClock()
-        self.entropy = entropy or fresh_entropy()
-        self.events = Events()
-        self._seeded = entropy is not None
-        self._given: dict[str, Any] = dict(settings)
+        given: dict[str, Any] = dict(settings)
         if isinstance(store, str):
-            self._given["url"] = store
-        self._object = None if store is None or isinstance(store, str) else store
-        if self._object is not None and not hasattr(self._object, "write"):
+            given["url"] = store
+        elif store is not None and not hasattr(store, "write"):
             raise ConfigError(f"an app is made on a URL or a store, not on {store!r:.100}")
-        start = combine(self._given, from_environment(os.environ), {})
-        self.url = start.url if self._object is None else f"{self._object.name}://"
+        start = combine(given, from_environment(os.environ), {})
         if start.cloudpickle and not start.secret:
             raise ConfigError("the cloudpickle codec signs what it stores: set secret= or HOLDFAST_SECRET")
+        clock = clock or SystemClock()
+        kept = open_store(start.url, clock) if store is None or isinstance(store, str) else store
+        super().__init__(kept, given, clock, entropy)
+        self.url = start.url if store is None or isinstance(store, str) else f"{store.name}://"
         # What a name from the store may be resolved in: the module that makes the app, and those it names.
         own = inspect.currentframe()
         maker = "" if own is None or own.f_back is None else own.f_back.f_globals.get("__name__", "")
@@ -210,112 +136,11 @@ class Holdfast:
         self.around_enqueue: list[EnqueueHook] = []
         self.around_run: list[RunHook] = []
         self.on_error: list[ErrorHook] = []
-        self.before_close: set[Callable[[], Awaitable[object]]] = set()
-        """What must end before the app can: the workers that run on it."""
-        self._session: Session | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._choosing = threading.Lock()
-        self._store = open_store(self.url, self.clock) if self._object is None else self._object
         self.sync = SyncApp(self)
-        _apps.add(self)
         self.registry.add(_noop, "noop", Options(), built_in=True)
 
-    # -- opening and closing
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @carried
-    async def open(self) -> None:
-        """Connect now rather than at the first use."""
-
-    async def close(self) -> None:
-        """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
-        session = self._session
-        if session is None:
-            return
-        if session.loop is asyncio.get_running_loop():
-            for end in list(self.before_close):
-                await end()
-            if self._session is session:
-                self._session = None
-                # Whoever uses the app meanwhile waits until the store is closed, and opens it anew.
-                self._closing = session.loop.create_task(session.close())
-            if self._closing is not None:
-                await asyncio.shield(self._closing)
-        elif session.loop.is_running():
-            await carry(self.close(), session.loop)
-        else:
-            self._abandon(session)
-
-    def _abandon(self, session: Session) -> None:
-        """Its loop ended without closing the app: nothing can be awaited there any more."""
-        session.store.abandon()
-        self.before_close.clear()
-        self._session = None
-
-    async def _home(self) -> asyncio.AbstractEventLoop:
-        """The app's loop: this one, from now on, where it has none that lives."""
-        loop = asyncio.get_running_loop()
-        with self._choosing:
-            session, opening = self._session, self._opening
-            if session is not None:
-                if session.loop.is_running():
-                    return session.loop
-                self._abandon(session)
-            if opening is None or opening.done() or not opening.get_loop().is_running():
-                opening = self._opening = loop.create_task(self._open())
-        home = opening.get_loop()
-        if home is loop:
-            await asyncio.shield(opening)
-            return loop
-        await carry(self._home(), home)  # another thread was first
-        return home
-
-    async def _open(self) -> None:
-        closing = self._closing
-        if closing is not None and not closing.done() and closing.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([closing])
-        self._closing = None
-        session = Session(self._store, self._given, self.clock, self.entropy)
-        try:
-            await session.open()
-        except BaseException:
-            self._store.abandon()  # half open, it would stay bound to a loop that may end
-            raise
-        self._session = session
-
-    def live_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop that the app lives on, if it runs."""
-        session = self._session
-        return session.loop if session is not None and session.loop.is_running() else None
-
-    @property
-    def store(self) -> Store:
-        """The store itself, open or not."""
-        return self._store
-
-    @property
-    def session(self) -> Session:
-        """The open session, for workers on the app's own loop."""
-        if self._session is None:
-            raise ConfigError("the app is not open")
-        return self._session
-
     def after_fork(self) -> None:
-        """In a forked child: nothing of the parent's connections may be used or closed here."""
-        if self._session is not None:
-            self._session.store.abandon()
-        self._session = self._opening = self._closing = None
-        self.before_close.clear()
-        self._choosing = threading.Lock()
-        if not self._seeded:
-            self.entropy = fresh_entropy()
+        super().after_fork()
         self.sync.after_fork()
 
     # -- tasks
@@ -419,7 +244,7 @@ class Holdfast:
         for start in range(0, len(jobs), BULK):
             part = jobs[start : start + BULK]
             try:
-                ids += await self._insert_all(part)
+                ids += await self.insert_all(part)
             except HoldfastError as error:
                 ids += [error] * (len(jobs) - start)
                 break
@@ -496,10 +321,11 @@ class Holdfast:
         )
 
     async def _insert(self, job: NewJob) -> str:
-        return _or_raise((await self._insert_all([job]))[0])
+        return _or_raise((await self.insert_all([job]))[0])
 
     @carried
-    async def _insert_all(self, jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
+    async def insert_all(self, jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
+        """Store jobs that were made before: the id of the job that stands for each now, or why there is none."""
         if self.around_enqueue:
             answers = [await self._hooked(job, len(self.around_enqueue), self._insert_one) for job in jobs]
         else:
@@ -575,14 +401,29 @@ class Holdfast:
         tasks: Sequence[str] | None = None,
         limit: int = 1,
         lease: float = 300.0,
+        wait: float = 0.0,
     ) -> list[Claim]:
-        """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first; [] where there are none."""
+        """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.
+
+        [] where there are none, and none came within `wait` seconds.
+        """
         names = checked_names(queues, "queue")
         wanted = None if tasks is None else checked_names(tasks, "task")
-        limit, lease = checked_limit(limit), checked_lease(lease)
-        await self.recover()
-        await self.session.tidy_now_and_then()
-        return await claim_by_hand(self, names, wanted, limit, lease)
+        limit, lease, patience = checked_limit(limit), checked_lease(lease), checked_seconds(wait, "wait")
+        session, loop = self.session, asyncio.get_running_loop()
+        deadline = loop.time() + patience  # the waiter's own time: a clock that a test has stopped must not stop it
+        bell = session.store.listen([f"queue/{name}" for name in names]) if patience else None
+        try:
+            while True:
+                await self.recover()
+                await session.tidy_now_and_then()
+                claims = await claim_by_hand(self, names, wanted, limit, lease)
+                if claims or bell is None or (left := deadline - loop.time()) <= 0:
+                    return claims
+                await bell.wait(min(left, session.settings.poll))
+        finally:
+            if bell is not None:
+                bell.close()
 
     @carried
     async def recover(self, *, holder: str | None = None) -> int:
@@ -647,88 +488,11 @@ class Holdfast:
         return Handle(self, id)
 
     @carried
-    async def job(self, id: str) -> Job:
-        """One job as it is now."""
-        return job_seen(await self.session.record(id))
-
-    @carried
-    async def record(self, id: str) -> Record:
-        """One job as the store keeps it."""
-        return await self.session.record(id)
-
-    @carried
-    async def ended(self, id: str, timeout: float | None = None) -> Record:
-        """The stored job once it has ended; TimeoutError where it has not in time."""
-        return await self.session.ended(id, timeout)
-
-    @carried
-    async def jobs(
-        self,
-        *,
-        state: str | Sequence[str] | None = None,
-        queue: str | None = None,
-        task: str | None = None,
-        tag: str | None = None,
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> Page:
-        """A page of jobs that match, newest first."""
-        where, limit = _where(states_named(state), queue, task, tag), checked_limit(limit)
-        try:
-            found = await self.session.store.find(where, checked_cursor(cursor), limit)
-        except (ValueError, OverflowError) as error:
-            if cursor is None or isinstance(error, HoldfastError):
-                raise
-            raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None
-        return Page([job_seen(record) for record in found.records], found.cursor)
-
-    @carried
-    async def output(self, id: str, position: int = 0) -> list[Printed]:
-        """What a job has printed from a position on (1 MiB or a little more at a time); see also `follow_output`."""
-        return await self.session.store.output(id, position, OUTPUT_PAGE)
-
-    @carried
     async def explain(self, id: str) -> Explanation:
         """Why a job is not running, in words."""
         from .explain import explain
 
         return await explain(self, id)
-
-    @carried
-    async def stats(self) -> Stats:
-        """Counts by queue and state, and the number of live workers."""
-        queues = await self.session.store.stats()
-        holders = await self.session.store.holders()
-        return Stats(queues, sum(1 for seen in holders if seen.alive and seen.holder.kind == "worker"))
-
-    @carried
-    async def workers(self) -> list[WorkerSeen]:
-        """The live workers (and claims by hand), by node and pid."""
-        holders = await self.session.store.holders()
-        seen = [worker_seen(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
-        return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
-
-    # -- operate
-
-    async def cancel(self, id: str) -> bool:
-        """End a waiting job, ask a running one to stop; False if it had ended already."""
-        if await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules)):
-            return True
-        return (await self.record(id)).cancel  # asked for already, and not ended
-
-    async def retry(self, id: str) -> Job:
-        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once."""
-        await self._change(id, lifecycle.retry)
-        return await self.job(id)
-
-    async def delete(self, id: str) -> None:
-        """Remove a job that is not running."""
-        await self._change(id, lifecycle.delete)
-
-    async def annotate(self, id: str, /, **meta: Any) -> None:
-        """Add to the meta of a job that lives."""
-        added = checked_meta(meta)
-        await self._change(id, lambda record: lifecycle.annotate(record, added))
 
     @carried
     async def fail(self, id: str, error: str | BaseException) -> None:
@@ -739,68 +503,6 @@ class Holdfast:
             raise WrongState(id, record.state, "only a running job can be failed")
         if not await self.settle(record, lifecycle.Outcome.failed(text)):
             raise LeaseLost(id, record.fence)
-
-    @carried
-    async def _change(self, id: str, decide: Callable[[Record], Change | None]) -> bool:
-        while True:
-            record = await self.session.record(id)
-            change = decide(record)
-            if change is None:
-                return False
-            if (await self.session.commit.change([change]))[0]:
-                self.events.changed(record, change)
-                return True
-
-    @carried
-    async def pause(self, queue: str) -> None:
-        """Stop handing out this queue's jobs; those that run go on."""
-        await self.put_record("pause", checked_name(queue, "queue"), b"true")
-
-    @carried
-    async def resume(self, queue: str) -> None:
-        """Hand out this queue's jobs again."""
-        await self.put_record("pause", checked_name(queue, "queue"), None)
-
-    @carried
-    async def purge(
-        self,
-        *,
-        state: str | Sequence[str] = "dead",
-        queue: str | None = None,
-        task: str | None = None,
-        tag: str | None = None,
-        older_than: float | timedelta | None = None,
-    ) -> int:
-        """Delete every job that matches (the dead, unless told otherwise); running ones stay. Says how many."""
-        states = states_named(state)
-        if not states:
-            raise InvalidJob("name the state of the jobs to purge")
-        if State.RUNNING in states:
-            raise InvalidJob("running jobs cannot be purged; cancel them first")
-        store, commit = self.session.store, self.session.commit
-        age = None if older_than is None else checked_seconds(older_than, "older_than")
-        before = None if age is None else await store.now() - int(age * 1_000_000)
-        where = _where(states, queue, task, tag, finished_before=before)
-        removed, cursor = 0, None
-        while True:
-            found = await store.find(where, cursor, BULK)
-            removed += sum(await commit.change([lifecycle.delete(record) for record in found.records]))
-            cursor = found.cursor
-            if cursor is None:
-                return removed
-
-    @carried
-    async def records(self, kind: str) -> dict[str, Versioned]:
-        """The small shared records of a kind."""
-        return await self.session.store.records(kind)
-
-    @carried
-    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
-        """Set a small shared record; see `Store.put_record`."""
-        written = await self.session.store.put_record(kind, name, value, expect)
-        if kind == "config":
-            await self.session.refresh()  # others see it within seconds, whoever sets it at once
-        return written
 
     @property
     def config(self) -> Config:
@@ -821,13 +523,6 @@ class TaskMaker(Protocol):
     def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
 
 
-def _where(
-    states: tuple[str, ...], queue: str | None, task: str | None, tag: str | None, *, finished_before: int | None = None
-) -> Where:
-    checked = [checked_filter(value, what) for value, what in ((queue, "queue"), (task, "task"), (tag, "tag"))]
-    return Where(states, *checked, finished_before=finished_before)
-
-
 def _noop() -> None:
     """Does nothing, durably."""
 
@@ -842,11 +537,3 @@ def _fingerprint(name: str, payload: bytes, codec: str) -> str:
     if codec == "json":  # the same values in another order are the same body
         payload = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
     return hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()
-
-
-def _forget_parents() -> None:
-    for app in list(_apps):
-        app.after_fork()
-
-
-os.register_at_fork(after_in_child=_forget_parents)

@@ -28,8 +28,9 @@ class Claim:
     def __init__(self, app: Holdfast, record: Record, holder: Holder) -> None:
         self._app = app
         self._record = record
-        self._holder = holder
         self._ended = False
+        self.holder = holder
+        """Under whose lease it is held."""
 
     def __repr__(self) -> str:
         return f"<Claim {self._record.id!r} fence={self._record.fence}>"
@@ -49,9 +50,14 @@ class Claim:
         """Rises with every claim of this job."""
         return self._record.fence
 
+    @property
+    def token(self) -> int:
+        """The random number of this claim, which a store compares beside the fence."""
+        return self._record.token
+
     async def extend(self) -> None:
         """Renew the lease, for every claim that was made in the same call."""
-        if not self._held(await self._app.beat(self._holder)):
+        if not self._held(await self._app.beat(self.holder)):
             raise LeaseLost(self._record.id, self._record.fence)
 
     async def started(self, pid: int) -> None:
@@ -99,7 +105,7 @@ class Claim:
 
     def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
         """A heart for this claim, not yet started."""
-        return Heart(self._app.session.store.sibling(), self._holder, frozenset, after)
+        return Heart(self._app.session.store.sibling(), self.holder, frozenset, after)
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncGenerator[Claim]:

@@ -18,10 +18,11 @@ from .job import NewJob
 from .task import Call, Options, Task
 
 if TYPE_CHECKING:
-    from .app import Holdfast, Page, Stats
+    from .app import Holdfast
     from .claim import Claim
     from .explain import Explanation
     from .job import Printed
+    from .operate import Page, Stats
     from .view import Job, WorkerSeen
 
 P = ParamSpec("P")
@@ -121,9 +122,10 @@ class SyncApp:
         tasks: Sequence[str] | None = None,
         limit: int = 1,
         lease: float = 300.0,
+        wait: float = 0.0,
     ) -> list[SyncClaim]:
         """Claim jobs by hand."""
-        claims = self.run(self._app.claim, queues, tasks=tasks, limit=limit, lease=lease)
+        claims = self.run(self._app.claim, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
         return [SyncClaim(self, claim) for claim in claims]
 
     def recover(self) -> int:
@@ -161,6 +163,10 @@ class SyncApp:
     def retry(self, id: str) -> Job:
         """Run an ended job again, or a waiting one at once."""
         return self.run(self._app.retry, id)
+
+    def retry_dead(self, *, queue: str | None = None) -> int:
+        """Run every dead job again; how many."""
+        return self.run(self._app.retry_dead, queue=queue)
 
     def fail(self, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 app = typer.Typer(help="The dead letters: jobs that have spent all their attempts.", no_args_is_help=True)
-PAGE = 500
 
 
 @app.command("list")
@@ -51,12 +50,7 @@ def retry(
                 raise WrongState(id, job.state.value, "it is not among the dead letters")
             await app.retry(id)
             return 1
-        count = 0
-        while jobs := (await app.jobs(state="dead", queue=queue, limit=PAGE)).jobs:
-            for job in jobs:
-                await app.retry(job.id)
-            count += len(jobs)
-        return count
+        return await app.retry_dead(queue=queue)
 
     count = with_app(url, again)
     print(f"{count} jobs moved from DLQ to 'queued'." if every else f"Job {id} moved from DLQ to 'queued'.")

@@ -10,7 +10,8 @@ from . import options
 from .connect import watching, with_app
 
 if TYPE_CHECKING:
-    from ..app import Holdfast, Page
+    from ..app import Holdfast
+    from ..operate import Page
     from ..view import Job
 
 

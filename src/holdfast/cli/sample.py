@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ..app import Holdfast, Stats
+from ..app import Holdfast
 from ..job import TERMINAL
+from ..operate import Stats
 from ..view import Job, WorkerSeen
 
 SHOWN = 100

@@ -8,7 +8,8 @@ from . import options
 from .connect import watching, with_app
 
 if TYPE_CHECKING:
-    from ..app import Holdfast, Stats
+    from ..app import Holdfast
+    from ..operate import Stats
     from ..view import WorkerSeen
 
 WORDS = {"queued": "Pending", "running": "Processing", "succeeded": "Completed"}

@@ -8,8 +8,9 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
-from ..app import Holdfast, carry
+from ..app import Holdfast
 from ..errors import HoldfastError, JobNotFound
+from ..home import carry
 from ..job import NewJob, State
 from ..worker import Worker
 
@@ -36,8 +37,8 @@ class inline:  # noqa: N801  # a context manager that reads like a word
 
     def __enter__(self) -> Self:
         # Where every way to enqueue comes together, but for the user's own transactions.
-        insert = self._app._insert_all  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        self._before = vars(self._app).get("_insert_all")
+        insert = self._app.insert_all
+        self._before = vars(self._app).get("insert_all")
 
         async def insert_and_run(jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
             ids = await insert(jobs)
@@ -45,13 +46,13 @@ class inline:  # noqa: N801  # a context manager that reads like a word
                 await self._run_at_home(id)
             return ids
 
-        vars(self._app)["_insert_all"] = insert_and_run
+        vars(self._app)["insert_all"] = insert_and_run
         return self
 
     def __exit__(self, *_: object) -> None:
-        vars(self._app).pop("_insert_all", None)
+        vars(self._app).pop("insert_all", None)
         if self._before is not None:
-            vars(self._app)["_insert_all"] = self._before
+            vars(self._app)["insert_all"] = self._before
 
     async def __aenter__(self) -> Self:
         return self.__enter__()

@@ -1,0 +1,233 @@
+"""OBSERVE and operate: what command line, HTTP and dashboard ask of an app, so that they cannot disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from . import lifecycle
+from .checks import checked_cursor, checked_filter, checked_limit, checked_meta, checked_name, checked_seconds
+from .clock import Clock, Entropy
+from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
+from .home import Home, carried
+from .job import Change, Minute, Moves, Printed, QueueStats, Record, State, Where
+from .observe.events import Events
+from .store.protocol import Store, Versioned
+from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
+
+OUTPUT_PAGE = 1 << 20
+BULK = 1000
+
+
+class Page(msgspec.Struct, frozen=True):
+    """Some jobs, newest first; `cursor` fetches the next page, None where this was the last."""
+
+    jobs: list[Job]
+    cursor: str | None
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """A store in numbers."""
+
+    queues: list[QueueStats]
+    workers: int
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Jobs by state, over all queues, zeros included."""
+        totals = {state.value: 0 for state in State}
+        for queue in self.queues:
+            for state, count in queue.counts.items():
+                totals[state] += count
+        return totals
+
+
+class Operating(Home):
+    """The observing and operating half of an app."""
+
+    def __init__(
+        self, store: Store, given: Mapping[str, Any], clock: Clock | None = None, entropy: Entropy | None = None
+    ) -> None:
+        super().__init__(store, given, clock, entropy)
+        self.events = Events()
+
+    # -- observe
+
+    @carried
+    async def job(self, id: str) -> Job:
+        """One job as it is now."""
+        return job_seen(await self.session.record(id))
+
+    @carried
+    async def record(self, id: str) -> Record:
+        """One job as the store keeps it."""
+        return await self.session.record(id)
+
+    @carried
+    async def ended(self, id: str, timeout: float | None = None) -> Record:
+        """The stored job once it has ended; TimeoutError where it has not in time."""
+        return await self.session.ended(id, timeout)
+
+    @carried
+    async def jobs(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """A page of jobs that match, newest first."""
+        where, limit = _where(states_named(state), queue, task, tag), checked_limit(limit)
+        try:
+            found = await self.session.store.find(where, checked_cursor(cursor), limit)
+        except (ValueError, OverflowError) as error:
+            if cursor is None or isinstance(error, HoldfastError):
+                raise
+            raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None
+        return Page([job_seen(record) for record in found.records], found.cursor)
+
+    @carried
+    async def output(self, id: str, position: int = 0) -> list[Printed]:
+        """What a job has printed from a position on (1 MiB or a little more at a time); see also `follow_output`."""
+        return await self.session.store.output(id, position, OUTPUT_PAGE)
+
+    @carried
+    async def stats(self) -> Stats:
+        """Counts by queue and state, and the number of live workers."""
+        queues = await self.session.store.stats()
+        holders = await self.session.store.holders()
+        return Stats(queues, sum(1 for seen in holders if seen.alive and seen.holder.kind == "worker"))
+
+    @carried
+    async def workers(self) -> list[WorkerSeen]:
+        """The live workers (and claims by hand), by node and pid."""
+        holders = await self.session.store.holders()
+        seen = [worker_seen(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
+        return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
+
+    @carried
+    async def moves(self, since: str | None = None, limit: int = BULK) -> Moves:
+        """What jobs did since the cursor of an earlier answer; None: from now on. See `Store.moves`."""
+        try:
+            return await self.session.store.moves(since, limit)
+        except (ValueError, OverflowError) as error:
+            if since is None or isinstance(error, HoldfastError):
+                raise
+            raise InvalidJob(f"this cursor is not one that moves gave: {since!r:.100}") from None
+
+    @carried
+    async def minutes(self, since: timedelta | float) -> list[Minute]:
+        """How claims ended, minute by minute, over this long until now."""
+        return await self.session.store.minutes(
+            await self.session.store.now() - int(checked_seconds(since, "since") * 1_000_000)
+        )
+
+    # -- operate
+
+    async def cancel(self, id: str) -> bool:
+        """End a waiting job, ask a running one to stop; False if it had ended already."""
+        if await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules)):
+            return True
+        return (await self.record(id)).cancel  # asked for already, and not ended
+
+    async def retry(self, id: str) -> Job:
+        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once."""
+        await self._change(id, lifecycle.retry)
+        return await self.job(id)
+
+    async def retry_dead(self, *, queue: str | None = None) -> int:
+        """Run every job that is dead now again, from attempt 0; how many."""
+        count, cursor = 0, None
+        while True:
+            page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
+            for job in page.jobs:
+                with suppress(JobNotFound, WrongState):  # somebody else was quicker
+                    await self.retry(job.id)
+                    count += 1
+            if (cursor := page.cursor) is None:
+                return count
+
+    async def delete(self, id: str) -> None:
+        """Remove a job that is not running."""
+        await self._change(id, lifecycle.delete)
+
+    async def annotate(self, id: str, /, **meta: Any) -> None:
+        """Add to the meta of a job that lives."""
+        added = checked_meta(meta)
+        await self._change(id, lambda record: lifecycle.annotate(record, added))
+
+    @carried
+    async def _change(self, id: str, decide: Callable[[Record], Change | None]) -> bool:
+        while True:
+            record = await self.session.record(id)
+            change = decide(record)
+            if change is None:
+                return False
+            if (await self.session.commit.change([change]))[0]:
+                self.events.changed(record, change)
+                return True
+
+    @carried
+    async def pause(self, queue: str) -> None:
+        """Stop handing out this queue's jobs; those that run go on."""
+        await self.put_record("pause", checked_name(queue, "queue"), b"true")
+
+    @carried
+    async def resume(self, queue: str) -> None:
+        """Hand out this queue's jobs again."""
+        await self.put_record("pause", checked_name(queue, "queue"), None)
+
+    @carried
+    async def purge(
+        self,
+        *,
+        state: str | Sequence[str] = "dead",
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        older_than: float | timedelta | None = None,
+    ) -> int:
+        """Delete every job that matches (the dead, unless told otherwise); running ones stay. Says how many."""
+        states = states_named(state)
+        if not states:
+            raise InvalidJob("name the state of the jobs to purge")
+        if State.RUNNING in states:
+            raise InvalidJob("running jobs cannot be purged; cancel them first")
+        store, commit = self.session.store, self.session.commit
+        age = None if older_than is None else checked_seconds(older_than, "older_than")
+        before = None if age is None else await store.now() - int(age * 1_000_000)
+        where = _where(states, queue, task, tag, finished_before=before)
+        removed, cursor = 0, None
+        while True:
+            found = await store.find(where, cursor, BULK)
+            removed += sum(await commit.change([lifecycle.delete(record) for record in found.records]))
+            cursor = found.cursor
+            if cursor is None:
+                return removed
+
+    @carried
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        """The small shared records of a kind."""
+        return await self.session.store.records(kind)
+
+    @carried
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        """Set a small shared record; see `Store.put_record`."""
+        written = await self.session.store.put_record(kind, name, value, expect)
+        if kind == "config":
+            await self.session.refresh()  # others see it within seconds, whoever sets it at once
+        return written
+
+
+def _where(
+    states: tuple[str, ...], queue: str | None, task: str | None, tag: str | None, *, finished_before: int | None = None
+) -> Where:
+    checked = [checked_filter(value, what) for value, what in ((queue, "queue"), (task, "task"), (tag, "tag"))]
+    return Where(states, *checked, finished_before=finished_before)
