@@ -23,10 +23,16 @@ def change(step: Step, wanted: Change) -> bool:
             step.connection.execute(sql.REMOVE_KEY, (kept.key, kept.id))
         step.connection.execute(sql.REMOVE, (kept.seq,))
         told.move(step, [(kept.id, "deleted")])
+        if was_over:
+            told.keep(step, kept.queue, kept.state, -1)
         return True
+    if was_over and wanted.patch.state is not msgspec.UNSET:
+        told.keep(step, kept.queue, kept.state, -1)
     apply.patch(kept, wanted.patch, step.now)
     if was_over and kept.state in TERMINAL:
         save(step, kept)  # a note on an ended job: its key's time goes on
+        if wanted.patch.state is not msgspec.UNSET:
+            told.keep(step, kept.queue, kept.state)
     else:
         put(step, kept, wanted.patch.key_keep)
     if wanted.patch.state is not msgspec.UNSET:

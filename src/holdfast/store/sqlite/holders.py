@@ -65,8 +65,12 @@ def anything_to_tidy(step: Step) -> bool:
 def tidy(step: Step, limit: int) -> Tidied:
     execute = step.connection.execute
     told.tidy(step)
+    removed = execute(sql.TIDY_JOBS, (step.now, limit)).fetchall()
+    for queue, state in removed:
+        told.keep(step, queue, state, -1)
+    told.write(step)
     return Tidied(
-        execute(sql.TIDY_JOBS, (step.now, limit)).rowcount,
+        len(removed),
         execute(sql.TIDY_KEYS, (step.now, limit)).rowcount,
         execute(sql.TIDY_HOLDERS, (step.boot, step.boot_id, limit)).rowcount,
     )

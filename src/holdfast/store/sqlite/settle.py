@@ -139,5 +139,7 @@ def put(step: Step, kept: Record, key_keep: float, settled: int | None = None) -
     step.rung.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
     if apply.removable(kept, step.now):
         step.connection.execute(sql.REMOVE, (kept.seq,))
-    else:
-        save(step, kept, settled)
+        return
+    if over:
+        told.keep(step, kept.queue, kept.state)
+    save(step, kept, settled)

@@ -209,7 +209,9 @@ ANYTHING_TO_TIDY = f"""
 SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})
     OR EXISTS (SELECT 1 {_OLD_MINUTES})
 """
-TIDY_JOBS = f"DELETE FROM holdfast_job WHERE seq IN (SELECT seq {_PAST} ORDER BY expires_at LIMIT ?)"
+TIDY_JOBS = f"""
+DELETE FROM holdfast_job WHERE seq IN (SELECT seq {_PAST} ORDER BY expires_at LIMIT ?) RETURNING queue, state
+"""
 TIDY_KEYS = f"DELETE FROM holdfast_key WHERE rowid IN (SELECT rowid {_FORGOTTEN} ORDER BY expires_at LIMIT ?)"
 TIDY_MINUTES = f"DELETE {_OLD_MINUTES}"
 TIDY_HOLDERS = f"DELETE FROM holdfast_holder WHERE rowid IN (SELECT rowid {_GONE} LIMIT ?)"
@@ -220,7 +222,18 @@ GET = f"SELECT {JOB} FROM holdfast_job WHERE id = ?"
 FIND = f"SELECT {JOB} FROM holdfast_job {{index}} WHERE {{where}} ORDER BY seq DESC LIMIT ?"
 HAS_TAG = "EXISTS (SELECT 1 FROM json_each(tags) AS tag WHERE tag.value = ?)"
 STATS = """
-SELECT queue, state, count(*), min(CASE WHEN state = 'queued' THEN run_at END) FROM holdfast_job GROUP BY queue, state
+SELECT queue, 'queued', count(*), min(run_at) FROM holdfast_job INDEXED BY holdfast_ready
+    WHERE state = 'queued' GROUP BY queue
+UNION ALL SELECT queue, state, count(*), NULL FROM holdfast_job INDEXED BY holdfast_due
+    WHERE state IN ('scheduled', 'failed') GROUP BY queue, state
+UNION ALL SELECT queue, 'running', count(*), NULL FROM holdfast_job INDEXED BY holdfast_running
+    WHERE state = 'running' GROUP BY queue
+UNION ALL SELECT queue, state, count, NULL FROM holdfast_ended WHERE count > 0
+"""
+"""Every queue and state with its number of jobs, and when the oldest queued one was due. Reads no ended job."""
+ADD_ENDED = """
+INSERT INTO holdfast_ended (queue, state, count) VALUES (?, ?, ?)
+ON CONFLICT (queue, state) DO UPDATE SET count = count + excluded.count
 """
 RECORDS = "SELECT name, value, version FROM holdfast_record WHERE kind = ?"
 RECORD_VERSION = "SELECT version FROM holdfast_record WHERE kind = ? AND name = ?"

@@ -18,7 +18,7 @@ class Mismatch(Exception):
 class Step:
     """One atomic step on one connection. The clocks are read once, so a batch happens at one moment."""
 
-    __slots__ = ("boot", "boot_id", "bulk", "connection", "ended", "moved", "now", "rung", "watched")
+    __slots__ = ("boot", "boot_id", "bulk", "connection", "ended", "kept", "moved", "now", "rung", "watched")
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, *, bulk: bool = True) -> None:
         self.connection = connection
@@ -33,6 +33,8 @@ class Step:
         self.watched = False
         self.ended: dict[tuple[str, str], Minute] = {}
         """How claims ended, by (queue, outcome)."""
+        self.kept: dict[tuple[str, str], int] = {}
+        """Ended jobs that came (or went), by (queue, state)."""
 
     def write_rows(self, statements: dict[int, str], shared: tuple[Any, ...], rows: list[tuple[Any, ...]]) -> int:
         """Run a statement that takes MANY rows as often as it fits, and one by one for the rest; the rows written."""

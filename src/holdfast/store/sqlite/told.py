@@ -34,13 +34,21 @@ def count(step: Step, ended: Minute) -> None:
 
 def count_all(step: Step, ends: Sequence[Settlement]) -> None:
     """These claims are about to end for good."""
-    outcomes = {end.outcome for end in ends}
-    for outcome in outcomes:
-        seqs = [end.seq for end in ends if end.outcome == outcome] if len(outcomes) > 1 else [end.seq for end in ends]
-        for queue, number, waited, ran in step.connection.execute(
-            sql.TIMES, (step.now, msgspec.json.encode(seqs).decode())
-        ):
+    ways = {(end.outcome, end.state, end.keep == 0) for end in ends}
+    for way in ways:
+        outcome, state, gone = way
+        seqs = [end.seq for end in ends if len(ways) == 1 or (end.outcome, end.state, end.keep == 0) == way]
+        rows = step.connection.execute(sql.TIMES, (step.now, msgspec.json.encode(seqs).decode()))
+        for queue, number, waited, ran in rows:
             count(step, Minute(apply.minute(step.now), queue, outcome, number, waited, ran))
+            if not gone:
+                keep(step, queue, state, number)
+
+
+def keep(step: Step, queue: str, state: str, number: int = 1) -> None:
+    """Ended jobs are there now, or, below zero, no longer."""
+    place = (queue, str(state))
+    step.kept[place] = step.kept.get(place, 0) + number
 
 
 def write(step: Step) -> None:
@@ -51,6 +59,8 @@ def write(step: Step) -> None:
         step.connection.execute(sql.TRIM_MOVES, (upto - len(step.moved) - MOVES_KEPT,))
     if step.ended:
         step.connection.executemany(sql.ADD_MINUTE, [msgspec.structs.astuple(minute) for minute in step.ended.values()])
+    if step.kept:
+        step.connection.executemany(sql.ADD_ENDED, [(*place, number) for place, number in step.kept.items()])
 
 
 def watch(step: Step) -> str:

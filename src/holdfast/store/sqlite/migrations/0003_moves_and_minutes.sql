@@ -1,4 +1,4 @@
--- Version 3: what moved, while somebody watches, and how claims ended, minute by minute.
+-- Version 3: what moved, while somebody watches; how claims ended, minute by minute; how many ended jobs there are.
 
 -- One row: until when moves are kept (microseconds since 1970).
 CREATE TABLE holdfast_watch (
@@ -22,3 +22,13 @@ CREATE TABLE holdfast_minute (
     ran INTEGER NOT NULL,
     PRIMARY KEY (at, queue, outcome)
 ) WITHOUT ROWID;
+
+-- Ended jobs are counted as they come and go: there may be millions, and a look at the queues must not read them.
+CREATE TABLE holdfast_ended (
+    queue TEXT NOT NULL,
+    state TEXT NOT NULL,
+    count INTEGER NOT NULL,
+    PRIMARY KEY (queue, state)
+) WITHOUT ROWID;
+INSERT INTO holdfast_ended (queue, state, count)
+SELECT queue, state, count(*) FROM holdfast_job WHERE state IN ('succeeded', 'dead', 'cancelled') GROUP BY queue, state;
