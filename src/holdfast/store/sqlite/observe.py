@@ -12,7 +12,7 @@ from .rows import record
 from .step import Step
 
 _PARKED = frozenset({State.DEAD.value, State.CANCELLED.value})
-_RUNNING = frozenset({State.RUNNING.value})
+_DUE = frozenset({State.SCHEDULED.value, State.FAILED.value})
 
 
 def get(step: Step, ids: Sequence[str]) -> list[Record | None]:
@@ -29,7 +29,9 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
         values += states
         if len(states) == 1 and _PARKED.issuperset(states):
             index, parts[-1] = "INDEXED BY holdfast_parked", "state = ? AND state IN ('dead', 'cancelled')"
-        elif _RUNNING.issuperset(states):
+        elif _DUE.issuperset(states):
+            index, parts = "INDEXED BY holdfast_due", [*parts, "state IN ('scheduled', 'failed')"]
+        elif states == ["running"]:
             index, parts[-1], values = "INDEXED BY holdfast_running", "state = 'running'", []
     before = None if cursor is None else int(cursor)
     for column, value in (("seq <", before), ("queue =", where.queue), ("task =", where.task)):
