@@ -54,21 +54,26 @@ from .errors import (
 from .handle import Handle
 from .home import carried
 from .job import Beat, Holder, Inserted, NewJob, Note, Record, Settlement, State
-from .operate import Operating
+from .observe import traces
+from .oversee import Overseeing
 from .registry import Registry
 from .retry import Backoff, RetryRule
+from .schedule import Rule, checked
+from .schedules import Schedules, made_rule
 from .settings import Settings, combine, from_environment
-from .store.open import open_store
+from .store.open import client_url, open_store
 from .store.protocol import Binding, Store
 from .sync import SyncApp
 from .task import Call, Codec, Options, Task, Using
 from .view import Job
+from .webhooks import Webhooks
 
 if TYPE_CHECKING:
     from .explain import Explanation
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F")
 OUTPUT_PAGE = 1 << 20
 BULK = 1000
 
@@ -101,15 +106,16 @@ class Given(TypedDict, total=False):
     secret: str
 
 
-class Holdfast(Operating):
-    """A job queue on a store, named by a URL (else HOLDFAST_URL, else sqlite:///holdfast.db) or given as an object.
+class Holdfast(Overseeing):
+    """A job queue on a store, named by a URL (else HOLDFAST_URL, else sqlite:///holdfast.db) or given as an object:
+    a store, or a Redis client of yours.
 
     `imports` names the modules whose functions may be run by name (`module:qualname`), beside the registered tasks.
     """
 
     def __init__(
         self,
-        store: str | Store | None = None,
+        store: str | Store | object | None = None,
         *,
         imports: Sequence[str] = (),
         clock: Clock | None = None,
@@ -117,22 +123,27 @@ class Holdfast(Operating):
         **settings: Unpack[Given],
     ) -> None:
         given: dict[str, Any] = dict(settings)
+        if store is not None and not isinstance(store, str) and not hasattr(store, "write"):
+            store = client_url(store)
         if isinstance(store, str):
             given["url"] = store
-        elif store is not None and not hasattr(store, "write"):
-            raise ConfigError(f"an app is made on a URL or a store, not on {store!r:.100}")
         start = combine(given, from_environment(os.environ), {})
         if start.cloudpickle and not start.secret:
             raise ConfigError("the cloudpickle codec signs what it stores: set secret= or HOLDFAST_SECRET")
         clock = clock or SystemClock()
-        kept = open_store(start.url, clock) if store is None or isinstance(store, str) else store
+        if store is None or isinstance(store, str):
+            kept, self.url = open_store(start.url, clock), start.url
+        else:
+            kept = cast("Store", store)
+            self.url = f"{kept.name}://"
         super().__init__(kept, given, clock, entropy)
-        self.url = start.url if store is None or isinstance(store, str) else f"{store.name}://"
         # What a name from the store may be resolved in: the module that makes the app, and those it names.
         own = inspect.currentframe()
         maker = "" if own is None or own.f_back is None else own.f_back.f_globals.get("__name__", "")
         signed = Signed(start.secret) if start.cloudpickle and start.secret else None
         self.registry = Registry(self, {maker, *imports}, signed)
+        self.declared: dict[str, tuple[Task[..., Any], Rule]] = {}
+        """The schedules that the code declares, by name; a worker that starts puts them into the store."""
         self.around_enqueue: list[EnqueueHook] = []
         self.around_run: list[RunHook] = []
         self.on_error: list[ErrorHook] = []
@@ -218,6 +229,32 @@ class Holdfast(Operating):
             queue=queue, priority=priority, max_attempts=max_attempts, timeout=timeout, tags=tags
         )
         return self.registry.add(fn, name, options, **rest)
+
+    def cron(
+        self,
+        line: str | None = None,
+        /,
+        *,
+        every: float | timedelta | None = None,
+        tz: str = "UTC",
+        name: str | None = None,
+        catch_up: int = 1,
+        jitter: float | timedelta = 0.0,
+        overlap: str = "allow",
+    ) -> Callable[[F], F]:
+        """Enqueue a task by the clock: a cron line in a time zone, or `every` so many seconds.
+
+        `catch_up`: missed runs that are made up for (0 none, 1 one for all, n up to n). `jitter`: put each run off by
+        up to so many seconds. `overlap="skip"`: no run while the last one's job has not ended.
+        """
+        rule = checked(made_rule(line, every, tz=tz, catch_up=catch_up, jitter=jitter, overlap=overlap))
+
+        def declare(fn: F) -> F:
+            task = cast("Task[..., Any]", fn if isinstance(fn, Task) else self.task(cast("Callable[..., Any]", fn)))
+            self.declared[name or task.name] = (task, rule)
+            return cast("F", task)
+
+        return declare
 
     # -- enqueue
 
@@ -326,6 +363,12 @@ class Holdfast(Operating):
     @carried
     async def insert_all(self, jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
         """Store jobs that were made before: the id of the job that stands for each now, or why there is none."""
+        if not traces.wanted():
+            return await self._insert_traced(jobs)
+        with traces.enqueuing(jobs) as stamped:
+            return await self._insert_traced(stamped)
+
+    async def _insert_traced(self, jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
         if self.around_enqueue:
             answers = [await self._hooked(job, len(self.around_enqueue), self._insert_one) for job in jobs]
         else:
@@ -356,7 +399,8 @@ class Holdfast(Operating):
         async def insert(job: NewJob) -> Inserted:
             return (await store.insert_bound(connection, [job]))[0]
 
-        return _or_raise(self._accepted(job, await self._hooked(job, len(self.around_enqueue), insert)))
+        with traces.enqueuing([job]) as (stamped,):
+            return _or_raise(self._accepted(stamped, await self._hooked(stamped, len(self.around_enqueue), insert)))
 
     def _accepted(self, job: NewJob, answer: Inserted) -> str | HoldfastError:
         """The id of the job that stands for a call now, or why there is none."""
@@ -415,8 +459,9 @@ class Holdfast(Operating):
         bell = session.store.listen([f"queue/{name}" for name in names]) if patience else None
         try:
             while True:
-                await self.recover()
-                await session.tidy_now_and_then()
+                if "sweeps" not in session.store.features:  # else whoever has the store does
+                    await self.recover()
+                    await session.tidy_now_and_then()
                 claims = await claim_by_hand(self, names, wanted, limit, lease)
                 if claims or bell is None or (left := deadline - loop.time()) <= 0:
                     return claims
@@ -503,6 +548,16 @@ class Holdfast(Operating):
             raise WrongState(id, record.state, "only a running job can be failed")
         if not await self.settle(record, lifecycle.Outcome.failed(text)):
             raise LeaseLost(id, record.fence)
+
+    @property
+    def schedules(self) -> Schedules:
+        """What is enqueued by the clock."""
+        return Schedules(self)
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """Who is told how jobs end."""
+        return Webhooks(self)
 
     @property
     def config(self) -> Config:

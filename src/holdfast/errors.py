@@ -48,6 +48,14 @@ class JobNotFound(HoldfastError, LookupError):
         self.job_id = job_id
 
 
+class ScheduleNotFound(HoldfastError, LookupError):
+    """There is no schedule of this name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no schedule {name!r} in this store")
+        self.name = name
+
+
 class JobExists(HoldfastError):
     """An explicit id that another job has already."""
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar, overload
 
 import msgspec
 
 from . import lifecycle
 from .checks import checked_cursor, checked_filter, checked_limit, checked_meta, checked_name, checked_seconds
-from .clock import Clock, Entropy
 from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from .home import Home, carried
 from .job import Change, Minute, Moves, Printed, QueueStats, Record, State, Where
-from .observe.events import Events
-from .store.protocol import Store, Versioned
+from .observe.events import Handler
+from .store.protocol import Versioned
 from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
 
+H = TypeVar("H", bound=Handler)
 OUTPUT_PAGE = 1 << 20
 BULK = 1000
 
@@ -49,13 +49,23 @@ class Stats(msgspec.Struct, frozen=True):
 class Operating(Home):
     """The observing and operating half of an app."""
 
-    def __init__(
-        self, store: Store, given: Mapping[str, Any], clock: Clock | None = None, entropy: Entropy | None = None
-    ) -> None:
-        super().__init__(store, given, clock, entropy)
-        self.events = Events()
-
     # -- observe
+
+    @overload
+    def on(self, name: str, handler: Handler, /) -> None: ...
+    @overload
+    def on(self, name: str, /) -> Callable[[H], H]: ...
+    def on(self, name: str, handler: Any = None, /) -> Any:
+        """Have every event of this name (`*`: of any) handed to a plain function; also as a decorator.
+
+        It is called in this process, usually on the app's loop, after the store has written what it tells of: be quick.
+        """
+
+        def listen(handler: H) -> H:
+            self.events.on(name, handler)
+            return handler
+
+        return listen if handler is None else self.events.on(name, handler)
 
     @carried
     async def job(self, id: str) -> Job:
@@ -99,11 +109,22 @@ class Operating(Home):
         return await self.session.store.output(id, position, OUTPUT_PAGE)
 
     @carried
+    async def now(self) -> int:
+        """The store's own wall clock, in microseconds since 1970."""
+        return await self.session.store.now()
+
+    @carried
     async def stats(self) -> Stats:
         """Counts by queue and state, and the number of live workers."""
         queues = await self.session.store.stats()
         holders = await self.session.store.holders()
         return Stats(queues, sum(1 for seen in holders if seen.alive and seen.holder.kind == "worker"))
+
+    @carried
+    async def queues(self) -> tuple[list[QueueStats], int]:
+        """Every queue in numbers, and the store's time."""
+        store = self.session.store
+        return await store.stats(), await store.now()
 
     @carried
     async def workers(self) -> list[WorkerSeen]:

@@ -21,9 +21,15 @@ if TYPE_CHECKING:
     from .app import Holdfast
     from .claim import Claim
     from .explain import Explanation
-    from .job import Printed
+    from .faults import Errors
+    from .job import Minute, Moves, Printed, QueueStats
     from .operate import Page, Stats
+    from .oversee import Changed, Count
+    from .schedules import Schedule
+    from .search import Filter, Search
+    from .series import Depth, Rate
     from .view import Job, WorkerSeen
+    from .webhooks import Webhook
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,13 +154,59 @@ class SyncApp:
         """Why a job is not running, in words."""
         return self.run(self._app.explain, id)
 
+    def now(self) -> int:
+        """The store's own wall clock, in microseconds since 1970."""
+        return self.run(self._app.now)
+
     def stats(self) -> Stats:
         """Counts by queue and state, and the number of live workers."""
         return self.run(self._app.stats)
 
+    def queues(self) -> tuple[list[QueueStats], int]:
+        """Every queue in numbers, and the store's time."""
+        return self.run(self._app.queues)
+
     def workers(self) -> list[WorkerSeen]:
         """The live workers."""
         return self.run(self._app.workers)
+
+    def moves(self, since: str | None = None, limit: int = 1000) -> Moves:
+        """What jobs did since the cursor of an earlier answer."""
+        return self.run(self._app.moves, since, limit)
+
+    def minutes(self, since: timedelta | float) -> list[Minute]:
+        """How claims ended, minute by minute, over this long until now."""
+        return self.run(self._app.minutes, since)
+
+    def search(self, wanted: Filter, *, limit: int = 50, cursor: str | None = None) -> Search:
+        """The jobs that match, newest first; see `Overseeing.search`."""
+        return self.run(self._app.search, wanted, limit=limit, cursor=cursor)
+
+    def count(self, wanted: Filter) -> Count:
+        """How many jobs match."""
+        return self.run(self._app.count, wanted)
+
+    def change_many(
+        self, action: str, wanted: Filter | None = None, *, ids: Sequence[str] = (), cursor: str | None = None
+    ) -> Changed:
+        """Cancel, retry or delete many jobs; see `Overseeing.change_many`."""
+        return self.run(self._app.change_many, action, wanted, ids=ids, cursor=cursor)
+
+    def errors(self, *, dead: bool = False) -> Errors:
+        """The last errors of jobs, in groups."""
+        return self.run(self._app.errors, dead=dead)
+
+    def rates(self, since: timedelta | float, step: timedelta | float = 60, *, by_queue: bool = False) -> list[Rate]:
+        """How claims ended over this long until now."""
+        return self.run(self._app.rates, since, step, by_queue=by_queue)
+
+    def depths(self, since: timedelta | float, step: timedelta | float = 60) -> list[Depth]:
+        """How many jobs stood queued over this long until now."""
+        return self.run(self._app.depths, since, step)
+
+    def note_depth(self) -> bool:
+        """Note how many jobs stand queued in this minute."""
+        return self.run(self._app.note_depth)
 
     def cancel(self, id: str) -> bool:
         """End a waiting job, ask a running one to stop."""
@@ -201,9 +253,19 @@ class SyncApp:
         return self.run(self._app.purge, state=state, queue=queue, task=task, tag=tag, older_than=older_than)
 
     @property
+    def schedules(self) -> SyncSchedules:
+        """What is enqueued by the clock."""
+        return SyncSchedules(self, self._app)
+
+    @property
     def config(self) -> SyncConfig:
         """Settings kept in the store."""
         return SyncConfig(self, self._app)
+
+    @property
+    def webhooks(self) -> SyncWebhooks:
+        """Who is told how jobs end."""
+        return SyncWebhooks(self, self._app)
 
 
 class SyncTask(Generic[P, R]):
@@ -327,6 +389,70 @@ class SyncConfig:
     def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""
         return self._sync.run(self._config.list)
+
+
+class SyncSchedules:
+    """The schedules of a store for blocking code."""
+
+    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+        self._sync = sync
+        self._schedules = app.schedules
+
+    def list(self) -> list[Schedule]:
+        """All of them, by name."""
+        return self._sync.run(self._schedules.list)
+
+    def get(self, name: str) -> Schedule:
+        """One of them."""
+        return self._sync.run(self._schedules.get, name)
+
+    def put(self, name: str, call: Call[Any] | Task[..., Any] | str, /, **rule: Any) -> Schedule:
+        """Make a schedule, or change the one of this name; see `Schedules.put`."""
+        return self._sync.run(self._schedules.put, name, call, **rule)
+
+    def pause(self, name: str) -> Schedule:
+        """Make no more runs until it is resumed."""
+        return self._sync.run(self._schedules.pause, name)
+
+    def resume(self, name: str) -> Schedule:
+        """Make its runs again, from now on."""
+        return self._sync.run(self._schedules.resume, name)
+
+    def run_now(self, name: str) -> SyncHandle[Any]:
+        """Enqueue it once, beside its usual runs."""
+        return SyncHandle(self._sync, self._sync.run(self._schedules.run_now, name))
+
+    def delete(self, name: str) -> None:
+        """Forget it; jobs that it made stay."""
+        self._sync.run(self._schedules.delete, name)
+
+
+class SyncWebhooks:
+    """The store's webhooks for blocking code."""
+
+    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+        self._sync = sync
+        self._webhooks = app.webhooks
+
+    def add(
+        self,
+        name: str,
+        url: str,
+        *,
+        events: Sequence[str] | None = None,
+        queues: Sequence[str] = (),
+        tasks: Sequence[str] = (),
+    ) -> str:
+        """Tell this URL how jobs end; the key that its receiver checks signatures with."""
+        return self._sync.run(self._webhooks.add, name, url, events=events, queues=queues, tasks=tasks)
+
+    def list(self) -> list[Webhook]:
+        """Every webhook, by name."""
+        return self._sync.run(self._webhooks.list)
+
+    def remove(self, name: str) -> bool:
+        """Send nothing more there; False where there was none."""
+        return self._sync.run(self._webhooks.remove, name)
 
 
 class _Call(Generic[R]):

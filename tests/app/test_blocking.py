@@ -58,7 +58,7 @@ def public(kind):
 
 
 OWN_PARTS = frozenset(
-    "beat ended enqueue_call insert_bound leave note open put_record record records settle".split()  # noqa: SIM905
+    "beat ended enqueue_call insert_all insert_bound leave note open put_record record records settle".split()  # noqa: SIM905
 )
 """What the app's own parts await of each other."""
 

@@ -12,7 +12,25 @@ import typer
 
 from ..errors import ConfigError, HoldfastError, InvalidJob, MissingExtra, OutcomeUnknown, StoreUnavailable
 from ..version import __version__
-from . import bench, config, connect, demo, dlq, enqueue, jobs, logs, operate, schema, status, top, worker
+from . import (
+    bench,
+    config,
+    connect,
+    demo,
+    dlq,
+    enqueue,
+    jobs,
+    logs,
+    operate,
+    schedule,
+    schema,
+    serve,
+    status,
+    token,
+    top,
+    webhook,
+    worker,
+)
 
 app = typer.Typer(
     name="holdfast",
@@ -32,6 +50,10 @@ app.command("explain")(jobs.explain)
 app.add_typer(worker.app, name="worker")
 app.add_typer(dlq.app, name="dlq")
 app.add_typer(config.app, name="config")
+app.command("serve")(serve.serve)
+app.add_typer(token.app, name="token")
+app.add_typer(webhook.app, name="webhook")
+app.add_typer(schedule.app, name="schedule")
 app.command("queues")(status.queues)
 app.command("pause")(operate.pause)
 app.command("resume")(operate.resume)

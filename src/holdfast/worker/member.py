@@ -14,12 +14,14 @@ import signal
 import socket
 import sys
 from contextlib import suppress
-from typing import Any
 
 import msgspec
 
 from ..errors import HoldfastError
+from ..observe import traces
+from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import set_up
+from ..observe.tally import Tally
 from .processes.census import sweep
 from .service import Service, Word, resident
 from .worker import Worker
@@ -44,7 +46,12 @@ class Member:
         )
         self._taken = 0
         self._leaving: str | None = None
-        self._app.events.listeners.append(self._on_event)
+        self._tally = Tally()
+        if service.metrics is not None:
+            self._tally.listen(self._app.events)
+        self._app.on("worker_started", self._introduce)
+        if service.max_jobs is not None:
+            self._app.on("lease_acquired", self._count)
 
     async def serve(self) -> None:
         """Work until told to leave."""
@@ -57,16 +64,16 @@ class Member:
         async with self._app:
             await self._worker.run()
         ticking.cancel()
-        self._say(Word(leaving=self._leaving or "stopped"))
+        self._say(Word(leaving=self._leaving or "stopped", counted=self._tally.take()))
 
-    def _on_event(self, name: str, _: dict[str, Any]) -> None:
-        if name == "worker_started":
-            deaths = self._app.session.settings.max_silent_deaths
-            self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths))
-        elif name == "lease_acquired":
-            self._taken += 1
-            if self._service.max_jobs is not None and self._taken >= self._service.max_jobs:
-                self._leave("recycle")
+    def _introduce(self, _: WorkerEvent) -> None:
+        deaths = self._app.session.settings.max_silent_deaths
+        self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths))
+
+    def _count(self, _: JobEvent) -> None:
+        self._taken += 1
+        if self._service.max_jobs is not None and self._taken >= self._service.max_jobs:
+            self._leave("recycle")
 
     def _say(self, word: Word) -> None:
         with suppress(OSError):  # the supervisor is gone; `_alone` hears of it too
@@ -85,7 +92,7 @@ class Member:
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
-            self._say(Word())
+            self._say(Word(active=self._worker.active, counted=self._tally.take()))
             limit, used = self._service.max_memory, resident()
             if limit is not None and used is not None and used > limit:
                 self._leave("recycle")
@@ -114,6 +121,7 @@ def main() -> None:
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)  # noqa: T201  # the supervisor's log has it
         os._exit(1)
+    traces.flush()
     # A thread that ignores its cancellation cannot be stopped; its job has been given back, so do not wait for it.
     os._exit(0)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from ..errors import ConfigError
 from ..job import Holder
+from ..observe.tally import Key
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -32,6 +33,8 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
     handover: bool = False
     log_level: str = "INFO"
     log_format: str = "auto"
+    metrics: str | None = None
+    """Where to serve metrics, as HOST:PORT."""
 
     def app(self) -> Holdfast:
         """The application that the workers run."""
@@ -54,6 +57,10 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     max_silent_deaths: int = 3
     leaving: str | None = None
     """`drained`, `recycle`, or `stopped`: told to. A worker that says nothing of the kind has died."""
+    active: int = 0
+    """Jobs that run there."""
+    counted: tuple[tuple[Key, float], ...] = ()
+    """What its metrics have counted since its last word."""
 
 
 def parse_queues(text: str) -> dict[str, int]:

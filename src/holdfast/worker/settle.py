@@ -37,7 +37,7 @@ class Settler:
         if not self._slots.remove(run):
             return
         if run.context is not None and run.context.completed:
-            self._app.events.settled(run.record, self._app.settlement(run.record, Outcome.succeeded(None)))
+            self._app.events.settled(run.record, self._app.settlement(run.record, Outcome.succeeded(None)), run.began)
             self._slots.note_quiet()
         elif run.why == "lost":
             self._app.events.refused(run.record)
@@ -61,7 +61,7 @@ class Settler:
         self._slots.settling.discard(run.key)
         self._slots.note_quiet()
         if answer:
-            self._app.events.settled(run.record, end)
+            self._app.events.settled(run.record, end, run.began)
         else:
             self._app.events.refused(run.record)
 

@@ -26,6 +26,7 @@ from ..app import Holdfast
 from ..clock import Clock, SystemClock
 from ..errors import HoldfastError
 from ..job import Holder
+from .gauges import Gauges
 from .processes import census
 from .processes.adopt import Adopted, become_subreaper
 from .service import Service, Word
@@ -52,6 +53,7 @@ class Child:
         self.born = self.heard = now
         self.holder: Holder | None = None
         self.leaving: str | None = None
+        self.active = 0
         self._rest = b""
 
     def words(self) -> list[Word] | None:
@@ -96,6 +98,7 @@ class Supervisor:
         self._changed = asyncio.Event()
         self._endings: set[asyncio.Task[None]] = set()
         self._announced = self._failed = False
+        self._gauges: Gauges | None = None
         self._beating = asyncio.Lock()
 
     async def run(self) -> None:
@@ -105,6 +108,9 @@ class Supervisor:
             self._loop.add_signal_handler(number, self._stop, signal.SIGTERM)
         self._loop.add_signal_handler(signal.SIGUSR1, self._stop, signal.SIGUSR1)
         self._loop.add_signal_handler(signal.SIGCHLD, self._changed.set)
+        if self._service.metrics is not None:
+            self._gauges = Gauges(self._service.metrics, lambda: sum(one.active for one in self._children))
+            await self._gauges.open(patient=self._service.handover)
         for _ in range(self._service.count):
             self._spawn()
         helpers = [self._loop.create_task(self._beat())]
@@ -123,6 +129,8 @@ class Supervisor:
             for helper in helpers:
                 helper.cancel()
             await asyncio.wait(helpers)
+            if self._gauges is not None:
+                await self._gauges.close()
             if self._app is not None:
                 await self._app.close()
         if self._failed:
@@ -152,11 +160,16 @@ class Supervisor:
             return
         child.heard = self._clock.monotonic()
         for word in words:
-            child.leaving = word.leaving or child.leaving
+            self._note(child, word)
             if word.holder is not None:
-                child.holder = word.holder
                 self._connect(word)
         self._announce()
+
+    def _note(self, child: Child, word: Word) -> None:
+        child.leaving, child.holder = word.leaving or child.leaving, word.holder or child.holder
+        child.active = word.active
+        if self._gauges is not None:
+            self._gauges.metrics.tally.add_all(word.counted)
 
     def _announce(self) -> None:
         if not self._announced and self._children and all(one.holder is not None for one in self._children):
@@ -168,6 +181,8 @@ class Supervisor:
         if self._app is None and word.url is not None and not word.url.startswith("memory:"):
             try:
                 self._app = Holdfast(word.url, max_silent_deaths=word.max_silent_deaths)
+                if self._gauges is not None:
+                    self._gauges.watch(self._app)
             except HoldfastError as error:
                 logger.warning("the supervisor cannot open the workers' store, so they beat alone: %s", error)
 
@@ -202,7 +217,7 @@ class Supervisor:
             if not words:
                 break
             for word in words:
-                child.leaving, child.holder = word.leaving or child.leaving, word.holder or child.holder
+                self._note(child, word)
         if child.leaving is None:
             logger.warning("worker %s died: %s", child.process.pid, _words(code))
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)

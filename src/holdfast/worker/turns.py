@@ -13,6 +13,12 @@ class Turns:
         self._total = sum(self._weights.values())
         self._credit = dict.fromkeys(self._weights, 0)
 
+    def add(self, name: str) -> None:
+        """One more queue, of weight 1; nothing where it has its turn already."""
+        if name not in self._weights:
+            self._weights[name], self._credit[name] = 1, 0
+            self._total += 1
+
     def next(self) -> tuple[str, ...]:
         """The queues in the order of the next ask."""
         credit = self._credit

@@ -31,9 +31,11 @@ class Upkeep:
         tidy_at = clock.monotonic() + TIDY_EVERY * entropy.fraction()
         while True:
             try:
-                await self._app.recover()
                 self._app.session.fresh_settings()
-                if clock.monotonic() >= tidy_at:
+                sweeps = "sweeps" not in self._app.session.store.features  # else whoever has the store does
+                if sweeps:
+                    await self._app.recover()
+                if sweeps and clock.monotonic() >= tidy_at:
                     tidied = await self._app.session.store.tidy(TIDY_LIMIT)
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))

@@ -15,12 +15,16 @@ from ..heart import Heart
 from ..job import Holder, Record
 from ..lifecycle import Outcome
 from ..load import refuse_while_loading
+from ..observe import traces
 from ..settings import parse
 from ..store.protocol import Transacting
+from ..webhooks import QUEUE as WEBHOOKS
 from .claim import Claimer
+from .clockwork import Clockwork
 from .lease import Leases
 from .notes import Notes
 from .run import Run, Runner
+from .run.webhook import allow_webhooks
 from .settle import Settler, transacting
 from .slots import Slots
 from .turns import Turns
@@ -30,7 +34,7 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 logger = logging.getLogger("holdfast")
-DEFAULT_LEASE = 30.0
+DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
 STUBBORN = 2.0
 """Seconds that an interrupted coroutine gets to end before its claim is given back without it."""
 
@@ -46,8 +50,12 @@ class Worker:
     3. Settles each with its fence, and repeats a write that failed until the store answers (`settle.py`).
     4. Keeps its lease from a thread of its own, and hears there of cancelled and lost jobs (`lease.py`).
     5. Recovers what other workers lost, and removes what is past its retention (`upkeep.py`).
-    6. Stops in order: no new claims, a grace period, then everything is given back uncharged.
+    6. Enqueues what is due by the clock (`clockwork.py`).
+    7. Stops in order: no new claims, a grace period, then everything is given back uncharged.
     """
+
+    heart_class = Heart
+    """What beats: a simulation, in which there are no threads, has another."""
 
     def __init__(
         self,
@@ -87,8 +95,13 @@ class Worker:
             raise ConfigError("the app is open on another event loop: run the worker there, or with an app of its own")
         settings = session.settings
         size, poll = self._concurrency or settings.concurrency, self._poll or settings.poll
-        lease = self._lease or settings.lease or DEFAULT_LEASE
+        by_itself = LONG_LEASE if "long_leases" in session.store.features else DEFAULT_LEASE
+        lease = self._lease or settings.lease or by_itself
+        allow_webhooks(app)
         weights = self._weights or dict.fromkeys(served_queues(app), 1)
+        turns = Turns(weights)
+        if not self._weights:
+            session.feed.once_there_are_any(lambda: turns.add(WEBHOOKS))
         queues, tasks = tuple(weights), tuple(sorted(app.registry.tasks))
         holder = self.holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size)
         # In a child, a task could not complete its job in a transaction of its own.
@@ -100,10 +113,10 @@ class Worker:
         self._settler = Settler(app, self._slots)
         self._stopping = asyncio.Event()
         claimer = Claimer(
-            app, self._slots, holder, self._begin, poll=poll, turns=Turns(weights), until_idle=self._until_idle
+            app, self._slots, holder, self._begin, poll=poll, turns=turns, until_idle=self._until_idle
         )
         leases = Leases(app, self._slots, holder)
-        heart = Heart(session.store.sibling(), holder, leases.before_beat, leases.after_beat)
+        heart = self.heart_class(session.store.sibling(), holder, leases.before_beat, leases.after_beat)
         bell = session.store.listen([f"queue/{name}" for name in queues])
         self._loop = loop
         if self._stops:
@@ -111,9 +124,9 @@ class Worker:
         self._ended = asyncio.Event()
         app.before_close.add(self._end)
         heart.start()
-        upkeep = Upkeep(app, poll)
+        upkeep, clockwork = Upkeep(app, poll), Clockwork(app, poll)
         claiming, stopped = asyncio.create_task(claimer.run(bell)), asyncio.create_task(self._stopping.wait())
-        app.events.emit("worker_started", logging.INFO, worker_id=holder.id, queues=list(queues), slots=size)
+        app.events.worker_started(holder.id, queues, size)
         try:
             await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -124,6 +137,7 @@ class Worker:
             claiming.cancel()
             bell.close()
             upkeep.stop()
+            clockwork.stop()
             await self._to_the_end(loop.create_task(self._leave(claiming, heart, holder.id, settings.grace)))
         if not claiming.cancelled():
             claiming.result()
@@ -152,7 +166,7 @@ class Worker:
         finally:
             app.before_close.discard(self._end)
             self._ended.set()
-            app.events.emit("worker_stopped", logging.INFO, worker_id=holder)
+            app.events.worker_stopped(holder)
 
     def stop(self) -> None:
         """First call: take no more jobs, let those that run finish within the grace period. Second: give them back now.
@@ -175,6 +189,11 @@ class Worker:
         self.stop()
 
     @property
+    def active(self) -> int:
+        """How many jobs run here now."""
+        return 0 if self.holder is None else len(self._slots.runs)
+
+    @property
     def idle(self) -> bool:
         """Whether nothing runs, and nothing waits to be written."""
         return not self._slots.runs and not self._slots.settling
@@ -186,14 +205,18 @@ class Worker:
             self._slots.quiet.set()
 
     def _begin(self, record: Record) -> None:
-        run = Run(record)
+        run = Run(record, self.app.clock.monotonic())
         self._slots.add(run)
         self.app.events.claimed(record)
         run.runner = asyncio.create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
         try:
-            outcome = await self._runner.run(run)
+            tracer = traces.tracer()
+            if tracer is None:
+                outcome = await self._runner.run(run)
+            else:
+                outcome = await traces.running(run.record, self._runner.run(run), tracer)
         except BaseException as error:  # a defect of ours must not keep a claim and its slot for ever
             logger.exception("running job %s raised", run.record.id)
             outcome = Outcome.failed(f"{type(error).__name__}: {error}")

@@ -26,6 +26,8 @@ from ...errors import StoreUnavailable
 from ...job import Note
 from ...lifecycle import Outcome
 from ...load import load_address
+from ...observe import traces
+from ...observe.logs import COMMON
 from ..notes import Notes
 from . import explain
 from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToChild, frame, next_frame
@@ -104,8 +106,8 @@ class _Forward(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         fields: dict[str, Any] = {"child": os.getpid()}
-        for name in ("job_id", "job_type", "attempt", "worker_id"):
-            if hasattr(record, name):
+        for name in COMMON:
+            if getattr(record, name, None) is not None:
                 fields[name] = getattr(record, name)
         message = record.getMessage()
         if record.exc_info:
@@ -193,11 +195,13 @@ def main() -> None:
         try:
             with redirected(pipes, start.redirect):
                 signal.signal(signal.SIGTERM, _on_term)
-                outcome = run(app, line, start)
+                with traces.continued(start.record.meta):
+                    outcome = run(app, line, start)
                 signal.signal(signal.SIGTERM, signal.SIG_DFL)
         except _Stopped:
             os._exit(143)
         _flush()
+        traces.flush()
         line.end(Done(outcome), line.context)
         line.context = None
 

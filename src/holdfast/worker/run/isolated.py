@@ -14,6 +14,7 @@ import msgspec
 from ...errors import HoldfastError, ProcessFailed
 from ...lifecycle import Outcome
 from ...load import address_of
+from ...observe import traces
 from ..processes import census
 from ..processes.output import Printer
 from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered
@@ -153,7 +154,7 @@ class Children:
             child = (self._take() if pooled else None) or Child(
                 address, _environment(context), 2 if pooled else printer.fd
             )
-            start = Start(run.record, settings.max_payload, settings.max_output, pooled)
+            start = Start(traces.handed_on(run.record), settings.max_payload, settings.max_output, pooled)
             child.start(context, start, printer.fd if pooled else None)
         except BaseException:
             printer.start()

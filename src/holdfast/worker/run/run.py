@@ -11,10 +11,12 @@ from ...job import Record
 class Run:
     """One claim while it runs. `why` says who asked it to stop: cancel, timeout, lost, release; None: nobody."""
 
-    __slots__ = ("begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "why")
+    __slots__ = ("began", "begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "why")
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Record, began: float | None = None) -> None:
         self.record = record
+        self.began = began
+        """When it was claimed, by the steady clock."""
         self.key = (record.id, record.fence)
         self.runner: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None

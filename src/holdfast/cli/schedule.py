@@ -1,0 +1,148 @@
+"""`holdfast schedule …`: what is enqueued by the clock."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..errors import InvalidJob
+from ..settings import duration
+from . import options
+from .connect import with_app
+from .spec import call, read
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+    from ..schedules import Schedule
+
+app = typer.Typer(help="What is enqueued by the clock.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+
+@app.command("list")
+def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
+    """List the schedules, with their last and next runs."""
+    found = with_app(url, lambda app: app.schedules.list())
+    from .printing import document, moment, table
+
+    if as_json:
+        document([_shown(one) for one in found])
+    elif not found:
+        print("There are no schedules in this store.")
+    else:
+        rows = [
+            (one.name, one.task, one.words, moment(one.last_run), "paused" if one.paused else moment(one.next_run))
+            for one in found
+        ]
+        table("Schedules", ("Name", "Task", "When", "Last run", "Next run"), rows, keep=("Name",))
+
+
+@app.command()
+def put(
+    name: Name,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="A shell command.", show_default=False)
+    ] = None,
+    *,
+    cron: Annotated[str | None, typer.Option(help="A cron line, such as '0 3 * * *', or @daily.")] = None,
+    every: Annotated[str | None, typer.Option(help="An interval, such as 90, 15m or 1d.")] = None,
+    tz: Annotated[str, typer.Option(help="The time zone of the cron line, such as Europe/Oslo.")] = "UTC",
+    task: Annotated[str | None, typer.Option(help="A task by name, instead of a shell command.")] = None,
+    args: Annotated[str | None, typer.Option(help="Its arguments: a JSON list, or an object by name.")] = None,
+    queue: Annotated[str | None, typer.Option("--queue", "-q", help="The queue of its jobs.")] = None,
+    catch_up: Annotated[int, typer.Option(help="Missed runs that are made up for.")] = 1,
+    jitter: Annotated[str, typer.Option(help="Put each run off by up to so many seconds (or 15m).")] = "0",
+    overlap: Annotated[str, typer.Option(help="skip: no run while the last one's job has not ended.")] = "allow",
+    url: options.Url = None,
+    application: options.Application = None,
+) -> None:
+    """Make a schedule, or change the one of this name.
+
+    holdfast schedule put backup --cron '0 3 * * *' --tz Europe/Oslo -- tar czf backup.tgz data
+
+    holdfast schedule put report --every 15m --task report --args '{"day": "today"}'
+    """
+    if (task is None) == (not words):
+        raise InvalidJob("say what to run: -- COMMAND, or --task NAME")
+    given: dict[str, Any] = {"queue": queue}
+    if task is None:
+        given["command"] = words[0] if words and len(words) == 1 else shlex.join(words or ())
+    else:
+        given |= {"task": task, "args": None if args is None else read('{"args": ' + args + "}", "--args: ")["args"]}
+
+    async def keep(app: Holdfast) -> Schedule:
+        made = call(app, given)
+        return await app.schedules.put(
+            name,
+            made,
+            cron=cron,
+            every=None if every is None else _seconds(every, "--every"),
+            tz=tz,
+            catch_up=catch_up,
+            jitter=_seconds(jitter, "--jitter"),
+            overlap=overlap,
+        )
+
+    _say(with_app(url, keep, application))
+
+
+@app.command()
+def pause(name: Name, url: options.Url = None) -> None:
+    """Make no more runs until it is resumed."""
+    _say(with_app(url, lambda app: app.schedules.pause(name)))
+
+
+@app.command()
+def resume(name: Name, url: options.Url = None) -> None:
+    """Make its runs again, from now on."""
+    _say(with_app(url, lambda app: app.schedules.resume(name)))
+
+
+@app.command()
+def run(name: Name, url: options.Url = None) -> None:
+    """Enqueue it once, now, beside its usual runs."""
+    handle = with_app(url, lambda app: app.schedules.run_now(name))
+    print(f"Job {handle.id} enqueued by schedule {name}.")
+
+
+@app.command()
+def delete(name: Name, url: options.Url = None) -> None:
+    """Forget a schedule; jobs that it made stay."""
+    with_app(url, lambda app: app.schedules.delete(name))
+    print(f"Schedule {name} deleted.")
+
+
+def _seconds(text: str, option: str) -> float:
+    try:
+        return duration(text)
+    except ValueError:
+        raise InvalidJob(f"{option} takes seconds, or a time such as 15m, 2h or 1d, not {text!r}") from None
+
+
+def _say(kept: Schedule) -> None:
+    from .printing import moment, say
+
+    say(f"Schedule {kept.name}: {kept.words}; {'paused' if kept.paused else f'next run {moment(kept.next_run)}'}.")
+
+
+def _shown(kept: Schedule) -> dict[str, Any]:
+    rule = kept.rule
+    return {
+        "name": kept.name,
+        "task": kept.task,
+        "queue": kept.queue,
+        "cron": rule.cron,
+        "every": rule.every,
+        "tz": rule.tz,
+        "words": kept.words,
+        "catch_up": rule.catch_up,
+        "jitter": rule.jitter,
+        "overlap": rule.overlap,
+        "paused": kept.paused,
+        "in_code": kept.in_code,
+        "last_run": kept.last_run,
+        "next_run": kept.next_run,
+        "last_job": kept.last_job,
+    }

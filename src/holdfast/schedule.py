@@ -1,0 +1,204 @@
+"""When something is due again and again: cron lines and intervals, time zones and both changes of the clock.
+
+Pure: no store, no clock of its own. Times are microseconds since 1970, as in a job.
+"""
+
+from __future__ import annotations
+
+import bisect
+import hashlib
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from heapq import heappop, heappush
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .errors import InvalidJob
+
+if TYPE_CHECKING:
+    from zoneinfo import ZoneInfo
+
+    from cronsim import CronSim as _CronSim
+
+MICROS = 1_000_000
+LATE = 60 * MICROS
+"""A run that is no later than this was not missed: somebody was just about to make it."""
+MOST_RUNS = 1000
+"""Runs that are made up for at once, whatever the schedule allows."""
+TWICE = timedelta(hours=3)
+"""More than any clock is put back."""
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+OVERLAPS = ("allow", "skip")
+
+
+class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """When: a cron line in a time zone, or an interval from a beginning."""
+
+    cron: str | None = None
+    """Five fields, or six with seconds in front; or @daily and the like."""
+    tz: str = "UTC"
+    every: float | None = None
+    """Seconds."""
+    start: int = 0
+    """What an interval is counted from."""
+    catch_up: int = 1
+    """Missed runs that are made up for, the latest first: 0 none, 1 one, n up to n."""
+    jitter: float = 0.0
+    """Each run is put off by a share of these seconds, always the same for the same run."""
+    overlap: str = "allow"
+    """`skip`: no run while the job of the last one has not ended."""
+
+
+def checked(rule: Rule) -> Rule:
+    """The rule, if it can ever be due; InvalidJob says what is wrong with it."""
+    if (rule.cron is None) == (rule.every is None):
+        raise InvalidJob("a schedule has either a cron line or every=")
+    if rule.every is not None and rule.every < 0.001:
+        raise InvalidJob(f"every= must be at least a millisecond, not {rule.every:g} s")
+    if rule.overlap not in OVERLAPS:
+        raise InvalidJob(f"overlap must be one of {', '.join(OVERLAPS)}, not {rule.overlap!r}")
+    if not 0 <= rule.catch_up <= MOST_RUNS:
+        raise InvalidJob(f"catch_up is the number of missed runs to make up for, from 0 to {MOST_RUNS}")
+    if rule.cron is not None and next(_due(rule, 0), None) is None:
+        raise InvalidJob(f"the cron line {rule.cron!r} is never due")
+    return rule
+
+
+def next_after(rule: Rule, moment: int) -> int | None:
+    """When it is due for the first time after this moment; None: never again."""
+    if rule.every is not None:
+        step = round(rule.every * MICROS)
+        return rule.start + ((moment - rule.start) // step + 1) * step
+    return next(_due(rule, moment), None)
+
+
+def runs_due(rule: Rule, following: int, now: int) -> list[int]:
+    """The runs to make now, oldest first, where `following` was the next: those of the moment, and what is caught up.
+
+    A run that is hardly late is always made; of those that were missed, the latest as far as `catch_up` reaches.
+    """
+    first_fresh = now - LATE
+    fresh = _between(rule, max(following, first_fresh), now)[-MOST_RUNS:]
+    missed = _latest(rule, following, first_fresh - 1, rule.catch_up - len(fresh))
+    return missed + fresh
+
+
+def _latest(rule: Rule, begin: int, end: int, count: int) -> list[int]:
+    """The last `count` times that it is due from `begin` to `end`, oldest first."""
+    found: list[int] = []
+    span = max(MICROS, round((rule.every or 60) * MICROS))
+    while count > 0 and begin <= end and len(found) < count:
+        found = _between(rule, max(begin, end - span), end)[-count:]
+        if end - span <= begin:
+            break
+        span *= 4
+    return found
+
+
+def _between(rule: Rule, begin: int, end: int) -> list[int]:
+    """When it is due from `begin` to `end`, both included."""
+    if rule.every is not None:
+        step = round(rule.every * MICROS)
+        first = rule.start - (rule.start - begin) // step * step
+        return list(range(first, end + 1, step))
+    return list(takewhile(lambda due: due <= end, _due(rule, begin - 1)))
+
+
+def put_off(rule: Rule, name: str, due: int) -> int:
+    """When the run that is due then may start: later by its own share of the jitter."""
+    if not rule.jitter:
+        return due
+    share = int.from_bytes(hashlib.blake2b(f"{name}\n{due}".encode(), digest_size=8).digest(), "big") / 2**64
+    return due + round(share * rule.jitter * MICROS)
+
+
+def in_words(rule: Rule) -> str:
+    """A rule as one would say it."""
+    if rule.every is not None:
+        return f"Every {_span(rule.every)}"
+    words = _cron(_line(rule), datetime.fromtimestamp(0, UTC)).explain()
+    return words if rule.tz == "UTC" else f"{words} ({rule.tz})"
+
+
+def _span(seconds: float) -> str:
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60), ("second", 1)):
+        if seconds >= size and seconds % size == 0:
+            count = round(seconds / size)
+            return unit if count == 1 else f"{count} {unit}s"
+    return f"{seconds:g} seconds"
+
+
+def _due(rule: Rule, moment: int) -> Iterator[int]:
+    """When a cron line is due after this moment, in order.
+
+    The line is followed on the calendar and clock of the wall, where no hour is left out and none comes twice; then
+    each of its times is looked up in the zone. A time that comes twice is due twice, one that is left out not at all. A
+    line of fixed times (no star in minute and hour) is due once for each: the first time, or when the clock has jumped.
+    """
+    zone, line = _zone(rule.tz), _line(rule)
+    parts = line.split()
+    fixed = len(parts) == 5 and not parts[0].startswith("*") and not parts[1].startswith("*")
+    begin = datetime.fromtimestamp(moment // MICROS, UTC).astimezone(zone).replace(tzinfo=None)
+    last, waiting = moment, list[int]()
+    for due in _cron(line, begin - TWICE):
+        first, second = _moment(due, zone, 0), _moment(due, zone, 1)
+        while waiting and waiting[0] <= min(first, second):  # nothing that follows can come before these
+            if (at := heappop(waiting)) > last:
+                last = at
+                yield at
+        if first > second:  # the clock jumps over it
+            moments = [_jump(second, first, zone)] if fixed else []
+        else:
+            moments = [first] if fixed else [first, second]
+        for at in moments:
+            heappush(waiting, at)
+    yield from (at for at in sorted({*waiting}) if at > last)
+
+
+def _moment(due: datetime, zone: ZoneInfo, fold: int) -> int:
+    return int(due.replace(tzinfo=zone, fold=fold).timestamp()) * MICROS
+
+
+def _jump(begin: int, end: int, zone: ZoneInfo) -> int:
+    """The moment between these two at which the clock is put forward."""
+    before = datetime.fromtimestamp(begin // MICROS, zone).utcoffset()
+    seconds = range(begin // MICROS, end // MICROS + 1)
+    return (
+        seconds[
+            bisect.bisect_left(seconds, True, key=lambda at: datetime.fromtimestamp(at, zone).utcoffset() != before)
+        ]
+        * MICROS
+    )
+
+
+def _line(rule: Rule) -> str:
+    line = rule.cron or ""
+    return _NAMED.get(line.strip().lower(), line)
+
+
+def _cron(line: str, begin: datetime) -> _CronSim:
+    from cronsim import CronSim, CronSimError
+
+    try:
+        return CronSim(line, begin)
+    except CronSimError as error:
+        raise InvalidJob(f"{line!r} is no cron line: {error}") from None
+
+
+def _zone(name: str) -> ZoneInfo:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        return ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidJob(f"there is no time zone {name!r}; they are named like Europe/Oslo") from None

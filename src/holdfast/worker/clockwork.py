@@ -1,0 +1,40 @@
+"""What is enqueued by the clock: every worker looks, and whoever comes first makes the run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast")
+
+
+class Clockwork:
+    """Puts the app's own schedules into the store, then makes whatever is due there."""
+
+    def __init__(self, app: Holdfast, poll: float) -> None:
+        self._app = app
+        self._poll = poll
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """Make no more runs here."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        declared = False
+        while True:
+            pause = self._poll
+            try:
+                if not declared:
+                    await self._app.schedules.declare()
+                    declared = True
+                soon = await self._app.schedules.make_due_runs()
+                # Looking reads a few small records: others may have changed them meanwhile.
+                pause = pause if soon is None else min(pause, soon)
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
+                logger.warning("schedules could not be looked at, trying again: %s: %s", type(error).__name__, error)
+            await asyncio.sleep(pause)

@@ -1,0 +1,80 @@
+"""A supervisor's metrics: one port for all its workers, which tell it every second what they have counted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from concurrent.futures import TimeoutError as TooSlow
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError
+from ..observe.metrics import Depths, Metrics, Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast")
+PATIENCE = 5.0
+"""Seconds that the loop has to answer, and between two tries to get a port that is taken."""
+
+
+class Gauges:
+    """Serves the page from a thread of prometheus-client's own; what the store holds is asked for on the loop."""
+
+    def __init__(self, address: str, active: Callable[[], int]) -> None:
+        self.metrics = Metrics(active)
+        self._host, _, port = address.rpartition(":")
+        self._port = int(port)
+        self._loop = asyncio.get_running_loop()
+        self._depths: Depths | None = None
+        self._server: Any = None
+        self._opening: asyncio.Task[None] | None = None
+
+    def watch(self, app: Holdfast) -> None:
+        """The workers' store is known: show what it holds, and count what the supervisor itself does there."""
+        self.metrics.listen(app.events)
+        self._depths = Depths(app.queues, app.clock)
+
+    async def open(self, *, patient: bool) -> None:
+        """Serve; `patient`: where the port is taken, try again until whoever has it has gone."""
+        try:
+            self._serve()
+        except OSError as error:
+            if not patient:
+                raise ConfigError(f"metrics cannot be served on {self._host}:{self._port}: {error}") from None
+            self._opening = self._loop.create_task(self._try_again())
+
+    async def _try_again(self) -> None:
+        while self._server is None:
+            await asyncio.sleep(PATIENCE)
+            try:
+                self._serve()
+            except OSError as error:
+                logger.info("metrics cannot be served yet on %s:%d: %s", self._host, self._port, error)
+
+    def _serve(self) -> None:
+        from prometheus_client import start_http_server
+
+        registry = self.metrics.registry(self._look)
+        self._server, _ = start_http_server(self._port, self._host.strip("[]"), registry)
+
+    def _look(self) -> Seen | None:
+        """On the thread that serves."""
+        if self._depths is None or not self._loop.is_running():
+            return None
+        looking = asyncio.run_coroutine_threadsafe(self._depths.look(), self._loop)
+        try:
+            return looking.result(PATIENCE)
+        except TooSlow:  # the loop itself is busy
+            looking.cancel()
+            return None
+
+    async def close(self) -> None:
+        """Serve no more."""
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._server is not None:
+            await asyncio.to_thread(self._server.shutdown)
+            self._server.server_close()
