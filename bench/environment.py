@@ -1,4 +1,4 @@
-"""The peers' own virtual environment, made when it is missing or its requirements have changed."""
+"""The peers' own virtual environments, made when they are missing or their requirements have changed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import shutil
 import subprocess
 import sys
-import venv
 from importlib.metadata import version
 from pathlib import Path
 
@@ -15,18 +14,45 @@ HERE = Path(__file__).resolve().parent
 
 def python_of(name: str) -> str:
     """The interpreter of the environment with the locked `requirements/{name}.txt`, the same Python as this one."""
+    return _environment(sys.executable, name, name)
+
+
+def newer_python_of(name: str, at_least: tuple[int, int]) -> str | None:
+    """The same with a Python that is new enough for some of these peers; None where there is none."""
+    base = _interpreter(at_least)
+    return None if base is None else _environment(base, name, f"{name}-{'.'.join(map(str, at_least))}")
+
+
+def _environment(base: str, name: str, folder_name: str) -> str:
     requirements = HERE / "requirements" / f"{name}.txt"
-    folder = HERE / ".envs" / name
+    folder = HERE / ".envs" / folder_name
     python, stamp = folder / "bin" / "python", folder / ".installed"
-    wanted = hashlib.sha256(requirements.read_bytes() + sys.version.encode()).hexdigest()
+    wanted = hashlib.sha256(requirements.read_bytes() + _version(base).encode()).hexdigest()
     if not python.exists() or not stamp.exists() or stamp.read_text(encoding="ascii") != wanted:
         print(f"Installing the peers of requirements/{name}.txt ...", file=sys.stderr)
         shutil.rmtree(folder, ignore_errors=True)
-        venv.create(folder, with_pip=True)
+        subprocess.run([base, "-m", "venv", str(folder)], check=True)
         install = [str(python), "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--require-hashes"]
         subprocess.run([*install, "-r", str(requirements)], check=True)
         stamp.write_text(wanted, encoding="ascii")
     return str(python)
+
+
+def _interpreter(at_least: tuple[int, int]) -> str | None:
+    """A Python of at least this version: this one, one on the path, or one that pyenv keeps."""
+    if sys.version_info >= at_least:
+        return sys.executable
+    names = [f"python{at_least[0]}.{minor}" for minor in range(at_least[1], at_least[1] + 4)]
+    kept = [Path.home() / ".pyenv" / "versions", Path.home() / ".local" / "share" / "uv" / "python"]
+    places = [shutil.which(name) for name in names]
+    places += [str(python) for name in names for folder in kept for python in sorted(folder.glob(f"*/bin/{name}"))]
+    return next((place for place in places if place is not None and _version(place)), None)
+
+
+def _version(python: str) -> str:
+    """What it says of itself; nothing where it does not run (a pyenv shim without its version)."""
+    told = subprocess.run([python, "-c", "import sys; print(sys.version)"], capture_output=True, text=True, check=False)
+    return told.stdout.strip()
 
 
 def versions_in(python: str, names: list[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The Postgres run: Holdfast beside pgqueuer, Procrastinate, SAQ and the raw loop, on one durable server."""
+"""The Postgres run: Holdfast beside pgqueuer, Procrastinate, SAQ, Oban and the raw loop, on one durable server."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from typing import Any
 import asyncpg
 
 from .contender import Contender
-from .environment import own_versions, python_of, versions_in
+from .environment import newer_python_of, own_versions, python_of, versions_in
 from .process import ROOT
 from .scale import Scale
 from .scenario import Scenario, Values
 
-HOLDFAST, RAW, PGQUEUER, PROCRASTINATE, SAQ = "Holdfast", "raw loop", "pgqueuer", "Procrastinate", "SAQ"
+HOLDFAST, RAW = "Holdfast", "raw loop"
+PGQUEUER, PROCRASTINATE, SAQ, OBAN = "pgqueuer", "Procrastinate", "SAQ", "Oban"
 CONCURRENCY = 100
-DURABILITY = dict.fromkeys((HOLDFAST, RAW, PGQUEUER, PROCRASTINATE, SAQ), "fsync=on, synchronous_commit=on")
+DURABILITY = dict.fromkeys((HOLDFAST, RAW, PGQUEUER, PROCRASTINATE, SAQ, OBAN), "fsync=on, synchronous_commit=on")
 SINGLES, GROUPED, BULK = "enqueue, one at a time", "enqueue, 100 at once", "enqueue, 1,000 in bulk"
 RUN_ONE, RUN_TWO = "run, one worker process", "run, two worker processes"
 P50, P99 = "idle latency, median", "idle latency, 99 %"
@@ -45,6 +46,11 @@ class Postgres:
             PROCRASTINATE: Contender(self.peers, "bench.peers.procrastinate_side", self.place),
             SAQ: Contender(self.peers, "bench.peers.saq_side", self.place),
         }
+        self.newer = newer_python_of("postgres", (3, 12))
+        if self.newer is None:
+            print("Oban's Python port needs Python 3.12, which was not found: measured without it.", file=sys.stderr)
+        else:
+            self.others[OBAN] = Contender(self.newer, "bench.peers.oban_side", self.place)
 
     def close(self) -> None:
         self.server.remove()
@@ -74,6 +80,7 @@ class Postgres:
             "postgres": str(self.server.major),
             **ours,
             **versions_in(self.peers, ["pgqueuer", "procrastinate", "saq"]),
+            **({} if self.newer is None else versions_in(self.newer, ["oban"])),
         }
 
     def scenarios(self, scale: Scale) -> list[Scenario]:
@@ -81,7 +88,7 @@ class Postgres:
         return [
             self._enqueue(SINGLES, "singles", 1, scale.singles // 2, tuple(self.others)),
             self._enqueue(GROUPED, "callers", 100, scale.grouped, tuple(self.others)),
-            self._enqueue(BULK, "bulk", 1000, scale.grouped, (PGQUEUER, PROCRASTINATE)),
+            self._enqueue(BULK, "bulk", 1000, scale.grouped, tuple(self._with_oban(PGQUEUER, PROCRASTINATE))),
             Scenario(
                 RUN_ONE,
                 "jobs/s",
@@ -90,7 +97,12 @@ class Postgres:
                     RAW: lambda folder: self.raw.rate(folder, do="work", count=scale.run),
                     PGQUEUER: lambda folder: self._run(self.others[PGQUEUER], folder, 1, scale.run),
                     PROCRASTINATE: lambda folder: self._run(self.others[PROCRASTINATE], folder, 1, peers // 2),
-                    SAQ: lambda folder: self._run(self.others[SAQ], folder, 1, peers // 2, count=peers // 2),
+                    **{
+                        who: lambda folder, who=who: self._run(
+                            self.others[who], folder, 1, peers // 2, count=peers // 2
+                        )
+                        for who in self._with_oban(SAQ)
+                    },
                 },
             ),
             Scenario(
@@ -104,6 +116,10 @@ class Postgres:
             self._latency(scale),
             *[self._depth(depth, scale.depth_rounds) for depth in scale.depths],
         ]
+
+    def _with_oban(self, *others: str) -> list[str]:
+        """These, and Oban where there is a Python for it."""
+        return [*others, *([OBAN] if OBAN in self.others else [])]
 
     def _enqueue(self, name: str, how: str, per: int, count: int, peers: tuple[str, ...]) -> Scenario:
         def peer(who: str) -> Callable[[Path], float]:

@@ -20,14 +20,16 @@ from holdfast.testing.build import ask, holder, succeeded
 from . import child
 
 BATCH = 100
+NEW = ("default", "nothing", b"{}", 5)
+"""What every job says, bound as any program binds what it writes."""
 ONE = """
 INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, created_at)
-VALUES (nextval('holdfast.job_seq'), $1, 'default', 'nothing', 'queued', 0, 1, '{}', 'json', 5, 1)
+VALUES (nextval('holdfast.job_seq'), $1, $2, $3, 'queued', 0, $6, $4, 'json', $5, $6)
 """
 MANY = """
 INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, created_at)
-SELECT nextval('holdfast.job_seq'), id, 'default', 'nothing', 'queued', 0, 1, '{}', 'json', 5, 1
-FROM unnest($1::text[]) AS id
+SELECT nextval('holdfast.job_seq'), u.id, $2, $3, 'queued', 0, $6, u.payload, 'json', $5, $6
+FROM unnest($1::text[], $4::bytea[]) AS u(id, payload)
 """
 CLAIM = """
 UPDATE holdfast.job SET state = 'running', attempt = attempt + 1, fence = fence + 1, holder = 'raw', started_at = 1
@@ -49,8 +51,17 @@ async def _open() -> asyncpg.Connection:
 
 
 def _ids(count: int) -> list[str]:
-    now, entropy = time.time_ns() // 1000, fresh_entropy()
+    now, entropy = _now(), fresh_entropy()
     return [entropy.uuid7(now + number) for number in range(count)]
+
+
+def _now() -> int:
+    return time.time_ns() // 1000
+
+
+async def _insert_many(statement: Any, ids: list[str]) -> None:
+    queue, task, payload, attempts = NEW
+    await statement.fetch(ids, queue, task, [payload] * len(ids), attempts, _now())
 
 
 def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
@@ -58,16 +69,16 @@ def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
         connection = await _open()
         one, many = await connection.prepare(ONE), await connection.prepare(MANY)
         for id in _ids(50):
-            await one.fetch(id)
+            await one.fetch(id, *NEW, _now())
         new = _ids(count)
         child.wait_for_go()
         start = time.perf_counter()
         if per_transaction == 1:
             for id in new:
-                await one.fetch(id)
+                await one.fetch(id, *NEW, _now())
         else:
             for at in range(0, count, per_transaction):
-                await many.fetch(new[at : at + per_transaction])
+                await _insert_many(many, new[at : at + per_transaction])
         took = time.perf_counter() - start
         await connection.close()
         return took
@@ -78,9 +89,9 @@ def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
 def work(count: int) -> dict[str, Any]:
     async def run() -> tuple[int, float]:
         connection = await _open()
-        new = _ids(count)
+        new, many = _ids(count), await connection.prepare(MANY)
         for at in range(0, count, 1000):
-            await connection.execute(MANY, new[at : at + 1000])
+            await _insert_many(many, new[at : at + 1000])
         claim, complete = await connection.prepare(CLAIM), await connection.prepare(COMPLETE)
         child.wait_for_go()
         done, start = 0, time.perf_counter()
@@ -103,9 +114,9 @@ def depth(depth: int, rounds: int) -> dict[str, Any]:
         await store.open()
         connection = await asyncpg.connect(os.environ["BENCH_URL"])
         await connection.execute("ALTER TABLE holdfast.job SET (autovacuum_enabled = off)")
-        new = _ids(depth + 1000 * rounds)
+        new, many = _ids(depth + 1000 * rounds), await connection.prepare(MANY)
         for at in range(0, len(new), 10_000):
-            await connection.execute(MANY, new[at : at + 10_000])
+            await _insert_many(many, new[at : at + 10_000])
         me, records = holder("me", 600.0), []
         child.wait_for_go()
         start = time.perf_counter()

@@ -8,7 +8,8 @@ from .targets import Verdict
 
 
 def judge_postgres(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
-    peers = (names.PGQUEUER, names.PROCRASTINATE, names.SAQ)
+    measured = {figure.who for figure in figures.all}
+    peers = tuple(who for who in (names.PGQUEUER, names.PROCRASTINATE, names.SAQ, names.OBAN) if who in measured)
 
     def ratio(scenario: str, others: tuple[str, ...], least: float, of: str) -> Verdict:
         values = figures.ratios((scenario, names.HOLDFAST), *[(scenario, who) for who in others])

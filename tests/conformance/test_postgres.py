@@ -92,8 +92,9 @@ class PostgresHarness(ManualTimeHarness):
 
     async def close(self):
         await super().close()
-        tables = ("job", "ended", "key", "holder", "record", "output")
+        tables = ("job", "ended", "key", "holder", "record", "output", "move", "minute")
         await self._run("; ".join(f"DELETE FROM {self.schema}.{table}" for table in tables))
+        await self._run(f"SELECT setval('{self.schema}.watched_until', 1)")
         self.swept[self.major].append(self.schema)
 
     async def _run(self, statement):

@@ -15,7 +15,7 @@ import pytest
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
-from holdfast.testing.build import ask, holder, new_job, succeeded
+from holdfast.testing.build import ask, holder, new_job, says, succeeded
 from holdfast.testing.verbs import claim, every, insert
 
 DEPTH = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
@@ -90,6 +90,39 @@ async def test_every_statement_of_an_idle_ask_is_a_handful_of_reads(store, sql, 
             assert buffers(plan) < 20
 
 
+async def test_notes_and_ends_find_their_jobs_by_number_though_planned_on_an_empty_table(store, sql, schema):
+    """All that runs is in one small index, the cheapest way while there is next to nothing, and the dearest later."""
+    await sql.execute(f"ALTER TABLE {schema}.job SET (autovacuum_enabled = off)")
+    said, records = [], []
+    async with store._pool.link() as link:
+        link.raw.add_log_listener(lambda _, message: said.append(str(message)))
+        for turn in range(8):
+            call = Call(
+                Batch(
+                    inserts=[new_job() for _ in range(50)],
+                    notes=[says(record, progress=b"{}") for record in records],
+                    settles=[succeeded(record) for record in records],
+                    asks=[ask("me", limit=50)],
+                ),
+                told=False,
+            )
+            if turn == 7:
+                await link.raw.execute(
+                    "LOAD 'auto_explain'; SET auto_explain.log_min_duration = 0; SET client_min_messages = log;"
+                    " SET auto_explain.log_nested_statements = on"
+                )
+            rows = await link.fetch(store._say(statements.WRITE), *call.arguments)
+            records = call.answers(rows)[0].asks[0].records
+        link.raw.terminate()
+    plans = [
+        plan for plan in said if f"UPDATE {schema}.job AS j SET\n" in plan or f"DELETE FROM {schema}.job AS j" in plan
+    ]
+    assert len(plans) >= 2
+    for plan in plans:
+        assert "Index Scan using job_pkey on job j" in plan, plan
+        assert "using job_running" not in plan, plan
+
+
 async def drain(store, me, number, size=100):
     """Enqueue, claim and settle; seconds per exchange, the last ones."""
     took, records, done = [], [], 0
@@ -118,6 +151,7 @@ async def test_an_old_snapshot_does_not_make_claims_dear(store, sql, server, sch
     await drain(store, me, WEAR)
     assert await sql.fetchval(f"SELECT max(gen) FROM {schema}.generation") > 1
     last = await claim_cost(store, sql, schema, me)
+    print(f"blocks that a claim reads: {first} at first, {last} after {WEAR:,} jobs")
     assert last <= max(2 * first, first + 90), (first, last)
     await transaction.rollback()
     await old.close()

@@ -51,23 +51,6 @@ async def test_a_newer_schema_is_refused(store, url, sql, schema):
         await PostgresStore(url).open()
 
 
-async def test_a_role_that_may_only_use_the_tables_works(store, server, sql, schema):
-    role = f"worker_{schema}"
-    await sql.execute(f"""
-        CREATE ROLE {role} LOGIN;
-        GRANT USAGE ON SCHEMA {schema} TO {role};
-        GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO {role};
-        GRANT USAGE, SELECT, UPDATE ON ALL SEQUENCES IN SCHEMA {schema} TO {role};
-    """)
-    theirs = PostgresStore(f"{server.url.replace('postgres@', f'{role}@')}?schema={schema}")
-    await theirs.open()
-    await insert(theirs, new_job())
-    assert len(await claim(theirs)) == 1
-    await theirs.tidy(10)
-    await theirs.close()
-    await sql.execute(f"DROP OWNED BY {role}; DROP ROLE {role}")
-
-
 async def test_apps_in_two_schemas_of_one_database_do_not_meet(server, schema):
     one, two = (PostgresStore(f"{server.url}?schema={schema}_{n}") for n in "ab")
     await one.open()

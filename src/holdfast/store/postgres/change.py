@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from msgspec import UNSET
+
 from ...job import TERMINAL, Change, Record
 from .. import apply
 from . import sql
@@ -26,6 +28,7 @@ class Changes:
         self._touched: dict[str, Record] = {}
         self._removed: list[int] = []
         self._keys: dict[tuple[str, str], int | None] = {}
+        self._moved: list[tuple[str, str]] = []
         self.queues: set[str] = set()
         self.ended: set[str] = set()
 
@@ -51,6 +54,7 @@ class Changes:
             if not was_over:
                 self._key(kept, 0)
             self._remove(kept)
+            self._moved.append((kept.id, "deleted"))
             return True
         apply.patch(kept, change.patch, now)
         self._touched[kept.id] = kept
@@ -63,6 +67,8 @@ class Changes:
             self._key(kept, apply.after(now, change.patch.key_keep) if over else None)
         if not (over and was_over) and apply.removable(kept, now):
             self._remove(kept)
+        if change.patch.state is not UNSET:
+            self._moved.append((kept.id, str(kept.state)))
         return True
 
     def _key(self, kept: Record, expires_at: int | None) -> None:
@@ -91,3 +97,6 @@ class Changes:
             keys = sorted(self._keys)
             times = [self._keys[key] for key in keys]
             await self._link.fetch(self._say(sql.SET_KEYS), [key for key, _ in keys], [id for _, id in keys], times)
+        if self._moved:
+            ids, states = zip(*self._moved, strict=True)
+            await self._link.fetch(self._say(sql.TELL), ids, states)

@@ -15,7 +15,7 @@ MANY_DEAD = 100_000
 INDEXES = (
     "job_pkey", "job_id", "job_ready", "job_due", "job_running", "ended_pkey", "ended_id", "ended_expiry",
     "ended_parked", "key_pkey", "key_expiry", "holder_pkey", "record_pkey", "generation_pkey", "floor_pkey",
-    "output_pkey", "migration_pkey",
+    "output_pkey", "migration_pkey", "move_pkey", "move_xid", "minute_at", "minute_part",
 )  # fmt: skip
 
 
@@ -28,6 +28,7 @@ async def examine(connection: Any, place: Place) -> list[Finding]:
     return [
         Finding(True, f"the schema has version {version}"),
         *await _server(connection),
+        *_hints(place),
         await _indexes(connection, place.schema),
         *await _dead_rows(connection, place.schema),
         *await _old_snapshots(connection),
@@ -51,6 +52,13 @@ async def _server(connection: Any) -> list[Finding]:
     if await connection.fetchval("SELECT current_setting('autovacuum')") != "on":
         findings.append(Finding(False, "autovacuum is off", "dead rows are never removed: switch it on"))
     return findings
+
+
+def _hints(place: Place) -> list[Finding]:
+    if not place.shared or place.signal is not None:
+        return []
+    what = "behind a pgbouncer that pools by transaction: no hints arrive, jobs are found by polling alone"
+    return [Finding(True, f"{what} (?signal=redis://… brings hints back)")]
 
 
 async def _indexes(connection: Any, name: str) -> Finding:

@@ -13,7 +13,8 @@ from ...errors import ConfigError
 from ...settings import redact
 
 SCHEMES = frozenset({"postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg"})
-OPTIONS = ("schema", "signal", "pool")
+OPTIONS = ("schema", "signal", "pool", "pgbouncer")
+PGBOUNCER = ("transaction", "session")
 POOL = 4
 """Connections for claims, settles and reads; group commit needs one, concurrent reads the others."""
 _DRIVERS = frozenset(
@@ -32,6 +33,8 @@ class Place(msgspec.Struct, frozen=True):
     schema: str = "holdfast"
     signal: str | None = None
     pool: int = POOL
+    pgbouncer: str | None = None
+    """How the pgbouncer that stands in between pools, if one does: by `transaction` or by `session`."""
     connect: Connect | None = None
     """The user's own way to a connection, instead of `dsn`: for tokens that expire, or a cloud's connector."""
 
@@ -40,6 +43,8 @@ class Place(msgspec.Struct, frozen=True):
             raise ConfigError(
                 f"schema {self.schema!r}: use at most 40 lower-case letters, digits and underscores, no digit first"
             )
+        if self.pgbouncer not in (None, *PGBOUNCER):
+            raise ConfigError(f"pgbouncer must be one of {', '.join(PGBOUNCER)}, not {self.pgbouncer}")
         if self.pool < 1:
             raise ConfigError(f"pool must be at least 1, not {self.pool}")
 
@@ -48,6 +53,11 @@ class Place(msgspec.Struct, frozen=True):
         """The place in a message, without secrets."""
         where = redact(self.dsn) if self.dsn else "Postgres"
         return where if self.schema == "holdfast" else f"{where} (schema {self.schema})"
+
+    @property
+    def shared(self) -> bool:
+        """Whether two statements may run on two connections of the server: nothing may be left on a connection."""
+        return self.pgbouncer == "transaction"
 
     @property
     def channel(self) -> str:
@@ -70,4 +80,6 @@ def from_url(url: str) -> Place:
         raise ConfigError(f"{redact(url)}: pool must be a number") from None
     rest = urlencode({name: value for name, value in options.items() if name not in OPTIONS}, quote_via=quote)
     dsn = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
-    return Place(dsn, options.get("schema", "holdfast"), options.get("signal") or None, pool)
+    return Place(
+        dsn, options.get("schema", "holdfast"), options.get("signal") or None, pool, options.get("pgbouncer") or None
+    )

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
 from typing import Any
 
 from ...errors import StoreUnavailable
@@ -19,16 +17,19 @@ CONNECT_LIMIT = 10.0
 
 
 class Link:
-    """One connection with the statements that were prepared on it."""
+    """One connection with the statements that were prepared on it. Nothing is prepared on one that others share."""
 
-    __slots__ = ("_prepared", "raw")
+    __slots__ = ("_prepared", "_shared", "raw")
 
-    def __init__(self, raw: Any) -> None:
+    def __init__(self, raw: Any, *, shared: bool) -> None:
         self.raw = raw
+        self._shared = shared
         self._prepared: dict[str, Any] = {}
 
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Run a statement, prepared at its first use here: one round trip from then on."""
+        if self._shared:
+            return await self.raw.fetch(statement, *values, timeout=PATIENCE)
         prepared = self._prepared.get(statement)
         if prepared is None:
             prepared = self._prepared[statement] = await self.raw.prepare(statement)
@@ -39,6 +40,28 @@ class Link:
             await self.raw.close(timeout=2.0)
         except Exception:  # noqa: BLE001  # it is being thrown away
             self.raw.terminate()
+
+
+class Loan:
+    """A connection for the time of one block. A class, because every write passes through it."""
+
+    __slots__ = ("_link", "_pool")
+    _link: Link
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+
+    async def __aenter__(self) -> Link:
+        self._link = await self._pool.take()
+        return self._link
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        link = self._link
+        if error is not None and (
+            trouble.is_gone(error) or not isinstance(error, Exception) or link.raw.is_in_transaction()
+        ):
+            link.raw.terminate()
+        self._pool.give(link)
 
 
 class Pool:
@@ -53,38 +76,30 @@ class Pool:
         self._used = 0
         self._closed = False
 
-    @asynccontextmanager
-    async def link(self) -> AsyncGenerator[Link, None]:
+    def link(self) -> Loan:
         """A connection of one's own for a while. It is thrown away if the block fails with it in an unknown state."""
-        link = await self._take()
-        try:
-            yield link
-        except BaseException as error:
-            if trouble.is_gone(error) or not isinstance(error, Exception) or link.raw.is_in_transaction():
-                link.raw.terminate()
-            raise
-        finally:
-            self._give(link)
+        return Loan(self)
 
-    async def _take(self) -> Link:
-        await self._slot()
+    async def take(self) -> Link:
+        """A connection, to be given back."""
+        if self._closed or self._used >= self._size:
+            await self._wait_for_slot()
+        else:
+            self._used += 1
         try:
             while self._idle:
                 link = self._idle.pop()
                 if not link.raw.is_closed():
                     return link
-            return Link(await connect(self._place))
+            return Link(await connect(self._place), shared=self._place.shared)
         except BaseException:
             self._free_slot()
             raise
 
-    async def _slot(self) -> None:
+    async def _wait_for_slot(self) -> None:
         """Wait for the right to use one connection; whoever frees one hands it to the caller that waits longest."""
         if self._closed:
             raise StoreUnavailable(f"the store {self._place.shown} is not open")
-        if self._used < self._size:
-            self._used += 1
-            return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
@@ -108,7 +123,8 @@ class Pool:
                 return
         self._used -= 1
 
-    def _give(self, link: Link) -> None:
+    def give(self, link: Link) -> None:
+        """Back for the next caller."""
         if self._closed:
             link.raw.terminate()
         elif not link.raw.is_closed():
@@ -141,8 +157,9 @@ async def connect(place: Place) -> Any:
             return await asyncpg.connect(
                 place.dsn,
                 timeout=CONNECT_LIMIT,
-                statement_cache_size=100,
-                server_settings={"application_name": "holdfast", "jit": "off"},
+                statement_cache_size=0 if place.shared else 100,
+                # pgbouncer takes no settings that it does not know.
+                server_settings={"application_name": "holdfast"} | ({} if place.pgbouncer else {"jit": "off"}),
                 target_session_attrs="read-write" if "," in place.dsn else None,
             )
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:

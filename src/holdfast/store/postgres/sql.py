@@ -69,6 +69,7 @@ FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(key, id, expires_at) WHER
 """
 """When the keys of these jobs are forgotten; NULL: while the job lives."""
 HINT = "SELECT holdfast.hint($1, $2, $3)"
+TELL = "SELECT holdfast.tell(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"
 
 # -- holders
@@ -124,6 +125,10 @@ SELECT queue, state, count(*), min(run_at) FILTER (WHERE state = 'queued') FROM 
 UNION ALL
 SELECT queue, state, count(*), NULL FROM holdfast.ended GROUP BY queue, state
 """
+MINUTES = """
+SELECT at, queue, outcome, sum(count)::bigint, sum(waited)::bigint, sum(ran)::bigint
+FROM holdfast.minute WHERE at >= $1 GROUP BY at, queue, outcome ORDER BY at, queue, outcome
+"""
 RECORDS = "SELECT name, value, version FROM holdfast.record WHERE kind = $1"
 PUT_RECORD = """
 INSERT INTO holdfast.record AS r (kind, name, value, version) SELECT $1, $2, $3, 1
@@ -138,6 +143,29 @@ REMOVE_RECORD = """
 DELETE FROM holdfast.record WHERE kind = $1 AND name = $2 AND ($3::bigint IS NULL OR version = $3) RETURNING version
 """
 RECORD_VERSION = "SELECT version FROM holdfast.record WHERE kind = $1 AND name = $2"
+
+# -- moves
+
+WATCH = "SELECT watch, fresh, now, gone FROM holdfast.watch($1)"
+"""Have moves kept for $1 seconds; `fresh` where nobody watched until now."""
+LAST_MOVE = "SELECT coalesce(pg_sequence_last_value('holdfast.move_number'::regclass), 0)"
+SNAPSHOT = "SELECT pg_current_snapshot()::text"
+UNDER_WAY = """
+SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() AS s
+"""
+"""The first transaction that has not ended, and the next one to begin."""
+MOVES = """
+SELECT m.number, m.at, m.ids, m.states, m.emptied_at IS NOT NULL FROM (
+    (SELECT * FROM holdfast.move WHERE number > greatest($1::bigint, $4::bigint)
+        AND pg_visible_in_snapshot(xid, $3::text::pg_snapshot)
+        AND NOT pg_visible_in_snapshot(xid, $2::text::pg_snapshot) ORDER BY number LIMIT $5::bigint)
+    UNION ALL
+    (SELECT * FROM holdfast.move WHERE number > $4::bigint AND number <= $1::bigint
+        AND xid = ANY (ARRAY(SELECT pg_snapshot_xip($2::text::pg_snapshot)))
+        AND pg_visible_in_snapshot(xid, $3::text::pg_snapshot) ORDER BY number LIMIT $5::bigint)
+) AS m ORDER BY m.number LIMIT $5::bigint
+"""
+"""Moves after the moment ($1, $2), up to the snapshot $3, with a number above $4."""
 
 # -- waking
 

@@ -20,6 +20,8 @@ from ...job import (
     HolderSeen,
     Inserted,
     Lost,
+    Minute,
+    Moves,
     NewJob,
     Printed,
     QueueStats,
@@ -29,7 +31,7 @@ from ...job import (
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
-from . import bound, doctor, observe, schema, sql, trouble
+from . import bound, doctor, observe, schema, sql, told, trouble
 from .call import Call, is_lone, lone_arguments
 from .change import Changes
 from .driver import asyncpg
@@ -38,7 +40,7 @@ from .place import Place, from_url
 from .pool import Link, Pool, connect
 from .rows import record, to_json
 from .transaction import Transactions
-from .wake import Bells, Ear, PostgresEar
+from .wake import Bells, DeafEar, Ear, PostgresEar
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
@@ -84,7 +86,7 @@ class PostgresStore:
             await pool.close()
             raise
         self._pool = pool
-        ear: Ear = PostgresEar(self.place)
+        ear: Ear = DeafEar() if self.place.shared else PostgresEar(self.place)
         if self.place.signal is not None:
             from .signal import RedisSignal
 
@@ -349,6 +351,12 @@ class PostgresStore:
             if first is not None:
                 oldest[queue] = first
         return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
+
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        return await self._read(lambda link: told.moves(link, self._say, since, limit))
+
+    async def minutes(self, since: int) -> list[Minute]:
+        return [Minute(*row) for row in await self._fetch(sql.MINUTES, since)]
 
     async def holders(self) -> list[HolderSeen]:
         async def work(link: Link) -> tuple[list[Any], list[Any]]:

@@ -48,6 +48,8 @@ def connecting(error: BaseException, shown: str) -> HoldfastError:
     """No connection could be made: nothing was written."""
     if isinstance(error, _WRONG):
         return ConfigError(f"{shown}: {error}")
+    if "unsupported startup parameter" in str(error):
+        return ConfigError(f"{shown} is a pgbouncer: add ?pgbouncer=transaction (or =session, as it pools) to the URL")
     if isinstance(error, asyncpg.TooManyConnectionsError):
         return StoreUnavailable(f"{shown}: the server has no connection left for us ({error}); nothing was written")
     return StoreUnavailable(f"{shown} cannot be reached ({_text(error)}); nothing was written")

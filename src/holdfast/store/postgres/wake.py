@@ -182,6 +182,16 @@ class Bells:
         self._by_name.clear()
 
 
+class DeafEar:
+    """Hears nothing: LISTEN does not pass a pgbouncer that pools by transaction. Whoever waits looks again in time."""
+
+    async def listen(self, hear: Callable[[str], None], ready: Callable[[], None]) -> None:  # noqa: ARG002  # an Ear's
+        await asyncio.Event().wait()
+
+    async def attend(self, kinds: set[int]) -> None:
+        pass
+
+
 class PostgresEar:
     """LISTEN, on a connection of its own."""
 
