@@ -1,6 +1,8 @@
-"""The raw loop: a blocking redis-py client, one hash of jobs and one sorted set, with nothing around it.
+"""The raw loop: a blocking redis-py client with nothing around it.
 
-It promises nothing: no leases, no fences, no results, no retries. It is the ceiling that Holdfast is measured against.
+It enqueues into the keys and indexes that a plain job of Holdfast has, by plain commands in a pipeline, and claims
+from one hash and one sorted set. It promises nothing: no leases, no fences, no results, no retries, no job recognised
+when it is sent again. It is the ceiling that Holdfast is measured against.
 """
 
 from __future__ import annotations
@@ -47,13 +49,21 @@ def names(count: int) -> list[str]:
 
 
 def insert(client: Redis, ids: list[str], per_trip: int) -> float:
-    """Seconds that it took."""
+    """Jobs with number, id, body, place in their queue and count, as Holdfast keeps them; the seconds that it took."""
+    number = int(client.get("same:seq") or 0)
     start = time.perf_counter()
     for at in range(0, len(ids), per_trip):
         pipe = client.pipeline(transaction=False)
+        now = time.time_ns() // 1000
         for id in ids[at : at + per_trip]:
-            pipe.hset("raw:jobs", id, PAYLOAD)
-            pipe.zadd("raw:ready", {id: 0})
+            number += 1
+            chunk = number // 256
+            pipe.incr("same:seq")
+            pipe.hsetnx("same:ids", id, number)
+            pipe.hset(f"same:jobs:{chunk}", number, PAYLOAD)
+            pipe.zadd("same:chunks", {chunk: chunk})
+            pipe.zadd("same:ready", {f"{now}{number:010}": 0})
+            pipe.hincrby("same:counts", "default", 1)
         pipe.execute()
     return time.perf_counter() - start
 
@@ -66,9 +76,18 @@ def enqueue(count: int, per_transaction: int) -> dict[str, Any]:
     return {"seconds": insert(client, ids, per_transaction), "jobs": count}
 
 
+def fill(client: Redis, count: int) -> None:
+    for at in range(0, count, 1000):
+        pipe = client.pipeline(transaction=False)
+        for id in names(min(1000, count - at)):
+            pipe.hset("raw:jobs", id, PAYLOAD)
+            pipe.zadd("raw:ready", {id: 0})
+        pipe.execute()
+
+
 def work(count: int) -> dict[str, Any]:
     client = connect()
-    insert(client, names(count), 1000)
+    fill(client, count)
     claim = client.register_script(CLAIM)
     claim(keys=["raw:jobs", "raw:empty", "raw:running"], args=[1, 0])
     child.wait_for_go()
@@ -83,20 +102,21 @@ def work(count: int) -> dict[str, Any]:
 
 
 def depth(depth: int, rounds: int) -> dict[str, Any]:
-    """Holdfast's own store at a depth: each round settles a thousand jobs and claims a thousand, by hundreds."""
+    """Holdfast's own store at a depth: each exchange settles a hundred jobs, adds as many, and claims the next."""
 
     async def run() -> float:
         store = open_store(os.environ["HOLDFAST_URL"], SystemClock())
         await store.open()
-        for first in range(0, depth + 1000, 1000):
-            await store.write(Batch(inserts=[new_job(f"{first}-{n}", priority=n % 3) for n in range(1000)]))
+        ids = iter(names(depth + BATCH + rounds * 1000))
+        for first in range(0, depth + BATCH, 1000):
+            size = min(1000, depth + BATCH - first)
+            await store.write(Batch(inserts=[new_job(next(ids), priority=n % 3) for n in range(size)]))
         answers = await store.write(Batch(asks=[ask("bench", limit=BATCH)]))
         start = time.perf_counter()
-        for _ in range(rounds * 10):
-            records = answers.asks[0].records
-            again = [new_job(f"again-{record.id}-{record.fence}-{record.seq}") for record in records]
-            ends = [succeeded(record, keep=0.0) for record in records]
-            answers = await store.write(Batch(inserts=again, settles=ends, asks=[ask("bench", limit=BATCH)]))
+        for _ in range(rounds * 1000 // BATCH):
+            ends = [succeeded(record) for record in answers.asks[0].records]
+            more = [new_job(next(ids), priority=n % 3) for n in range(BATCH)]
+            answers = await store.write(Batch(inserts=more, settles=ends, asks=[ask("bench", limit=BATCH)]))
         took = time.perf_counter() - start
         await store.close()
         return took

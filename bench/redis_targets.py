@@ -22,7 +22,7 @@ def judge_redis(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
         ratio(names.RUN_ONE, names.SAFE, 6.0, "times the fastest peer that does not lose jobs"),
         ratio(names.RUN_ONE, (names.RAW,), 0.12, "of the raw loop (Lua, claim 100 + ack)"),
         Verdict(names.RUN_TWO, "≥ 1.4 times one process", two, at_least=1.4),
-        ratio(names.SINGLES, (names.RAW,), 0.7, "of raw"),
+        ratio(names.SINGLES, (names.RAW,), 0.7, "of raw, the same keys and indexes"),
         ratio(names.GROUPED, names.ASYNC, 4.0, "times the fastest peer at 100 callers"),
         ratio(names.BULK, (*names.ASYNC, "RQ"), 4.0, "times the fastest peer"),
         Verdict(names.P50, "≤ 1 times the fastest peer", latency, at_most=1.0),

@@ -11,9 +11,7 @@ from holdfast.testing.conformance import ManualTimeHarness, RealTimeHarness, con
 from holdfast.testing.machine import state_machine
 from support.redis import redis_binary, shared_server, valkey_binary
 
-redis = pytest.importorskip("holdfast.store.redis")
-link = pytest.importorskip("holdfast.store.redis.link")
-scripts = pytest.importorskip("holdfast.store.redis.scripts")
+redis_time = pytest.importorskip("support.redis_time")
 _prefixes = itertools.count(1)
 
 
@@ -42,52 +40,21 @@ class OnServer:
         self.server.clear(self.prefix)
 
 
-# -- time that the test sets
-
-
-class ManualLink(link.Link):
-    """Sends the test's time in the place of the server's."""
-
-    clock = None
-
-    async def run(self, script, args=(), *then):
-        seconds, micros = divmod(self.clock.now(), 1_000_000)
-        told = script.text.replace(b"call('TIME')", b"{%d, %d}" % (seconds, micros))
-        assert told != script.text
-        return await super().run(scripts.Script(script.name, told, b"0" * 40), args, *then)
-
-
-class ManualStore(redis.RedisStore):
-    clock = None
-
-    def sibling(self):
-        made = ManualStore(self.address)
-        made.clock = self.clock
-        return made
-
-    async def open(self):
-        await super().open()
-        self._link.__class__ = ManualLink
-        self._link.clock = self.clock
-
-    async def now(self):
-        return self.clock.now()
-
-
 class ValkeyHarness(OnServer, ManualTimeHarness):
+    """Time that the test sets."""
+
     features = (ManualTimeHarness.features | OnServer.features) - {"wall_jumps"}
     binary = staticmethod(cache(valkey))
 
     def connect(self):
-        made = ManualStore(super().connect().address)
+        made = redis_time.ManualStore(super().connect().address)
         made.clock = self.clock
         return made
 
 
-# -- the server's own time
-
-
 class ServersTimeHarness(OnServer, RealTimeHarness):
+    """The server's own time."""
+
     features = RealTimeHarness.features | OnServer.features
     unit = 0.1
 

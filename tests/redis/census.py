@@ -25,10 +25,23 @@ async def strays(store, server) -> list[str]:
     def seqs(members) -> set[str]:
         return {re.search(r"(\d+)$", member.split(":")[0])[1] for member in members}
 
+    hours = {hour.decode() for hour in server.call("ZRANGE", head + "hours", 0, -1)}
     for raw in server.keys(store.address.prefix):
         key = raw.decode().removeprefix(head)
         kind, _, rest = key.partition(":")
-        if kind in ("seq", "counts", "ids", "keys", "key-ends", "gone", "holders", "chunks", "ended", "parked"):
+        if kind in (
+            "seq",
+            "counts",
+            "ids",
+            "keys",
+            "key-ends",
+            "gone",
+            "holders",
+            "chunks",
+            "ended",
+            "parked",
+            "hours",
+        ):
             continue  # looked into below, once each
         if kind == "jobs":
             for field in server.call("HKEYS", raw):
@@ -46,10 +59,16 @@ async def strays(store, server) -> list[str]:
             for member in members:
                 seq = member[17:] if kind in ("ready", "suspect") else member[1:].split(":")[0]
                 must(seq in records and records[seq].state not in TERMINAL, f"{key} has {member} of no waiting job")
+        elif kind == "minutes":
+            must(rest in hours, f"{key} is of an hour that is not known")
+        elif kind in ("watch", "moves"):
+            must(server.call("HEXISTS", head + "watch", "until"), f"{key} is watched by nobody")
         elif kind == "records":
             must(server.call("HLEN", raw), f"{key} is empty")
         else:
             found.append(f"{key} is of no known kind")
+    kept = {key.decode().rpartition(":")[2] for key in server.keys(store.address.prefix) if b":minutes:" in key}
+    must(hours == kept, f"hours are {hours}, with minutes of {kept}")
     ids = {id.decode() for id in server.call("HKEYS", head + "ids")}
     must(ids == {record.id for record in records.values()}, f"ids and jobs differ: {len(ids)} and {len(records)}")
     chunks = {int(chunk) for chunk in server.call("ZRANGE", head + "chunks", 0, -1)}

@@ -14,9 +14,10 @@ from holdfast.errors import ConfigError
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
-from holdfast.testing.conformance import RealTimeHarness, conformance_suite
+from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from holdfast.testing.verbs import claim_one, every, insert, job
 from support.redis import Cluster, valkey_binary
+from support.redis_time import ManualStore
 
 _prefixes = itertools.count(1)
 
@@ -34,8 +35,8 @@ def cluster() -> Cluster:
     return shared_cluster()
 
 
-class ClusterHarness(RealTimeHarness):
-    unit = 0.1
+class ClusterHarness(ManualTimeHarness):
+    features = ManualTimeHarness.features - {"wall_jumps"}
 
     def __init__(self, folder):
         super().__init__(folder)
@@ -43,26 +44,16 @@ class ClusterHarness(RealTimeHarness):
         self.prefix = f"suite-{next(_prefixes)}"
 
     def connect(self):
-        return open_store(self.cluster.url(self.prefix, durability="none"), SystemClock())
+        made = ManualStore(open_store(self.cluster.url(self.prefix, durability="none"), SystemClock()).address)
+        made.clock = self.clock
+        return made
 
     async def close(self):
         await super().close()
         self.cluster.clear(self.prefix)
 
 
-suite = conformance_suite(ClusterHarness)
-
-
-class TestCluster:
-    """A selection of the suite: what differs in a cluster is the way there."""
-
-    TestEnqueue = suite.TestEnqueue
-    TestKeys = suite.TestKeys
-    TestBatches = suite.TestBatches
-    TestWaking = suite.TestWaking
-    TestUnknownOutcomes = suite.TestUnknownOutcomes
-    TestReopening = suite.TestReopening
-    TestConcurrency = suite.TestConcurrency
+TestCluster = conformance_suite(ClusterHarness)
 
 
 async def test_prefixes_spread_over_the_nodes(cluster, open_at):

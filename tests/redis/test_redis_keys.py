@@ -54,6 +54,11 @@ async def live_a_little(store) -> None:
     await claim(store, "dan", "q0", limit=2)
 
 
+def left(server, prefix) -> set[str]:
+    """The kinds of the keys that there are."""
+    return {key.decode().partition("}:")[2].partition(":")[0] for key in server.keys(prefix)}
+
+
 def _where():
     from holdfast.job import Where
 
@@ -74,9 +79,8 @@ async def test_nothing_but_the_number_is_left_when_all_is_over(store, server, pr
     await store.put_record("pause", "q0", b"{}")
     await store.put_record("pause", "q0", None)
     assert await strays(store, server) == []
-    left = {key.decode().partition("}:")[2] for key in server.keys(prefix)}
-    # Keys are remembered for as long as was said, settlements of removed jobs for some minutes.
-    assert left <= {"seq", "gone", "keys", "key-ends"}
+    # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week.
+    assert left(server, prefix) <= {"seq", "gone", "keys", "key-ends", "hours", "minutes"}
 
 
 async def test_jobs_that_are_not_kept_leave_nothing(store, server, prefix):
@@ -85,7 +89,7 @@ async def test_jobs_that_are_not_kept_leave_nothing(store, server, prefix):
         records = await claim(store, limit=100)
         await store.write(Batch(settles=[succeeded(record, keep=0.0) for record in records]))
     await store.leave(["ann"])
-    assert {key.decode().partition("}:")[2] for key in server.keys(prefix)} == {"seq", "gone"}
+    assert left(server, prefix) == {"seq", "gone", "hours", "minutes"}
 
 
 async def test_a_settlement_of_a_removed_job_is_still_known_when_it_comes_again(store):
@@ -103,3 +107,54 @@ async def test_stores_with_different_prefixes_do_not_see_each_other(open_at, ser
     assert await claim(other) == []
     assert await other.stats() == []
     assert await strays(other, server) == []
+
+
+async def test_moves_are_kept_only_while_somebody_watches(store, server, prefix):
+    await live_a_little(store)
+    assert not {"watch", "moves"} & left(server, prefix)
+    cursor = (await store.moves(None, 10)).cursor
+    await insert(store, new_job("seen"), new_job("due later", delay=60.0))
+    assert [(move.id, move.state) for move in (await store.moves(cursor, 10)).moves] == [
+        ("seen", State.QUEUED),
+        ("due later", State.SCHEDULED),
+    ]
+    assert await strays(store, server) == []
+    server.call("HSET", f"{{{prefix}}}:watch", "until", 1)  # as if nobody had asked for long
+    await insert(store, new_job("unseen"))
+    assert server.call("XLEN", f"{{{prefix}}}:moves") == 1
+    await store.tidy(10)
+    assert not {"watch", "moves"} & left(server, prefix)
+
+
+async def test_a_watcher_of_an_earlier_watch_is_told_that_it_missed_something(store, server, prefix):
+    """Numbers of two watches have nothing in common, even where all keys of the first one are gone."""
+    cursor = (await store.moves(None, 10)).cursor
+    await insert(store, new_job("a"))
+    server.call("DEL", f"{{{prefix}}}:watch", f"{{{prefix}}}:moves")
+    other = (await store.moves(None, 10)).cursor
+    await insert(store, *(new_job() for _ in range(50)))
+    assert (await store.moves(cursor, 10)).missed
+    assert len((await store.moves(other, 10)).moves) == 50  # to the end of the commit
+
+
+async def test_the_feed_does_not_grow_beyond_what_it_keeps(store, server, prefix):
+    cursor = (await store.moves(None, 10)).cursor
+    for _ in range(60):
+        await insert(store, *(new_job() for _ in range(1000)))
+    kept = server.call("XLEN", f"{{{prefix}}}:moves")
+    assert 10 <= kept < 60, "some of sixty steps of a thousand moves"
+    assert (await store.moves(cursor, 10)).missed
+
+
+async def test_minutes_older_than_a_week_go_with_their_keys(store, server, prefix):
+    head = f"{{{prefix}}}:"
+    old = await store.now() // 3_600_000_000 - 8 * 24
+    server.call("HSET", f"{head}minutes:{old}", "n:5:succeeded:q:1", 3, "w:5:succeeded:q:1", 30, "r:5:succeeded:q:1", 9)
+    server.call("ZADD", f"{head}hours", old, old)
+    await insert(store, new_job(queue="q:1"))
+    [record] = await claim(store, "ann", "q:1")
+    assert await settle(store, succeeded(record))
+    assert [(minute.queue, minute.count) for minute in await store.minutes(0)] == [("q:1", 1)]
+    await store.tidy(10)
+    assert server.call("EXISTS", f"{head}minutes:{old}") == 0
+    assert await strays(store, server) == []

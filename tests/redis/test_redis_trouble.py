@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, OutcomeUnknown, StoreUnavailable
+from holdfast.errors import ConfigError, JobExists, OutcomeUnknown, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
@@ -123,6 +123,53 @@ async def test_an_idle_worker_wakes_after_its_server_was_restarted(start_server)
 
         await eventually(enqueued)
         await asyncio.wait_for(ran.wait(), 8)
+
+
+async def test_an_idle_worker_is_not_silent_after_any_trouble(start_server):
+    """Each kind of trouble comes while the worker has nothing to do, and goes again: the next job runs."""
+    server, primary = start_server(), start_server()
+    app = Holdfast(server.url(durability="none", timeout="1"))
+    ran: list[str] = []
+
+    @app.task
+    async def work(after: str) -> None:
+        ran.append(after)
+
+    async def cut() -> None:
+        server.call("CLIENT", "KILL", "SKIPME", "yes")
+
+    async def flushed() -> None:
+        server.call("SCRIPT", "FLUSH")
+
+    async def replica() -> None:
+        server.call("REPLICAOF", "127.0.0.1", primary.port)
+        with pytest.raises(StoreUnavailable, match="read-only replica"):
+            await work.enqueue("never")
+        server.call("REPLICAOF", "NO", "ONE")
+
+    async def full() -> None:
+        server.call("CONFIG", "SET", "maxmemory", "1mb")
+        with pytest.raises(StoreUnavailable, match="maxmemory"):
+            await work.enqueue("never")
+        server.call("CONFIG", "SET", "maxmemory", "0")
+
+    troubles = {"flushed": flushed, "cut": cut, "replica": replica, "full": full, "cut again": cut}
+    async with app, working(app, poll=0.1):
+        for name, trouble in troubles.items():
+            await trouble()
+
+            async def enqueued(name: str = name) -> bool:
+                try:
+                    await work.using(id=name).enqueue(name)
+                except JobExists:
+                    return True  # the one before, whose answer was lost
+                except (StoreUnavailable, OutcomeUnknown):
+                    return False
+                return True
+
+            await eventually(enqueued)
+            await eventually(lambda name=name: name in ran)
+    assert ran == list(troubles)
 
 
 async def test_hints_come_again_after_the_listening_connection_was_lost(store, server, open_at, url):

@@ -20,7 +20,9 @@ async def connect(address: Address, key: str, first: Node | None = None) -> Wire
     for node in await _candidates(address, first, reasons):
         try:
             return await reach(address, node, key)
-        except (OSError, Lost, StoreUnavailable) as error:
+        except StoreUnavailable as error:  # says where by itself
+            reasons.append(str(error))
+        except (OSError, Lost) as error:
             reasons.append(f"{address.path or f'{node[0]}:{node[1]}'}: {error}")
     raise StoreUnavailable(f"no connection to {address}: {'; '.join(reasons)}")
 

@@ -120,7 +120,7 @@ def _end(end: Settlement, args: Args) -> tuple[Any, ...]:
         _beside(end.result, args),
     )
     rare = (end.key, end.seen_beat, end.error, end.traceback)
-    if end.state == "succeeded" and rare == _NOTHING and not (end.suspect or end.deaths):
+    if end.outcome == "succeeded" and rare == _NOTHING and not (end.suspect or end.deaths):
         return common
     return (
         *common,

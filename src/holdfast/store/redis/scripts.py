@@ -29,6 +29,9 @@ def _together(name: str, *parts: str) -> Script:
 
 
 NEEDS = {
+    "common": ("head",),
+    "told": ("head",),
+    "enqueue_one": ("told",),
     "enqueue": ("key",),
     "note": ("place",),
     "settle": ("place",),
@@ -64,8 +67,8 @@ def script(name: str) -> Script:
 
 @cache
 def lone_script(name: str) -> Script:
-    """A script that stands by itself."""
-    return _together(name, _part(name))
+    """A script that stands by itself: only what it says that it needs is in front of it."""
+    return _together(name, *map(_part, _with_needs((name,), [])))
 
 
 @cache
@@ -73,5 +76,5 @@ def write_script(*kinds: str) -> Script:
     """The script that does these kinds of operation: no more of them than a batch has, since each call defines them."""
     missing = [kind for kind in KINDS if kind not in kinds]
     absent = f"local {', '.join(missing)}\n" if missing else ""
-    parts = _with_needs(("common", *(kind for kind in KINDS if kind in kinds)), [])
+    parts = _with_needs(("common", "told", *(kind for kind in KINDS if kind in kinds)), [])
     return _together("write", *map(_part, parts), absent, _part("write"))

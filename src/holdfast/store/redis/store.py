@@ -14,6 +14,8 @@ from ...job import (
     HolderSeen,
     Inserted,
     Lost,
+    Minute,
+    Moves,
     NewJob,
     Printed,
     QueueStats,
@@ -21,7 +23,7 @@ from ...job import (
     Tidied,
     Where,
 )
-from ..protocol import Answers, Batch, Bell, Versioned
+from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Versioned
 from . import checks, trouble, unpack
 from .address import Address
 from .link import Link
@@ -41,6 +43,7 @@ _GET = script("get")
 _FIND = script("find")
 _OUTPUT = script("output")
 _STATS = script("stats")
+_MOVES = script("moves")
 _HOLDERS = script("holders")
 _RECORD = script("record")
 
@@ -183,7 +186,7 @@ class RedisStore:
             await self._open().run(_LEAVE, holders)
 
     async def tidy(self, limit: int) -> Tidied:
-        return Tidied(*await self._open().run(_TIDY, (limit,)))
+        return Tidied(*await self._open().run(_TIDY, (limit, micros(MINUTES_KEPT))))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         expected = "" if expect is None else str(expect)
@@ -221,6 +224,20 @@ class RedisStore:
 
     async def stats(self) -> list[QueueStats]:
         return unpack.stats(await self._open().read(_STATS))
+
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        # It keeps the watch, and nothing else: it may be made again, as if it only read.
+        return unpack.moves(await self._open().read(_MOVES, (since or b"", limit, micros(WATCH))))
+
+    async def minutes(self, since: int) -> list[Minute]:
+        """Hour by hour, so that a week of them keeps nobody waiting; an hour goes once all of it is old."""
+        link, head = self._open(), f"{{{self.address.prefix}}}:"
+        since = max(since, await self.now() - micros(MINUTES_KEPT))
+        found: list[Minute] = []
+        for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
+            flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
+            found += [minute for minute in unpack.minutes(int(hour), flat) if minute.at >= since]
+        return sorted(found, key=lambda minute: (minute.at, minute.queue, minute.outcome))
 
     async def holders(self) -> list[HolderSeen]:
         return unpack.holders(await self._open().read(_HOLDERS))

@@ -18,6 +18,9 @@ from ...job import (
     HolderSeen,
     Inserted,
     Lost,
+    Minute,
+    Move,
+    Moves,
     NewJob,
     Printed,
     QueueStats,
@@ -28,10 +31,12 @@ from ...retry import Backoff
 
 log = logging.getLogger("holdfast")
 
+HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
 STATE = {
     b"q": State.QUEUED.value, b"w": State.SCHEDULED.value, b"f": State.FAILED.value, b"r": State.RUNNING.value,
     b"s": State.SUCCEEDED.value, b"d": State.DEAD.value, b"c": State.CANCELLED.value, b"b": State.BLOCKED.value,
 }  # fmt: skip
+MOVED = STATE | {b"x": "deleted"}
 RUNNING = State.RUNNING.value
 Row = Sequence[Any]
 
@@ -100,6 +105,7 @@ _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _json = msgspec.json.Decoder().decode
 _holder = msgspec.json.Decoder(Holder).decode
+_moved = msgspec.msgpack.Decoder(list[str]).decode
 _NEW = Life()
 _HEAD = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 """Bytes before a text of MessagePack, by the first of them."""
@@ -250,3 +256,23 @@ def stats(rows: Sequence[Row]) -> list[QueueStats]:
         numbers = {STATE[state]: number for state, number in pairs if number}
         found.append(QueueStats(name.decode(), numbers, None if oldest is None else int(oldest), paused == 1))
     return sorted(found, key=lambda queue: queue.name)
+
+
+def moves(row: Row) -> Moves:
+    """Whether something was missed, the cursor, and (at, ids and states in turn) of each step."""
+    missed, cursor, *steps = row
+    told: list[Move] = []
+    for at, packed in zip(steps[::2], steps[1::2], strict=True):
+        moved = _moved(packed)
+        told += [Move(id, MOVED[state.encode()], int(at)) for id, state in zip(moved[::2], moved[1::2], strict=True)]
+    return Moves(told, cursor.decode(), missed == 1)
+
+
+def minutes(hour: int, flat: Row) -> Iterator[Minute]:
+    """The minutes of one hour, from fields `n` (number), `w` (waited) and `r` (ran): `n:<minute>:<outcome>:<queue>`."""
+    sums = {field.decode(): int(value) for field, value in zip(flat[::2], flat[1::2], strict=True)}
+    for field, number in sums.items():
+        if field.startswith("n:"):
+            minute, outcome, queue = field[2:].split(":", 2)
+            at = hour * HOUR + int(minute) * MINUTE
+            yield Minute(at, queue, outcome, number, sums[f"w{field[1:]}"], sums[f"r{field[1:]}"])

@@ -160,5 +160,5 @@ async def dial(
             else:
                 _, wire = await loop.create_connection(lambda: Wire(patience), host, port, ssl=tls)
     except TimeoutError:
-        raise OSError(f"no connection within {patience:g} s") from None
+        raise OSError(f"no {'TLS ' if tls else ''}connection within {patience:g} s") from None
     return wire

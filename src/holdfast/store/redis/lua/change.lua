@@ -24,6 +24,7 @@ local function patch_life(life, patch)
   end
   if patch.delay then
     life.u = now + patch.delay
+    life.v = life.v and life.u
   end
   if not patch.state then
     return
@@ -34,6 +35,7 @@ local function patch_life(life, patch)
   else
     life.z, life.x, life.h, life.g, life.i = nil, nil, nil, nil, nil
   end
+  life.v = nil
 end
 
 local function change_one(id, seen_state, seen_fence, patch)
@@ -64,11 +66,15 @@ local function change_one(id, seen_state, seen_fence, patch)
       end
     end
     forget(seq, id, queue, life)
+    tell(id, 'x')
     return 1
   end
   life.s = state
   patch_life(life, patch)
   life.q = queue
+  if patch.state then
+    tell(id, life.s)
+  end
   local over = TERMINAL[life.s]
   if its_key and not (over and TERMINAL[state]) then
     mind_key(its_key, id, over and now + (patch.key_keep or 0) or nil)

@@ -100,7 +100,7 @@ end
 
 -- Hand the jobs of one queue to the holder: seq, body, life and checkpoint of each are added to `answer`.
 local function hand_over(queue, seqs, ask, answer)
-  local held, fresh = bucket('SADD', P .. 'held:' .. ask[1]), nil
+  local held, fresh, rest = bucket('SADD', P .. 'held:' .. ask[1]), nil, nil
   local at, last, handed = 1, #seqs, 0
   while at <= last do
     -- Neighbours mostly stand in one hash: read them together.
@@ -115,18 +115,24 @@ local function hand_over(queue, seqs, ask, answer)
     for n = 1, size, 2 do
       local body, life = kept[n], kept[n + 1]
       if body then
-        local checkpoint = false
+        local checkpoint, kept_life = false, nil
         if not life then
+          -- Jobs that were never claimed have the same life from now on, but for `v`, which stands in front.
           fresh = fresh or cmsgpack.pack({ s = 'r', a = 1, f = 1, t = ask[6], h = ask[1], g = now, q = queue })
-          life = fresh
+          rest = rest or string.sub(fresh, 2)
+          life, kept_life = fresh, '\136\161v' .. packed_run_at(body) .. rest
         else
           life = cmsgpack.unpack(life)
           life.s, life.h, life.t, life.g, life.i, life.q = 'r', ask[1], ask[6], now, nil, queue
-          life.a, life.f = (life.a or 0) + 1, (life.f or 0) + 1
+          life.a, life.f, life.v = (life.a or 0) + 1, (life.f or 0) + 1, run_at_of(body, life)
           checkpoint = life.k and call('HGET', key, fields[n] .. '^') or false
           life = cmsgpack.pack(life)
+          kept_life = life
         end
-        lives[written + 1], lives[written + 2] = fields[n + 1], life
+        if somebody_watches() then
+          tell((words(body)), 'r')
+        end
+        lives[written + 1], lives[written + 2] = fields[n + 1], kept_life
         written, handed = written + 2, handed + 1
         held[#held + 1] = fields[n]
         answer[answered + 1], answer[answered + 2] = fields[n], body

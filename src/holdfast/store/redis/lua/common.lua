@@ -1,21 +1,7 @@
--- What every step shares: the names of keys, the server's time, and hints.
---
--- KEYS[1] is "{prefix}:seq"; all keys of a store have the same hash tag, so one store is one slot of a cluster.
--- Arrays that come from the client are MessagePack (ARGV[1]); bytes come beside them, as ARGV[index].
+-- What steps share: where a job is kept and where it waits, and hints.
 
-local call = redis.call
-local P = string.sub(KEYS[1], 1, -4)
 local PER_CHUNK = 256
 local MANY = 1000 -- arguments of one variadic call; Lua's stack ends at 8000
-
-local clock = call('TIME')
-local now = clock[1] * 1000000 + clock[2]
-
-local function text(number)
-  return string.format('%.0f', number)
-end
-
-local NOW = text(now)
 
 -- The hash that a job is in. Neighbours ask for the same one again and again.
 local chunk_names = {}

@@ -80,6 +80,7 @@ local function enqueue(jobs)
       if run_at > now then
         head = head_of(created, run_at, priority)
         add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority))
+        tell(id, 'w')
       else
         head = heads[priority]
         if not head then
@@ -87,6 +88,7 @@ local function enqueue(jobs)
           heads[priority] = head
         end
         add(places, P .. 'ready:' .. queue, priority, NOW .. sortable(name))
+        tell(id, 'q')
       end
       add(bodies, chunk_of(seq), name, head .. ARGV[job[6]])
       added[queue] = (added[queue] or 0) + 1

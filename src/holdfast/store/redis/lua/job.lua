@@ -6,7 +6,7 @@
 --            u run_at, a attempt, l life, f fence, t token, h holder, i pid, p suspect, d deaths, c cancel,
 --            g started_at, z finished_at, x expires_at, n nonce of the last settlement, r result, o progress,
 --            k has a checkpoint, w has printed, e error, b traceback, m meta (JSON by name), y history (JSON lines),
---            q queue
+--            q queue, v run_at while it runs (a settlement does not read what never changes)
 --   <seq>^   its last checkpoint
 
 local TERMINAL = { s = true, d = true, c = true }
@@ -17,6 +17,11 @@ end
 
 local function first_run_at(body)
   return (struct.unpack('>I8', body, 12))
+end
+
+-- The same as it stands there, a number of MessagePack.
+local function packed_run_at(body)
+  return string.sub(body, 11, 19)
 end
 
 local function priority_of(body)

@@ -16,10 +16,12 @@ local function line(life, outcome, err)
     .. (life.g and text(life.g) or 'null') .. ',' .. NOW .. ',' .. json(outcome) .. ',' .. json(err) .. ']'
 end
 
+-- The lives of these jobs by field, and the hash that each is in by its place.
 local function read_lives(ends)
-  local wanted, lives = {}, {}
+  local wanted, lives, chunks = {}, {}, {}
   for at = 1, #ends do
     local key = chunk_of(ends[at][1])
+    chunks[at] = key
     local list = wanted[key]
     if not list then
       list = {}
@@ -36,7 +38,7 @@ local function read_lives(ends)
       end
     end
   end
-  return lives
+  return lives, chunks
 end
 
 -- A text of MessagePack.
@@ -52,7 +54,7 @@ local function word(value)
   return '\219' .. struct.pack('>I4', size) .. value
 end
 
--- Jobs of one claim that succeeded have lives that differ in nonce and result only: the rest is packed once.
+-- Jobs of one claim that succeeded have lives that differ in run_at, nonce and result only: the rest is packed once.
 local alike = {}
 
 local function plainly_succeeded(e)
@@ -61,12 +63,17 @@ end
 
 -- The life of such a job after its end, from its life before; nil where it is not one of them.
 local function succeeded_life(kept, e)
-  local known = alike[kept]
+  local entries, one, two, three = string.byte(kept, 1, 4)
+  if one ~= 0xa1 or two ~= 0x76 or three ~= 0xcf or entries > 0x8f then
+    return nil -- `v` does not stand in front
+  end
+  local rest = string.sub(kept, 13)
+  local known = alike[rest]
   if not known then
-    local life = cmsgpack.unpack(kept)
-    known = { life = life, h = bucket('SREM', P .. 'held:' .. (life.h or '')), q = life.q }
+    local life = cmsgpack.unpack(string.char(entries - 1) .. rest)
+    known = { life = life, h = bucket('SREM', P .. 'held:' .. (life.h or '')), ends = 0, waited = 0 }
     known.fits = life.s == 'r' and not (life.c or life.r or life.n or life.e or life.b or life.d or life.p)
-    alike[kept] = known
+    alike[rest] = known
   end
   local life = known.life
   if not known.fits or life.f ~= e[2] or life.t ~= e[3] then
@@ -87,10 +94,13 @@ local function succeeded_life(kept, e)
     known.with_result = string.char(size + 2) .. string.sub(packed, 2) .. '\161n'
     known.without = string.char(size + 1) .. string.sub(packed, 2) .. '\161n'
   end
+  known.ends = known.ends + 1
+  known.waited = known.waited + math.max(0, life.g - struct.unpack('>I8', kept, 5))
+  known.h[#known.h + 1] = e[1]
   if e[9] then
-    return known.with_result .. word(e[4]) .. '\161r' .. word(ARGV[e[9]]), known
+    return known.with_result .. word(e[4]) .. '\161r' .. word(ARGV[e[9]]), known.expires
   end
-  return known.without .. word(e[4]), known
+  return known.without .. word(e[4]), known.expires
 end
 
 -- End one claim in whatever way; the life of the job afterwards, or false where the job is gone.
@@ -102,10 +112,13 @@ local function settle_one(e, life)
   end
   gather('SREM', P .. 'held:' .. life.h, seq)
   count('r', queue, -1)
+  tell_ends(queue, outcome or 'succeeded', 1, math.max(0, life.g - (life.v or life.g)), math.max(0, now - life.g))
+  life.v = nil
   life.a, life.p, life.d, life.c, life.n = e[7], e[13], e[14], nil, nonce
   life.r, life.e, life.b = e[9] and ARGV[e[9]], e[18], e[19]
   if TERMINAL[state] then
     life.s, life.z, life.x = state, now, keep and now + keep
+    tell(id, state)
     if e[16] then
       mind_key(e[16], id, now + e[15])
     end
@@ -131,6 +144,7 @@ local function settle_one(e, life)
   end
   life.s = run_at_of(body, life) > now and state or 'q'
   life.h, life.g, life.i = nil, nil, nil
+  tell(id, life.s)
   enter_waiting(seq, body, life, queue)
   if e[16] then
     mind_key(e[16], id, nil)
@@ -148,24 +162,22 @@ local function sent_again(e, life)
 end
 
 local function settle(ends)
-  local lives, answers = read_lives(ends), {}
-  local expiry
+  local lives, chunks = read_lives(ends)
+  local answers, expiry = {}, nil
   for place = 1, #ends do
     local e = ends[place]
     local seq = e[1]
     local field = seq .. '~'
     local kept = lives[field]
-    local after, known
+    local after, expires
     if kept and plainly_succeeded(e) then
-      after, known = succeeded_life(kept, e)
+      after, expires = succeeded_life(kept, e)
     end
     if after then
-      known.h[#known.h + 1] = seq
-      count('r', known.q, -1)
-      count('s', known.q, 1)
+      tell(e[5], 's')
       expiry = expiry or bucket('ZADD', P .. 'ended')
       local size = #expiry
-      expiry[size + 1], expiry[size + 2] = known.expires, seq
+      expiry[size + 1], expiry[size + 2] = expires, seq
       ended[#ended + 1] = e[5]
     else
       local life = kept and cmsgpack.unpack(kept)
@@ -182,10 +194,18 @@ local function settle(ends)
       answers[place] = 1
       lives[field] = after
       if after then
-        local list = bucket('HSET', chunk_of(seq))
+        local list = bucket('HSET', chunks[place])
         local size = #list
         list[size + 1], list[size + 2] = field, after
       end
+    end
+  end
+  for _, known in pairs(alike) do
+    if known.ends > 0 then
+      count('r', known.life.q, -known.ends)
+      count('s', known.life.q, known.ends)
+      local ran = math.max(0, now - known.life.g)
+      tell_ends(known.life.q, 'succeeded', known.ends, known.waited, known.ends * ran)
     end
   end
   flush()

@@ -1,5 +1,5 @@
--- TIDY: remove at most ARGV[1] each of jobs past their retention, forgotten keys, and holders gone without jobs.
--- Answers how many of each.
+-- TIDY: remove at most ARGV[1] each of jobs past their retention, forgotten keys, and holders gone without jobs; and
+-- minutes older than ARGV[2] microseconds, and moves that nobody watches. Answers how many of the first three.
 
 local limit = ARGV[1]
 local jobs = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW, 'LIMIT', 0, limit)
@@ -25,6 +25,15 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'holders', '-inf', NOW)) do
     call('DEL', P .. 'holder:' .. id)
     gone = gone + 1
   end
+end
+local old = text(math.floor((now - tonumber(ARGV[2])) / (3600 * 1000000)))
+for _, hour in ipairs(call('ZRANGEBYSCORE', P .. 'hours', '-inf', '(' .. old)) do
+  gather('ZREM', P .. 'hours', hour)
+  call('DEL', P .. 'minutes:' .. hour)
+end
+local watched = call('HGET', P .. 'watch', 'until')
+if watched and tonumber(watched) <= now then
+  call('DEL', P .. 'watch', P .. 'moves')
 end
 call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - 300 * 1000000))
 flush()

@@ -22,5 +22,6 @@ if claim and batch[5] then
   end
   answers[5] = claims
 end
+write_down()
 publish()
 return answers

@@ -1,0 +1,15 @@
+-- What every step begins with: the name that all keys share, and the server's time.
+--
+-- KEYS[1] is "{prefix}:seq"; all keys of a store have the same hash tag, so one store is one slot of a cluster.
+-- Arrays that come from the client are MessagePack (ARGV[1]); bytes come beside them, as ARGV[index].
+
+local call = redis.call
+local P = string.sub(KEYS[1], 1, -4)
+local clock = call('TIME')
+local now = clock[1] * 1000000 + clock[2]
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
+local NOW = text(now)

@@ -1,0 +1,59 @@
+-- TOLD: what is told of a step in the same step: what moved, while somebody watches, and how claims ended.
+--
+-- `watch` says until when moves are kept, and counts them (from the moment at which the watch began, so that no two
+-- watches have a number in common). A step's moves are one entry of the stream `moves`, by the number of its last one.
+
+local MOVES_KEPT = 10000
+local HOUR, MINUTE = 3600 * 1000000, 60 * 1000000
+local moved, ends_told = {}, {}
+local watched -- the number of moves so far; false where nobody watches, nil where that is not known yet
+
+local function somebody_watches()
+  if watched == nil then
+    local watch = call('HMGET', P .. 'watch', 'until', 'upto')
+    watched = watch[1] and tonumber(watch[1]) > now and tonumber(watch[2])
+  end
+  return watched
+end
+
+-- A job came to this state ('x': it was deleted).
+local function tell(id, state)
+  if somebody_watches() then
+    local size = #moved
+    moved[size + 1], moved[size + 2] = id, state
+  end
+end
+
+-- So many claims ended; times in microseconds, added up.
+local function tell_ends(queue, outcome, number, waited, ran)
+  local place = outcome .. ':' .. queue
+  local sums = ends_told[place]
+  if not sums then
+    ends_told[place] = { number, waited, ran }
+  else
+    sums[1], sums[2], sums[3] = sums[1] + number, sums[2] + waited, sums[3] + ran
+  end
+end
+
+-- The last thing that a step does.
+local function write_down()
+  if moved[1] then
+    local number = #moved / 2
+    local upto = text(watched + number)
+    call('HSET', P .. 'watch', 'upto', upto)
+    call('XADD', P .. 'moves', 'MINID', '~', text(watched + number - MOVES_KEPT), upto .. '-0',
+      'number', number, 'at', NOW, 'moved', cmsgpack.pack(moved))
+  end
+  if next(ends_told) then
+    local hour, minute = text(math.floor(now / HOUR)), text(math.floor(now % HOUR / MINUTE))
+    local key = P .. 'minutes:' .. hour
+    for place, sums in pairs(ends_told) do
+      local field = ':' .. minute .. ':' .. place
+      if call('HINCRBY', key, 'n' .. field, sums[1]) == sums[1] then
+        call('ZADD', P .. 'hours', hour, hour)
+      end
+      call('HINCRBY', key, 'w' .. field, text(sums[2]))
+      call('HINCRBY', key, 'r' .. field, text(sums[3]))
+    end
+  end
+end

