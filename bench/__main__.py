@@ -1,4 +1,4 @@
-"""`python -m bench [sqlite|postgres|redis]` measures; `python -m bench report RESULTS.json` cites it in README.md."""
+"""`python -m bench [sqlite|postgres|redis|bucket|http]` measures; `python -m bench report FILE.json` cites it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ def main() -> None:
     sqlite.add_argument("--dir", type=Path, help="where databases are made (default: bench/.work, beside the code)")
     postgres = commands.add_parser("postgres", help="Holdfast on Postgres beside pgqueuer, Procrastinate, SAQ and raw")
     redis = commands.add_parser("redis", help="Holdfast on Redis beside SAQ, arq, taskiq, streaq, Dramatiq, … and raw")
-    for command in (postgres, redis):
+    http = commands.add_parser("http", help="submissions over HTTP beside a bare Starlette hello-world")
+    bucket = commands.add_parser("bucket", help="Holdfast on a bucket, 50 ms a request, beside a queue in one object")
+    for command in (postgres, redis, bucket, http):
         command.add_argument("--quick", action="store_true", help="small counts, one repeat: only to see that it works")
         command.add_argument("--repeats", type=int, help=f"how often everything is measured (default {FULL.repeats})")
         command.add_argument("--only", help="only scenarios with this in their name")
@@ -56,6 +58,14 @@ def main() -> None:
             measure(options, arguments, bench, DURABILITY)
         finally:
             bench.close()
+    elif options.command == "bucket":
+        from .bucket import DURABILITY, Bucket
+
+        measure(options, arguments, Bucket(), DURABILITY)
+    elif options.command == "http":
+        from .http import DURABILITY, Http
+
+        measure(options, arguments, Http(), DURABILITY)
     else:
         from .sqlite import DURABILITY, Sqlite
 

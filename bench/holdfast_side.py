@@ -74,8 +74,8 @@ class Finish(Events):
         super().__init__()
         self.jobs, self.last = 0, 0.0
 
-    def settled(self, record: Record, end: Settlement) -> None:
-        super().settled(record, end)
+    def settled(self, record: Record, end: Settlement, began: float | None = None) -> None:
+        super().settled(record, end, began)
         self.jobs += 1
         self.last = time.monotonic()
 

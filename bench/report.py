@@ -43,6 +43,14 @@ def judge(run: dict[str, Any], figures: Figures) -> list[Verdict]:
         from .postgres_targets import judge_postgres
 
         return judge_postgres(figures, depths)
+    if run["store"] == "bucket":
+        from .bucket import judge_bucket
+
+        return judge_bucket(figures, depths)
+    if run["store"] == "http":
+        from .http import judge_http
+
+        return judge_http(figures)
     return judge_sqlite(figures, depths)
 
 

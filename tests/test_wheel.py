@@ -53,3 +53,11 @@ def test_the_signed_codec_without_cloudpickle_names_its_extra(installed, tmp_pat
         "except ImportError as e: print(e)"
     )
     assert "holdfast[cloudpickle]" in run(installed, "-c", code, cwd=tmp_path)
+
+
+def test_the_dashboard_is_in_it(installed, tmp_path):
+    code = "from holdfast.dashboard.files import files\nprint(*sorted(files()), sum(len(f.body) for f in files().values()))"
+    *names, size = run(installed, "-c", code, cwd=tmp_path).split()
+    static = ROOT / "src" / "holdfast" / "dashboard" / "static"
+    assert names == sorted(path.name for path in static.iterdir())
+    assert int(size) > 50_000

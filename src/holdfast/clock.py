@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import sys
@@ -92,3 +93,8 @@ class Entropy:
 def fresh_entropy() -> Entropy:
     """Entropy seeded by the operating system; make one per process, never inherit it through a fork."""
     return Entropy(int.from_bytes(os.urandom(16), "big"))
+
+
+def fresh_secret() -> str:
+    """Text that nobody can guess, for a token: 256 bits of the operating system's."""
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()

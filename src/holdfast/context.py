@@ -13,6 +13,7 @@ from .checks import checked_meta, checked_seconds
 from .codec import decode_value, encode_value
 from .errors import ConfigError, InvalidJob, LeaseLost, PayloadTooLarge
 from .job import Note, Record
+from .observe.trace_ids import trace_id_of
 from .view import Job, Progress, job_seen
 
 
@@ -86,7 +87,14 @@ class Context:
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
         """A logger whose lines carry this job's id, task, attempt and worker."""
         record = self._record
-        about = {"job_id": record.id, "job_type": record.task, "attempt": record.attempt, "worker_id": record.holder}
+        about = {
+            "job_id": record.id,
+            "job_type": record.task,
+            "queue": record.queue,
+            "attempt": record.attempt,
+            "worker_id": record.holder,
+            "trace_id": trace_id_of(record.meta),
+        }
         return logging.LoggerAdapter(logging.getLogger("holdfast.job"), about)
 
     @property

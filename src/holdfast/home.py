@@ -16,6 +16,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 from .clock import Clock, Entropy, SystemClock, fresh_entropy
 from .errors import ConfigError, HoldfastError
+from .observe.events import Events
 from .session import Session
 from .store.protocol import Store
 
@@ -69,6 +70,7 @@ class Home:
     ) -> None:
         self.clock = clock or SystemClock()
         self.entropy = entropy or fresh_entropy()
+        self.events = Events(self.clock)
         self.before_close: set[Callable[[], Awaitable[object]]] = set()
         """What must end before the app can: the workers that run on it."""
         self._store = store
@@ -112,6 +114,7 @@ class Home:
 
     def _abandon(self, session: Session) -> None:
         """Its loop ended without closing the app: nothing can be awaited there any more."""
+        session.feed.follow({})
         session.store.abandon()
         self.before_close.clear()
         self._session = None
@@ -139,7 +142,7 @@ class Home:
         if closing is not None and not closing.done() and closing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([closing])
         self._closing = None
-        session = Session(self._store, self._given, self.clock, self.entropy)
+        session = Session(self._store, self._given, self.clock, self.entropy, self.events)
         try:
             await session.open()
         except BaseException:
@@ -167,6 +170,7 @@ class Home:
     def after_fork(self) -> None:
         """In a forked child: nothing of the parent's connections may be used or closed here."""
         if self._session is not None:
+            self._session.feed.follow({})
             self._session.store.abandon()
         self._session = self._opening = self._closing = None
         self.before_close.clear()

@@ -17,6 +17,7 @@ from .job import Change, Minute, Moves, Printed, QueueStats, Record, State, Wher
 from .observe.events import Handler
 from .store.protocol import Versioned
 from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
+from .webhooks import KIND as WEBHOOKS
 
 H = TypeVar("H", bound=Handler)
 OUTPUT_PAGE = 1 << 20
@@ -242,7 +243,7 @@ class Operating(Home):
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         """Set a small shared record; see `Store.put_record`."""
         written = await self.session.store.put_record(kind, name, value, expect)
-        if kind == "config":
+        if kind in ("config", WEBHOOKS):
             await self.session.refresh()  # others see it within seconds, whoever sets it at once
         return written
 

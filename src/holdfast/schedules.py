@@ -24,7 +24,6 @@ from .task import Call, Task
 if TYPE_CHECKING:
     from .app import Holdfast
     from .handle import Handle
-    from .store.protocol import Versioned
 
 KIND = "schedule"
 logger = logging.getLogger("holdfast")
@@ -68,7 +67,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         return schedule.in_words(self.rule)
 
 
-_read = msgspec.json.Decoder(Schedule).decode
+_decode = msgspec.json.Decoder(Schedule).decode
 
 
 class Schedules:
@@ -136,7 +135,7 @@ class Schedules:
         """Store a schedule; where there was one of this name and rule, it goes on from where that one is."""
         while True:
             kept = (await self._app.records(KIND)).get(wanted.name)
-            before = None if kept is None else _decoded(kept)
+            before = None if kept is None else read(kept.value)
             if before is not None:
                 wanted = msgspec.structs.replace(
                     wanted, paused=before.paused, last=before.last, last_job=before.last_job, next=before.next
@@ -221,12 +220,12 @@ class Schedules:
             return True
 
     async def _all(self) -> list[tuple[Schedule, int]]:
-        found = [(_decoded(kept), kept.version) for _, kept in sorted((await self._app.records(KIND)).items())]
+        found = [(read(kept.value), kept.version) for _, kept in sorted((await self._app.records(KIND)).items())]
         return [(kept, version) for kept, version in found if kept is not None]
 
     async def _one(self, name: str) -> tuple[Schedule, int]:
         record = (await self._app.records(KIND)).get(name)
-        kept = None if record is None else _decoded(record)
+        kept = None if record is None else read(record.value)
         if record is None or kept is None:
             raise ScheduleNotFound(name)
         return kept, record.version
@@ -239,9 +238,10 @@ class Schedules:
                 return changed
 
 
-def _decoded(kept: Versioned) -> Schedule | None:
+def read(value: bytes) -> Schedule | None:
+    """A schedule as it is kept; None for what cannot be read."""
     try:
-        return _read(kept.value)
+        return _decode(value)
     except msgspec.DecodeError:
         return None  # written by a newer version: it makes the runs
 

@@ -14,9 +14,12 @@ from .checks import checked_seconds
 from .clock import Clock, Entropy
 from .errors import JobNotFound
 from .job import TERMINAL, Record
+from .observe.events import Events
 from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
 from .store.protocol import Store, Versioned
+from .webhooks import KIND as WEBHOOKS
+from .webhooks import Feed
 
 TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
 CONFIG_MAX_AGE = 10.0
@@ -26,7 +29,7 @@ CONFIG_MAX_AGE = 10.0
 class Session:
     """Everything that exists only between opening and closing."""
 
-    def __init__(self, store: Store, given: Mapping[str, Any], clock: Clock, entropy: Entropy) -> None:
+    def __init__(self, store: Store, given: Mapping[str, Any], clock: Clock, entropy: Entropy, events: Events) -> None:
         self.store = store
         self.clock = clock
         self.entropy = entropy
@@ -39,6 +42,8 @@ class Session:
         self._refreshing: asyncio.Task[None] | None = None
         self._tidy_at = clock.monotonic() + TIDY_EVERY
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
+        self.feed = Feed(self, events)
+        """What webhooks are told."""
 
     async def open(self) -> None:
         """Connect, and read the store's config."""
@@ -47,6 +52,7 @@ class Session:
 
     async def close(self) -> None:
         """Let what was handed in be written, then disconnect."""
+        await self.feed.close()
         await self.commit.drain()
         if self._refreshing is not None:
             self._refreshing.cancel()
@@ -54,10 +60,11 @@ class Session:
 
     async def refresh(self) -> None:
         """Read the store's config again."""
-        stored = readable(await self.store.records("config"))
-        self.settings = combine(self._given, from_environment(os.environ), stored)
+        stored, hooks = await self.store.records("config"), await self.store.records(WEBHOOKS)
+        self.settings = combine(self._given, from_environment(os.environ), readable(stored))
         self.rules = self.settings.rules
         self._read_at = self.clock.monotonic()
+        self.feed.follow(hooks)
 
     def fresh_settings(self) -> Settings:
         """The settings, read again in the background where they are old: an enqueue never waits for it."""

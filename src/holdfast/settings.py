@@ -48,6 +48,10 @@ class Settings(msgspec.Struct, frozen=True):
     secret: str | None = None
     log_level: str = "INFO"
     log_format: str = "auto"
+    metrics_port: str | None = None
+    """Where a supervisor serves its metrics, as HOST:PORT."""
+    private_webhooks: bool = False
+    """Whether webhooks may be sent to addresses that are not public."""
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -113,6 +117,14 @@ def size(value: Any, most: int = 2**31 - 1) -> int:
     return _whole(1, most)(value)
 
 
+def address(value: Any) -> str:
+    """HOST:PORT, from a port alone (of this machine only), or from both."""
+    host, _, port = str(value).rpartition(":")
+    if not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535 or isinstance(value, bool):
+        raise ValueError("must be a port, or HOST:PORT")
+    return f"{host or '127.0.0.1'}:{int(port)}"
+
+
 def _key_retention(value: Any) -> float:
     seconds = duration(value)
     if seconds < DAY:
@@ -162,6 +174,8 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "secret": _optional(str),
     "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
     "log_format": _choice("auto", "json", "pretty"),
+    "metrics_port": _optional(address),
+    "private_webhooks": _flag,
 }
 
 STORED = [

@@ -17,6 +17,7 @@ from support.processes import Processes
 from support.postgres import DURABLE, PostgresServer, installed
 from support.redis import Server as RedisServer
 from support.redis import valkey_binary
+from support.served import Served
 
 _schemas = itertools.count(1)
 
@@ -51,12 +52,18 @@ STORES = {
     "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db",
     "postgres": postgres_url,
     "redis": redis_url,
+    "folder": lambda folder: f"file://{folder}/bucket",
 }
 
 
-@pytest.fixture(params=STORES)
+@pytest.fixture(params=[*STORES, "remote"])
 def store_url(request, tmp_path):
-    return STORES[request.param](tmp_path)
+    if request.param != "remote":
+        yield STORES[request.param](tmp_path)
+        return
+    pytest.importorskip("uvicorn")
+    with Served(STORES["sqlite"](tmp_path), tmp_path) as served:
+        yield served.url
 
 
 @pytest.fixture

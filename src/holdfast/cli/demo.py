@@ -2,9 +2,58 @@
 
 from __future__ import annotations
 
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Annotated
 
-def demo() -> None:
-    """Run a few dozen jobs on a throw-away SQLite file, kill a worker in the middle of one, and watch it survive."""
+import typer
+
+from ..errors import MissingExtra
+
+
+def demo(
+    *,
+    dashboard: Annotated[bool, typer.Option("--dashboard", help="Watch it in a browser, until Ctrl-C.")] = False,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="For the dashboard. 0: any that is free.")] = 0,
+) -> None:
+    """Run a few dozen jobs on a throw-away SQLite file, kill a worker in the middle of one, and watch it survive.
+
+    With --dashboard: jobs without end, and a button that kills a worker.
+    """
+    if dashboard:
+        _serve(port)
+        return
     from ..demo.show import show
 
     show()
+
+
+def _serve(port: int) -> None:
+    try:
+        from ..http import demo as killing
+        from ..http.serve import run
+        from ..http.service import Service
+    except ImportError as error:
+        raise MissingExtra("holdfast demo --dashboard", "server") from error
+    from ..demo.show import end_workers, start_workers
+    from ..demo.stream import stream
+
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as folder:
+        os.environ["HOLDFAST_URL"] = f"sqlite:///{Path(folder) / 'demo.db'}"
+        os.environ.pop("HOLDFAST_TOKEN", None)  # it is open to this machine alone, and for a throw-away file
+        from ..demo.tasks import app
+
+        service = Service(app, extra=killing.endpoints())
+        running: list[asyncio.Task[None]] = []
+
+        def begin(address: str) -> None:
+            print(f"The dashboard is at {address}   (Ctrl-C ends the demo)", flush=True)
+            running.append(asyncio.create_task(stream(app, service.stopping.is_set)))
+
+        workers = start_workers()
+        try:
+            run(service, "127.0.0.1", port, begin, grace=2.0)
+        finally:
+            end_workers(workers)

@@ -16,6 +16,7 @@ from .connect import make_app, run
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+    from ..observe.events import JobEvent
     from ..task import Call
 
 BULK = 1000
@@ -116,7 +117,10 @@ def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None
     from .spec import call
 
     known: list[str] = []
-    app.events.listeners.append(lambda name, fields: name == "idempotent_submission" and known.append(fields["job_id"]))
+
+    @app.on("idempotent_submission")
+    def _(event: JobEvent) -> None:
+        known.append(event.job_id)
 
     async def store(app: Holdfast) -> str:
         made = call(app, given)

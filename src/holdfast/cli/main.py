@@ -20,6 +20,7 @@ from . import (
     dlq,
     enqueue,
     jobs,
+    log,
     logs,
     operate,
     schedule,
@@ -44,6 +45,7 @@ app.command("status")(status.status)
 app.command("list")(jobs.list_jobs)
 app.command("show")(jobs.show)
 app.command("logs")(logs.logs)
+app.command("log")(log.log)
 app.command("cancel")(jobs.cancel)
 app.command("retry")(jobs.retry)
 app.command("explain")(jobs.explain)

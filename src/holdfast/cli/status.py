@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import options
 from .connect import watching, with_app
@@ -20,14 +20,24 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
 
     async def look(app: Holdfast) -> None:
         async def once() -> None:
+            from ..store.protocol import Costing
             from .printing import document, json
 
             stats, workers = await app.stats(), await app.workers()
+            cost = await app.store.cost() if isinstance(app.store, Costing) else None
             if as_json:
-                said = {"counts": stats.counts, "queues": stats.queues, "workers": workers}
+                said: dict[str, Any] = {"counts": stats.counts, "queues": stats.queues, "workers": workers}
+                if cost is not None:
+                    said["cost"] = {
+                        "requests_per_job": cost.requests_per_job,
+                        "dollars_per_million": cost.dollars_per_million,
+                    }
                 (json if watch else document)(said)
             else:
                 _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
+                if cost is not None:
+                    each, price = cost.requests_per_job, cost.dollars_per_million
+                    print(f"Requests: {each:.3g} per job, ${price:.2f} per million jobs (list price of S3)")
 
         await watching(once, watch=watch, as_json=as_json)
 

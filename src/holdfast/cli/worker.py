@@ -42,6 +42,9 @@ def start(
     handover: Annotated[
         bool, typer.Option("--handover", help="Once ready, let older workers of this store finish their jobs and end.")
     ] = False,
+    metrics_port: Annotated[
+        str | None, typer.Option(metavar="PORT", help="Metrics for Prometheus here, for this machine; or HOST:PORT.")
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     url: options.Url = None,
 ) -> None:
@@ -55,7 +58,7 @@ def start(
     from ..worker.service import Service, parse_queues
 
     application = application or root["app"]
-    flags = {"lease": lease, "grace": grace, "log_level": log_level}
+    flags = {"lease": lease, "grace": grace, "log_level": log_level, "metrics_port": metrics_port}
     settings = combine({k: v for k, v in flags.items() if v is not None}, from_environment(os.environ), {})
     try:
         most = None if max_memory is None else size(max_memory, 2**50)
@@ -76,6 +79,7 @@ def start(
         handover=handover,
         log_level=settings.log_level,
         log_format=settings.log_format,
+        metrics=settings.metrics_port,
     )
     holdfast = make_app(url, application)
     run(holdfast, _reachable)

@@ -24,6 +24,8 @@ MAX_OPERATIONS = 1000
 RESENDS = (0.05, 0.2, 1.0)
 """Seconds before each repeat of a batch whose outcome is unknown."""
 
+KINDS = Batch.__struct_fields__
+
 Waiter = asyncio.Future[Any]
 Callback = Callable[[bool | HoldfastError], None]
 
@@ -40,6 +42,7 @@ class GroupCommit:
         self._settles: deque[tuple[Settlement, Callback]] = deque()
         self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
         self._asks: deque[tuple[Ask, Waiter]] = deque()
+        self._batches: deque[tuple[Batch, Waiter]] = deque()
         self._busy = False
         self._writes = 0
         self._idle: list[Waiter] = []
@@ -106,9 +109,25 @@ class GroupCommit:
                 self._give_back(waiter.result())
             raise
 
+    async def write(self, batch: Batch) -> Answers:
+        """A whole batch that others gathered, such as a remote store's: it shares a commit, and keeps its own order.
+
+        It is answered or fails as a whole, as by the store itself; to send it again is its sender's business.
+        """
+        waiter = self._loop.create_future()
+        self._batches.append((batch, waiter))
+        self._start()
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                for claims in waiter.result().asks:
+                    self._give_back(claims)
+            raise
+
     async def drain(self) -> None:
         """Wait until everything that was handed in so far has been answered; what comes later is not waited for."""
-        waiting = sum(map(len, (self._settles, self._notes, self._changes, self._inserts, self._asks)))
+        waiting = sum(map(len, self._queues()))
         last = self._writes + 2 + waiting // MAX_OPERATIONS
         while self._busy and self._writes < last:
             waiter = self._loop.create_future()
@@ -124,10 +143,15 @@ class GroupCommit:
 
     def _go_on(self) -> None:
         """A write is over: take what gathered meanwhile, or rest."""
+        if self._loop.is_closed():
+            return  # it ended with a write under way, which is only now let go: nobody waits any more
         self._busy = False
         self._count_write()
-        if self._settles or self._asks or self._inserts or self._notes or self._changes:
+        if any(self._queues()):
             self._start()
+
+    def _queues(self) -> tuple[deque[Any], ...]:
+        return (self._settles, self._asks, self._inserts, self._notes, self._changes, self._batches)
 
     def _count_write(self) -> None:
         self._writes += 1
@@ -149,8 +173,10 @@ class GroupCommit:
         room = MAX_OPERATIONS
         room = _take(self._settles, turn.settles, room)
         room = _take(self._notes, turn.notes, room)
-        room = _take(self._changes, turn.changes, room, many=True)
-        room = _take(self._inserts, turn.inserts, room, many=True)
+        room = _take(self._changes, turn.changes, room, len)
+        room = _take(self._inserts, turn.inserts, room, len)
+        # Batches have room of their own: neither a flood here nor one from afar keeps the other waiting.
+        _take(self._batches, turn.batches, MAX_OPERATIONS, _size)
         # Asks go last and need no room: they ride with whatever is being written.
         _take(self._asks, turn.asks, MAX_OPERATIONS)
         return turn or None
@@ -165,7 +191,9 @@ class GroupCommit:
         except Exception as error:  # noqa: BLE001  # whatever a driver or a user's own store raises
             # Not the store's state but something in the batch: find it by writing each operation on its own.
             parts = turn.split()
-            if len(parts) == 1:
+            if len(parts) == 1 and turn.batches:
+                _resolve(turn.batches[0][1], error)  # its sender takes it apart
+            elif len(parts) == 1:
                 turn.fail(error if isinstance(error, HoldfastError) else _unexpected(error))
             for part in parts if len(parts) > 1 else ():
                 await self._write(part)
@@ -176,9 +204,10 @@ class GroupCommit:
         """The answer was lost. Inserts and settlements are recognised when they come again; a claim is not,
         so its caller is told, and whatever was taken is given back when the holder next compares what it holds.
         """
-        for _, waiter in turn.asks:
+        for _, waiter in (*turn.asks, *turn.batches):
             _resolve(waiter, error)
         turn.asks.clear()
+        turn.batches.clear()
         for pause in RESENDS if turn else ():
             await asyncio.sleep(pause)
             try:
@@ -190,6 +219,8 @@ class GroupCommit:
         turn.fail(error)
 
     def _answer(self, turn: _Turn, answers: Answers) -> None:
+        if turn.batches:
+            answers = self._answer_batches(turn, answers)
         at = 0
         for jobs, waiter in turn.inserts:
             if not waiter.done():
@@ -209,6 +240,22 @@ class GroupCommit:
             else:
                 waiter.set_result(claims)
 
+    def _answer_batches(self, turn: _Turn, answers: Answers) -> Answers:
+        """Hand each batch its part of the answers, which stands behind those of the turn's own operations: these."""
+        own = {kind: len(operations) for kind, operations in turn.own().items()}
+        at = dict(own)
+        for batch, waiter in turn.batches:
+            part = Answers()
+            for kind in KINDS:
+                begin, at[kind] = at[kind], at[kind] + len(getattr(batch, kind))
+                setattr(part, kind, getattr(answers, kind)[begin : at[kind]])
+            if not waiter.done():
+                waiter.set_result(part)
+                continue
+            for claims in part.asks:
+                self._give_back(claims)
+        return Answers(**{kind: getattr(answers, kind)[: own[kind]] for kind in KINDS})
+
     def _give_back(self, claims: Claims) -> None:
         for record in claims.records:
             end = settle(record, Outcome.released(), Rules(), nonce=self._entropy.token(), fraction=0.0)
@@ -224,28 +271,38 @@ class _Turn:
         self.settles: list[tuple[Settlement, Callback]] = []
         self.changes: list[tuple[Sequence[Change], Waiter]] = []
         self.asks: list[tuple[Ask, Waiter]] = []
+        self.batches: list[tuple[Batch, Waiter]] = []
 
     def __bool__(self) -> bool:
-        return bool(self.inserts or self.notes or self.settles or self.changes or self.asks)
+        return bool(self.inserts or self.notes or self.settles or self.changes or self.asks or self.batches)
+
+    def own(self) -> dict[str, list[Any]]:
+        """The operations that were handed in one by one, by kind."""
+        return {
+            "inserts": [job for jobs, _ in self.inserts for job in jobs],
+            "notes": [note for note, _ in self.notes],
+            "settles": [end for end, _ in self.settles],
+            "changes": [change for changes, _ in self.changes for change in changes],
+            "asks": [ask for ask, _ in self.asks],
+        }
 
     def batch(self) -> Batch:
-        return Batch(
-            [job for jobs, _ in self.inserts for job in jobs],
-            [note for note, _ in self.notes],
-            [end for end, _ in self.settles],
-            [change for changes, _ in self.changes for change in changes],
-            [ask for ask, _ in self.asks],
-        )
+        """Everything as one batch. Kinds are applied in order, so each batch within keeps its own."""
+        kinds = self.own()
+        for batch, _ in self.batches:
+            for kind, operations in kinds.items():
+                operations.extend(getattr(batch, kind))
+        return Batch(**kinds)
 
     def fail(self, error: HoldfastError) -> None:
-        for _, waiter in (*self.inserts, *self.notes, *self.changes, *self.asks):
+        for _, waiter in (*self.inserts, *self.notes, *self.changes, *self.asks, *self.batches):
             _resolve(waiter, error)
         for _, done in self.settles:
             _tell(done, error)
 
     def split(self) -> list[_Turn]:
         parts: list[_Turn] = []
-        for name in ("settles", "notes", "changes", "inserts", "asks"):
+        for name in ("settles", "notes", "changes", "inserts", "batches", "asks"):
             for operation in getattr(self, name):
                 part = _Turn()
                 getattr(part, name).append(operation)
@@ -253,13 +310,18 @@ class _Turn:
         return parts
 
 
-def _take(waiting: deque[Any], into: list[Any], room: int, *, many: bool = False) -> int:
+def _size(batch: Batch) -> int:
+    """The operations of a batch that take room."""
+    return len(batch.inserts) + len(batch.notes) + len(batch.settles) + len(batch.changes)
+
+
+def _take(waiting: deque[Any], into: list[Any], room: int, size: Callable[[Any], int] | None = None) -> int:
     while waiting and room > 0:
         operation = waiting.popleft()
         if isinstance(operation[1], asyncio.Future) and operation[1].cancelled():
             continue
         into.append(operation)
-        room -= len(operation[0]) if many else 1
+        room -= 1 if size is None else size(operation[0])
     return room
 
 

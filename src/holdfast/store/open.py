@@ -1,7 +1,9 @@
-"""From a URL to a store; the only importer of engines, each when it is first asked for."""
+"""From a URL, or a client of the user's own, to a store; the only importer of engines, each when first asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from ..clock import Clock
@@ -12,6 +14,9 @@ from .protocol import Store
 REDIS_SCHEMES = frozenset({
     "redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster",
 })  # fmt: skip
+
+
+BUCKET_SCHEMES = frozenset({"s3", "gs", "az", "file"})
 
 
 def open_store(url: str, clock: Clock) -> Store:
@@ -40,32 +45,65 @@ def open_store(url: str, clock: Clock) -> Store:
         return _open_redis(url, parts, options)
     if parts.scheme.startswith("postgres"):
         return _open_postgres(url)
+    if parts.scheme in BUCKET_SCHEMES:
+        return _open_bucket(url, parts, options, clock)
+    if parts.scheme in ("http", "https"):
+        return _open_remote(url, parts, options, clock)
     raise ConfigError(
         f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r};"
-        " use memory://, sqlite:///…, postgresql://… or redis://…"
+        " use memory://, sqlite:///…, postgresql://…, redis://…, s3://…, gs://…, az://…, file:///… or http://…"
     )
 
 
 def _open_postgres(url: str) -> Store:
-    try:
+    with _needs("asyncpg", "a Postgres store", "postgres"):
         from .postgres import PostgresStore
-    except ImportError as error:
-        if error.name != "asyncpg":
-            raise
-        raise MissingExtra("a Postgres store", "postgres") from error
     return PostgresStore(url)
 
 
 def _open_redis(url: str, parts: SplitResult, options: dict[str, str]) -> Store:
-    try:
+    with _needs("hiredis", "a Redis store", "redis"):
         from .redis import RedisStore
         from .redis.address import OPTIONS, parse
-    except ImportError as error:
-        if error.name != "hiredis":
-            raise
-        raise MissingExtra("a Redis store", "redis") from error
     _refuse_unknown(url, options, OPTIONS)
     return RedisStore(parse(url, parts, options))
+
+
+def _open_bucket(url: str, parts: SplitResult, options: dict[str, str], clock: Clock) -> Store:
+    from .bucket import BucketStore
+    from .bucket.address import OPTIONS, parse
+
+    _refuse_unknown(url, options, OPTIONS[parts.scheme])
+    return BucketStore(*parse(parts, options), clock=clock)
+
+
+def client_url(client: object) -> str:
+    """The URL of where a client of the user's own goes: one can be given to other processes."""
+    homes = {parent.__module__.partition(".")[0] for parent in type(client).__mro__}
+    if homes & {"redis", "valkey"}:
+        with _needs("hiredis", "a Redis store", "redis"):
+            from .redis import url_of
+        return url_of(client)
+    raise ConfigError(f"an app is made on a URL, a store or a Redis client, not on {client!r:.100}")
+
+
+def _open_remote(url: str, parts: SplitResult, options: dict[str, str], clock: Clock) -> Store:
+    with _needs("aiohttp", "a remote store", "remote"):
+        from .remote import RemoteStore
+        from .remote.address import OPTIONS, parse
+    _refuse_unknown(url, options, OPTIONS)
+    return RemoteStore(parse(url, parts, options), clock)
+
+
+@contextmanager
+def _needs(driver: str, what: str, extra: str) -> Generator[None]:
+    """A missing driver is told by the extra that has it."""
+    try:
+        yield
+    except ImportError as error:
+        if error.name != driver:
+            raise
+        raise MissingExtra(what, extra) from error
 
 
 def _refuse_unknown(url: str, options: dict[str, str], known: tuple[str, ...]) -> None:

@@ -20,7 +20,7 @@ What an engine must keep, whatever it is made of:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol, runtime_checkable
 
@@ -102,7 +102,11 @@ class Store(Protocol):
 
     name: str
     features: frozenset[str]
-    """What this store can do beyond the protocol: `durable`, `multi_process`, `transactional_enqueue`, …"""
+    """What this store can do beyond the protocol: `durable`, `multi_process`, `transactional_enqueue`, …
+
+    `long_leases`: a heartbeat has its price here, so leases are longer where nobody says otherwise.
+    `sweeps`: it looks for lost leases and past retention by itself; nobody else needs to.
+    """
 
     async def open(self) -> None:
         """Connect, and bring the schema up to date."""
@@ -228,6 +232,42 @@ class Examining(Protocol):
 
     async def examine(self) -> list[Finding]:
         """Look at everything, in the order in which a person would want to read it. Does not need an open store."""
+        ...
+
+
+class Cost(msgspec.Struct, frozen=True):
+    """The requests that all processes together have made of a bucket, and for how many jobs."""
+
+    jobs: int
+    gets: int
+    puts: int
+    lists: int
+
+    @property
+    def requests_per_job(self) -> float:
+        return (self.gets + self.puts + self.lists) / max(1, self.jobs)
+
+    @property
+    def dollars_per_million(self) -> float:
+        """For a million jobs like these, by the prices of S3: $5 per million puts and lists, $0.40 per million gets."""
+        return (5.0 * (self.puts + self.lists) + 0.4 * self.gets) / max(1, self.jobs)
+
+
+@runtime_checkable
+class Replayable(Protocol):
+    """The companion of stores that are a log, and can show it."""
+
+    def replay(self, first: int) -> AsyncIterator[tuple[int, bytes]]:
+        """The entries that are kept, from a number on, each as JSON. Does not need an open store."""
+        ...
+
+
+@runtime_checkable
+class Costing(Protocol):
+    """The companion of stores that are paid for by the request."""
+
+    async def cost(self) -> Cost:
+        """What was spent so far, as far as it is known."""
         ...
 
 

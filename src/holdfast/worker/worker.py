@@ -112,9 +112,7 @@ class Worker:
         self._runner = Runner(app, size, notes.context, suspects_apart=apart)
         self._settler = Settler(app, self._slots)
         self._stopping = asyncio.Event()
-        claimer = Claimer(
-            app, self._slots, holder, self._begin, poll=poll, turns=turns, until_idle=self._until_idle
-        )
+        claimer = Claimer(app, self._slots, holder, self._begin, poll=poll, turns=turns, until_idle=self._until_idle)
         leases = Leases(app, self._slots, holder)
         heart = self.heart_class(session.store.sibling(), holder, leases.before_beat, leases.after_beat)
         bell = session.store.listen([f"queue/{name}" for name in queues])
@@ -133,12 +131,15 @@ class Worker:
             self._stops += 2  # whoever runs the worker has no patience: give everything back now
             raise
         finally:
-            stopped.cancel()
-            claiming.cancel()
-            bell.close()
-            upkeep.stop()
-            clockwork.stop()
-            await self._to_the_end(loop.create_task(self._leave(claiming, heart, holder.id, settings.grace)))
+            if (
+                not loop.is_closed()
+            ):  # else it ended under the worker, which is only now let go; its lease ends by itself
+                stopped.cancel()
+                claiming.cancel()
+                bell.close()
+                upkeep.stop()
+                clockwork.stop()
+                await self._to_the_end(loop.create_task(self._leave(claiming, heart, holder.id, settings.grace)))
         if not claiming.cancelled():
             claiming.result()
 

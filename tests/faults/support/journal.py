@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from holdfast.testing.history import JournalFile
+
 Entry = dict[str, Any]
 
 
@@ -23,8 +25,7 @@ class Journal:
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
-        self._file: int | None = None
-        self._pid = 0
+        self._file = JournalFile(self.path)
         self._read_to = 0
         self._entries: list[Entry] = []
 
@@ -32,12 +33,7 @@ class Journal:
 
     def write(self, event: str, job: str | None = None, **fields: Any) -> None:
         """Append a line, stamped with this process and the machine's steady clock."""
-        if self._file is None or self._pid != os.getpid():
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC)
-            self._pid = os.getpid()
-        line = {"event": event, "job": job, "pid": os.getpid(), "at": time.monotonic(), **fields}
-        data = json.dumps(line).encode() + b"\n"
-        assert os.write(self._file, data) == len(data)
+        self._file.note(event=event, job=job, pid=os.getpid(), at=time.monotonic(), **fields)
 
     # -- reading
 
@@ -74,7 +70,9 @@ class Journal:
 
 
 def _shown(entry: Entry) -> str:
-    rest = "  ".join(f"{name}={value!r}" for name, value in entry.items() if name not in ("at", "pid", "event", "job"))
+    rest = "  ".join(
+        f"{name}={value!r}" for name, value in entry.items() if name not in ("at", "by", "pid", "event", "job")
+    )
     return f"    {entry['at']:.4f}  pid {entry['pid']}  {entry['event']}  {rest}"
 
 

@@ -2,104 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from .until import until
+from lab.process import Process, end_with_parent
 
+__all__ = ["Process", "Processes", "end_with_parent"]
 FAULTS = Path(__file__).resolve().parent.parent
-
-
-class Process:
-    """One started program of `support`, its output in a file."""
-
-    def __init__(self, name: str, module: str, args: list[str], log: Path) -> None:
-        self.name = name
-        self.log = log
-        with log.open("wb") as output:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", f"support.{module}", *args],
-                cwd=FAULTS,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        self.pid = self._popen.pid
-        self.last_seen = ""
-        """How it was when it was closed."""
-
-    def __repr__(self) -> str:
-        code = self._popen.poll()
-        return f"<{self.name} pid {self.pid} {'runs' if code is None else f'ended {code}'}>"
-
-    @property
-    def running(self) -> bool:
-        return self._popen.poll() is None
-
-    def say(self, line: str) -> None:
-        """A line for its standard input."""
-        assert self._popen.stdin is not None
-        self._popen.stdin.write(line.encode() + b"\n")
-        self._popen.stdin.flush()
-
-    def send(self, number: signal.Signals) -> None:
-        assert self.running, f"{self!r} is gone already:\n{self.output()}"
-        os.kill(self.pid, number)
-
-    def kill(self) -> None:
-        """kill -9, and wait until it is dead."""
-        self.send(signal.SIGKILL)
-        assert self.ended() == -signal.SIGKILL
-
-    def freeze(self) -> None:
-        """SIGSTOP, and wait until none of its threads runs any more."""
-        self.send(signal.SIGSTOP)
-        until(self._is_frozen, f"{self!r} is stopped")
-
-    def _is_frozen(self) -> bool:
-        shown = subprocess.run(["ps", "-o", "stat=", "-p", str(self.pid)], capture_output=True, check=False)
-        return shown.stdout.strip().startswith(b"T")
-
-    def thaw(self) -> None:
-        self.send(signal.SIGCONT)
-
-    def ended(self, limit: float = 30.0) -> int:
-        """Its exit status, awaited."""
-        try:
-            return self._popen.wait(limit)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self!r} has not ended within {limit:g} s:\n{self.output()}") from None
-
-    def output(self) -> str:
-        return self.log.read_text(errors="replace") or "(it said nothing)"
-
-    def close(self) -> None:
-        """End it and whatever it has forked, however it is doing."""
-        if self.last_seen:
-            return
-        self.last_seen = repr(self)
-        if self.running or self._has_group():
-            with suppress(ProcessLookupError):
-                os.killpg(self.pid, signal.SIGKILL)  # also ends a stopped one
-        self._popen.wait()
-        if self._popen.stdin is not None:
-            with suppress(BrokenPipeError):
-                self._popen.stdin.close()
-
-    def _has_group(self) -> bool:
-        try:
-            os.killpg(self.pid, 0)
-        except (ProcessLookupError, PermissionError):
-            return False
-        return True
 
 
 class Processes:
@@ -116,7 +25,7 @@ class Processes:
         args = ["--url", self._url, "--journal", str(self._folder / "journal")]
         for option, value in options.items():
             args += [f"--{option.replace('_', '-')}", str(value)]
-        process = Process(name, module, args, self._folder / f"{len(self._all)}-{name}.log")
+        process = Process(name, f"support.{module}", args, self._folder / f"{len(self._all)}-{name}.log", cwd=FAULTS)
         self._all.append(process)
         return process
 
@@ -131,15 +40,3 @@ class Processes:
         """Be rid of all of them."""
         for process in self._all:
             process.close()
-
-
-def end_with_parent() -> None:
-    """Inside a started program: should the test be killed itself, do not stay behind."""
-    parent = os.getppid()
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(99)
-
-    threading.Thread(target=watch, name="end-with-parent", daemon=True).start()

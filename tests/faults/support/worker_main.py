@@ -7,9 +7,9 @@ import asyncio
 import logging
 import os
 import signal
-from typing import Any
 
 from holdfast import Worker
+from holdfast.observe.events import JobEvent
 
 from .journal import Journal
 from .processes import end_with_parent
@@ -54,11 +54,11 @@ def main() -> None:
     logging.getLogger("holdfast").addHandler(JournalHandler(journal))
     app = build(given.url, journal, wall_skew=given.wall_skew, lease=given.lease, poll=given.poll, grace=given.grace)
 
-    def note(name: str, fields: dict[str, Any]) -> None:
-        if name in EVENTS:
-            journal.write(EVENTS[name], fields["job_id"], about=name, attempt=fields["attempt"])
+    def note(event: JobEvent) -> None:
+        journal.write(EVENTS[event.name], event.job_id, about=event.name, attempt=event.attempt)
 
-    app.events.listeners.append(note)
+    for name in EVENTS:
+        app.on(name, note)
 
     async def work() -> None:
         worker = Worker(app, concurrency=given.concurrency)

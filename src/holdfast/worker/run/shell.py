@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ...context import Context
 from ...errors import ProcessFailed
+from ...settings import redact
 from ...task import Options
 from ..processes import census
 from ..processes.output import Printer
@@ -77,6 +78,9 @@ async def _finish(printer: Printer, ending: Ending, duration: float) -> None:
 
 def _environment(ctx: Context, given: dict[str, str] | None) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
+    url = kept.get("HOLDFAST_URL", "")
+    if redact(url) != url:  # a command that is to enqueue further jobs can be given one (`env`)
+        del kept["HOLDFAST_URL"]
     own = {"HOLDFAST_JOB_ID": ctx.job.id, "HOLDFAST_ATTEMPT": str(ctx.attempt), "HOLDFAST_FENCE": str(ctx.fence)}
     return {**kept, **own, **(given or {}), census.MARKER: census.marker(ctx.job.id, ctx.fence)}
 

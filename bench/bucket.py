@@ -1,0 +1,141 @@
+"""The bucket run: Holdfast on a folder with 50 ms on every request, beside the whole queue in one object."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from .environment import own_versions
+from .measure import Figures
+from .process import PATIENCE, ROOT, BenchError
+from .scale import Scale
+from .scenario import Scenario, Values
+from .targets import Verdict
+
+HOLDFAST, DIRECT, GROUPED = "Holdfast", "one object, each its own", "one object, group commit"
+DURABILITY = {
+    HOLDFAST: "a folder, each entry synced before it is linked; leases, fences, retries and results on",
+    DIRECT: "in memory, one read and one conditional write per operation; no leases, fences, results or retries",
+    GROUPED: "the same, but all that waits shares one read and one write of the whole queue",
+}
+DELAY = 0.05
+CALLERS, BACKLOG = 1000, 10_000
+ONE = "enqueue, claim and settle, 1,000 callers"
+MANY = "the same, 16 writer processes, 64 callers each"
+DEEP = "the same, 10,000 jobs queued"
+REQUESTS, SLOWEST = "requests per job", "slowest operation"
+
+
+def depth_name(depth: int, kind: str = "in bulk") -> str:
+    return f"{kind}, {depth:,} jobs queued"
+
+
+class Bucket:
+    """Every measurement is a process of its own, or several."""
+
+    def versions(self) -> dict[str, str]:
+        return own_versions(["holdfast", "msgspec"])
+
+    def scenarios(self, scale: Scale) -> list[Scenario]:
+        seconds = max(3.0, scale.idle)
+        return [
+            Scenario(ONE, "jobs/s", {HOLDFAST: lambda folder: self._through(folder, ONE, seconds, callers=CALLERS)}),
+            Scenario(MANY, "jobs/s", {HOLDFAST: lambda folder: self._writers(folder, seconds)}),
+            Scenario(
+                DEEP,
+                "jobs/s",
+                {
+                    HOLDFAST: lambda folder: self._through(folder, DEEP, seconds, callers=CALLERS, fill=BACKLOG),
+                    DIRECT: lambda _: _side(do="direct", delay=DELAY, callers=8, seconds=seconds, fill=BACKLOG)["rate"],
+                    GROUPED: lambda _: _side(do="grouped", delay=DELAY, callers=CALLERS, seconds=seconds, fill=BACKLOG)[
+                        "rate"
+                    ],
+                },
+            ),
+            *[Scenario(depth_name(depth), "µs", {HOLDFAST: self._depth(depth)}) for depth in scale.depths],
+            Scenario(depth_name(100_000, "keyed"), "µs", {HOLDFAST: self._depth(100_000, key=True)}),
+        ]
+
+    def _through(self, folder: Path, name: str, seconds: float, **more: Any) -> Values:
+        found = _side(do="holdfast", folder=str(folder / "bucket"), delay=DELAY, seconds=seconds, **more)
+        return {
+            f"{name}, jobs/s": found["rate"],
+            f"{REQUESTS}: {name}, requests": found["requests"],
+            f"{SLOWEST}: {name}, s": found["slowest"],
+        }
+
+    def _writers(self, folder: Path, seconds: float) -> Values:
+        request = {"do": "holdfast", "folder": str(folder / "bucket"), "delay": DELAY, "callers": 64}
+        found = _sides([{**request, "seconds": seconds}] * 16)
+        return {
+            f"{MANY}, jobs/s": sum(each["rate"] for each in found),
+            f"{SLOWEST}: {MANY}, s": max(each["slowest"] for each in found),
+            f"slowest writer's share: {MANY}, jobs/s": min(each["rate"] for each in found),
+        }
+
+    def _depth(self, depth: int, *, key: bool = False) -> Callable[[Path], Values]:
+        def measure(folder: Path) -> Values:
+            place, name = str(folder / "bucket"), depth_name(depth, "keyed" if key else "in bulk")
+            found = _side(do="depth", folder=place, depth=depth, key=key)
+            joined = _side(do="join", folder=place)
+            return {
+                f"{name}, µs": found["micros"],
+                f"bytes per job: {name}, B": found["bytes"],
+                f"{REQUESTS}: {name}, requests": found["requests"],
+                f"bytes per job enqueued: {name}, B": found["fill_bytes"],
+                f"joining: {name}, s": joined["seconds"],
+                f"memory per queued job: {name}, B": joined["memory"],
+            }
+
+        return measure
+
+
+def _side(**request: Any) -> dict[str, float]:
+    return _sides([request])[0]
+
+
+def _sides(requests: list[dict[str, Any]]) -> list[dict[str, float]]:
+    """Processes that measure themselves, at the same time."""
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-m", "bench.bucket_side", json.dumps(request)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for request in requests
+    ]
+    answers = [process.communicate(timeout=PATIENCE) for process in started]
+    for process, (_, trouble) in zip(started, answers, strict=True):
+        if process.returncode != 0:
+            raise BenchError(trouble[-2000:])
+    return [json.loads(answer.splitlines()[-1]) for answer, _ in answers]
+
+
+def judge_bucket(figures: Figures, depths: tuple[int, ...]) -> list[Verdict]:
+    def plain(scenario: str) -> list[float]:
+        return figures.of(scenario, HOLDFAST).known
+
+    def dearer(what: str) -> list[float]:
+        shallow, deep = (f"{what}: {depth_name(depth)}" for depth in (depths[0], depths[-1]))
+        return figures.ratios((deep, HOLDFAST), (shallow, HOLDFAST))
+
+    deep = figures.ratios((DEEP, HOLDFAST), (DEEP, DIRECT))
+    return [
+        Verdict(ONE, "≥ 3,000 jobs/s at 50 ms a request", plain(ONE), at_least=3000.0),
+        Verdict(REQUESTS, "≤ 0.01 at that load", plain(f"{REQUESTS}: {ONE}"), at_most=0.01),
+        Verdict(MANY, "≥ 500 jobs/s", plain(MANY), at_least=500.0),
+        Verdict(f"{SLOWEST}, 16 writers", "≤ 5 s", plain(f"{SLOWEST}: {MANY}"), at_most=5.0),
+        Verdict(DEEP, "≥ 20 times a single object", deep, at_least=20.0),
+        Verdict(
+            f"bytes per job, depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.5 times", dearer("bytes per job"), at_most=1.5
+        ),
+        Verdict(
+            f"requests per job, depth {depths[0]:,} → {depths[-1]:,}", "≤ 1.5 times", dearer(REQUESTS), at_most=1.5
+        ),
+    ]

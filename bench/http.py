@@ -1,0 +1,67 @@
+"""The HTTP run: submissions to `holdfast serve` on SQLite, beside a bare Starlette hello-world on the same server."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from .environment import own_versions
+from .measure import Figures
+from .process import Child
+from .scale import Scale
+from .scenario import Scenario
+from .targets import Verdict
+
+HOLDFAST, HELLO = "Holdfast", "Starlette hello-world"
+DURABILITY = {
+    HOLDFAST: "POST /v1/jobs with a key each, on SQLite: WAL, synchronous=FULL (its default); 201 means on disk",
+    HELLO: "nothing is stored",
+}
+CONNECTIONS = (16, 1)
+
+
+def name(connections: int) -> str:
+    return f"requests, {connections} connection{'s' if connections > 1 else ''}"
+
+
+class Http:
+    """Two servers, one client."""
+
+    def versions(self) -> dict[str, str]:
+        return own_versions(["holdfast", "msgspec", "starlette", "uvicorn", "httptools", "uvloop"])
+
+    def scenarios(self, scale: Scale) -> list[Scenario]:
+        return [
+            Scenario(
+                name(connections),
+                "requests/s",
+                {
+                    HOLDFAST: self._rate(
+                        "holdfast", scale.grouped // 2 if connections > 1 else scale.singles, connections
+                    ),
+                    HELLO: self._rate("hello", scale.grouped if connections > 1 else scale.singles, connections),
+                },
+            )
+            for connections in CONNECTIONS
+        ]
+
+    def _rate(self, what: str, count: int, connections: int) -> Callable[[Path], float]:
+        def measure(folder: Path) -> float:
+            env = {"HOLDFAST_URL": f"sqlite:///{folder / 'jobs.db'}"}
+            with Child([sys.executable, "-m", "bench.http_server", json.dumps({"do": what})], env) as server:
+                request = {"do": "load", "port": server.hear()["port"], "what": what, "count": count}
+                words = json.dumps({**request, "connections": connections})
+                with Child([sys.executable, "-m", "bench.http_load", words], {}) as client:
+                    client.wait_until_ready()
+                    client.tell()
+                    answer = client.hear()
+                    return answer["jobs"] / answer["seconds"]
+
+        return measure
+
+
+def judge_http(figures: Figures) -> list[Verdict]:
+    ratios = figures.ratios((name(16), HOLDFAST), (name(16), HELLO))
+    return [Verdict("submissions, 16 connections", "≥ 0.3 of a bare Starlette hello-world", ratios, at_least=0.3)]

@@ -1,0 +1,54 @@
+"""`holdfast log`: the log that a bucket store is, entry by entry."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+from .connect import make_app
+
+if TYPE_CHECKING:
+    from ..store.protocol import Replayable
+
+KINDS = ("inserts", "notes", "settles", "changes", "asks", "beats", "leaves", "records", "tidies", "watches", "marks")
+
+
+def log(
+    first: Annotated[int, typer.Option("--from", min=1, help="The first entry to print.")] = 1,
+    as_json: options.AsJson = False,
+    url: options.Url = None,
+) -> None:
+    """Print the log of a bucket: what was asked for in each commit, and by whom."""
+    from ..store.protocol import Replayable
+
+    store = make_app(url).store
+    if not isinstance(store, Replayable):
+        print(f"The {store.name} store is no log.")
+        raise typer.Exit(2)
+    asyncio.run(_print(store, first, as_json=as_json))
+
+
+async def _print(store: Replayable, first: int, *, as_json: bool) -> None:
+    import msgspec
+
+    from ..view import moment as aware
+    from . import printing
+
+    async for number, data in store.replay(first):
+        entry: dict[str, Any] = msgspec.json.decode(data)
+        if as_json:
+            printing.json({"number": number, **entry})
+            continue
+        for batch in entry["batches"]:
+            counts = ((kind, sum(map(_size, batch.get(kind, ())))) for kind in KINDS)
+            what = ", ".join(f"{count} {kind}" for kind, count in counts if count)
+            at = printing.moment(aware(batch["now"]))
+            printing.say(f"{number:>8}  {at}  {batch['writer']}.{batch['number']}  {what or 'nothing'}")
+
+
+def _size(part: Any) -> int:
+    """How many operations a table stands for; anything else is one."""
+    return len(part["rows"]) if isinstance(part, dict) and "rows" in part else 1  # pyright: ignore[reportUnknownArgumentType]

@@ -1,0 +1,70 @@
+"""`holdfast webhook …`: who is told how jobs end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+from .connect import with_app
+
+if TYPE_CHECKING:
+    from ..webhooks import Webhook
+
+app = typer.Typer(help="Tell others how jobs end.", no_args_is_help=True)
+Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
+
+
+@app.command()
+def add(
+    name: Name,
+    address: Annotated[str, typer.Argument(metavar="URL", show_default=False)],
+    *,
+    event: Annotated[
+        list[str] | None,
+        typer.Option(help="job_succeeded, job_failed, job_dead or job_cancelled; again for more. (default: all)"),
+    ] = None,
+    queue: Annotated[list[str] | None, typer.Option(help="Only jobs of this queue; again for more.")] = None,
+    task: Annotated[list[str] | None, typer.Option(help="Only jobs of this task; again for more.")] = None,
+    url: options.Url = None,
+) -> None:
+    """POST to a URL, signed, when a job ends. Needs HOLDFAST_SECRET, the same for the workers."""
+    key = with_app(url, lambda app: app.webhooks.add(name, address, events=event, queues=queue or (), tasks=task or ()))
+    print(f"Webhook {name} added. Its receiver checks signatures with this key:")
+    print(key)
+
+
+@app.command("list")
+def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
+    """List every webhook."""
+    hooks = with_app(url, lambda app: app.webhooks.list())
+    from ..settings import redact
+    from .printing import document, table
+
+    rows = [_row(hook, redact(hook.url)) for hook in hooks]
+    if as_json:
+        document(rows)
+    elif rows:
+        columns = ("Name", "URL", "Events", "Queues", "Tasks")
+        cells = [
+            (row["name"], row["url"], *(", ".join(row[part]) or "all" for part in ("events", "queues", "tasks")))
+            for row in rows
+        ]
+        table("Webhooks", columns, cells, keep=("Name", "URL"))
+    else:
+        print("There are no webhooks.")
+
+
+def _row(hook: Webhook, shown: str) -> dict[str, Any]:
+    return {"name": hook.name, "url": shown, "events": hook.events, "queues": hook.queues, "tasks": hook.tasks}
+
+
+@app.command()
+def remove(name: Name, url: options.Url = None) -> None:
+    """Send nothing more there; exit code 1 where there is no such webhook."""
+    if with_app(url, lambda app: app.webhooks.remove(name)):
+        print(f"Webhook {name} removed.")
+    else:
+        typer.echo(f"holdfast: there is no webhook {name!r}", err=True)
+        raise typer.Exit(1)

@@ -1,0 +1,177 @@
+"""One request and its answer: what a handler is given, and what it gives back."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Coroutine, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from . import limits
+from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+    from .service import Service
+
+T = TypeVar("T")
+JSON = b"application/json"
+SAFE = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+"""On every answer: nothing of a job is kept by a cache, or taken for a page."""
+encode = msgspec.json.Encoder(enc_hook=str).encode
+
+
+class ClientGone(Exception):
+    """Nobody waits for an answer any more."""
+
+
+class Answer:
+    """A whole answer."""
+
+    __slots__ = ("body", "headers", "status")
+
+    def __init__(
+        self, status: int, body: bytes, content_type: bytes = JSON, headers: Mapping[str, str] | None = None
+    ) -> None:
+        self.status = status
+        self.body = body
+        self.headers: list[tuple[bytes, bytes]] = [*SAFE, (b"content-length", b"%d" % len(body))]
+        if status != 204:
+            self.headers.append((b"content-type", content_type))
+        for name, value in (headers or {}).items():
+            self.headers.append((name.encode("latin-1"), value.encode("latin-1")))
+
+    async def send(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
+        await send({"type": "http.response.body", "body": self.body})
+
+
+class Stream:
+    """An answer that is sent piece by piece; a client that does not read is cut off."""
+
+    status = 200
+
+    def __init__(self, pieces: AsyncGenerator[bytes], content_type: bytes) -> None:
+        self._pieces = pieces
+        self._content_type = content_type
+
+    async def send(self, send: Send) -> None:
+        headers = [*SAFE, (b"content-type", self._content_type), (b"x-accel-buffering", b"no")]
+        await send({"type": "http.response.start", "status": self.status, "headers": headers})
+        try:
+            async for piece in self._pieces:
+                async with asyncio.timeout(limits.UNREAD_SECONDS):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        finally:
+            await self._pieces.aclose()
+        await send({"type": "http.response.body", "body": b""})
+
+
+def json(value: Any, status: int = 200, **headers: str) -> Answer:
+    """A value as JSON."""
+    return Answer(status, encode(value), headers={name.replace("_", "-"): text for name, text in headers.items()})
+
+
+def nothing() -> Answer:
+    """Done, and there is nothing to say."""
+    return Answer(204, b"")
+
+
+def problem(refused: Refused) -> Answer:
+    """A problem document."""
+    return Answer(refused.kind.status, encode(refused.problem), CONTENT_TYPE, refused.headers)
+
+
+class Call:
+    """A request that has been let in."""
+
+    __slots__ = ("_by_name", "_receive", "headers", "left", "roles", "scope", "service")
+
+    def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
+        self.service = service
+        self.scope = scope
+        self.headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._by_name = dict(self.headers)
+        self.roles: frozenset[str] = frozenset()
+        """What whoever sends it may do."""
+        self.left = False
+        """The client was seen to go."""
+        self._receive = receive
+
+    @property
+    def app(self) -> Holdfast:
+        """The app that is served."""
+        return self.service.app
+
+    def header(self, wanted: bytes) -> bytes | None:
+        """A header's value; of several, all, with commas between."""
+        if len(self._by_name) == len(self.headers):
+            return self._by_name.get(wanted)
+        found = [value for name, value in self.headers if name == wanted]
+        return b", ".join(found) if found else None
+
+    async def body(self, most: int) -> bytes:
+        """The whole body; Refused where it is too large. How long it may take is the connection's business."""
+        announced = self.header(b"content-length") or b""
+        length = int(announced) if announced.isdigit() else 0
+        if length > most + limits.DISCARDED or (length > most and self.header(b"expect")):
+            raise _too_large(most, close=True)
+        body, size, more = list[bytes](), 0, True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            piece = message.get("body", b"")
+            size += len(piece)
+            more = message.get("more_body", False)
+            # A client that still sends may not see its answer: what is a little too much is read to its end.
+            if size > most + limits.DISCARDED:
+                raise _too_large(most, close=True)
+            if size <= most:
+                body.append(piece)
+        if size > most:
+            raise _too_large(most)
+        return body[0] if len(body) == 1 else b"".join(body)
+
+    def check_json(self) -> None:
+        """Refuse a body that does not say it is JSON: what a page of another site could send without asking."""
+        kind = (self.header(b"content-type") or b"").partition(b";")[0].strip().lower()
+        if kind != JSON:
+            raise Refused(WRONG_TYPE, f"the body must be application/json, not {kind.decode('latin-1') or 'unnamed'!r}")
+
+    async def while_wanted(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """What the work gives; None where the server stops first. It is cancelled as soon as nobody waits for it."""
+        doing = asyncio.ensure_future(work)
+        gone = asyncio.ensure_future(self.gone())
+        stopping = asyncio.ensure_future(self.service.stopping.wait())
+        try:
+            await asyncio.wait([doing, gone, stopping], return_when=asyncio.FIRST_COMPLETED)
+            if doing.done():
+                return doing.result()
+            doing.cancel()
+            with suppress(asyncio.CancelledError):
+                return await doing
+            if gone.done():
+                raise ClientGone
+            return None
+        finally:
+            for task in (doing, gone, stopping):
+                task.cancel()
+
+    async def gone(self) -> None:
+        """Returns when the client has gone. For when the body has been read, or is of no interest."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        self.left = True
+
+
+def _too_large(most: int, *, close: bool = False) -> Refused:
+    detail = f"a body may have {most} bytes here"
+    return Refused(TOO_LARGE, detail, connection="close") if close else Refused(TOO_LARGE, detail)

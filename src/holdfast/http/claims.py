@@ -1,0 +1,109 @@
+"""Claims for workers in any language: jobs by a long poll, then extend, complete, fail or release, each fenced.
+
+A server keeps nothing of a claim: its token carries what the next request needs, so that any server of the same store
+can take it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+
+import msgspec
+
+from ..checks import checked_lease, checked_names, checked_text
+from ..claim import Claim
+from ..errors import InvalidJob, LeaseLost
+from ..job import Holder, State
+from ..version import __version__
+from ..view import split_holder
+from . import limits, shapes
+from .call import Answer, Call, ClientGone, json, nothing
+from .problems import BUSY, Refused
+from .shapes import job_out
+
+
+class Ticket(msgspec.Struct, frozen=True, array_like=True):
+    """What a claim's token says: the store's own number, and the lease that an extension renews."""
+
+    token: int
+    lease: float
+    queues: tuple[str, ...]
+
+
+async def claim(call: Call, body: shapes.NewClaim) -> Answer:
+    """Take jobs to work on; where there are none, wait for some."""
+    app, service = call.app, call.service
+    if body.wait and service.waiting >= limits.STREAMS:
+        raise Refused(BUSY, "too many claims wait here already", retry_safe=True, retry_after=limits.RETRY_AFTER)
+    service.waiting += 1
+    try:
+        work = app.claim(body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=body.wait)
+        found = await call.while_wanted(work)
+    finally:
+        service.waiting -= 1
+    if call.left:  # as the jobs came: nobody knows of these claims
+        await asyncio.gather(*(one.release() for one in found or ()), return_exceptions=True)
+        raise ClientGone
+    return json(shapes.ClaimsOut([_claim_out(one) for one in found or ()]))
+
+
+async def extend(call: Call, job: str, body: shapes.Extend) -> Answer:
+    """Renew the lease of a claim, and of those that were made in the same call."""
+    held, ticket = await _held(call, job, body.fence, body.token)
+    await held.extend()
+    return json(shapes.Extended(ticket.lease, held.job.cancel_requested))
+
+
+async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
+    """The work is done; the result is kept."""
+    held, _ = await _held(call, job, body.fence, body.token)
+    await held.complete(body.result)
+    return nothing()
+
+
+async def fail(call: Call, job: str, body: shapes.Fail) -> Answer:
+    """This attempt failed; the job is retried after its back-off, or not at all."""
+    held, _ = await _held(call, job, body.fence, body.token)
+    await held.fail(body.error, retry_in=body.retry_in, dead=body.dead)
+    return nothing()
+
+
+async def release(call: Call, job: str, body: shapes.Release) -> Answer:
+    """Give the job back, uncharged."""
+    held, _ = await _held(call, job, body.fence, body.token)
+    await held.release(delay=body.delay)
+    return nothing()
+
+
+async def _held(call: Call, id: str, fence: int, token: str) -> tuple[Claim, Ticket]:
+    """The claim that these prove, if it has not ended."""
+    ticket = _read(token)
+    record = await call.app.record(checked_text(id, "id"))
+    if record.state != State.RUNNING or (record.fence, record.token) != (fence, ticket.token) or record.holder is None:
+        raise LeaseLost(id, fence)
+    node, pid = split_holder(record.holder)
+    started = record.started_at or 0
+    holder = Holder(
+        record.holder, ticket.lease, "hand", node or "", pid or 0, ticket.queues, (), 0, __version__, started
+    )
+    return Claim(call.app, record, holder), ticket
+
+
+def _claim_out(claim: Claim) -> shapes.ClaimOut:
+    holder = claim.holder
+    ticket = msgspec.json.encode(Ticket(claim.token, holder.lease, holder.queues))
+    token = base64.urlsafe_b64encode(ticket).rstrip(b"=").decode()
+    return shapes.ClaimOut(job_out(claim.job), claim.fence, token, holder.lease)
+
+
+def _read(token: str) -> Ticket:
+    try:
+        data = base64.b64decode(token + "=" * (-len(token) % 4), altchars=b"-_", validate=True)
+        ticket = msgspec.json.decode(data, type=Ticket)
+        checked_lease(ticket.lease)
+        checked_names(ticket.queues, "queue")
+    except (msgspec.MsgspecError, binascii.Error, UnicodeError, ValueError) as error:
+        raise InvalidJob("this token is not one that a claim gave") from error
+    return ticket

@@ -1,0 +1,37 @@
+"""The server notes once a minute how deep the queues are: charts have no other way to know."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ..clock import MICROS
+from ..errors import HoldfastError
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast.http")
+
+
+@asynccontextmanager
+async def noting_depth(app: Holdfast) -> AsyncGenerator[None]:
+    """Note it for as long as the block lasts; the app is open."""
+    task = asyncio.create_task(_note(app))
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+async def _note(app: Holdfast) -> None:
+    while True:
+        try:
+            await app.note_depth()
+        except HoldfastError as error:
+            logger.debug("the depth of the queues was not noted: %s", error)
+        await asyncio.sleep(60.5 - app.clock.now() / MICROS % 60)  # shortly after the next minute begins

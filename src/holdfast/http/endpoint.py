@@ -1,0 +1,157 @@
+"""An entry of the route table, and what happens to every request: let in, read, handled, answered."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.types import Receive, Scope, Send
+
+from ..codec.values import read
+from ..errors import HoldfastError, InvalidJob
+from ..observe.traces import arriving
+from .call import Answer, Call, ClientGone, Stream, problem
+from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused
+
+if TYPE_CHECKING:
+    from .service import Service
+
+logger = logging.getLogger("holdfast.http")
+EVENTS = "text/event-stream"
+
+
+class Endpoint:
+    """One method of one path: who may call it, what it takes, and what it can answer.
+
+    The handler's own parameters say what it takes: path parameters by name, `query` and `body` by their types.
+    """
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        role: str | None,
+        handler: Callable[..., Awaitable[Answer | Stream]],
+        answers: Mapping[int, Any],
+        *,
+        problems: Sequence[Kind] = (),
+        headers: Mapping[str, str] | None = None,
+        most: int | None = None,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.role = role
+        self.handler = handler
+        self.answers = answers
+        """By status: the type of its JSON, None for no body, or a media type."""
+        self.problems = problems
+        self.headers = headers or {}
+        """Request headers that it needs, with what they are for."""
+        self.most = most
+        """Bytes of the body; None: one payload and a little more."""
+        self.summary = (inspect.getdoc(handler) or "").partition("\n")[0]
+        hints = get_type_hints(handler, include_extras=True)
+        self.query: type[msgspec.Struct] | None = hints.get("query")
+        self.body: type[msgspec.Struct] | None = hints.get("body")
+        self._decode = None if self.body is None else msgspec.json.Decoder(self.body).decode
+
+    @functools.cached_property
+    def _lists(self) -> frozenset[str]:
+        """Query parameters that may be given again."""
+        assert self.query is not None
+        fields = msgspec.structs.fields(self.query)
+        return frozenset(field.encode_name for field in fields if _is_list(field.type))
+
+    async def answer(self, call: Call) -> Answer | Stream:
+        """Read what the handler takes, and let it answer."""
+        given: dict[str, Any] = dict(call.scope["path_params"])
+        if self.query is not None:
+            given["query"] = self._read_query(call.scope["query_string"])
+        elif call.scope["query_string"]:
+            raise InvalidJob("this takes no query")
+        if self._decode is not None:
+            most = call.service.body_limit if self.most is None else self.most
+            data = await call.body(most)
+            if data:
+                call.check_json()
+            given["body"] = read(self._decode, data or b"{}", "the body")
+        return await self.handler(call, **given)
+
+    def _read_query(self, text: bytes) -> Any:
+        assert self.query is not None
+        found: dict[str, Any] = {}
+        try:
+            pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+        except ValueError as error:
+            raise InvalidJob(f"the query cannot be read: {error}") from None
+        for name, value in pairs:
+            if name in self._lists:
+                found.setdefault(name, []).append(value)
+            elif name in found:
+                raise InvalidJob(f"the query has {name!r:.100} more than once")
+            else:
+                found[name] = value
+        try:
+            return msgspec.convert(found, self.query, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidJob(f"the query does not fit: {error}") from None
+
+
+class Place:
+    """A path with its methods, as an ASGI app."""
+
+    def __init__(self, service: Service, path: str, endpoints: Sequence[Endpoint]) -> None:
+        self._service = service
+        self.path = path
+        self._by_method = {endpoint.method: endpoint for endpoint in endpoints}
+        for endpoint in endpoints:
+            if endpoint.method == "GET" and endpoint.answers.get(200) != EVENTS:  # a stream has no end to leave out
+                self._by_method.setdefault("HEAD", endpoint)
+        self.methods = frozenset(self._by_method)
+        self._public = bool(endpoints) and all(endpoint.role is None for endpoint in endpoints)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app, clock = self._service.app, self._service.app.clock
+        began = clock.monotonic()
+        try:
+            with arriving(scope["headers"]):
+                answer = await self._answer(scope, receive)
+        except ClientGone:
+            return
+        except Refused as error:
+            answer = problem(error)
+        except HoldfastError as error:
+            told = refused(error)
+            if told.kind is INTERNAL:
+                logger.exception("%s %s failed", scope["method"], self.path)
+            answer = problem(told)
+        except Exception:
+            logger.exception("%s %s failed", scope["method"], self.path)
+            answer = problem(Refused(INTERNAL, "see the server's log"))
+        app.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
+        await answer.send(send)
+
+    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream:
+        call = Call(self._service, scope, receive)
+        endpoint = self._by_method.get(scope["method"])
+        if self._public:
+            self._service.door.check_place(call.headers)
+        else:
+            call.roles = await self._service.door.admit(call.headers)
+            if endpoint is not None and endpoint.role is not None and endpoint.role not in call.roles:
+                raise Refused(FORBIDDEN, f"this needs a token with the role {endpoint.role!r}")
+        if endpoint is None:
+            if not self.methods:
+                raise Refused(NOT_FOUND, f"there is no {scope['path']!r:.200}")
+            methods = ", ".join(sorted(self.methods))
+            raise Refused(METHOD_NOT_ALLOWED, f"this path has {methods}", allow=methods)
+        return await endpoint.answer(call)
+
+
+def _is_list(kind: Any) -> bool:
+    return get_origin(kind) is list or any(get_origin(one) is list for one in get_args(kind))

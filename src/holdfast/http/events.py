@@ -1,0 +1,121 @@
+"""What jobs do, as server-sent events: each ends with a cursor, and Last-Event-ID goes on from it.
+
+Streams that stand at the same moment share one look at the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from ..checks import checked_cursor
+from ..errors import InvalidJob, OutcomeUnknown, StoreUnavailable
+from ..job import Moves
+from ..view import moment
+from . import limits
+from .call import Call, Stream, encode
+from .problems import BUSY, Refused
+from .shapes import Moved
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+LOOK_EVERY = 0.25
+"""Seconds between two looks at the store, while somebody watches."""
+TROUBLE = 2.0
+"""Seconds until the next look, where the store did not answer."""
+STILL_HERE = 15.0
+"""Seconds of silence after which a comment keeps the line open."""
+MOST = 500
+"""Moves of one look."""
+
+
+async def events(call: Call) -> Stream:
+    """What jobs do, as it happens: `job` events, and `reset` where some were missed."""
+    if call.service.streams >= limits.STREAMS:
+        raise Refused(BUSY, "too many streams are open already", retry_safe=True, retry_after=limits.RETRY_AFTER)
+    last = call.header(b"last-event-id")
+    try:
+        since = None if not last else checked_cursor(last.decode())
+    except UnicodeDecodeError:
+        raise InvalidJob("Last-Event-ID is not one that this stream gave") from None
+    first = await call.app.moves(since, MOST)
+    return Stream(_stream(call, first), b"text/event-stream; charset=utf-8")
+
+
+async def _stream(call: Call, answer: Moves) -> AsyncGenerator[bytes]:
+    service = call.service
+    service.streams += 1
+    gone, stopping = asyncio.ensure_future(call.gone()), asyncio.ensure_future(service.stopping.wait())
+    looking: asyncio.Task[Moves] | None = None
+    try:
+        yield b"retry: 2000\n\n"
+        while True:
+            yield _written(answer)
+            looking = asyncio.ensure_future(service.feed.after(answer.cursor))
+            while not looking.done():
+                await asyncio.wait([looking, gone, stopping], timeout=STILL_HERE, return_when=asyncio.FIRST_COMPLETED)
+                if gone.done() or stopping.done():
+                    return
+                if not looking.done():
+                    yield b": still here\n\n"
+            answer = looking.result()
+    finally:
+        service.streams -= 1
+        for task in (gone, stopping, looking):
+            if task is not None:
+                task.cancel()
+
+
+def _written(answer: Moves) -> bytes:
+    """The events of one look. The cursor stands at its end, so whoever is cut off before gets it all again."""
+    told = [encode(Moved(move.id, move.state, moment(move.at))) for move in answer.moves]
+    lines = [b"event: reset\ndata: {}\n"] * answer.missed + [b"event: job\ndata: %s\n" % one for one in told]
+    if not lines:
+        return b"event: here\nid: " + answer.cursor.encode() + b"\ndata: {}\n\n"
+    lines[-1] += b"id: " + answer.cursor.encode() + b"\n"
+    return b"\n".join(lines) + b"\n"
+
+
+class Feed:
+    """One look at the store for all who stand at the same moment, and none while nobody watches."""
+
+    def __init__(self, app: Holdfast) -> None:
+        self._app = app
+        self._looks: dict[str, asyncio.Task[Moves]] = {}
+        self._watchers: Counter[str] = Counter()
+
+    async def after(self, cursor: str) -> Moves:
+        """What came after a moment, as soon as something has."""
+        look = self._looks.get(cursor)
+        if look is None:
+            look = self._looks[cursor] = asyncio.ensure_future(self._look(cursor))
+            look.add_done_callback(lambda _: self._looks.pop(cursor, None))
+        self._watchers[cursor] += 1
+        try:
+            return await asyncio.shield(look)
+        finally:
+            self._watchers[cursor] -= 1
+            if self._watchers[cursor] == 0:
+                del self._watchers[cursor]
+                look.cancel()
+
+    async def _look(self, cursor: str) -> Moves:
+        since = cursor
+        while True:
+            await asyncio.sleep(LOOK_EVERY)
+            try:
+                answer = await self._app.moves(since, MOST)
+            except (StoreUnavailable, OutcomeUnknown):
+                await asyncio.sleep(TROUBLE)
+                continue
+            if answer.moves or answer.missed:
+                return answer
+            since = answer.cursor
+
+    def close(self) -> None:
+        """Stop looking."""
+        for look in list(self._looks.values()):
+            look.cancel()

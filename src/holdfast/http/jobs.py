@@ -1,0 +1,180 @@
+"""Jobs: submit, look, operate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..checks import KEY_LIMIT, checked_text
+from ..clock import MICROS
+from ..codec.values import read
+from ..errors import HoldfastError, InvalidJob, WrongState
+from ..job import NewJob, State
+from ..task import Options
+from ..view import moment
+from . import shapes
+from .call import Answer, Call, json, nothing
+from .problems import Refused, refused
+from .shapes import job_out
+from .shell import check_shell
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+_decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
+
+
+async def submit(call: Call, body: shapes.NewJob) -> Answer:
+    """Store a job; the same Idempotency-Key again gives the same job."""
+    app = call.app
+    await app.open()
+    job = _new_job(app, body, _key(call))
+    check_shell([job], call.service.allow_shell)
+    [id] = await app.insert_all([job])
+    if isinstance(id, HoldfastError):
+        raise id
+    if id == job.id:
+        return json(_as_stored(job, app.clock.now()), 201)
+    return json(job_out(await app.job(id)), 200)
+
+
+async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
+    """Store many jobs in one round trip; each is taken or refused on its own."""
+    app = call.app
+    await app.open()
+    made: list[NewJob | Refused] = []
+    for number, raw in enumerate(body.jobs):
+        try:
+            one = read(_decode_one, bytes(raw), f"job {number} of the batch")
+            job = _new_job(app, one, checked_text(one.key, "key"))
+            check_shell([job], call.service.allow_shell)
+        except InvalidJob as error:
+            made.append(refused(error))
+        except Refused as error:
+            made.append(error)
+        else:
+            made.append(job)
+    jobs = [one for one in made if isinstance(one, NewJob)]
+    ids = iter(await app.insert_all(jobs) if jobs else ())
+    answers: list[shapes.BatchAnswer] = []
+    for one in made:
+        told = one if isinstance(one, Refused) else next(ids)
+        if isinstance(told, HoldfastError):
+            told = refused(told)
+        if isinstance(told, Refused):
+            answers.append(shapes.BatchAnswer(told.kind.status, problem=told.problem))
+        else:
+            answers.append(shapes.BatchAnswer(201 if isinstance(one, NewJob) and told == one.id else 200, told))
+    return json(shapes.BatchOut(answers))
+
+
+async def get(call: Call, id: str) -> Answer:
+    """One job as it is now."""
+    return json(job_out(await call.app.job(checked_text(id, "id"))))
+
+
+async def list_jobs(call: Call, query: shapes.JobsQuery) -> Answer:
+    """A page of jobs, newest first."""
+    page = await call.app.jobs(
+        state=query.state, queue=query.queue, task=query.type, tag=query.tag, limit=query.limit, cursor=query.cursor
+    )
+    return json(shapes.JobsOut([job_out(job) for job in page.jobs], page.cursor))
+
+
+async def cancel(call: Call, id: str) -> Answer:
+    """End a waiting job, ask a running one to stop."""
+    cancelled = await call.app.cancel(checked_text(id, "id"))
+    return json(shapes.Cancelled(cancelled, job_out(await call.app.job(id))))
+
+
+async def retry(call: Call, id: str) -> Answer:
+    """Run an ended job again, from attempt 0; or a waiting one at once."""
+    return json(job_out(await call.app.retry(checked_text(id, "id"))))
+
+
+async def delete(call: Call, id: str) -> Answer:
+    """Remove a job that is not running."""
+    await call.app.delete(checked_text(id, "id"))
+    return nothing()
+
+
+async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
+    """What a job has printed, from a position on; Holdfast-Next-Position says where to go on."""
+    await call.app.record(checked_text(id, "id"))  # a job without output is told from one that there is not
+    data, following = bytearray(), query.position
+    for piece in await call.app.output(id, query.position):
+        data += piece.data[max(0, query.position - piece.position) :]
+        following = piece.position + len(piece.data)
+    return Answer(200, bytes(data), b"text/plain; charset=utf-8", {"holdfast-next-position": str(following)})
+
+
+async def list_dead(call: Call, query: shapes.DeadQuery) -> Answer:
+    """A page of the dead letters, newest first."""
+    page = await call.app.jobs(
+        state=State.DEAD, queue=query.queue, task=query.type, tag=query.tag, limit=query.limit, cursor=query.cursor
+    )
+    return json(shapes.JobsOut([job_out(job) for job in page.jobs], page.cursor))
+
+
+async def retry_dead(call: Call, id: str) -> Answer:
+    """Run a dead job again, from attempt 0."""
+    job = await call.app.job(checked_text(id, "id"))
+    if job.state != State.DEAD:
+        raise WrongState(id, job.state, "it is not among the dead letters")
+    return json(job_out(await call.app.retry(id)))
+
+
+async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
+    """Run all dead jobs again, or those of one queue."""
+    return json(shapes.Retried(await call.app.retry_dead(queue=body.queue)))
+
+
+def _key(call: Call) -> str:
+    given = call.header(b"idempotency-key")
+    if not given:
+        raise InvalidJob(
+            f"the header Idempotency-Key is missing: 1 to {KEY_LIMIT} characters of your own choice for this job, so "
+            "that the same request sent again is the same job"
+        )
+    try:
+        return checked_text(given.decode(), "Idempotency-Key")
+    except UnicodeDecodeError:
+        raise InvalidJob("Idempotency-Key must be UTF-8") from None
+
+
+def _new_job(app: Holdfast, body: shapes.NewJob, key: str) -> NewJob:
+    task = app.registry.tasks.get(body.type)
+    if task is not None and task.codec is not None:
+        raise InvalidJob(f"task {body.type!r} has a codec of its own: its jobs cannot be made of JSON")
+    options = (Options() if task is None else task.options).changed(
+        queue=body.queue,
+        priority=body.priority,
+        max_attempts=body.max_attempts,
+        timeout=body.timeout,
+        delay=body.delay,
+        at=body.run_at,
+        tags=body.tags,
+        key=key,
+    )
+    return app.submission(app.session.fresh_settings(), body.type, bytes(body.payload), options, json=True)
+
+
+def _as_stored(job: NewJob, now: int) -> shapes.JobOut:
+    """A job that was stored just now, without asking the store again: its times are by the server's clock."""
+    due, created = now + int(job.delay * MICROS) if job.run_at is None else job.run_at, moment(now)
+    return shapes.JobOut(
+        id=job.id,
+        type=job.task,
+        status=State.SCHEDULED if due > now else State.QUEUED,
+        max_attempts=job.max_attempts,
+        payload=msgspec.Raw(job.payload),
+        run_at=created if due == now else moment(due),
+        created_at=created,
+        queue=job.queue,
+        priority=job.priority,
+        timeout=job.timeout,
+        key=job.key,
+        tags=job.tags,
+        meta=job.meta,
+    )

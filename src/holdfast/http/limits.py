@@ -1,0 +1,39 @@
+"""What one client may ask for, in bytes, pieces and seconds."""
+
+from __future__ import annotations
+
+KIB, MIB = 1024, 1024**2
+
+HEADERS = 64 * KIB
+"""Bytes of a request's line and headers."""
+HEADERS_SECONDS = 10.0
+"""Seconds for a request's line and headers to arrive."""
+BODY_MARGIN = 64 * KIB
+"""Bytes of a body beyond the largest payload."""
+BATCH = 16 * MIB
+"""Bytes of a batch."""
+BATCH_JOBS = 1000
+DISCARDED = 16 * MIB
+"""Bytes beyond a body's limit that are still taken in, and thrown away, so that its client sees why it is refused."""
+BODY_SECONDS = 30.0
+"""Seconds for a whole body to arrive."""
+KEEP_ALIVE = 15.0
+"""Seconds for which a connection may be idle."""
+UNREAD_SECONDS = 30.0
+"""Seconds that a client may leave an answer, or a piece of a stream, unread."""
+PAGE, PAGE_MOST = 50, 200
+"""Jobs of a page: unless told otherwise, and at the most."""
+CLAIMS_MOST = 100
+"""Jobs of one claim."""
+WAIT_MOST = 60.0
+"""Seconds that a claim may wait for jobs."""
+STREAMS = 256
+"""Streams of events, and claims that wait, each: beyond, clients are sent away with 503."""
+CONNECTIONS = 4096
+"""Connections of one server process."""
+READY_SECONDS = 5.0
+"""Seconds in which a store that is well answers."""
+RETRY_AFTER = "1"
+"""Seconds after which a client may try again what failed for now."""
+OPEN_EVERY = 1.0
+"""Seconds between attempts to open a store that was down when the server started."""

@@ -1,0 +1,91 @@
+"""The store as a whole: numbers, queues, workers, settings; and whether the server is well."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..errors import HoldfastError
+from ..job import QueueStats
+from ..view import moment
+from . import limits, shapes
+from .call import Answer, Call, json, nothing
+from .problems import NOT_SET, STORE_UNAVAILABLE, Refused
+
+
+async def stats(call: Call) -> Answer:
+    """Counts by state and queue, and the number of live workers."""
+    found = await call.app.stats()
+    return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues]))
+
+
+async def queues(call: Call) -> Answer:
+    """Every queue that has jobs or is paused."""
+    return json(shapes.QueuesOut([_queue(queue) for queue in (await call.app.stats()).queues]))
+
+
+async def pause(call: Call, name: str) -> Answer:
+    """Stop handing out a queue's jobs; those that run go on."""
+    await call.app.pause(name)
+    return json(shapes.Paused(name, paused=True))
+
+
+async def resume(call: Call, name: str) -> Answer:
+    """Hand out a queue's jobs again."""
+    await call.app.resume(name)
+    return json(shapes.Paused(name, paused=False))
+
+
+async def workers(call: Call) -> Answer:
+    """The live workers, and claims by hand."""
+    return json(shapes.WorkersOut(await call.app.workers()))
+
+
+async def list_settings(call: Call) -> Answer:
+    """Every setting that is kept in the store."""
+    return json(shapes.SettingsOut(await call.app.config.list()))
+
+
+async def get_setting(call: Call, key: str) -> Answer:
+    """One setting that is kept in the store."""
+    value = await call.app.config.get(key)
+    if value is None:
+        raise Refused(NOT_SET, f"{key} is not set in this store: the environment or the default counts")
+    return json(shapes.Setting(key, value))
+
+
+async def put_setting(call: Call, key: str, body: shapes.NewValue) -> Answer:
+    """Keep a setting in the store, for everybody who uses it."""
+    name, value = await call.app.config.set(key, body.value)
+    return json(shapes.Setting(name, value))
+
+
+async def delete_setting(call: Call, key: str) -> Answer:
+    """Forget a setting that is kept in the store."""
+    await call.app.config.unset(key)
+    return nothing()
+
+
+async def health(_: Call) -> Answer:
+    """The server is alive, whatever the store is."""
+    return json(shapes.Health("ok", "holdfast"))
+
+
+async def ready(call: Call) -> Answer:
+    """The store answers."""
+    try:
+        async with asyncio.timeout(limits.READY_SECONDS):
+            await call.app.records("config")
+    except (HoldfastError, TimeoutError) as error:
+        reason = str(error) or f"the store did not answer within {limits.READY_SECONDS:g} s"
+        raise Refused(STORE_UNAVAILABLE, reason, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
+    return json(shapes.Health("ok", "holdfast"))
+
+
+async def openapi(call: Call) -> Answer:
+    """This description."""
+    return Answer(200, call.service.openapi)
+
+
+def _queue(queue: QueueStats) -> shapes.QueueOut:
+    oldest = None if queue.oldest is None else moment(queue.oldest)
+    return shapes.QueueOut(queue.name, queue.counts, oldest, queue.paused)

@@ -1,0 +1,68 @@
+"""The dashboard's files over HTTP: open to all, since they hold nothing; what they show comes through the API.
+
+The policy lets the page run its own files and nothing else: no inline script or style, no other host, no frame around
+it; and, where the browser knows Trusted Types, no text that could become markup.
+"""
+
+from __future__ import annotations
+
+from ..dashboard.files import File, files
+from .call import Answer, Call
+from .endpoint import Endpoint
+from .problems import NOT_FOUND, Refused
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+)
+
+
+class Served(Answer):
+    """A file: kept by the browser, and asked for again only by its tag."""
+
+    def __init__(self, call: Call, file: File) -> None:
+        known = [
+            tag.strip().removeprefix("W/")
+            for tag in (call.header(b"if-none-match") or b"").decode("latin-1").split(",")
+        ]
+        packs = b"gzip" in (call.header(b"accept-encoding") or b"")
+        fresh = file.etag in known
+        body = b"" if fresh else file.packed if packs else file.body
+        super().__init__(304 if fresh else 200, body)
+        self.headers = [
+            (b"etag", file.etag.encode()),
+            (b"cache-control", b"no-cache"),
+            (b"vary", b"accept-encoding"),
+            (b"content-type", file.type.encode()),
+            (b"content-security-policy", POLICY.encode()),
+            (b"x-content-type-options", b"nosniff"),
+            (b"x-frame-options", b"DENY"),
+            (b"referrer-policy", b"no-referrer"),
+            (b"cross-origin-opener-policy", b"same-origin"),
+            (b"cross-origin-resource-policy", b"same-origin"),
+        ]
+        if not fresh:
+            self.headers.append((b"content-length", b"%d" % len(body)))
+            if packs:
+                self.headers.append((b"content-encoding", b"gzip"))
+
+
+async def page(call: Call) -> Answer:
+    """The dashboard."""
+    return Served(call, files()["index.html"])
+
+
+async def part(call: Call, name: str) -> Answer:
+    """A file of the dashboard."""
+    file = files().get(name)
+    if file is None:
+        raise Refused(NOT_FOUND, f"the dashboard has no {name!r:.100}")
+    return Served(call, file)
+
+
+def endpoints() -> list[Endpoint]:
+    """Their part of the route table, which is no part of the API."""
+    return [
+        Endpoint("GET", "/", None, page, {200: "text/html"}),
+        Endpoint("GET", "/dashboard/{name}", None, part, {200: "text/plain"}, problems=(NOT_FOUND,)),
+    ]

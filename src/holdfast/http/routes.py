@@ -1,0 +1,91 @@
+"""The route table: every path and method, who may call it, and what it can answer."""
+
+from __future__ import annotations
+
+from . import claims, events, jobs, limits, looking, metrics, overview
+from .endpoint import EVENTS, Endpoint
+from .problems import (
+    BUSY,
+    JOB_NOT_FOUND,
+    KEY_CONFLICT,
+    LEASE_LOST,
+    NOT_SET,
+    OUTCOME_UNKNOWN,
+    QUEUE_FULL,
+    SHELL_REFUSED,
+    WRONG_STATE,
+)
+from .shapes import (
+    BatchOut,
+    Cancelled,
+    ClaimsOut,
+    Extended,
+    Health,
+    JobOut,
+    JobsOut,
+    Paused,
+    QueuesOut,
+    Retried,
+    Setting,
+    SettingsOut,
+    StatsOut,
+    WorkersOut,
+)
+
+READ, SUBMIT, WORK, OPERATE = "read", "submit", "work", "operate"
+TEXT = "text/plain"
+KEY = {"Idempotency-Key": "1 to 512 characters of your own choice: the same key again is the same job."}
+LAST = {"Last-Event-ID": "Where an earlier stream ended; without it, from now on."}
+ONE = (JOB_NOT_FOUND,)
+CHANGED = (JOB_NOT_FOUND, WRONG_STATE, OUTCOME_UNKNOWN)
+HELD = (JOB_NOT_FOUND, LEASE_LOST, OUTCOME_UNKNOWN)
+
+
+def endpoints() -> list[Endpoint]:
+    """The table, most wanted first. Literal paths stand before those with a parameter in the same place."""
+    refusals = (KEY_CONFLICT, QUEUE_FULL, SHELL_REFUSED, OUTCOME_UNKNOWN)
+    return [
+        Endpoint("POST", "/v1/jobs", SUBMIT, jobs.submit, {201: JobOut, 200: JobOut}, problems=refusals, headers=KEY),
+        Endpoint("POST", "/v1/claims", WORK, claims.claim, {200: ClaimsOut}, problems=(BUSY, OUTCOME_UNKNOWN)),
+        Endpoint("POST", "/v1/claims/{job}/complete", WORK, claims.complete, {204: None}, problems=HELD),
+        Endpoint("POST", "/v1/claims/{job}/extend", WORK, claims.extend, {200: Extended}, problems=HELD),
+        Endpoint("POST", "/v1/claims/{job}/fail", WORK, claims.fail, {204: None}, problems=HELD),
+        Endpoint("POST", "/v1/claims/{job}/release", WORK, claims.release, {204: None}, problems=HELD),
+        Endpoint("GET", "/v1/jobs", READ, jobs.list_jobs, {200: JobsOut}),
+        Endpoint(
+            "POST",
+            "/v1/jobs/batch",
+            SUBMIT,
+            jobs.submit_batch,
+            {200: BatchOut},
+            problems=(OUTCOME_UNKNOWN,),
+            most=limits.BATCH,
+        ),
+        Endpoint("POST", "/v1/jobs/{id}/cancel", OPERATE, jobs.cancel, {200: Cancelled}, problems=CHANGED),
+        Endpoint("POST", "/v1/jobs/{id}/retry", OPERATE, jobs.retry, {200: JobOut}, problems=CHANGED),
+        Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, problems=ONE),
+        *overview.endpoints(),
+        Endpoint("GET", "/v1/jobs/{id}", READ, jobs.get, {200: JobOut}, problems=ONE),
+        Endpoint("DELETE", "/v1/jobs/{id}", OPERATE, jobs.delete, {204: None}, problems=CHANGED),
+        Endpoint("GET", "/v1/dlq", READ, jobs.list_dead, {200: JobsOut}),
+        Endpoint("POST", "/v1/dlq/retry", OPERATE, jobs.retry_all_dead, {200: Retried}, problems=(OUTCOME_UNKNOWN,)),
+        Endpoint("POST", "/v1/dlq/{id}/retry", OPERATE, jobs.retry_dead, {200: JobOut}, problems=CHANGED),
+        Endpoint("GET", "/v1/stats", READ, looking.stats, {200: StatsOut}),
+        Endpoint("GET", "/v1/queues", READ, looking.queues, {200: QueuesOut}),
+        Endpoint("POST", "/v1/queues/{name}/pause", OPERATE, looking.pause, {200: Paused}, problems=(OUTCOME_UNKNOWN,)),
+        Endpoint(
+            "POST", "/v1/queues/{name}/resume", OPERATE, looking.resume, {200: Paused}, problems=(OUTCOME_UNKNOWN,)
+        ),
+        Endpoint("GET", "/v1/workers", READ, looking.workers, {200: WorkersOut}),
+        Endpoint("GET", "/v1/config", READ, looking.list_settings, {200: SettingsOut}),
+        Endpoint("GET", "/v1/config/{key}", READ, looking.get_setting, {200: Setting}, problems=(NOT_SET,)),
+        Endpoint("PUT", "/v1/config/{key}", OPERATE, looking.put_setting, {200: Setting}, problems=(OUTCOME_UNKNOWN,)),
+        Endpoint(
+            "DELETE", "/v1/config/{key}", OPERATE, looking.delete_setting, {204: None}, problems=(OUTCOME_UNKNOWN,)
+        ),
+        Endpoint("GET", "/v1/events", READ, events.events, {200: EVENTS}, problems=(BUSY,), headers=LAST),
+        Endpoint("GET", "/metrics", READ, metrics.metrics, {200: TEXT}),
+        Endpoint("GET", "/health", None, looking.health, {200: Health}),
+        Endpoint("GET", "/ready", None, looking.ready, {200: Health}),
+        Endpoint("GET", "/openapi.json", None, looking.openapi, {200: dict}),
+    ]

@@ -1,0 +1,256 @@
+"""The store protocol over HTTP, for `http://…` as a store: one path per method, on whatever store the app has.
+
+Only Holdfast's own client calls these; they change with the protocol number, and are no part of the API.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from starlette.types import Message, Send
+
+from .. import schedules
+from ..clock import fresh_secret
+from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
+from ..job import NewJob
+from ..store import wire
+from ..store.protocol import Answers, Batch, Versioned
+from ..version import __version__
+from . import limits, tokens
+from .call import Answer, Call, ClientGone, Stream
+from .endpoint import Endpoint
+from .hints import STREAMS_MOST, Hints
+from .problems import CONTENT_TYPE, Refused
+from .recall import Recall
+from .shell import check_shell
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast.http")
+ROLE, OPERATE = "work", "operate"
+WORKERS_OWN = frozenset({schedules.KIND})
+"""Kinds of records that workers write by themselves."""
+BODY_MOST = 64 * limits.MIB
+"""Bytes of a batch; a client whose batch is larger sends its parts one by one."""
+HEADERS = {wire.PROTOCOL_HEADER.lower(): str(wire.PROTOCOL)}
+STATUSES: dict[type[Exception], int] = {
+    StoreUnavailable: 503,
+    OutcomeUnknown: 504,
+    ConfigError: 400,
+    InvalidJob: 422,
+    ValueError: 422,
+    OverflowError: 422,
+}
+"""How what a store raises is told; the nearest class counts, and anything else is 500."""
+_encode = msgspec.json.Encoder().encode
+
+Handler = Callable[[Call], Awaitable[Answer | Stream]]
+
+
+class Seam:
+    """The routes to one app's store. The server checks who is there, and that they have the role `work`.
+
+    1. A batch goes through the app's own group commit: what several clients send shares commits.
+    2. A request that must not be made twice has an id, and its answer is kept for a while (`recall.py`).
+    3. What a worker does needs the role `work`; to change other people's jobs, pause, or set anything, `operate` too.
+    4. Records of the kinds in `private` are out of reach: nobody makes tokens through here.
+    5. `sweeps`: clients are told to leave lost leases and retention to this server (`sweeper.py`).
+    """
+
+    def __init__(
+        self,
+        app: Holdfast,
+        *,
+        sweeps: bool,
+        allow_shell: frozenset[str] = frozenset(),
+        private: frozenset[str] = frozenset({tokens.KIND}),
+    ) -> None:
+        self._app = app
+        self._sweeps = sweeps
+        self._allow_shell = allow_shell
+        self._private = private
+        self._recall = Recall(app.clock)
+        self._hints = Hints(lambda topic: app.session.store.listen([topic]))
+
+    def endpoints(self) -> list[Endpoint]:
+        """Entries for the server's route table."""
+        handlers: dict[str, Handler] = {method.name: self._plain(method) for method in wire.PLAIN}
+        handlers[wire.HELLO.name] = self._hello
+        handlers[wire.WRITE.name] = self._method(wire.WRITE, self._write, _changes_jobs)
+        handlers[wire.RECORDS.name] = self._method(wire.RECORDS, self._records)
+        handlers[wire.PUT_RECORD.name] = self._method(wire.PUT_RECORD, self._put_record, _sets_something)
+        handlers[wire.RECALL] = self._recalled
+        handlers[wire.LISTEN] = self._listen
+        handlers[wire.TOPICS.name] = self._method(wire.TOPICS, self._change_topics)
+        return [
+            Endpoint("POST", f"{wire.PATH}/{name}", ROLE, _spoken(handler), {200: Any})
+            for name, handler in handlers.items()
+        ]
+
+    # -- calls
+
+    def _plain(self, method: wire.Method[Any]) -> Handler:
+        async def make(*arguments: Any) -> Any:
+            return await getattr(self._app.session.store, method.name)(*arguments)
+
+        return self._method(method, make)
+
+    def _method(
+        self,
+        method: wire.Method[Any],
+        make: Callable[..., Awaitable[Any]],
+        operates: Callable[..., bool] | None = None,
+    ) -> Handler:
+        """`operates`: whether a call with these arguments is an operator's."""
+        decode = msgspec.json.Decoder(method.arguments).decode
+
+        async def handle(call: Call) -> Answer:
+            body = await call.body(BODY_MOST)
+            try:
+                arguments = decode(body)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                return _told(InvalidJob(f"the arguments of {method.name} cannot be read: {error}"))
+            if operates is not None and OPERATE not in call.roles and operates(*arguments):
+                return _told(ConfigError(f"this needs a token with the role {OPERATE!r} beside {ROLE!r}"))
+            if method.kind != "once":
+                return await self._made(make, arguments)
+            request = call.header(wire.REQUEST_HEADER.lower().encode())
+            if request is None:
+                return _told(InvalidJob(f"{method.name} needs the header {wire.REQUEST_HEADER}"))
+            return await self._recall.once(request.decode("latin-1"), lambda: self._made(make, arguments))
+
+        return handle
+
+    async def _made(self, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
+        """A call's answer, or what it raised."""
+        try:
+            await self._app.open()
+            return Answer(200, _encode(await make(*arguments)), headers=HEADERS)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the client raises it in its own place
+            return _told(error)
+
+    async def _write(self, batch: Batch) -> Answers:
+        self._check_shell(batch.inserts)
+        return await self._app.session.commit.write(batch)
+
+    def _check_shell(self, jobs: Sequence[NewJob]) -> None:
+        try:
+            check_shell(jobs, self._allow_shell)
+        except Refused as error:
+            raise InvalidJob(str(error)) from error
+
+    async def _records(self, kind: str) -> dict[str, Versioned]:
+        self._check_kind(kind)
+        return await self._app.session.store.records(kind)
+
+    async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
+        self._check_kind(kind)
+        if kind == schedules.KIND and (kept := None if value is None else schedules.read(value)) is not None:
+            # Else a worker's token could have the server's own workers run any command, by the clock.
+            self._check_shell([NewJob("", kept.task, kept.queue, bytes(kept.payload))])
+        return await self._app.put_record(kind, name, value, expect)  # which goes by new settings at once
+
+    def _check_kind(self, kind: str) -> None:
+        if kind in self._private:
+            raise ConfigError(f"records of the kind {kind!r} are out of reach over HTTP")
+
+    async def _hello(self, call: Call) -> Answer:
+        async def make() -> wire.Hello:
+            store = self._app.session.store
+            features = {name for name in store.features if not name.startswith("transactional")}
+            if self._sweeps:
+                features.add("sweeps")
+            return wire.Hello(__version__, store.name, tuple(sorted(features)), tuple(sorted(call.roles)))
+
+        return await self._made(make)
+
+    async def _recalled(self, call: Call) -> Answer:
+        request = call.header(wire.REQUEST_HEADER.lower().encode()) or b""
+        answer = await self._recall.again(request.decode("latin-1"))
+        return answer or _told(OutcomeUnknown("the answer to this request is not known here (any more)"))
+
+    # -- hints
+
+    async def _listen(self, call: Call) -> Answer | Stream:
+        if len(self._hints) >= STREAMS_MOST:
+            return _told(StoreUnavailable(f"{STREAMS_MOST} streams of hints are open already"))
+        body = await call.body(BODY_MOST)
+        try:
+            (topics,) = msgspec.json.decode(body, type=tuple[list[str]])
+            await self._app.open()
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return _told(InvalidJob(f"these are no topics: {error}"))
+        except HoldfastError as error:
+            return _told(error)
+        return _HintStream(self._lines(call, topics), b"application/x-ndjson")
+
+    async def _lines(self, call: Call, topics: list[str]) -> AsyncGenerator[bytes]:
+        """The stream's name, then what rings, until the client has gone or the server stops."""
+        name = fresh_secret()
+        stream = self._hints.open(name, topics)
+        try:
+            yield _encode(name) + b"\n"
+            while (news := await call.while_wanted(stream.news())) is not None:
+                yield news
+        except ClientGone:
+            pass
+        finally:
+            self._hints.close(stream)
+
+    async def _change_topics(self, change: wire.Topics) -> None:
+        if not self._hints.change(change.stream, change.add, change.remove):
+            raise StoreUnavailable("there is no such stream of hints here (any more)")
+
+
+def _changes_jobs(batch: Batch) -> bool:
+    return bool(batch.changes)
+
+
+def _sets_something(kind: str, *_: object) -> bool:
+    return kind not in WORKERS_OWN
+
+
+class _HintStream(Stream):
+    """A stream that says which protocol it speaks."""
+
+    async def send(self, send: Send) -> None:
+        async def saying(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                said = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *said]
+            await send(message)
+
+        await super().send(saying)
+
+
+def _spoken(handler: Handler) -> Handler:
+    async def handle(call: Call) -> Answer | Stream:
+        """One call of the store protocol, for Holdfast's own client."""
+        spoken = call.header(wire.PROTOCOL_HEADER.lower().encode())
+        if spoken == str(wire.PROTOCOL).encode():
+            return await handler(call)
+        theirs = "none" if spoken is None else spoken.decode("latin-1")[:20]
+        return _told(
+            ConfigError(
+                f"this server is Holdfast {__version__} and speaks store protocol {wire.PROTOCOL}, the client speaks"
+                f" {theirs}; run the same version of Holdfast on both sides"
+            )
+        )
+
+    return handle
+
+
+def _told(error: Exception) -> Answer:
+    """An error, for the client to raise in its own place."""
+    status = next((STATUSES[step] for step in type(error).__mro__ if step in STATUSES), 500)
+    name = type(error).__name__ if isinstance(error, HoldfastError) or status == 500 else ValueError.__name__
+    detail = str(error)
+    if status == 500:
+        logger.error("a call of a remote store failed", exc_info=error)
+        detail = f"the store failed: {type(error).__name__}: {error}"
+    document = {"type": f"urn:holdfast:problem:store:{name}", "title": "The store says no", "status": status}
+    return Answer(status, _encode(document | {"detail": detail, "error": name}), CONTENT_TYPE, HEADERS)

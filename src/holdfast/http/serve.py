@@ -1,0 +1,109 @@
+"""`holdfast serve`: the service in a process of its own, closed unless only this machine can reach it.
+
+1. Binds first, so that what is checked is the address it really has.
+2. Refuses to start where others could reach it and there is no token.
+3. SIGTERM or Ctrl-C: takes no more connections, ends streams, lets accepted requests finish, closes the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import socket
+from collections.abc import Callable, Generator
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from ..errors import ConfigError
+from . import limits
+from .door import is_loopback
+from .wire import Connection
+
+if TYPE_CHECKING:
+    from .service import Service
+
+
+def run(service: Service, host: str, port: int, started: Callable[[str], object], grace: float) -> None:
+    """Serve until told to stop; `started` is called with the address."""
+    with contextlib.closing(bind(host, port)) as bound:
+        server = Server(service, started, grace)
+        with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
+            runner.run(server.serve([bound]))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket at this address, not yet listening."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = found[0]
+        bound = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError, OverflowError) as error:
+        raise ConfigError(f"cannot serve on {host!r}, port {port}: {error}") from None
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind(address)
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise ConfigError(f"cannot serve on {host!r}, port {port}: {error}") from None
+    return bound
+
+
+async def check(service: Service, address: str) -> None:
+    """Refuse to be open to others without a token."""
+    door = service.door
+    if is_loopback(address):
+        door.open_without_token = True
+        return
+    if not door.keyring.seen:
+        await door.keyring.refresh()
+    if not door.keyring.seen:
+        raise ConfigError(
+            f"others can reach {address}, and there is no token: make one with `holdfast token create --role …`, or "
+            "set HOLDFAST_TOKEN; or serve on 127.0.0.1"
+        )
+
+
+class Server(uvicorn.Server):
+    """uvicorn with our connections and our way to start and stop."""
+
+    def __init__(self, service: Service, started: Callable[[str], object], grace: float) -> None:
+        config = uvicorn.Config(
+            service,
+            http=Connection,
+            ws="none",
+            lifespan="on",
+            log_config=None,
+            log_level=logging.WARNING,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(limits.KEEP_ALIVE),
+            timeout_graceful_shutdown=max(1, int(grace)),
+        )
+        super().__init__(config)
+        self._service = service
+        self._say_started = started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        assert sockets is not None
+        address, port = sockets[0].getsockname()[:2]
+        await check(self._service, address)
+        await super().startup(sockets)
+        self._say_started(f"http://{f'[{address}]' if ':' in address else address}:{port}")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._service.stop()
+        await super().shutdown(sockets)
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None]:
+        """As uvicorn's, but to be stopped is no failure: the signal is not raised again."""
+        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

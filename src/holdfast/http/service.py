@@ -1,0 +1,170 @@
+"""The service itself, as an ASGI app: the route table behind its door, and what all requests share.
+
+1. Everything it says or does goes through the app, like the command line.
+2. It opens the app when it starts, and goes on where that fails: a store that is down now may be up in a minute.
+3. `stop` ends streams and waiting claims, so that a server can end in order; closing it closes the app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+import os
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Self
+from urllib.parse import quote, unquote
+
+from starlette.routing import Match, Route, Router
+from starlette.types import Receive, Scope, Send
+
+from ..errors import HoldfastError
+from ..observe.metrics import Depths, Metrics
+from ..settings import Settings
+from . import limits, pages
+from .depth import noting_depth
+from .door import Door
+from .endpoint import Endpoint, Place
+from .events import Feed
+from .openapi import describe
+from .routes import endpoints
+from .seam import Seam
+from .sweeper import sweeping
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast.http")
+WRITTEN = "holdfast.path"
+"""Where a scope keeps its path as it was written."""
+
+
+class Service:
+    """An app over HTTP. `async with` it in your own lifespan where you mount it."""
+
+    def __init__(
+        self,
+        app: Holdfast,
+        *,
+        token: str | None = None,
+        unguarded: bool = False,
+        hosts: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        allow_shell: frozenset[str] = frozenset(),
+        extra: Sequence[Endpoint] = (),
+    ) -> None:
+        self.app = app
+        self.extra = extra
+        """Routes that are no part of the API: the demo's."""
+        self.allow_shell = allow_shell
+        own = token or os.environ.get("HOLDFAST_TOKEN") or None
+        self.door = Door(app, token=own, unguarded=unguarded, hosts=hosts, origins=origins)
+        self.listed = endpoints()
+        """The API, as it is described."""
+        seam = Seam(app, sweeps=True, allow_shell=allow_shell)
+        self.endpoints = [*self.listed, *extra, *seam.endpoints(), *pages.endpoints()]
+        self.feed = Feed(app)
+        self.metrics, self.depths = Metrics(), Depths(app.queues, app.clock)
+        self.metrics.listen(app.events)
+        self.stopping = asyncio.Event()
+        self.streams = 0
+        """Streams of events that are open."""
+        self.waiting = 0
+        """Claims that wait for jobs."""
+        self._upkeep: asyncio.Task[None] | None = None
+        self._router = Router(routes=self._routes(), redirect_slashes=False, default=Place(self, "", []))
+
+    def _routes(self) -> list[Route]:
+        paths = groupby(sorted(self.endpoints, key=lambda one: self._first(one.path)), key=lambda one: one.path)
+        return [_Way(Place(self, path, list(some))) for path, some in paths]
+
+    def _first(self, path: str) -> int:
+        return next(number for number, one in enumerate(self.endpoints) if one.path == path)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._router(scope, receive, send)
+        elif scope["type"] == "lifespan":
+            await self._live(receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "there are no websockets here"})
+
+    async def __aenter__(self) -> Self:
+        self.stopping = asyncio.Event()
+        self._upkeep = asyncio.create_task(self._keep_up())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.stop()
+        self.feed.close()
+        if self._upkeep is not None:
+            self._upkeep.cancel()
+            await asyncio.wait([self._upkeep])
+        await self.app.close()
+
+    async def _keep_up(self) -> None:
+        """Open the app, however long that takes, and sweep for those who reach the store through here."""
+        while True:
+            try:
+                await self.app.open()
+            except HoldfastError as error:
+                logger.warning("the store does not answer: %s", error)
+                await asyncio.sleep(limits.OPEN_EVERY)
+            else:
+                break
+        async with sweeping(self.app), noting_depth(self.app):
+            await self.stopping.wait()
+
+    def stop(self) -> None:
+        """End streams and waiting claims; other requests finish, and new ones are still answered."""
+        self.stopping.set()
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self:
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
+
+    @functools.cached_property
+    def openapi(self) -> bytes:
+        """The description of the API, as JSON."""
+        return describe(self.listed)
+
+    @property
+    def body_limit(self) -> int:
+        """Bytes of a body: the largest payload, and room for what stands around it."""
+        settings = Settings() if self.app.live_loop() is None else self.app.session.settings
+        return settings.max_payload + limits.BODY_MARGIN
+
+
+class _Way(Route):
+    """A path that answers for its own methods first, and for all others if no later one does.
+
+    It is compared as the client wrote it, so that a job's id may hold a slash (`%2F`) and still be one step of the way.
+    """
+
+    def __init__(self, place: Place) -> None:
+        super().__init__(place.path or "/", place)
+        self._place = place
+        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.path))
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        found = self._pattern.fullmatch(_written(scope))
+        if found is None:
+            return Match.NONE, {}
+        match = Match.FULL if scope["method"] in self._place.methods else Match.PARTIAL
+        return match, {"path_params": {name: unquote(value) for name, value in found.groupdict().items()}}
+
+
+def _written(scope: Scope) -> str:
+    """A request's path below the place where the service is mounted, its escapes as they came."""
+    known: str | None = scope.get(WRITTEN)
+    if known is None:
+        raw: bytes | None = scope.get("raw_path")
+        whole = quote(scope["path"]) if raw is None else raw.decode("latin-1")
+        root = scope.get("root_path")
+        known = scope[WRITTEN] = whole.removeprefix(quote(root)) if root else whole
+    return known

@@ -1,0 +1,345 @@
+"""What travels: the bodies, queries and answers of the API. They are decoded by these types and described by them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from ..checks import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
+from ..job import PRIORITY_MAX, PRIORITY_MIN, State
+from ..lifecycle import DELAY_LIMIT
+from ..view import AttemptSeen, Job, Progress, WorkerSeen
+from . import limits
+
+MAX_ATTEMPTS = 25
+
+Name = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT, description="Printable characters.")]
+Key = Annotated[str, Meta(min_length=1, max_length=KEY_LIMIT, description="Printable characters.")]
+Seconds = Annotated[float, Meta(ge=0, lt=DELAY_LIMIT, description="Seconds.")]
+Fence = Annotated[int, Meta(ge=0, lt=2**53)]
+Token = Annotated[str, Meta(min_length=1, max_length=16_384, description="As the claim gave it.")]
+Limit = Annotated[int, Meta(ge=1, le=limits.PAGE_MOST)]
+Cursor = Annotated[str, Meta(max_length=200, description="As the last page gave it.")]
+JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object"})]
+
+
+class Body(msgspec.Struct, forbid_unknown_fields=True):
+    """Something that a client sends; a field that there is not is refused, since it may be a typing error."""
+
+
+class NewJob(Body):
+    """A job to be submitted."""
+
+    type: Name
+    payload: JsonObject
+    """The arguments of the task, by name."""
+    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
+    queue: Name | None = None
+    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | None = None
+    run_at: Annotated[datetime, Meta(tz=True)] | None = None
+    delay: Seconds | None = None
+    timeout: Annotated[float, Meta(gt=0, lt=DELAY_LIMIT)] | None = None
+    tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
+
+
+class NewJobInBatch(NewJob, kw_only=True):
+    """A job of a batch; its key stands here, since there is only one header."""
+
+    key: Key
+
+
+class Batch(Body):
+    """Jobs to be submitted together. Each is taken or refused on its own."""
+
+    jobs: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=limits.BATCH_JOBS)]
+
+
+class JobOut(msgspec.Struct, kw_only=True):
+    """A job as it was when it was read. A new one's times are by the server's clock, later ones by the store's."""
+
+    id: str
+    type: str
+    status: State
+    attempts: int = 0
+    max_attempts: int
+    payload: Any
+    """The arguments by name; raw bytes show as {"$bytes": base64}."""
+    run_at: datetime
+    created_at: datetime
+    queue: str
+    priority: int
+    timeout: float | None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    worker: str | None = None
+    node: str | None = None
+    pid: int | None = None
+    fence: int = 0
+    life: int = 1
+    result: Any = None
+    error: str | None = None
+    traceback: str | None = None
+    progress: Progress | None = None
+    checkpoint: Any = None
+    key: str | None
+    tags: tuple[str, ...]
+    meta: dict[str, Any]
+    cancel_requested: bool = False
+    suspect: bool = False
+    history: tuple[AttemptSeen, ...] = ()
+
+
+def job_out(job: Job) -> JobOut:
+    """A job in the words of the API."""
+    return JobOut(
+        id=job.id,
+        type=job.task,
+        status=job.state,
+        attempts=job.attempt,
+        max_attempts=job.max_attempts,
+        payload=job.payload,
+        run_at=job.run_at,
+        created_at=job.created_at,
+        queue=job.queue,
+        priority=job.priority,
+        timeout=job.timeout,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        worker=job.worker,
+        node=job.node,
+        pid=job.pid,
+        fence=job.fence,
+        life=job.life,
+        result=job.result,
+        error=job.error,
+        traceback=job.traceback,
+        progress=job.progress,
+        checkpoint=job.checkpoint,
+        key=job.key,
+        tags=job.tags,
+        meta=job.meta,
+        cancel_requested=job.cancel_requested,
+        suspect=job.suspect,
+        history=job.history,
+    )
+
+
+class JobsQuery(Body):
+    """Which jobs to list; every given part must match."""
+
+    state: list[str] | None = None
+    """A state or an everyday word for one, such as `pending`; may be given again."""
+    queue: Name | None = None
+    type: Name | None = None
+    tag: Name | None = None
+    limit: Limit = limits.PAGE
+    cursor: Cursor | None = None
+
+
+class DeadQuery(Body):
+    """Which dead letters to list."""
+
+    queue: Name | None = None
+    type: Name | None = None
+    tag: Name | None = None
+    limit: Limit = limits.PAGE
+    cursor: Cursor | None = None
+
+
+class JobsOut(msgspec.Struct):
+    """A page of jobs, newest first; `cursor` is null on the last."""
+
+    jobs: list[JobOut]
+    cursor: str | None
+
+
+class BatchAnswer(msgspec.Struct, omit_defaults=True):
+    """What became of one job of a batch: `status` as a request of its own would have had it."""
+
+    status: int
+    id: str | None = None
+    """The job that stands for it now."""
+    problem: Any = None
+    """A problem document, where it was refused."""
+
+
+class BatchOut(msgspec.Struct):
+    """What became of the jobs of a batch, in their order."""
+
+    jobs: list[BatchAnswer]
+
+
+class Cancelled(msgspec.Struct):
+    """What a cancellation did."""
+
+    cancelled: bool
+    """False: the job had ended already. A running job is asked to stop, and may still succeed."""
+    job: JobOut
+
+
+class RetryDead(Body):
+    """Which dead letters to run again: all of them, or those of one queue."""
+
+    queue: Name | None = None
+
+
+class Retried(msgspec.Struct):
+    """How many jobs run again."""
+
+    retried: int
+
+
+class OutputQuery(Body):
+    """Where to begin to read, in bytes of all that the job has printed."""
+
+    position: Annotated[int, Meta(ge=0, lt=2**53)] = 0
+
+
+class QueueOut(msgspec.Struct):
+    """One queue in numbers."""
+
+    name: str
+    counts: dict[str, int]
+    """Jobs by state."""
+    oldest: datetime | None
+    """When its oldest queued job was due."""
+    paused: bool
+
+
+class QueuesOut(msgspec.Struct):
+    """Every queue that has jobs or is paused, by name."""
+
+    queues: list[QueueOut]
+
+
+class StatsOut(msgspec.Struct):
+    """A store in numbers."""
+
+    counts: dict[str, int]
+    """Jobs by state, over all queues, zeros included."""
+    workers: int
+    """Live worker processes."""
+    queues: list[QueueOut]
+
+
+class Paused(msgspec.Struct):
+    """Whether a queue is paused now."""
+
+    name: str
+    paused: bool
+
+
+class WorkersOut(msgspec.Struct):
+    """The live workers, and claims by hand, by node and pid."""
+
+    workers: list[WorkerSeen]
+
+
+class Setting(msgspec.Struct):
+    """A setting that is kept in the store."""
+
+    key: str
+    value: Any
+
+
+class SettingsOut(msgspec.Struct):
+    """Every setting that is kept in the store."""
+
+    settings: dict[str, Any]
+
+
+class NewValue(Body):
+    """A setting's new value."""
+
+    value: str | int | float | None
+
+
+class NewClaim(Body):
+    """A wish for jobs."""
+
+    queues: Annotated[list[Name], Meta(min_length=1, max_length=20)] = msgspec.field(
+        default_factory=lambda: ["default"]
+    )
+    types: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
+    limit: Annotated[int, Meta(ge=1, le=limits.CLAIMS_MOST)] = 1
+    lease: Annotated[float, Meta(gt=0, le=WEEK, description="Seconds.")] = 300.0
+    wait: Annotated[float, Meta(ge=0, le=limits.WAIT_MOST, description="Seconds.")] = 0.0
+    """How long to wait for jobs where there are none."""
+
+
+class ClaimOut(msgspec.Struct):
+    """A job that is yours until its lease ends. Fence and token prove it."""
+
+    job: JobOut
+    fence: int
+    token: str
+    lease: float
+    """Seconds from now, unless it is extended."""
+
+
+class ClaimsOut(msgspec.Struct):
+    """The claimed jobs; none where there were none in time."""
+
+    claims: list[ClaimOut]
+
+
+class Extend(Body):
+    """The claim to extend; those that were made in the same call are extended with it."""
+
+    fence: Fence
+    token: Token
+
+
+class Complete(Body):
+    """The claim whose work is done."""
+
+    fence: Fence
+    token: Token
+    result: Any = None
+
+
+class Fail(Body):
+    """The claim whose work failed."""
+
+    fence: Fence
+    token: Token
+    error: Annotated[str, Meta(min_length=1)]
+    retry_in: Seconds | None = None
+    """Instead of the usual back-off."""
+    dead: bool = False
+    """Another attempt would be pointless."""
+
+
+class Release(Body):
+    """The claim that is given back, uncharged."""
+
+    fence: Fence
+    token: Token
+    delay: Seconds | None = None
+
+
+class Extended(msgspec.Struct):
+    """The lease holds again."""
+
+    lease: float
+    """Seconds from now."""
+    cancel_requested: bool
+    """Somebody asked for the job's end: stop, and release it."""
+
+
+class Health(msgspec.Struct):
+    """The server is alive."""
+
+    status: str
+    service: str
+
+
+class Moved(msgspec.Struct):
+    """A job came to another state, or was `deleted`."""
+
+    id: str
+    status: str
+    at: datetime

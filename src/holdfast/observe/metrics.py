@@ -1,0 +1,140 @@
+"""Metrics for Prometheus: what was counted, and what the store holds now, as one page of text."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from ..clock import Clock
+from ..errors import HoldfastError, MissingExtra
+from ..job import QueueStats, State
+from .events import Events
+from .tally import METRICS, SECONDS, Tally
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
+    from prometheus_client.registry import CollectorRegistry
+
+CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+PATIENCE = 4.0
+"""Seconds that the store has to answer."""
+Seen = tuple[list[QueueStats], int]
+MAX_AGE = 2.0
+"""Seconds for which the store is not asked again, however many ask for metrics."""
+
+
+class Depths:
+    """The queues of a store, looked at no more often than every few seconds. `ask`: `app.queues`."""
+
+    def __init__(self, ask: Callable[[], Awaitable[Seen]], clock: Clock) -> None:
+        self._ask = ask
+        self._clock = clock
+        self._asking = asyncio.Lock()
+        self._seen: Seen | None = None
+        self._asked: float | None = None
+
+    async def look(self) -> Seen | None:
+        """Every queue, and the store's time; None where the store does not answer."""
+        async with self._asking:
+            now = self._clock.monotonic()
+            if self._asked is None or now - self._asked >= MAX_AGE:
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        self._seen = await self._ask()
+                except (HoldfastError, TimeoutError):
+                    self._seen = None
+                self._asked = self._clock.monotonic()
+            return self._seen
+
+
+class Metrics:
+    """The metrics of one process, or of a supervisor with its workers."""
+
+    def __init__(self, active: Callable[[], int] = lambda: 0) -> None:
+        if find_spec("prometheus_client") is None:
+            raise MissingExtra("metrics for Prometheus", "server")
+        self.tally = Tally()
+        self._active = active
+
+    def listen(self, events: Events) -> None:
+        """Count what these tell from now on."""
+        self.tally.listen(events)
+
+    def page(self, seen: Seen | None) -> bytes:
+        """Everything, as Prometheus reads it. `seen`: what `Depths` saw."""
+        from prometheus_client import generate_latest
+
+        return generate_latest(self.registry(lambda: seen))
+
+    def registry(self, look: Callable[[], Seen | None]) -> CollectorRegistry:
+        """The same for whoever has a registry; `look` is called for every page."""
+        from prometheus_client import CollectorRegistry
+
+        metrics = self
+
+        class Collector:
+            def collect(self) -> Iterator[Family]:
+                return metrics.families(look())
+
+            def describe(self) -> list[Family]:
+                return []
+
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(Collector())  # type: ignore[arg-type]
+        return registry
+
+    def families(self, seen: Seen | None) -> Iterator[Family]:
+        """One family per line of METRICS."""
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+        sums = dict(self.tally.sums)
+        gauges = self._gauges(seen)
+        for name, metric in METRICS.items():
+            labels = metric.labels
+            if metric.kind == "gauge":
+                family: Any = GaugeMetricFamily(name, metric.help, labels=labels)
+                for values, number in gauges.get(name, ()):
+                    family.add_metric(values, number)
+            elif metric.kind == "counter":
+                family = CounterMetricFamily(name.removesuffix("_total"), metric.help, labels=labels)
+                if not labels:
+                    sums.setdefault((name,), 0.0)
+                for key, number in sums.items():
+                    if key[0] == name:
+                        family.add_metric(key[1:], number)
+            else:
+                family = HistogramMetricFamily(name, metric.help, labels=labels)
+                for values, buckets, total in _histograms(name, sums):
+                    family.add_metric(values, buckets, total)
+            yield family
+
+    def _gauges(self, seen: Seen | None) -> dict[str, list[tuple[tuple[str, ...], float]]]:
+        found: dict[str, list[tuple[tuple[str, ...], float]]] = {
+            "holdfast_worker_active_jobs": [((), self._active())],
+            "holdfast_store_up": [((), float(seen is not None))],
+        }
+        if seen is None:
+            return found
+        queues, now = seen
+        found["holdfast_queue_depth"] = [
+            ((queue.name, state.value), queue.counts.get(state, 0)) for queue in queues for state in State
+        ]
+        found["holdfast_queue_oldest_age_seconds"] = [
+            ((queue.name,), 0.0 if queue.oldest is None else max(0, now - queue.oldest) / 1_000_000) for queue in queues
+        ]
+        found["holdfast_queue_paused"] = [((queue.name,), float(queue.paused)) for queue in queues]
+        return found
+
+
+def _histograms(
+    name: str, sums: dict[tuple[str, ...], float]
+) -> Iterator[tuple[tuple[str, ...], list[tuple[str, float]], float]]:
+    """Each set of labels with its buckets, which count everything below them, and its sum."""
+    for values in sorted({key[1:-1] for key in sums if key[0] == name}):
+        count, buckets = 0.0, list[tuple[str, float]]()
+        for number, bound in enumerate([*map(float, SECONDS), float("inf")]):
+            count += sums.get((name, *values, str(number)), 0.0)
+            buckets.append(("+Inf" if bound == float("inf") else str(bound), count))
+        yield values, buckets, sums.get((name, *values, "sum"), 0.0)

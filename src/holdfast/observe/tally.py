@@ -1,0 +1,126 @@
+"""What the metrics count, as sums: cheap to keep beside a busy worker, and added up over processes by adding."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+import msgspec
+
+from .events import Events, JobEvent, RequestEvent
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
+"""Upper bounds of the buckets of every histogram."""
+MOST_NAMES = 500
+"""Tasks, queues or paths that are told apart: whoever may enqueue could make up any number of names."""
+OTHER = "(other)"
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """One line of the table of metrics."""
+
+    kind: str
+    help: str
+    labels: tuple[str, ...] = ()
+
+
+_TYPE = ("job_type",)
+_REQUEST = ("method", "path_template", "status_code")
+
+METRICS: dict[str, Metric] = {
+    "holdfast_jobs_submitted_total": Metric("counter", "Jobs that were stored.", _TYPE),
+    "holdfast_jobs_idempotent_total": Metric("counter", "Enqueues that met the job of their key.", _TYPE),
+    "holdfast_jobs_succeeded_total": Metric("counter", "Jobs that succeeded.", _TYPE),
+    "holdfast_jobs_failed_total": Metric("counter", "Attempts that failed and will be made again.", _TYPE),
+    "holdfast_jobs_dead_total": Metric("counter", "Jobs that ended dead.", _TYPE),
+    "holdfast_jobs_retried_total": Metric("counter", "Claims of a job that had been tried before."),
+    "holdfast_lease_acquired_total": Metric("counter", "Claims."),
+    "holdfast_lease_rejected_total": Metric("counter", "Ends of claims that came too late and were refused."),
+    "holdfast_worker_active_jobs": Metric("gauge", "Jobs that run in this supervisor's workers now."),
+    "holdfast_job_duration_seconds": Metric("histogram", "From claim to end.", ("job_type", "outcome")),
+    "holdfast_job_wait_seconds": Metric("histogram", "From when a job was due to its claim.", ("queue",)),
+    "holdfast_http_requests_total": Metric("counter", "Requests that were answered.", _REQUEST),
+    "holdfast_http_request_duration_seconds": Metric("histogram", "Until the answer began.", _REQUEST),
+    "holdfast_queue_depth": Metric("gauge", "Jobs in the store.", ("queue", "state")),
+    "holdfast_queue_oldest_age_seconds": Metric("gauge", "How long the oldest ready job has been due.", ("queue",)),
+    "holdfast_queue_paused": Metric("gauge", "1 while the queue is paused.", ("queue",)),
+    "holdfast_store_up": Metric("gauge", "1 while the store answers, else 0."),
+}
+
+Key = tuple[str, ...]
+"""A metric, its labels' values, and of a histogram the number of the bucket, or `sum`."""
+
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_BUCKETS = tuple(map(str, range(len(SECONDS) + 1)))
+_ENDED = {
+    "job_succeeded": "holdfast_jobs_succeeded_total",
+    "job_failed": "holdfast_jobs_failed_total",
+    "job_dead": "holdfast_jobs_dead_total",
+}
+_OUTCOMES = ("job_cancelled", "job_released", "job_snoozed", "job_lost")
+
+
+class Tally:
+    """Adds up what the events of one process tell."""
+
+    def __init__(self) -> None:
+        self.sums: dict[Key, float] = {}
+        self._names: set[str] = set()
+
+    def listen(self, events: Events) -> None:
+        """Count everything from now on."""
+        events.on("job_created", lambda event: self._count("holdfast_jobs_submitted_total", event))
+        events.on("idempotent_submission", lambda event: self._count("holdfast_jobs_idempotent_total", event))
+        events.on("lease_acquired", self._claimed)
+        events.on("lease_lost", lambda _: self._add(("holdfast_lease_rejected_total",)))
+        for name in (*_ENDED, *_OUTCOMES):
+            events.on(name, self._ended)
+        events.on("http_request", self._answered)
+
+    def take(self) -> tuple[tuple[Key, float], ...]:
+        """What has been added since it was last taken."""
+        taken, self.sums = self.sums, {}
+        return tuple(taken.items())
+
+    def add_all(self, sums: Iterable[tuple[Key, float]]) -> None:
+        """Add what another process has counted."""
+        for key, value in sums:
+            self._add(key, value)
+
+    def _claimed(self, event: JobEvent) -> None:
+        self._add(("holdfast_lease_acquired_total",))
+        if event.attempt is not None and event.attempt > 1:
+            self._add(("holdfast_jobs_retried_total",))
+        if event.waited is not None:
+            self._observe(("holdfast_job_wait_seconds", self._known(event.queue)), event.waited)
+
+    def _ended(self, event: JobEvent) -> None:
+        metric = _ENDED.get(event.name)
+        if metric is not None:
+            self._count(metric, event)
+        if event.ran is not None:
+            outcome = event.name.removeprefix("job_")
+            self._observe(("holdfast_job_duration_seconds", self._known(event.job_type), outcome), event.ran)
+
+    def _answered(self, event: RequestEvent) -> None:
+        method = event.method if event.method in _METHODS else OTHER
+        labels = (method, self._known(event.path_template), str(event.status_code))
+        self._add(("holdfast_http_requests_total", *labels))
+        self._observe(("holdfast_http_request_duration_seconds", *labels), event.ran)
+
+    def _count(self, metric: str, event: JobEvent) -> None:
+        self._add((metric, self._known(event.job_type)))
+
+    def _observe(self, key: Key, seconds: float) -> None:
+        self._add((*key, _BUCKETS[bisect_left(SECONDS, seconds)]))
+        self._add((*key, "sum"), seconds)
+
+    def _add(self, key: Key, value: float = 1.0) -> None:
+        self.sums[key] = self.sums.get(key, 0.0) + value
+
+    def _known(self, name: str) -> str:
+        if name not in self._names:
+            if len(self._names) >= MOST_NAMES:
+                return OTHER
+            self._names.add(name)
+        return name

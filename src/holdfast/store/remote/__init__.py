@@ -1,0 +1,5 @@
+"""Jobs behind another Holdfast's `serve`: for workers without database credentials, and a broker for a bucket."""
+
+from .store import RemoteStore
+
+__all__ = ["RemoteStore"]

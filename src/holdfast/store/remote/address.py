@@ -1,0 +1,112 @@
+"""Where a server is: from a URL to a base address, a token and options."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from urllib.parse import SplitResult
+
+import msgspec
+
+from ...errors import ConfigError
+from ...settings import redact
+
+OPTIONS = ("token_file", "timeout", "ca", "cert", "key", "verify")
+LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    """A server's place. Frozen, so that siblings share it."""
+
+    base: str
+    """The URL that the routes are below, without a slash at its end."""
+    host: str
+    token_file: str | None = None
+    ca: str | None = None
+    cert: str | None = None
+    key: str | None = None
+    verify: bool = True
+    timeout: float = 15.0
+    """Seconds of silence after which a call is given up."""
+
+    def __str__(self) -> str:
+        return self.base
+
+    @property
+    def private(self) -> bool:
+        """Whether nobody on the way can read along."""
+        return self.base.startswith("https:") or self.host in LOCAL
+
+    def token(self) -> str | None:
+        """The token, read anew each time: a file may have been replaced."""
+        if self.token_file is None:
+            return _checked(os.environ.get("HOLDFAST_TOKEN", ""), "HOLDFAST_TOKEN") or None
+        try:
+            text = Path(self.token_file).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"the token file {self.token_file} cannot be read: {error}") from None
+        token = _checked(text, f"the token file {self.token_file}")
+        if not token:
+            raise ConfigError(f"the token file {self.token_file} is empty")
+        return token
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """How the server's certificate is checked; True is the usual way."""
+        if not self.base.startswith("https:") or (self.ca is None and self.cert is None and self.verify):
+            return True
+        try:
+            context = ssl.create_default_context(cafile=self.ca)
+            if self.cert is not None:
+                context.load_cert_chain(self.cert, self.key)
+        except OSError as error:  # which ssl's own errors are too
+            raise ConfigError(f"{self.base}: the files of ?ca=, ?cert= and ?key= cannot be used: {error}") from None
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        return context
+
+
+def parse(url: str, parts: SplitResult, options: dict[str, str]) -> Address:
+    """The address that a URL names; `parts` and `options` are the URL taken apart."""
+
+    def wrong(why: str) -> ConfigError:
+        return ConfigError(f"{redact(url)}: {why}")
+
+    if "@" in parts.netloc:
+        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+        raise ConfigError(f"{where}: a token does not belong into a URL; set HOLDFAST_TOKEN, or name a ?token_file=")
+    try:
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise wrong(str(error)) from None
+    if not host:
+        raise wrong("name the server: http://host:port")
+    if parts.fragment:
+        raise wrong("a fragment (#…) means nothing here")
+    verify = options.get("verify", "yes")
+    if verify not in ("yes", "no"):
+        raise wrong(f"verify must be yes or no, not {verify!r}")
+    try:
+        timeout = float(options.get("timeout", "15"))
+    except ValueError:
+        timeout = 0.0
+    if not 0 < timeout < 1e6:
+        raise wrong(f"timeout is a number of seconds above 0, not {options['timeout']!r}")
+    return Address(
+        base=f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
+        host=host,
+        token_file=options.get("token_file"),
+        ca=options.get("ca"),
+        cert=options.get("cert"),
+        key=options.get("key"),
+        verify=verify == "yes",
+        timeout=timeout,
+    )
+
+
+def _checked(text: str, source: str) -> str:
+    token = text.strip()
+    if not token.isascii() or not token.isprintable() or " " in token:
+        raise ConfigError(f"{source} holds something that is no token")  # and is not shown: it may be one, mistyped
+    return token

@@ -1,0 +1,48 @@
+"""What may be wrong between a client and its server, in words: reach, version, token, latency."""
+
+from __future__ import annotations
+
+from ...clock import Clock
+from ...version import __version__
+from ..protocol import Finding
+from ..wire import HELLO, NOW
+from .address import Address
+from .link import Link
+
+SLOW = 0.1
+"""Seconds of a round trip from which it is worth a word."""
+ROUNDS = 5
+
+
+async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
+    """Look at everything; the findings in the order in which a person would want to read them."""
+    hello = await link.call(HELLO)
+    same = hello.version == __version__
+    findings = [
+        Finding(True, f"{address} answers, in front of a {hello.store} store"),
+        Finding(same, f"the server is Holdfast {hello.version}, this is {__version__}", "run the same on both sides"),
+        _sweeping(hello.features),
+        _token(hello.roles, address),
+    ]
+    took: list[float] = []
+    for _ in range(ROUNDS):
+        before = clock.monotonic()
+        await link.call(NOW)
+        took.append(clock.monotonic() - before)
+    typical = sorted(took)[ROUNDS // 2]
+    near = "every claim and settlement waits for it: move the workers nearer to the server"
+    return [*findings, Finding(typical < SLOW, f"a call takes {typical * 1000:.1f} ms", near)]
+
+
+def _sweeping(features: tuple[str, ...]) -> Finding:
+    if "sweeps" in features:
+        return Finding(True, "the server looks for lost leases")
+    return Finding(True, "the server does not look for lost leases: workers do")
+
+
+def _token(roles: tuple[str, ...], address: Address) -> Finding:
+    if address.token() is None:
+        return Finding(True, "the server lets this machine in without a token")
+    if not address.private:
+        return Finding(False, "the token travels unencrypted", "name the server by https://…")
+    return Finding(True, f"the token allows: {', '.join(roles)}")

@@ -1,0 +1,144 @@
+"""The remote store: the protocol's methods, each one call to a server's `/v1/store` routes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from ...clock import Clock, fresh_entropy
+from ...errors import HoldfastError, StoreUnavailable
+from ...job import (
+    Beat,
+    Found,
+    Holder,
+    HolderSeen,
+    Lost,
+    Minute,
+    Moves,
+    Printed,
+    QueueStats,
+    Record,
+    Tidied,
+    Where,
+)
+from .. import wire
+from ..protocol import Answers, Batch, Bell, Finding, Versioned
+from . import doctor, trouble
+from .address import Address
+from .link import Link
+from .wake import Bells
+
+
+class RemoteStore:
+    """Jobs in whatever store a server has.
+
+    1. Every call is one request; a lost answer is asked for again by the request's id (`link.py`).
+    2. Hints come through one stream, only while somebody waits for a bell (`wake.py`).
+    3. Time, order and leases are those of the server's store; nothing is kept here.
+    """
+
+    name = "remote"
+
+    def __init__(self, address: Address, clock: Clock) -> None:
+        self.address = address
+        self.features: frozenset[str] = frozenset()
+        """Those of the server's store, from when this one is first opened."""
+        self._clock = clock
+        self._link: Link | None = None
+        self._bells: Bells | None = None
+
+    # -- lifetime
+
+    async def open(self) -> None:
+        if self._link is not None:
+            return
+        link = Link(self.address, fresh_entropy())
+        try:
+            self.features = frozenset((await link.call(wire.HELLO)).features)
+        except BaseException:
+            await link.close()
+            raise
+        self._link, self._bells = link, Bells(link)
+
+    async def close(self) -> None:
+        link, bells = self._link, self._bells
+        self._link = self._bells = None
+        if bells is not None:
+            await bells.close()
+        if link is not None:
+            await link.close()
+
+    def sibling(self) -> RemoteStore:
+        return RemoteStore(self.address, self._clock)
+
+    def abandon(self) -> None:
+        if self._link is not None:
+            self._link.forget()
+        self._link = self._bells = None
+
+    def _open(self) -> Link:
+        if self._link is None:
+            raise StoreUnavailable(f"the store at {self.address} is not open")
+        return self._link
+
+    async def examine(self) -> list[Finding]:
+        link = Link(self.address, fresh_entropy())
+        try:
+            return await doctor.examine(link, self.address, self._clock)
+        except (HoldfastError, trouble.Failed) as error:
+            return [Finding(False, str(error), "is `holdfast serve` running there, and the token right?")]
+        finally:
+            await link.close()
+
+    # -- writing
+
+    async def write(self, batch: Batch) -> Answers:
+        return await self._open().call(wire.WRITE, batch)
+
+    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+        return await self._open().call(wire.BEAT, holders)
+
+    async def leave(self, holders: Sequence[str]) -> None:
+        await self._open().call(wire.LEAVE, holders)
+
+    async def tidy(self, limit: int) -> Tidied:
+        return await self._open().call(wire.TIDY, limit)
+
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        return await self._open().call(wire.PUT_RECORD, kind, name, value, expect)
+
+    # -- reading
+
+    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+        return await self._open().call(wire.EXPIRED, limit, holder)
+
+    async def get(self, ids: Sequence[str]) -> list[Record | None]:
+        return await self._open().call(wire.GET, ids)
+
+    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+        return await self._open().call(wire.FIND, where, cursor, limit)
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        return await self._open().call(wire.OUTPUT, id, position, limit)
+
+    async def stats(self) -> list[QueueStats]:
+        return await self._open().call(wire.STATS)
+
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        return await self._open().call(wire.MOVES, since, limit)
+
+    async def minutes(self, since: int) -> list[Minute]:
+        return await self._open().call(wire.MINUTES, since)
+
+    async def holders(self) -> list[HolderSeen]:
+        return await self._open().call(wire.HOLDERS)
+
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        return await self._open().call(wire.RECORDS, kind)
+
+    async def now(self) -> int:
+        return await self._open().call(wire.NOW)
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        if self._bells is None:
+            raise StoreUnavailable(f"the store at {self.address} is not open")
+        return self._bells.make(topics)

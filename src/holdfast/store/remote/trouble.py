@@ -1,0 +1,69 @@
+"""What a server's refusal means to a caller: did the write happen, and what is there to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from ...errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
+from ..wire import PROTOCOL_HEADER, Problem
+
+
+class Unsent(Exception):
+    """There is no connection: the request never left."""
+
+
+class Lost(Exception):
+    """The request was sent, and no answer to it came back."""
+
+
+class Failed(Exception):
+    """The server's store raised something that is no error of Holdfast's; group commit then looks for its cause."""
+
+
+ERRORS: dict[str, type[Exception]] = {
+    each.__name__: each
+    for each in (StoreUnavailable, OutcomeUnknown, ConfigError, InvalidJob, PayloadTooLarge, ValueError)
+}
+"""What a server's store raises is raised here as well."""
+
+
+OURS = "urn:holdfast:problem:"
+NOT_MADE = frozenset({f"{OURS}store-unavailable", f"{OURS}busy"})
+"""Answers at the server's door, before a request is looked at."""
+
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes, where: str) -> Exception:
+    """The error for an answer that is no success."""
+    problem = _problem(body)
+    ours = PROTOCOL_HEADER in headers
+    if ours and (known := ERRORS.get(problem.error)) is not None:
+        return known(problem.detail if known is ValueError else f"{where}: {problem.detail}")
+    if ours and problem.error:
+        return Failed(f"{where}: {problem.detail}")
+    said = f" ({problem.detail or problem.title})" if problem.detail or problem.title else ""
+    if status == 401:
+        return ConfigError(f"{where} does not take this token, or wants one: set HOLDFAST_TOKEN, or ?token_file={said}")
+    if status == 403:
+        return ConfigError(f"{where} does not allow this; a store needs a token with the role work{said}")
+    if status == 413:
+        return PayloadTooLarge(f"{where}: more than the server takes at once{said}; nothing was stored")
+    if status in (408, 429) or problem.type in NOT_MADE:
+        return StoreUnavailable(f"{where} did not take the request{said}; nothing was written")
+    if 300 <= status < 400:
+        place = headers.get("Location", "it does not say where")
+        return ConfigError(f"{where} sends its callers elsewhere; name that place instead: {place}")
+    if problem.type.startswith(OURS) and status < 500:
+        return ConfigError(f"{where} refuses: {problem.detail}")
+    if 200 <= status < 500:
+        return ConfigError(f"{where} is no Holdfast server that serves its store: it answered {status}{said}")
+    # Something between us and the server answered in its place: nobody knows how far the request came.
+    return Lost(f"the answer was {status}{said}")
+
+
+def _problem(body: bytes) -> Problem:
+    try:
+        return msgspec.json.decode(body, type=Problem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Problem()

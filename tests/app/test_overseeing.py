@@ -1,0 +1,256 @@
+"""Many jobs at once: search, count, change what matches, errors in groups, and what charts show."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import Backoff, InvalidJob, State, Worker
+from holdfast.faults import masked
+from holdfast.search import WINDOW, Filter
+from support.workers import work_off
+
+
+@pytest.fixture
+def tasks(app):
+    @app.task
+    def resize(path: str, width: int = 100) -> str:
+        return path
+
+    @app.task(queue="money", max_attempts=1, tags=["card"])
+    def charge(order: int) -> None:
+        raise ValueError(f"order {order} has no 'billing' address")
+
+    @app.task(queue="money", max_attempts=3, retry=Backoff(base=600))
+    def flaky(order: int) -> None:
+        raise ConnectionError(f"host 10.0.0.{order} is down")
+
+    return app.registry.tasks
+
+
+async def ids(app, **parts):
+    return [job.id for job in (await app.search(Filter(**parts))).jobs]
+
+
+async def test_a_search_reads_id_key_task_error_and_arguments(app, tasks):
+    async with app:
+        one = await tasks["resize"].using(id="job-ONE", key="key-of-one").enqueue("Straße/äpfel.raw")
+        two = await tasks["resize"].enqueue('say "hello"\n')
+        bad = await tasks["charge"].enqueue(7001)
+        await work_off(app)
+        assert await ids(app, text="job-one") == [one.id]
+        assert await ids(app, text="KEY-OF") == [one.id]
+        assert await ids(app, text="ÄPFEL") == [one.id]
+        assert await ids(app, text="strasse") == [one.id]
+        assert await ids(app, text='"hello"\n') == [two.id]
+        assert await ids(app, text="has no 'billing'") == [bad.id]
+        assert await ids(app, text="resize") == [two.id, one.id]
+        assert await ids(app, text="resize", state="dead") == []
+        assert await ids(app, text="nothing like it") == []
+
+
+async def test_a_search_is_by_time_too(app, tasks):
+    async with app:
+        await tasks["resize"].enqueue("a")
+        now = datetime.now(UTC)
+        assert len(await ids(app, since=now - timedelta(minutes=1))) == 1
+        assert await ids(app, since=now + timedelta(minutes=1)) == []
+        assert await ids(app, until=now - timedelta(minutes=1)) == []
+        assert len(await ids(app, until=now + timedelta(minutes=1))) == 1
+        with pytest.raises(InvalidJob, match="aware"):
+            await ids(app, since=datetime(2026, 1, 1))  # noqa: DTZ001
+
+
+async def test_pages_of_a_search_miss_nothing_and_repeat_nothing(app, tasks):
+    async with app:
+        calls = [app.call(tasks["resize"], f"{'odd' if n % 2 else 'even'}-{n}") for n in range(700)]
+        made = [handle.id for handle in await app.enqueue_many(calls)]
+        found, cursor, looked = [], None, 0
+        while True:
+            page = await app.search(Filter(text="odd-"), limit=37, cursor=cursor)
+            assert len(page.jobs) <= 37
+            found += [job.id for job in page.jobs]
+            looked += page.looked
+            if (cursor := page.cursor) is None:
+                break
+        assert found == made[::-1][::2]
+        assert looked == 700
+        plain = await app.search(Filter(), limit=50)
+        assert [job.id for job in plain.jobs] == made[::-1][:50]
+        with pytest.raises(InvalidJob, match="cursor"):
+            await app.search(Filter(), cursor="no such")
+
+
+async def test_a_search_ends_with_its_window_and_goes_on_behind_it(app, tasks):
+    async with app:
+        await tasks["resize"].enqueue("needle")
+        for _ in range(0, WINDOW, 1000):
+            await app.enqueue_many([app.call(tasks["resize"], "hay")] * 1000)
+        first = await app.search(Filter(text="needle"))
+        assert (first.jobs, first.looked) == ([], WINDOW)
+        assert first.cursor is not None
+        second = await app.search(Filter(text="needle"), cursor=first.cursor)
+        assert (len(second.jobs), second.looked, second.cursor) == (1, 1, None)
+
+
+async def test_a_count_is_of_what_a_filter_means(app, tasks):
+    async with app:
+        await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(30)])
+        await tasks["charge"].enqueue(1)
+        assert (await app.count(Filter())).count == 31
+        by_state = await app.count(Filter(state=["queued"], queue="default"))
+        assert (by_state.count, by_state.exact, by_state.looked) == (30, True, 0)
+        by_text = await app.count(Filter(text="resize"))
+        assert (by_text.count, by_text.exact, by_text.looked) == (30, True, 31)
+        assert (await app.count(Filter(tag="card"))).count == 1
+        assert (await app.count(Filter(until=by_text.until))).count == 31
+
+
+async def test_what_matches_is_cancelled_retried_and_deleted(app, tasks):
+    async with app:
+        await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(25)])
+        other = await tasks["charge"].enqueue(1)
+        counted = await app.count(Filter(task="resize"))
+        late = await tasks["resize"].enqueue("late")
+        mine = Filter(task="resize", until=counted.until)
+        done = await app.change_many("cancel", mine)
+        assert (done.changed, done.skipped, done.cursor) == (25, 0, None)
+        assert (await app.job(late.id)).state == (await app.job(other.id)).state == State.QUEUED
+        again = await app.change_many("cancel", mine)
+        assert (again.changed, again.skipped) == (0, 25)
+        assert (await app.change_many("retry", Filter(state="cancelled"))).changed == 25
+        await work_off(app)
+        assert (await app.change_many("delete", Filter(state=["succeeded", "dead"]))).changed == 27
+        assert (await app.jobs()).jobs == []
+
+
+async def test_some_are_changed_by_their_ids(app, tasks):
+    async with app:
+        made = [(await tasks["resize"].enqueue(f"{n}")).id for n in range(3)]
+        done = await app.change_many("delete", ids=[*made[:2], made[0], "no such job"])
+        assert (done.changed, done.skipped) == (2, 1)
+        assert await ids(app) == [made[2]]
+
+
+async def test_a_change_of_many_goes_in_steps(app, tasks):
+    async with app:
+        for _ in range(3):
+            await app.enqueue_many([app.call(tasks["resize"], "x")] * 900)
+        changed, steps, cursor = 0, 0, None
+        while True:
+            step = await app.change_many("cancel", Filter(queue="default"), cursor=cursor)
+            changed, steps = changed + step.changed, steps + 1
+            if (cursor := step.cursor) is None:
+                break
+        assert (changed, steps) == (2700, 3)
+
+
+@pytest.mark.parametrize(
+    ("action", "which", "words"),
+    [
+        ("explode", {"wanted": Filter()}, "cancel, retry, delete"),
+        ("retry", {}, "filter or ids"),
+        ("retry", {"wanted": Filter(), "ids": ["a"]}, "filter or ids"),
+        ("retry", {"ids": ["a"] * 1001}, "at most 1000"),
+        ("retry", {"wanted": Filter(text="x" * 201)}, "200 characters"),
+        ("retry", {"wanted": Filter(state="no such state")}, "no state"),
+    ],
+)
+async def test_a_change_of_many_that_makes_no_sense_is_refused(app, action, which, words):
+    async with app:
+        with pytest.raises(InvalidJob, match=words):
+            await app.change_many(action, **which)
+
+
+async def test_running_jobs_are_asked_to_stop_and_not_deleted(app, tasks):
+    async with app:
+        await tasks["resize"].enqueue("x")
+        [claim] = await app.claim()
+        assert (await app.change_many("delete", Filter())).skipped == 1
+        assert (await app.change_many("retry", Filter())).skipped == 1
+        assert (await app.change_many("cancel", Filter())).changed == 1
+        assert (await app.job(claim.job.id)).cancel_requested
+        await claim.release()
+
+
+async def test_errors_that_differ_by_numbers_are_one_group(app, tasks):
+    async with app:
+        await app.enqueue_many([app.call(tasks["charge"], 7000 + n) for n in range(5)])
+        await app.enqueue_many([app.call(tasks["flaky"], n) for n in range(2)])
+        await tasks["resize"].enqueue("fine")
+        await work_off(app)
+        found = await app.errors()
+        assert [(one.task, one.count) for one in found.groups] == [("charge", 5), ("flaky", 2)]
+        charge, flaky = found.groups
+        assert charge.pattern == "ValueError: order … has no '…' address"
+        assert charge.states == {"dead": 5}
+        assert charge.queues == ("money",)
+        assert charge.first_seen <= charge.last_seen
+        assert "order 700" in charge.example
+        assert found.complete
+        assert flaky.states == {"failed": 2}
+        assert [one.task for one in (await app.errors(dead=True)).groups] == ["charge"]
+        assert len(await ids(app, error=charge.fingerprint)) == 5
+        assert (await app.change_many("retry", Filter(error=charge.fingerprint, state="dead"))).changed == 5
+
+
+async def test_a_job_that_went_on_still_counts_for_its_last_error(app):
+    @app.task(retry=Backoff(base=0.01, jitter=0))
+    def second_time(number: int) -> None:
+        if not done:
+            done.append(1)
+            raise OSError("disk 3 full")
+
+    done: list[int] = []
+    async with app:
+        handle = await second_time.enqueue(1)
+        while (await app.job(handle.id)).state != State.SUCCEEDED:
+            await Worker(app, until_idle=True).run()
+        [group] = (await app.errors()).groups
+        assert (group.pattern, group.states) == ("OSError: disk … full", {"succeeded": 1})
+
+
+@pytest.mark.parametrize(
+    ("line", "pattern"),
+    [
+        ("KeyError: 'a-key'", "KeyError: '…'"),
+        ('got "x" not "y"', "got '…' not '…'"),
+        ("at 0x7f3a91 in 12.5 s", "at … in … s"),
+        ("row 1234567890abcdef is gone", "row … is gone"),
+        ("id 6f9619ff-8b86-d011-b42d-00cf4fc964ff", "id …"),
+        ("deadbeef is a word", "deadbeef is a word"),
+        ("10.0.0.1:5432 refused", "… refused"),
+    ],
+)
+def test_what_differs_between_two_errors_is_masked(line, pattern):
+    assert masked(line) == pattern
+
+
+async def test_rates_are_in_steps(app, tasks):
+    async with app:
+        await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(4)])
+        await tasks["charge"].enqueue(1)
+        await work_off(app)
+        together = await app.rates(3600, 3600)
+        assert sum(one.count for one in together if one.outcome == "succeeded") == 4
+        assert {one.queue for one in together} == {None}
+        assert {one.queue for one in await app.rates(3600, 60, by_queue=True)} == {"default", "money"}
+        with pytest.raises(InvalidJob, match="whole minutes"):
+            await app.rates(3600, 61)
+
+
+async def test_depth_is_noted_once_a_minute(app):
+    async with app:
+        await app.enqueue_many([("noop",)] * 3)
+        assert await app.note_depth()
+        assert not await app.note_depth()
+        [depth] = await app.depths(3600)
+        assert (depth.queued, depth.queues) == (3, {"default": 3})
+        old = str(int(app.clock.now() / 1_000_000 - 9 * 86400) // 3600 * 3600)
+        await app.put_record("depth", old, b"{}")
+        for name in await app.records("depth"):
+            if name != old:
+                await app.put_record("depth", name, b"not JSON")
+        assert await app.note_depth(), "what is not ours is replaced"
+        assert old not in await app.records("depth")

@@ -1,0 +1,57 @@
+"""A claim by hand that waits for jobs, and all dead letters at once."""
+
+import asyncio
+
+import pytest
+
+from holdfast import Discard, InvalidJob
+from support.workers import work_off
+
+
+async def test_a_claim_waits_for_the_first_job(app):
+    waiting = asyncio.create_task(app.claim("mail", wait=30))
+    await asyncio.sleep(0)
+    handle = await app.submit("t", b"x", queue="mail")
+    [claim] = await asyncio.wait_for(waiting, 10)
+    assert claim.job.id == handle.id
+
+
+async def test_a_claim_that_waits_in_vain_is_empty(app):
+    assert await app.claim(wait=0.05) == []
+    assert await asyncio.to_thread(lambda: app.sync.claim(wait=0.05)) == []
+
+
+async def test_a_waiting_claim_finds_a_job_whose_lease_was_lost(make_app):
+    app = make_app(poll=0.05)
+    await app.submit("t", b"x")
+    [lost] = await app.claim(lease=0.1)
+    [held] = await app.claim(wait=30)
+    assert held.fence == lost.fence + 1
+
+
+async def test_a_waiting_claim_that_is_cancelled_takes_nothing(app):
+    waiting = asyncio.create_task(app.claim(wait=30))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    await app.submit("t", b"x")
+    assert len(await app.claim()) == 1
+
+
+async def test_a_time_to_wait_is_a_number(app):
+    with pytest.raises(InvalidJob, match="wait"):
+        await app.claim(wait="long")
+
+
+async def test_every_dead_job_runs_again_once(app):
+    @app.task
+    async def bad() -> None:
+        raise Discard("no use")
+
+    for queue in ("a", "a", "b"):
+        await app.task(bad.fn, name="bad").using(queue=queue).enqueue()
+    await work_off(app, queues=["a", "b"])
+    assert await app.retry_dead(queue="b") == 1
+    assert await app.retry_dead() == 2
+    assert await app.retry_dead() == 0
+    assert (await app.stats()).counts["queued"] == 3

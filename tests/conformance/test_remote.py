@@ -1,0 +1,96 @@
+"""A remote store keeps the contract, whatever store its server has."""
+
+import os
+
+import pytest
+from hypothesis import settings
+from test_bucket import BucketHarness
+from test_postgres import PostgresHarness, end_the_servers  # noqa: F401  # the fixture ends what this module starts
+from test_redis import ValkeyHarness
+from test_sqlite import SqliteHarness
+
+from holdfast import Holdfast
+from holdfast.store.open import open_store
+from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
+from holdfast.testing.machine import state_machine
+from support.serving import Serving
+
+pytest.importorskip("aiohttp")
+
+
+class OverHttp(ManualTimeHarness):
+    """A server on the test's own loop, in front of another harness's store; its time is that one's."""
+
+    behind: type[ManualTimeHarness]
+
+    def __init__(self, folder):
+        super().__init__(folder)
+        self.inner = self.behind(folder)
+        self.clock = self.inner.clock
+        self.serving = None
+
+    def connect(self):
+        return open_store(self.serving.url, self.clock)
+
+    async def make(self):
+        made = await self.inner.make()
+        await made.close()
+        await self._serve()
+        return await super().make()
+
+    async def _serve(self):
+        behind = self.inner.connect()
+        self.inner._opened.append(behind)  # for a harness that must move with its stores as time passes
+        # Tests ask for records of every kind, those of a server's own included.
+        self.serving = await Serving(Holdfast(behind, clock=self.clock), private=frozenset()).start()
+
+    async def pass_time(self, seconds):
+        await self.inner.pass_time(seconds)
+
+    async def reopen(self, store):
+        """Both sides are restarted."""
+        await store.close()
+        await self.serving.stop()
+        await self._serve()
+        return await self._open(self.connect())
+
+    async def reboot(self, store):
+        self.clock.reboot()
+        return await self.reopen(store)
+
+    async def write_count(self):
+        return await self.inner.write_count()
+
+    async def close(self):
+        await super().close()
+        if self.serving is not None:
+            await self.serving.stop()
+        await self.inner.close()
+
+
+def over_http(harness):
+    return type(f"{harness.__name__}OverHttp", (OverHttp,), {"behind": harness, "features": harness.features})
+
+
+OverSqlite, OverPostgres, OverValkey, OverFolder = map(
+    over_http, (SqliteHarness, PostgresHarness, ValkeyHarness, BucketHarness)
+)
+
+TestRemoteSqlite = conformance_suite(OverSqlite)
+TestRemotePostgres = conformance_suite(OverPostgres)
+TestRemoteValkey = conformance_suite(OverValkey)
+TestRemoteFolder = conformance_suite(OverFolder)
+
+TestRemoteSqliteBesideTheReference = state_machine(OverSqlite)
+TestRemotePostgresBesideTheReference = state_machine(OverPostgres)
+TestRemoteValkeyBesideTheReference = state_machine(OverValkey)
+TestRemoteFolderBesideTheReference = state_machine(OverFolder)
+if "HOLDFAST_EXAMPLES" not in os.environ:
+    # Each step is dozens of requests, and what is behind them is held to the same elsewhere.
+    for machine in (
+        TestRemoteSqliteBesideTheReference,
+        TestRemotePostgresBesideTheReference,
+        TestRemoteValkeyBesideTheReference,
+        TestRemoteFolderBesideTheReference,
+    ):
+        machine.settings = settings(machine.settings, max_examples=10)

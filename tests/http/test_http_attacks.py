@@ -1,0 +1,326 @@
+"""What is refused at the door, line by line: the right code, and a server that is alive afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from holdfast.http import limits
+from support.eventually import eventually
+from support.http import serving
+
+
+@pytest.fixture(autouse=True)
+async def alive_afterwards(http):
+    yield
+    assert (await http("GET", "/health")).status == 200
+    assert (await http.submit("t")).status == 201
+
+
+async def post(http, data: bytes, **headers):
+    return await http("POST", "/v1/jobs", data=data, Idempotency_Key="k", **headers)
+
+
+def job(payload: bytes) -> bytes:
+    return b'{"type": "t", "payload": ' + payload + b"}"
+
+
+# -- bodies
+
+
+async def test_a_payload_over_the_limit_is_413(http, app):
+    reply = await post(http, job(b'{"x": "' + b"x" * 1024**2 + b'"}'))
+    assert reply.status == 413
+    assert reply.problem == "too-large"
+    await app.config.set("max_payload", 1000)
+    reply = await post(http, job(b'{"x": "' + b"x" * 1000 + b'"}'))
+    assert reply.status == 413
+    assert "max_payload" in reply.json["detail"]
+
+
+async def test_a_body_over_the_limit_is_413_before_it_is_read(http):
+    reply = await http.raw(
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
+        b"Content-Length: 1000000000000\r\n\r\n{"
+    )
+    assert reply.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in reply
+
+
+async def test_a_body_that_does_not_say_how_long_it_is_is_counted(http):
+    async def pieces():
+        for _ in range(40):
+            yield b"x" * 65536
+
+    async with http.session.post(
+        f"{http.url}/v1/jobs", data=pieces(), headers={"Content-Type": "application/json", "Idempotency-Key": "k"}
+    ) as answer:
+        assert answer.status == 413
+
+
+async def test_a_batch_over_the_limit_is_413(http):
+    reply = await http("POST", "/v1/jobs/batch", data=b'{"jobs": ["' + b"x" * limits.BATCH + b'"]}')
+    assert reply.status == 413
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"", b"{", b"nonsense", b"\xff\xfe", b"\x00", b"{}{}", b"'", b'{"type": "t"',
+        b'\xef\xbb\xbf{"type":"t","payload":{}}',
+        job(b"NaN"), job(b'{"x": NaN}'), job(b'{"x": Infinity}'), job(b'{"x": 1e999}'), job(b"{'x': 1}"),
+        job(b'{"x": "\\u0000"}'), job(b'{"\\u0000": 1}'), job(b'{"x": "\\ud800"}'), job(b'{"x": "\\udc00\\ud800"}'),
+        job(b'{"x": "\xff"}'), job(b'{"x": "\x00"}'), job(b'{"x": "a\nb"}'),
+        job(b'{"x": ' + b"[" * 101 + b"]" * 101 + b"}"), job(b'{"x":' * 200 + b"1" + b"}" * 200),
+        job(b"[" * 500_000 + b"]" * 500_000), b"[" * 1_000_000, b"[" * 500_000 + b"]" * 500_000, b'{"a":' * 200_000,
+        b'{"type": "t", "payload": {}, "tags": ' + b"[" * 500_000 + b"]" * 500_000 + b"}",
+        b'{"type": "\\ud800", "payload": {}}', b'{"type": "\\u0000", "payload": {}}',
+        b'{"type": "t", "payload": {}, "max_attempts": 1e999}', b'{"type": "t", "payload": {}, "delay": NaN}',
+    ],
+    ids=lambda data: repr(data[:60])[2:50],
+)  # fmt: skip
+async def test_json_that_no_store_keeps_is_422(http, data):
+    reply = await post(http, data)
+    assert reply.status == 422, reply
+    assert reply.problem == "invalid"
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/batch", "/v1/claims", "/v1/claims/x/complete", "/v1/dlq/retry"])
+@pytest.mark.parametrize("data", [b"[" * 1_000_000, b'{"a":' * 100_000, b"NaN", b'{"jobs": [NaN]}', b'"\\ud800"'])
+async def test_the_same_holds_for_every_body(http, path, data):
+    assert (await http("POST", path, data=data)).status == 422
+
+
+async def test_a_hundred_levels_are_enough_for_anybody(http):
+    assert (await post(http, job(b'{"x": ' + b"[" * 99 + b"]" * 99 + b"}"))).status == 201
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "", "json"])
+async def test_a_body_that_does_not_say_it_is_json_is_415(http, kind):
+    reply = await post(http, job(b"{}"), Content_Type=kind)
+    assert reply.status == 415
+    assert reply.problem == "wrong-media-type"
+    assert (await post(http, job(b"{}"), Content_Type="Application/JSON; charset=utf-8")).status == 201
+
+
+# -- headers and lines
+
+
+@pytest.mark.parametrize(
+    "request_line",
+    [b"GET /health HTTP/1.1\n\x00\n\n", b"nonsense\r\n\r\n", b"GET /health HTTP/9.9\r\n\r\n",
+     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", b"GET /\x00 HTTP/1.1\r\n\r\n",
+     b"GET /health HTTP/1.1\r\nHost : localhost\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: localhost\r\n folded\r\n\r\n",
+     b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: a\x00b\r\n\r\n",
+     b"GET /health HTTP/1.1\r\nHost: localhost\r\n\x01: a\r\n\r\n"],
+    ids=repr,
+)  # fmt: skip
+async def test_what_is_not_http_is_400(http, request_line):
+    assert (await http.raw(request_line)).startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"Content-Length: 2\r\nContent-Length: 3\r\n",
+        b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+        b"Content-Length: -1\r\n",
+        b"Content-Length: 2x\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n",
+    ],
+)
+async def test_a_length_that_two_servers_could_read_differently_is_400(http, headers):
+    base = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    assert (await http.raw(base + headers + b"\r\n{}")).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_headers_over_the_limit_are_431(http):
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1000) for number in range(100))
+    for data in (many, b"X: " + b"x" * 200_000, b"X" * 200_000):
+        reply = await http.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + data)
+        assert reply.startswith(b"HTTP/1.1 431 ")
+        assert b"application/problem+json" in reply
+
+
+async def test_a_whole_request_with_too_many_headers_is_refused_too(http):
+    many = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1000) for number in range(100))
+    reply = await http.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n")
+    assert reply.startswith(b"HTTP/1.1 431 ")
+
+
+async def test_nothing_of_a_client_reaches_the_answer_s_headers(http):
+    for path in ("/v1/jobs/x%0d%0aSet-Cookie:%20a=b", "/v1/config/%0d%0aX:y", "/%0d%0aX:%20y"):
+        reply = await http("GET", path)
+        assert reply.status in (404, 422)
+        assert not {"set-cookie", "x"} & {name.lower() for name in reply.headers}
+    key = await http.raw(
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: a\rb\r\n"
+        b"Content-Length: 2\r\n\r\n{}"
+    )
+    assert key.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 422 "))
+
+
+async def test_websockets_and_upgrades_lead_nowhere(http):
+    reply = await http.raw(
+        b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\nConnection: upgrade\r\nUpgrade: websocket\r\n"
+        b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Version: 13\r\n\r\n"
+    )
+    assert not reply.startswith(b"HTTP/1.1 101")
+
+
+# -- slowly
+
+
+async def test_headers_that_never_end_are_cut_off(http, monkeypatch):
+    monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.2)
+    for start in (b"", b"GET /health HTT", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: y\r\n"):
+        assert (await http.raw(start)).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_headers_that_drip_in_are_cut_off(http, monkeypatch):
+    monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.3)
+    reader, writer = await asyncio.open_connection(*http.address)
+    writer.write(b"GET /health HTTP/1.1\r\n")
+
+    async def drip():
+        while True:
+            writer.write(b"X: y\r\n")
+            await asyncio.sleep(0.02)
+
+    dripping = asyncio.create_task(drip())
+    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 408 ")
+    dripping.cancel()
+    writer.close()
+
+
+async def test_a_second_request_that_drips_in_on_the_same_connection_is_cut_off(http, monkeypatch):
+    reader, writer = await asyncio.open_connection(*http.address)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readuntil(b'"holdfast"}')
+    monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.2)
+    writer.write(b"GET /heal")
+    assert (await asyncio.wait_for(reader.read(), 10)).startswith(b"HTTP/1.1 408 ")
+    writer.close()
+
+
+async def test_a_stray_line_end_does_not_cut_an_answer_short(http, monkeypatch):
+    monkeypatch.setattr(limits, "HEADERS_SECONDS", 0.1)
+    body = b'{"wait": 0.5}'
+    head = (
+        b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 13\r\n\r\n"
+    )
+    reply = await http.raw(head + body + b"\r\n")
+    assert reply.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_body_that_never_comes_is_cut_off(http, monkeypatch):
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.2)
+    reply = await http.raw(
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
+        b"Content-Length: 100\r\n\r\n{"
+    )
+    assert reply.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in reply
+
+
+async def test_a_client_that_does_not_read_is_cut_off(http, app, monkeypatch):
+    monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.3)
+    for number in range(20):
+        await app.submit("big", b'{"x": "%s"}' % (b"x" * 900_000), json=True, id=f"b{number}")
+    reader, writer = await asyncio.open_connection(*http.address, limit=1024)
+    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    connections = http.server.server_state.connections
+
+    def unread() -> bool:
+        return any(one.transport.get_write_buffer_size() > 0 for one in connections)
+
+    await eventually(unread)
+    await eventually(lambda: not unread())
+    with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+        await asyncio.wait_for(reader.readexactly(18_000_000), 10)
+    writer.close()
+
+
+# -- too much at once
+
+
+async def test_too_many_streams_and_waiting_claims_are_503(http, monkeypatch):
+    monkeypatch.setattr(limits, "STREAMS", 0)
+    for method, path, body in (("GET", "/v1/events", None), ("POST", "/v1/claims", {"wait": 1})):
+        reply = await http(method, path, body)
+        assert reply.status == 503
+        assert reply.problem == "busy"
+        assert reply.headers["retry-after"]
+    assert (await http("POST", "/v1/claims", {})).status == 200
+
+
+async def test_one_connection_too_many_is_503(http, monkeypatch):
+    monkeypatch.setattr(limits, "CONNECTIONS", 1)
+    await http("GET", "/health")  # this one stays open
+    reply = await http.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert reply.startswith(b"HTTP/1.1 503 ")
+    assert b"urn:holdfast:problem:busy" in reply
+
+
+# -- shell
+
+
+async def test_shell_jobs_are_refused_unless_their_command_is_listed(http, app):
+    shell = {"command": "echo hi"}
+    reply = await http.submit("shell", shell)
+    assert reply.status == 403
+    assert reply.problem == "shell-refused"
+    assert (await app.stats()).queues == []
+    async with serving(app, allow_shell=["echo hi"]) as allowed:
+        assert (await allowed.submit("shell", shell)).status == 201
+        for wrong in (
+            {"command": "echo hi; id"},
+            {"command": "echo  hi"},
+            {"command": ["echo hi"]},
+            {"command": "echo hi", "env": {"PATH": "/tmp"}},
+            {"command": "echo hi", "cwd": "/tmp"},
+            {"command": "echo hi", "*": ["id"]},
+            {"*": ["echo hi"]},
+            {},
+        ):
+            assert (await allowed.submit("shell", wrong)).status == 403, wrong
+        assert (await allowed.submit("shell", {**shell, "stdin": "x"})).status == 201
+
+
+# -- what is told
+
+
+async def test_a_token_is_in_no_log(app, caplog):
+    token = "a-secret-token-of-somebody"
+    async with serving(app, token=token) as client:
+        with caplog.at_level(logging.DEBUG):
+            await client("GET", "/v1/stats", token=token)
+            await client("GET", f"/v1/stats?token={token}")
+            await client("GET", "/v1/stats", token=token + "x")
+            await client.raw(b"GET /health HTTP/1.1\r\nAuthorization: Bearer %s\r\nbroken\r\n\r\n" % token.encode())
+    assert caplog.records
+    assert token not in caplog.text
+
+
+async def test_nothing_of_a_job_is_a_page(http):
+    await http.submit("t", {"x": "<script>alert(1)</script>"})
+    for path in ("/v1/jobs", "/v1/stats", "/nope<script>", "/v1/jobs/<script>"):
+        reply = await http("GET", path)
+        assert reply.headers["content-type"].startswith(("application/json", "application/problem+json"))
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert reply.headers["content-security-policy"].startswith("default-src 'none'")
+        assert reply.headers["cache-control"] == "no-store"
+
+
+async def test_what_breaks_inside_is_500_without_details(http, app, monkeypatch, caplog):
+    async def broken(*_: object, **__: object):
+        raise RuntimeError("a secret of the inside")
+
+    monkeypatch.setattr(app, "stats", broken)
+    reply = await http("GET", "/v1/stats")
+    assert reply.status == 500
+    assert reply.problem == "internal"
+    assert "secret" not in reply.content.decode()
+    assert "a secret of the inside" in caplog.text

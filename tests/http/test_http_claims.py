@@ -1,0 +1,189 @@
+"""Workers in any language: claims by a long poll, and every way to end one, fenced."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.eventually import eventually
+from support.http import serving
+
+
+async def claim(http, **wish):
+    reply = await http("POST", "/v1/claims", wish)
+    assert reply.status == 200, reply
+    return reply.json["claims"]
+
+
+async def settle(http, held, how, **rest):
+    body = {"fence": held["fence"], "token": held["token"], **rest}
+    return await http("POST", f"/v1/claims/{held['job']['id']}/{how}", body)
+
+
+async def test_a_claim_hands_out_the_job_with_fence_and_token(http):
+    await http.submit("resize", {"width": 40})
+    [held] = await claim(http)
+    job = held["job"]
+    assert (job["type"], job["payload"], job["status"], job["attempts"]) == ("resize", {"width": 40}, "running", 1)
+    assert held["fence"] == 1
+    assert isinstance(held["token"], str)
+    assert held["lease"] == 300.0
+    assert await claim(http) == []
+
+
+async def test_an_empty_body_is_a_claim_of_one_default_job(http):
+    await http.submit("t")
+    assert len((await http("POST", "/v1/claims")).json["claims"]) == 1
+
+
+async def test_a_claim_chooses_by_queue_type_and_limit(http):
+    for number in range(4):
+        await http.submit("a" if number % 2 else "b", {"n": number}, queue="q")
+    found = await claim(http, queues=["other", "q"], types=["a"], limit=10)
+    assert [held["job"]["payload"]["n"] for held in found] == [1, 3]
+
+
+async def test_complete_keeps_the_result(http):
+    id = (await http.submit("t")).json["id"]
+    [held] = await claim(http)
+    assert (await settle(http, held, "complete", result={"ok": [1, 2.5, "ü", None]})).status == 204
+    job = (await http("GET", f"/v1/jobs/{id}")).json
+    assert (job["status"], job["result"]) == ("succeeded", {"ok": [1, 2.5, "ü", None]})
+
+
+async def test_fail_waits_for_the_next_attempt_and_ends_dead_when_they_are_spent(http):
+    id = (await http.submit("t", max_attempts=2)).json["id"]
+    [held] = await claim(http)
+    assert (await settle(http, held, "fail", error="ValueError: no", retry_in=0)).status == 204
+    assert (await http("GET", f"/v1/jobs/{id}")).json["error"] == "ValueError: no"
+    [held] = await claim(http)
+    assert held["fence"] == 2
+    assert (await settle(http, held, "fail", error="again")).status == 204
+    assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "dead"
+
+
+async def test_fail_can_give_up_at_once(http):
+    id = (await http.submit("t")).json["id"]
+    [held] = await claim(http)
+    await settle(http, held, "fail", error="pointless", dead=True)
+    assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "dead"
+
+
+async def test_release_gives_the_job_back_uncharged(http):
+    id = (await http.submit("t")).json["id"]
+    [held] = await claim(http)
+    assert (await settle(http, held, "release")).status == 204
+    [held] = await claim(http)
+    assert (held["job"]["id"], held["job"]["attempts"], held["fence"]) == (id, 1, 2)
+    await settle(http, held, "release", delay=60)
+    assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "scheduled"
+
+
+async def test_extend_renews_the_lease_and_tells_of_a_cancellation(http, app):
+    id = (await http.submit("t")).json["id"]
+    [held] = await claim(http, lease=30, queues=["default", "mail"])
+    before = (await app.store.holders())[0]
+    assert (await settle(http, held, "extend")).json == {"lease": 30.0, "cancel_requested": False}
+    after = (await app.store.holders())[0]
+    assert after.beat > before.beat
+    assert (after.holder.lease, after.holder.queues) == (30.0, ("default", "mail"))
+    await http("POST", f"/v1/jobs/{id}/cancel")
+    assert (await settle(http, held, "extend")).json["cancel_requested"] is True
+    await settle(http, held, "release")
+    assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("how", ["extend", "complete", "fail", "release"])
+async def test_a_stale_fence_is_409_of_its_own_type(http, how):
+    rest = {"error": "x"} if how == "fail" else {}
+    await http.submit("t")
+    [first] = await claim(http)
+    await settle(http, first, "release")
+    [second] = await claim(http)
+    forged = [
+        first,
+        {**second, "fence": second["fence"] + 1},
+        {**second, "token": first["token"]},
+    ]
+    for stale in forged:
+        reply = await settle(http, stale, how, **rest)
+        assert reply.status == 409
+        assert reply.problem == "lease-lost"
+        assert reply.json["job_id"] == first["job"]["id"]
+    assert (await settle(http, second, how, **rest)).status in (200, 204)
+
+
+async def test_a_claim_that_was_taken_away_cannot_be_completed(http, app):
+    await http.submit("t")
+    [late] = await claim(http, lease=0.2)
+    [held] = await claim(http, wait=10)
+    assert held["fence"] == late["fence"] + 1
+    assert (await settle(http, late, "complete")).problem == "lease-lost"
+    assert (await settle(http, held, "complete")).status == 204
+    assert (await settle(http, held, "complete")).problem == "lease-lost"
+
+
+@pytest.mark.parametrize("token", ["", "x", "!!!!", "bnVsbA", "W10", "WzEsLTEsWyJhIl1d", "WzEsMSxbXV0", "a" * 20_000])
+async def test_a_token_that_no_claim_gave_is_refused(http, token):
+    id = (await http.submit("t")).json["id"]
+    reply = await http("POST", f"/v1/claims/{id}/complete", {"fence": 1, "token": token})
+    assert reply.status == 422
+
+
+async def test_an_unknown_job_is_404(http):
+    await http.submit("t")
+    [held] = await claim(http)
+    held["job"]["id"] = "nope"
+    assert (await settle(http, held, "complete")).problem == "job-not-found"
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [{"limit": 0}, {"limit": 101}, {"wait": -1}, {"wait": 61}, {"lease": 0}, {"lease": 1e9}, {"queues": []},
+     {"queues": ["x"] * 21}, {"queues": "x"}, {"types": []}, {"queue": "x"}],
+    ids=str,
+)  # fmt: skip
+async def test_a_wish_out_of_bounds_is_refused(http, wish):
+    assert (await http("POST", "/v1/claims", wish)).status == 422
+
+
+async def test_a_long_poll_is_answered_when_a_job_comes(http, app):
+    waiting = asyncio.create_task(claim(http, wait=30))
+    await eventually(lambda: http.service.waiting == 1)
+    id = (await http.submit("t")).json["id"]
+    [held] = await asyncio.wait_for(waiting, 10)
+    assert held["job"]["id"] == id
+
+
+async def test_a_long_poll_without_jobs_ends_empty(http):
+    assert await claim(http, wait=0.05) == []
+
+
+async def test_a_client_that_goes_away_takes_no_jobs_with_it(http, app):
+    waiting = asyncio.create_task(claim(http, wait=30))
+    await eventually(lambda: http.service.waiting == 1)
+    waiting.cancel()
+    await eventually(lambda: http.service.waiting == 0)
+    id = (await http.submit("t")).json["id"]
+    assert (await app.job(id)).state == "queued"
+    assert (await claim(http))[0]["job"]["id"] == id
+
+
+async def test_a_claim_can_be_ended_through_another_server_of_the_same_store(http, make_app):
+    id = (await http.submit("t")).json["id"]
+    [held] = await claim(http)
+    async with serving(make_app()) as other:
+        assert (await settle(other, held, "extend")).status == 200
+        assert (await settle(other, held, "complete", result=1)).status == 204
+        assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "succeeded"
+
+
+@pytest.mark.parametrize("result", [b'"\\u0000"', b"[" * 200 + b"]" * 200, b'"\\ud800"', b"NaN"])
+async def test_a_result_that_no_store_keeps_is_refused_and_the_claim_still_holds(http, result):
+    await http.submit("t")
+    [held] = await claim(http)
+    data = b'{"fence": %d, "token": "%s", "result": %s}' % (held["fence"], held["token"].encode(), result)
+    reply = await http("POST", f"/v1/claims/{held['job']['id']}/complete", data=data)
+    assert reply.status == 422
+    assert (await settle(http, held, "complete")).status == 204

@@ -1,0 +1,237 @@
+"""Closed by default: tokens and roles, Host and Origin, the route table walked without a token."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import ConfigError, Holdfast
+from holdfast.http import asgi, tokens
+from support.eventually import eventually
+from support.http import serving
+
+TOKEN = "a-token-of-the-environment"
+PUBLIC = {"/health": 200, "/ready": 200, "/openapi.json": 200, "/": 200, "/dashboard/{name}": 404}
+"""What a stranger may see, and what it answers here: nothing of it tells of a job."""
+
+
+@pytest.fixture
+async def closed(app):
+    async with serving(app, token=TOKEN) as client:
+        yield client
+
+
+def concrete(path: str) -> str:
+    return path.replace("{", "").replace("}", "")
+
+
+async def test_every_route_but_the_public_few_is_denied_without_a_token(closed):
+    table = closed.service.endpoints
+    assert len(table) > 25
+    for endpoint in table:
+        reply = await closed(endpoint.method, concrete(endpoint.path))
+        if endpoint.path in PUBLIC:
+            assert reply.status == PUBLIC[endpoint.path], endpoint.path
+            continue
+        assert endpoint.role in tokens.ROLES or endpoint.path == "/v1/me", endpoint.path
+        assert reply.status == 401, (endpoint.method, endpoint.path)
+        assert reply.problem == "unauthorized"
+        assert reply.headers["www-authenticate"] == "Bearer"
+
+
+async def test_every_route_is_denied_with_a_token_of_the_other_roles(closed, app):
+    others = {}
+    for role in tokens.ROLES:
+        others[role] = await tokens.create(app, set(tokens.ROLES) - {role})
+    for endpoint in closed.service.endpoints:
+        if endpoint.role is not None:
+            reply = await closed(endpoint.method, concrete(endpoint.path), token=others[endpoint.role])
+            assert reply.status == 403, (endpoint.method, endpoint.path)
+            assert reply.problem == "forbidden"
+
+
+async def test_what_is_not_there_is_not_told_to_strangers(closed):
+    assert (await closed("GET", "/nope")).status == 401
+    assert (await closed("PATCH", "/v1/jobs")).status == 401
+    assert (await closed("GET", "/nope", token=TOKEN)).problem == "not-found"
+    refused = await closed("PATCH", "/v1/jobs", token=TOKEN)
+    assert refused.problem == "method-not-allowed"
+    assert refused.headers["allow"] == "GET, HEAD, POST"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    ["", "Bearer", "Bearer ", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", "Bearer hf__",
+     "Bearer hf_x", "Bearer hf_x_y", f"Bearer x {TOKEN}", f"Bearer {TOKEN} {TOKEN}", "Bearer \xff\xfe",
+     "Bearer " + "x" * 5000],
+    ids=lambda text: repr(text)[:40],
+)  # fmt: skip
+async def test_a_wrong_authorization_is_401(closed, authorization):
+    reply = await closed("GET", "/v1/stats", token=None, Authorization=authorization)
+    assert reply.status == 401
+    assert TOKEN not in reply.content.decode()
+
+
+async def test_a_token_is_taken_from_the_header_alone(closed):
+    for query in (f"token={TOKEN}", f"access_token={TOKEN}"):
+        assert (await closed("GET", f"/v1/jobs?{query}")).status == 401
+    assert (await closed("GET", "/v1/jobs", Cookie=f"token={TOKEN}")).status == 401
+    assert (await closed("GET", "/v1/jobs", Authorization=f"bearer   {TOKEN} ")).status == 200
+
+
+async def test_two_authorizations_are_refused(closed):
+    one = f"Authorization: Bearer {TOKEN}\r\n".encode()
+    answer = await closed.raw(b"GET /v1/stats HTTP/1.1\r\nHost: 127.0.0.1\r\n" + one + one + b"\r\n")
+    assert answer.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_stored_token_opens_what_its_roles_say(closed, app):
+    reading = await tokens.create(app, ["read"], "grafana")
+    submitting = await tokens.create(app, ["submit", "read"])
+    body = {"type": "t", "payload": {}}
+    assert (await closed("GET", "/v1/stats", token=reading)).status == 200
+    assert (await closed("POST", "/v1/jobs", body, token=reading, Idempotency_Key="k")).status == 403
+    assert (await closed("POST", "/v1/jobs", body, token=submitting, Idempotency_Key="k")).status == 201
+    assert (await closed("POST", "/v1/claims", {}, token=submitting)).status == 403
+
+
+async def test_a_token_is_stored_as_a_digest_and_shown_nowhere(app):
+    token = await tokens.create(app, ["read"], "grafana")
+    _, id, secret = token.split("_", 2)
+    [(name, kept)] = (await app.records("token")).items()
+    assert name == id
+    assert secret.encode() not in kept.value
+    [seen] = await tokens.tokens(app)
+    assert (seen.id, seen.label, seen.roles) == (id, "grafana", ("read",))
+    assert secret not in repr(seen)
+    assert len(secret) >= 40
+
+
+async def test_a_revoked_token_is_refused_within_seconds(closed, app, monkeypatch):
+    monkeypatch.setattr(tokens, "STALE", 0.05)
+    token = await tokens.create(app, ["read"])
+    assert (await closed("GET", "/v1/stats", token=token)).status == 200
+    await tokens.revoke(app, token.split("_")[1])
+
+    async def refused():
+        return (await closed("GET", "/v1/stats", token=token)).status == 401
+
+    await eventually(refused)
+    with pytest.raises(ConfigError, match="there is no token"):
+        await tokens.revoke(app, token.split("_")[1])
+    with pytest.raises(ConfigError, match="not the token"):
+        await tokens.revoke(app, token)
+
+
+async def test_a_record_that_is_no_token_lets_nobody_in_and_harms_nobody(closed, app):
+    await app.put_record("token", "broken", b"{}")
+    token = await tokens.create(app, ["read"])
+    assert (await closed("GET", "/v1/stats", token=token)).status == 200
+    assert (await closed("GET", "/v1/stats", token="hf_broken_")).status == 401
+
+
+async def test_loopback_is_open_until_there_is_a_token_and_never_again(http, app, monkeypatch):
+    monkeypatch.setattr(tokens, "STALE", 0.05)
+    assert (await http("GET", "/v1/stats")).status == 200
+    assert (await http("GET", "/v1/stats", token="of-another-server")).status == 200
+    token = await tokens.create(app, ["read"])
+
+    async def closed():
+        return (await http("GET", "/v1/stats")).status == 401
+
+    await eventually(closed)
+    assert (await http("GET", "/v1/stats", token=token)).status == 200
+    await tokens.revoke(app, token.split("_")[1])
+    await eventually(lambda: _refused(http, token))
+    assert (await http("GET", "/v1/stats")).status == 401
+
+
+async def _refused(http, token):
+    return (await http("GET", "/v1/stats", token=token)).status == 401
+
+
+async def test_anything_but_loopback_refuses_to_start_without_a_token(app):
+    with pytest.raises(ConfigError, match="there is no token"):
+        async with serving(app, host="0.0.0.0"):
+            pass
+
+
+async def test_anything_but_loopback_starts_with_a_token_and_needs_it(app):
+    token = await tokens.create(app, ["read"])
+    async with serving(app, host="0.0.0.0") as client:
+        client.url = client.url.replace("0.0.0.0", "127.0.0.1")
+        assert (await client("GET", "/v1/stats")).status == 401
+        assert (await client("GET", "/v1/stats", token=token)).status == 200
+        await tokens.revoke(app, token.split("_")[1])
+
+
+@pytest.mark.parametrize("token", ["short", "ümlaut-ümlaut-ümlaut", "new\nline-new\nline-new"])
+def test_a_token_of_the_environment_must_be_long_and_plain(monkeypatch, token):
+    monkeypatch.setenv("HOLDFAST_TOKEN", token)
+    with pytest.raises(ConfigError, match="HOLDFAST_TOKEN") as told:
+        asgi(Holdfast("memory://"))
+    assert token not in str(told.value)
+
+
+# -- by which name
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.1:1", "[::1]:8000", "10.0.0.7", "LOCALHOST:80"])
+async def test_addresses_and_localhost_are_names_of_the_server(http, host):
+    assert (await http("GET", "/v1/stats", Host=host)).status == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "evil.example:8000",
+     "localhost@evil.example", "127.0.0.1:x", "[::1", "localhost/evil", "evil.example#localhost", "0x7f.1", "a b"],
+)  # fmt: skip
+@pytest.mark.parametrize("path", ["/v1/stats", "/health"])
+async def test_another_name_is_refused_so_that_a_rebound_page_reaches_nothing(http, host, path):
+    reply = await http("GET", path, Host=host)
+    assert reply.status == 421
+    assert reply.problem == "wrong-host"
+
+
+async def test_no_host_or_two_are_refused(http):
+    assert (await http.raw(b"GET /health HTTP/1.1\r\n\r\n")).startswith(b"HTTP/1.1 400 ")
+    two = b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
+    assert (await http.raw(two)).startswith(b"HTTP/1.1 400 ")
+
+
+async def test_names_can_be_listed(app):
+    async with serving(app, hosts=["Jobs.Example"]) as client:
+        assert (await client("GET", "/v1/stats", Host="jobs.example:8000")).status == 200
+        assert (await client("GET", "/v1/stats", Host="evil.example")).status == 421
+    async with serving(app, hosts=["*"]) as client:
+        assert (await client("GET", "/v1/stats", Host="any.example")).status == 200
+
+
+# -- from whose page
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://127.0.0.1:1", "file://", "localhost"],
+)
+async def test_a_page_of_another_site_may_not_call(http, origin):
+    for method, path in (("POST", "/v1/jobs"), ("GET", "/v1/stats"), ("GET", "/health")):
+        reply = await http(method, path, Origin=origin)
+        assert reply.status == 403
+        assert reply.problem == "wrong-origin"
+        assert "access-control-allow-origin" not in reply.headers
+
+
+async def test_the_server_s_own_pages_may_call(http):
+    assert (await http("GET", "/v1/stats", Origin=http.url)).status == 200
+    assert (await http("GET", "/v1/stats", Host="localhost:80", Origin="http://localhost")).status == 200
+    assert (await http("GET", "/v1/stats", Host="localhost", Origin="https://localhost")).status == 200
+
+
+async def test_its_address_behind_a_proxy_can_be_listed_and_no_wildcard_is_ever_sent(app):
+    async with serving(app, origins=["https://desk.example/"]) as client:
+        reply = await client("GET", "/v1/stats", Origin="https://desk.example")
+        assert reply.status == 200
+        assert (await client("GET", "/v1/stats", Origin="https://evil.example")).status == 403
+        preflight = await client("OPTIONS", "/v1/jobs", Origin="https://evil.example")
+        assert preflight.status == 403
+        assert "access-control-allow-origin" not in preflight.headers

@@ -1,0 +1,155 @@
+"""Server-sent events: what jobs do, as it happens, and on from where a stream was cut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import pytest
+
+from holdfast.http import events as module
+from support.eventually import eventually
+from support.http import serving
+
+
+class Stream:
+    def __init__(self, answer) -> None:
+        self.answer = answer
+        self.last: str | None = None
+
+    async def next(self, limit: float = 10.0) -> tuple[str, dict]:
+        """The next event's name and data."""
+        name, data = "message", None
+        async with asyncio.timeout(limit):
+            async for line in self.answer.content:
+                field, _, value = line.decode().rstrip("\n").partition(": ")
+                if field == "event":
+                    name = value
+                elif field == "data":
+                    data = json.loads(value)
+                elif field == "id":
+                    self.last = value
+                elif not field and data is not None:
+                    return name, data
+        raise EOFError
+
+    async def jobs(self, count: int) -> list[tuple[str, str]]:
+        """The next so many moves, as (id, status)."""
+        found = []
+        while len(found) < count:
+            name, data = await self.next()
+            if name == "job":
+                found.append((data["id"], data["status"]))
+        return found
+
+
+@asynccontextmanager
+async def stream(http, last: str | None = None):
+    headers = {} if last is None else {"Last-Event-ID": last}
+    async with http.session.get(f"{http.url}/v1/events", headers=headers) as answer:
+        assert answer.status == 200
+        assert answer.content_type == "text/event-stream"
+        yield Stream(answer)
+
+
+async def test_a_job_s_life_is_told_as_it_happens(http, app):
+    async with stream(http) as told:
+        await told.next()  # where it begins
+        id = (await http.submit("t", max_attempts=2)).json["id"]
+        [claim] = await app.claim()
+        await claim.fail("no", retry_in=0)
+        [claim] = await app.claim()
+        await claim.complete(1)
+        await app.delete(id)
+        words = ["queued", "running", "queued", "running", "succeeded", "deleted"]  # due at once, it waits queued
+        assert await told.jobs(6) == [(id, word) for word in words]
+    await eventually(lambda: http.service.streams == 0)
+
+
+async def test_a_stream_goes_on_from_the_last_event_that_was_seen(http):
+    async with stream(http) as told:
+        await told.next()
+        first = (await http.submit("t")).json["id"]
+        assert await told.jobs(1) == [(first, "queued")]
+        last = told.last
+    missed = [(await http.submit("t")).json["id"] for _ in range(3)]
+    async with stream(http, last) as told:
+        assert await told.jobs(3) == [(id, "queued") for id in missed]
+
+
+async def test_another_server_goes_on_from_it_too(http, make_app):
+    async with stream(http) as told:
+        await told.next()
+        last = told.last
+    id = (await http.submit("t")).json["id"]
+    async with serving(make_app()) as other, stream(other, last) as told:
+        assert await told.jobs(1) == [(id, "queued")]
+
+
+async def test_many_streams_hear_the_same(http):
+    async def watch(ready):
+        async with stream(http) as told:
+            await told.next()
+            ready.set()
+            return await told.jobs(2)
+
+    ready = [asyncio.Event() for _ in range(10)]
+    watching = [asyncio.create_task(watch(one)) for one in ready]
+    await asyncio.gather(*(one.wait() for one in ready))
+    ids = [(await http.submit("t")).json["id"] for _ in range(2)]
+    assert await asyncio.gather(*watching) == [[(id, "queued") for id in ids]] * 10
+
+
+async def test_whoever_was_away_too_long_is_told_to_look_at_everything_again(http, app, monkeypatch):
+    real = app.moves
+
+    async def long_ago(since=None, limit=1000):
+        answer = await real(None, limit)
+        return type(answer)([], answer.cursor, missed=since is not None)
+
+    async with stream(http) as told:
+        await told.next()
+        last = told.last
+    monkeypatch.setattr(app, "moves", long_ago)
+    async with stream(http, last) as told:
+        assert await told.next() == ("reset", {})
+        assert told.last
+
+
+@pytest.mark.parametrize("last", ["nonsense", "-1", "0x", "999999999999999999999999"])
+async def test_a_moment_of_another_store_is_answered_by_a_reset(http, last):
+    async with stream(http, last) as told:
+        assert await told.next() == ("reset", {})
+
+
+async def test_a_moment_that_no_stream_gave_is_refused(http):
+    assert (await http("GET", "/v1/events", Last_Event_ID="x" * 300)).status == 422
+
+
+async def test_a_silent_stream_is_kept_open(http, monkeypatch):
+    monkeypatch.setattr(module, "STILL_HERE", 0.05)
+    async with stream(http) as told:
+        async with asyncio.timeout(10):
+            while not (await told.answer.content.readline()).startswith(b": still here"):
+                pass
+
+
+async def test_nobody_looks_at_the_store_when_the_last_stream_has_ended(http):
+    async with stream(http) as one, stream(http) as other:
+        await one.next()
+        await other.next()
+        await eventually(lambda: len(http.service.feed._looks) == 1)
+    await eventually(lambda: not http.service.feed._looks)
+
+
+async def test_a_stream_has_no_head(http):
+    assert (await http("HEAD", "/v1/events")).status == 405
+
+
+async def test_streams_end_cleanly_when_the_server_stops(app):
+    async with serving(app) as client, stream(client) as told:
+        await told.next()
+        client.service.stop()
+        with pytest.raises(EOFError):
+            await told.next()

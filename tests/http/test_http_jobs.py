@@ -1,0 +1,304 @@
+"""Jobs over HTTP: submitted, looked at, operated."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import Discard
+from support.workers import work_off
+
+
+async def test_a_submission_answers_201_with_the_job(http):
+    reply = await http.submit("email.send", {"to": "a@example.com"}, "k1")
+    assert reply.status == 201
+    job = reply.json
+    assert (job["type"], job["status"], job["attempts"], job["max_attempts"]) == ("email.send", "queued", 0, 5)
+    assert job["payload"] == {"to": "a@example.com"}
+    assert job["created_at"].endswith("Z")
+    assert job["run_at"].endswith("Z")
+    assert reply.headers["content-type"] == "application/json"
+
+
+async def test_a_new_job_is_answered_with_the_fields_that_reading_it_has(http):
+    made = (await http.submit("t", {"a": [1, None, "ü"]}, tags=["x"], priority=-3, queue="mail", timeout=5)).json
+    read = (await http("GET", f"/v1/jobs/{made['id']}")).json
+    for name in ("created_at", "run_at"):
+        one, other = (datetime.fromisoformat(job.pop(name)) for job in (made, read))
+        assert abs(one - other) < timedelta(seconds=5)
+    assert made == read
+
+
+async def test_the_same_key_and_body_again_is_the_same_job(http):
+    first = await http.submit("t", {"a": 1, "b": 2}, "k1")
+    again = await http.submit("t", {"b": 2, "a": 1}, "k1")
+    assert (first.status, again.status) == (201, 200)
+    assert again.json["id"] == first.json["id"]
+
+
+async def test_the_same_key_with_another_body_is_refused(http):
+    first = await http.submit("t", {"a": 1}, "k1")
+    for other in (await http.submit("t", {"a": 2}, "k1"), await http.submit("u", {"a": 1}, "k1")):
+        assert other.status == 422
+        assert other.problem == "key-conflict"
+        assert other.json["job_id"] == first.json["id"]
+
+
+async def test_of_fifty_posts_at_once_with_one_key_one_creates_and_the_rest_find_it(http):
+    replies = await asyncio.gather(*(http.submit("t", {"a": 1}, "one") for _ in range(50)))
+    assert sorted(reply.status for reply in replies) == [200] * 49 + [201]
+    assert len({reply.json["id"] for reply in replies}) == 1
+
+
+@pytest.mark.parametrize("key", ["", "x" * 513, "a\u200bb"])
+async def test_a_key_is_1_to_512_printable_characters(http, key):
+    reply = await http("POST", "/v1/jobs", {"type": "t", "payload": {}}, Idempotency_Key=key)
+    assert reply.status == 422
+    assert reply.problem == "invalid"
+    assert "Idempotency-Key" in reply.json["detail"]
+
+
+async def test_a_key_of_512_characters_and_one_in_utf_8_are_taken(http):
+    assert (await http.submit("t", key="x" * 512)).status == 201
+    assert (await http.submit("t", key="grüße")).json["key"] == "grüße"
+
+
+async def test_a_missing_key_is_refused(http):
+    reply = await http("POST", "/v1/jobs", {"type": "t", "payload": {}})
+    assert reply.status == 422
+    assert "Idempotency-Key" in reply.json["detail"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"type": "t"},
+        {"payload": {}},
+        {"type": "", "payload": {}},
+        {"type": "x" * 129, "payload": {}},
+        {"type": " t", "payload": {}},
+        {"type": "t\x00", "payload": {}},
+        {"type": 5, "payload": {}},
+        {"type": "t", "payload": []},
+        {"type": "t", "payload": None},
+        {"type": "t", "payload": "x"},
+        {"type": "t", "payload": {}, "max_attempts": 0},
+        {"type": "t", "payload": {}, "max_attempts": 26},
+        {"type": "t", "payload": {}, "max_attempts": 1.5},
+        {"type": "t", "payload": {}, "max_attempts": True},
+        {"type": "t", "payload": {}, "queue": ""},
+        {"type": "t", "payload": {}, "priority": 40_000},
+        {"type": "t", "payload": {}, "delay": -1},
+        {"type": "t", "payload": {}, "delay": 1e300},
+        {"type": "t", "payload": {}, "delay": 5, "run_at": "2030-01-01T00:00:00Z"},
+        {"type": "t", "payload": {}, "run_at": "2030-01-01T00:00:00"},
+        {"type": "t", "payload": {}, "run_at": "tomorrow"},
+        {"type": "t", "payload": {}, "timeout": 0},
+        {"type": "t", "payload": {}, "tags": "x"},
+        {"type": "t", "payload": {}, "tags": [""]},
+        {"type": "t", "payload": {}, "tags": ["x"] * 101},
+        {"type": "t", "payload": {}, "max_atempts": 3},
+        [],
+        "t",
+        None,
+    ],
+    ids=str,
+)
+async def test_a_body_that_is_not_a_job_is_refused(http, app, body):
+    import json
+
+    reply = await http("POST", "/v1/jobs", data=json.dumps(body).encode(), Idempotency_Key="k")
+    assert reply.status == 422, reply
+    assert reply.problem == "invalid"
+    assert (await app.stats()).queues == []
+
+
+async def test_every_option_reaches_the_job(http, app):
+    at = datetime(2035, 5, 5, tzinfo=UTC)
+    options = {"max_attempts": 25, "queue": "mail", "priority": -5, "timeout": 9.5, "tags": ["a", "b"]}
+    made = (await http.submit("t", {}, run_at=at.isoformat(), **options)).json
+    assert made["status"] == "scheduled"
+    job = await app.job(made["id"])
+    assert (job.max_attempts, job.queue, job.priority, job.timeout, job.tags) == (25, "mail", -5, 9.5, ("a", "b"))
+    assert job.run_at == at
+    later = (await http.submit("t", {}, delay=60)).json
+    assert later["status"] == "scheduled"
+    assert (await app.job(later["id"])).state == "scheduled"
+
+
+async def test_a_registered_task_s_own_options_count_unless_the_submission_has_its_own(http, app):
+    app.task(lambda: None, name="mail", queue="mail", max_attempts=3, priority=7)
+    plain = (await http.submit("mail")).json
+    assert (plain["queue"], plain["max_attempts"], plain["priority"]) == ("mail", 3, 7)
+    own = (await http.submit("mail", queue="other", max_attempts=4)).json
+    assert (own["queue"], own["max_attempts"], own["priority"]) == ("other", 4, 7)
+
+
+async def test_a_task_with_a_codec_of_its_own_is_not_made_of_json(http, app):
+    import pickle
+
+    app.task(lambda: None, name="own", codec=pickle)
+    assert (await http.submit("own")).status == 422
+
+
+async def test_a_submitted_job_runs(http, app):
+    @app.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    id = (await http.submit("add", {"a": 1, "b": 2})).json["id"]
+    await work_off(app)
+    job = (await http("GET", f"/v1/jobs/{id}")).json
+    assert (job["status"], job["result"], job["attempts"]) == ("succeeded", 3, 1)
+    assert job["history"][0]["outcome"] == "succeeded"
+
+
+async def test_an_unknown_job_is_404_and_an_impossible_id_422(http):
+    for path in ("/v1/jobs/nope", "/v1/jobs/00000000-0000-0000-0000-000000000000"):
+        reply = await http("GET", path)
+        assert reply.status == 404
+        assert reply.problem == "job-not-found"
+    for path in ("/v1/jobs/a%00b", "/v1/jobs/" + "x" * 513):
+        assert (await http("GET", path)).status == 422
+
+
+async def test_ids_of_any_kind_can_be_read_and_operated(http, app):
+    for id in ("a/b", "batch", "ü x", "100%", "a?b#c"):
+        await app.submit("t", b"{}", json=True, id=id)
+        from urllib.parse import quote
+
+        path = f"/v1/jobs/{quote(id, safe='')}"
+        assert (await http("GET", path)).json["id"] == id
+        assert (await http("POST", f"{path}/cancel")).json["cancelled"] is True
+        assert (await http("DELETE", path)).status == 204
+        assert (await http("GET", path)).status == 404
+
+
+async def test_listing_goes_page_by_page_and_filters(http):
+    for number in range(5):
+        await http.submit("a" if number % 2 else "b", {"n": number}, queue="q", tags=[f"t{number}"])
+    await http.submit("a", {}, queue="other", delay=60)
+    seen, path = [], "/v1/jobs?queue=q&limit=2"
+    while True:
+        page = (await http("GET", path)).json
+        assert len(page["jobs"]) <= 2
+        seen += [job["payload"]["n"] for job in page["jobs"]]
+        if page["cursor"] is None:
+            break
+        path = f"/v1/jobs?queue=q&limit=2&cursor={page['cursor']}"
+    assert seen == [4, 3, 2, 1, 0]
+    assert len((await http("GET", "/v1/jobs?type=b")).json["jobs"]) == 3
+    assert len((await http("GET", "/v1/jobs?tag=t3")).json["jobs"]) == 1
+    assert len((await http("GET", "/v1/jobs?state=scheduled")).json["jobs"]) == 1
+    assert len((await http("GET", "/v1/jobs?state=pending&state=scheduled")).json["jobs"]) == 6
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["limit=0", "limit=201", "limit=x", "limit=1&limit=2", "state=nope", "cursor=nope", "cursor=" + "x" * 300, "tagg=1",
+     "queue=", "queue=%00", "queue=%ff", "token=hf_x_y", "&".join(f"state=queued{n}" for n in range(200))],
+)  # fmt: skip
+async def test_a_query_that_makes_no_sense_is_refused(http, query):
+    reply = await http("GET", f"/v1/jobs?{query}")
+    assert reply.status == 422, reply
+    assert reply.problem == "invalid"
+
+
+async def test_a_batch_takes_or_refuses_each_job_on_its_own(http, app):
+    await http.submit("t", {"a": 1}, "known")
+    jobs = [
+        {"type": "t", "payload": {"n": 1}, "key": "new"},
+        {"type": "t", "payload": {"a": 1}, "key": "known"},
+        {"type": "t", "payload": {"a": 2}, "key": "known"},
+        {"type": "t", "payload": []},
+        {"type": "shell", "payload": {"command": "id"}, "key": "s"},
+        {"type": "t", "payload": {"n": 2}, "key": "newer", "queue": "mail"},
+    ]
+    reply = await http("POST", "/v1/jobs/batch", {"jobs": jobs})
+    assert reply.status == 200
+    answers = reply.json["jobs"]
+    assert [one["status"] for one in answers] == [201, 200, 422, 422, 403, 201]
+    kinds = [one["problem"]["type"].rpartition(":")[2] if "problem" in one else "" for one in answers]
+    assert kinds == ["", "", "key-conflict", "invalid", "shell-refused", ""]
+    assert (await app.job(answers[5]["id"])).queue == "mail"
+    assert sum((await app.stats()).counts.values()) == 3
+
+
+@pytest.mark.parametrize("jobs", [[], [{"type": "t", "payload": {}, "key": "k"}] * 1001, {}, None])
+async def test_a_batch_has_1_to_1000_jobs(http, jobs):
+    assert (await http("POST", "/v1/jobs/batch", {"jobs": jobs})).status == 422
+
+
+async def test_cancel_retry_and_delete(http, app):
+    id = (await http.submit("t")).json["id"]
+    cancelled = (await http("POST", f"/v1/jobs/{id}/cancel")).json
+    assert cancelled["cancelled"] is True
+    assert cancelled["job"]["status"] == "cancelled"
+    assert (await http("POST", f"/v1/jobs/{id}/cancel")).json["cancelled"] is False
+    assert (await http("POST", f"/v1/jobs/{id}/retry")).json["status"] == "queued"
+    [claim] = await app.claim()
+    for method, path in (("DELETE", f"/v1/jobs/{id}"), ("POST", f"/v1/jobs/{id}/retry")):
+        reply = await http(method, path)
+        assert reply.status == 409
+        assert reply.problem == "wrong-state"
+        assert reply.json["job_id"] == id
+    assert (await http("POST", f"/v1/jobs/{id}/cancel")).json["job"]["cancel_requested"] is True
+    await claim.release()
+    assert (await http("DELETE", f"/v1/jobs/{id}")).status == 204
+    for method, path in (("DELETE", ""), ("POST", "/cancel"), ("POST", "/retry"), ("GET", "/output")):
+        assert (await http(method, f"/v1/jobs/{id}{path}")).problem == "job-not-found"
+
+
+async def test_dead_letters_are_listed_and_run_again_one_or_all(http, app):
+    @app.task
+    async def bad() -> None:
+        raise Discard("no use")
+
+    ids = [(await http.submit("bad", queue=queue)).json["id"] for queue in ("a", "a", "b")]
+    await work_off(app, queues=["a", "b"])
+    dead = (await http("GET", "/v1/dlq")).json["jobs"]
+    assert {job["id"] for job in dead} == set(ids)
+    assert dead[0]["error"] == "Discard: no use" or "no use" in dead[0]["error"]
+    assert len((await http("GET", "/v1/dlq?queue=b")).json["jobs"]) == 1
+    again = (await http("POST", f"/v1/dlq/{ids[0]}/retry")).json
+    assert (again["status"], again["attempts"]) == ("queued", 0)
+    assert (await http("POST", f"/v1/dlq/{ids[0]}/retry")).problem == "wrong-state"
+    assert (await http("POST", "/v1/dlq/nope/retry")).problem == "job-not-found"
+    assert (await http("POST", "/v1/dlq/retry", {"queue": "b"})).json == {"retried": 1}
+    assert (await http("POST", "/v1/dlq/retry")).json == {"retried": 1}
+    assert (await http("GET", "/v1/dlq")).json == {"jobs": [], "cursor": None}
+
+
+async def test_output_is_read_from_a_position_on(http, app):
+    id = (await http.submit("t")).json["id"]
+    empty = await http("GET", f"/v1/jobs/{id}/output")
+    assert (empty.status, empty.content, empty.headers["holdfast-next-position"]) == (200, b"", "0")
+    from holdfast.job import Note, Output
+
+    [claim] = await app.claim()
+    record = await app.record(id)
+    for at, data in ((0, b"<b>one</b>\n"), (11, "zwölf\n".encode())):
+        await app.note(Note(id, record.seq, record.fence, record.token, output=Output(at, data, 1 << 20)))
+    whole = await http("GET", f"/v1/jobs/{id}/output")
+    assert whole.content.decode() == "<b>one</b>\nzwölf\n"
+    assert whole.headers["content-type"].startswith("text/plain")
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.headers["holdfast-next-position"] == "18"
+    rest = await http("GET", f"/v1/jobs/{id}/output?position=3")
+    assert rest.content.startswith(b"one")
+    assert (await http("GET", f"/v1/jobs/{id}/output?position=18")).content == b""
+    assert (await http("GET", f"/v1/jobs/{id}/output?position=-1")).status == 422
+    await claim.release()
+
+
+async def test_a_full_queue_is_429_and_may_be_tried_again(http, app):
+    await app.config.set("max_depth", 1)
+    assert (await http.submit("t")).status == 201
+    reply = await http.submit("t")
+    assert reply.status == 429
+    assert reply.problem == "queue-full"
+    assert reply.json["retry_safe"] is True
+    assert reply.headers["retry-after"] == "1"

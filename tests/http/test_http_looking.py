@@ -1,0 +1,82 @@
+"""The store as a whole over HTTP: numbers, queues, workers, settings, health."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.eventually import eventually
+from support.workers import working
+
+
+async def test_health_and_readiness(http):
+    assert (await http("GET", "/health")).json == {"status": "ok", "service": "holdfast"}
+    assert (await http("GET", "/ready")).json == {"status": "ok", "service": "holdfast"}
+    assert (await http("HEAD", "/health")).status == 200
+
+
+async def test_stats_and_queues(http):
+    await http.submit("t", queue="mail")
+    await http.submit("t", queue="mail", delay=60)
+    stats = (await http("GET", "/v1/stats")).json
+    assert stats["counts"]["queued"] == 1
+    assert stats["counts"]["dead"] == 0
+    assert stats["workers"] == 0
+    [queue] = (await http("GET", "/v1/queues")).json["queues"]
+    assert queue == stats["queues"][0]
+    assert (queue["name"], queue["paused"]) == ("mail", False)
+    assert queue["counts"] == {"queued": 1, "scheduled": 1}
+    assert queue["oldest"].endswith("Z")
+
+
+async def test_a_queue_is_paused_and_resumed(http, app):
+    await http.submit("t", queue="a/b")
+    assert (await http("POST", "/v1/queues/a%2Fb/pause")).json == {"name": "a/b", "paused": True}
+    assert await app.claim("a/b") == []
+    assert (await http("GET", "/v1/queues")).json["queues"][0]["paused"] is True
+    assert (await http("POST", "/v1/queues/a%2Fb/resume")).json == {"name": "a/b", "paused": False}
+    assert len(await app.claim("a/b")) == 1
+    assert (await http("POST", "/v1/queues/%20/pause")).status == 422
+
+
+async def test_workers_are_listed(http, app):
+    async with working(app):
+        await eventually(lambda: _workers(http))
+        [worker] = await _workers(http)
+    assert worker["kind"] == "worker"
+    assert worker["queues"] == ["default"]
+    assert worker["pid"] > 0
+
+
+async def _workers(http):
+    return (await http("GET", "/v1/workers")).json["workers"]
+
+
+async def test_settings_are_kept_in_the_store(http, app):
+    assert (await http("GET", "/v1/config")).json == {"settings": {}}
+    assert (await http("GET", "/v1/config/max_retries")).problem == "not-set"
+    assert (await http("PUT", "/v1/config/max_retries", {"value": 2})).json == {"key": "max_retries", "value": 2}
+    assert (await http("GET", "/v1/config/max-retries")).json["value"] == 2
+    assert (await http("GET", "/v1/config")).json == {"settings": {"max_retries": 2}}
+    assert await app.config.get("max_attempts") == 2
+    assert (await http("DELETE", "/v1/config/max_retries")).status == 204
+    assert (await http("GET", "/v1/config/max_retries")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("key", "value"), [("max_retries", -1), ("max_retries", "many"), ("nonsense", 1), ("secret", "x"), ("url", "x")]
+)
+async def test_a_setting_that_makes_no_sense_is_refused(http, key, value):
+    reply = await http("PUT", f"/v1/config/{key}", {"value": value})
+    assert reply.status == 422
+    assert reply.problem == "invalid"
+
+
+async def test_requests_are_told_by_the_route_s_template(http, app):
+    heard = []
+    app.events.on("http_request", heard.append)
+    await http("GET", "/v1/jobs/some-id-of-a-job")
+    await http("GET", "/nothing/here")
+    await http("PATCH", "/v1/jobs")
+    told = [(event.method, event.path_template, event.status_code) for event in heard]
+    assert told == [("GET", "/v1/jobs/{id}", 404), ("GET", "", 404), ("PATCH", "/v1/jobs", 405)]
+    assert all(event.ran >= 0 for event in heard)

@@ -1,0 +1,93 @@
+"""The service inside somebody else's application."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from holdfast import Holdfast
+from holdfast.http import asgi
+from holdfast.http.serve import bind
+from support.http import Client
+
+
+@asynccontextmanager
+async def running(application, http="auto"):
+    with bind("127.0.0.1", 0) as bound:
+        config = uvicorn.Config(application, http=http, access_log=False, log_level=logging.WARNING, log_config=None)
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve([bound]))
+        while not server.started:
+            assert not task.done(), task.exception()
+            await asyncio.sleep(0.01)
+        async with aiohttp.ClientSession() as session:
+            yield Client(f"http://127.0.0.1:{bound.getsockname()[1]}", session)
+        server.should_exit = True
+        await asyncio.wait_for(task, 10)
+
+
+@pytest.mark.parametrize("http", ["httptools", "h11"])
+async def test_it_lives_below_a_path_and_within_the_other_s_lifespan(app, http):
+    api = asgi(app, unguarded=True)
+
+    @asynccontextmanager
+    async def lifespan(_):
+        async with api:
+            yield
+
+    async def mine(_):
+        await app.enqueue("noop")
+        return PlainTextResponse("mine")
+
+    application = Starlette(routes=[Route("/", mine), Mount("/queue", api)], lifespan=lifespan)
+    async with running(application, http) as client:
+        assert (await client("GET", "/")).content == b"mine"
+        reply = await client("POST", "/queue/v1/jobs", {"type": "t", "payload": {}}, Idempotency_Key="k")
+        assert reply.status == 201
+        assert (await client("GET", f"/queue/v1/jobs/{reply.json['id']}")).status == 200
+        assert (await client("GET", "/queue/v1/stats")).json["counts"]["queued"] == 2
+        assert (await client("GET", "/queue/nope")).problem == "not-found"
+        assert (await client("GET", "/queue/health")).status == 200
+    assert app.live_loop() is None
+
+
+async def test_it_opens_by_itself_where_nobody_runs_its_lifespan(app):
+    async with running(Starlette(routes=[Mount("/queue", asgi(app, unguarded=True))])) as client:
+        assert (await client("GET", "/queue/v1/stats")).status == 200
+
+
+async def test_it_is_closed_unless_told_otherwise(app):
+    async with running(asgi(app)) as client:
+        assert (await client("GET", "/health")).status == 200
+        assert (await client("GET", "/v1/stats")).status == 401
+
+
+def test_importing_holdfast_does_not_import_a_web_framework():
+    import subprocess
+    import sys
+
+    names = "[name for name in ('starlette', 'uvicorn', 'aiohttp') if name in sys.modules]"
+    code = f"import sys, holdfast, holdfast.http, holdfast.http.tokens; print({names})"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_without_the_extra_it_says_which_one(monkeypatch):
+    import sys
+
+    from holdfast import MissingExtra
+
+    for name in [name for name in sys.modules if name.split(".")[0] == "starlette" or name == "holdfast.http.service"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    monkeypatch.setitem(sys.modules, "starlette.routing", None)
+    with pytest.raises(MissingExtra, match=r"holdfast\[server\]"):
+        asgi(Holdfast("memory://"))

@@ -1,0 +1,86 @@
+"""The description of the API: complete, true, and what a machine makes of it, step after step."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+
+import pytest
+
+from holdfast.http.problems import KINDS
+from support.http import serving
+
+TOKEN = "a-token-for-the-machine"
+CHECKS = (
+    "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,"
+    "response_headers_conformance,unsupported_method,use_after_free,ensure_resource_availability,missing_required_header"
+)
+
+
+async def test_the_description_has_every_route_of_the_api_and_its_role(http):
+    document = (await http("GET", "/openapi.json")).json
+    assert document["openapi"] == "3.1.0"
+    described = {(method.upper(), path) for path, one in document["paths"].items() for method in one}
+    assert described == {(one.method, one.path) for one in http.service.listed}
+    for endpoint in http.service.listed:
+        operation = document["paths"][endpoint.path][endpoint.method.lower()]
+        assert operation["summary"]
+        assert (operation["security"] == []) == (endpoint.role is None)
+        assert {str(status) for status in endpoint.answers} <= set(operation["responses"])
+    ids = [one["operationId"] for path in document["paths"].values() for one in path.values()]
+    assert len(set(ids)) == len(ids)
+
+
+async def test_the_description_has_the_fields_by_which_bodies_are_decoded(http):
+    schemas = (await http("GET", "/openapi.json")).json["components"]["schemas"]
+    job = schemas["NewJob"]
+    assert job["required"] == ["type", "payload"]
+    assert job["properties"]["type"]["maxLength"] == 128
+    assert job["properties"]["payload"]["type"] == "object"
+    assert job["additionalProperties"] is False
+    assert {"id", "type", "status", "attempts", "max_attempts", "payload", "run_at", "created_at"} <= set(
+        schemas["JobOut"]["properties"]
+    )
+    refs = re.findall(r'"#/components/schemas/(\w+)"', (await http("GET", "/openapi.json")).content.decode())
+    assert set(refs) <= set(schemas)
+
+
+def test_every_error_of_ours_has_its_place_in_the_table():
+    import holdfast
+    from holdfast.http.problems import INTERNAL, refused
+
+    inside = {"PartlyEnqueued", "JobFailed", "JobCancelled", "ProcessFailed", "MissingExtra", "HoldfastError"}
+    for name in holdfast.__all__:
+        kind = getattr(holdfast, name)
+        if isinstance(kind, type) and issubclass(kind, holdfast.HoldfastError):
+            found = next(KINDS[step] for step in kind.__mro__ if step in KINDS)
+            assert (found is INTERNAL) == (name in inside), name
+    assert refused(holdfast.LeaseLost("id", 3)).kind.status == 409
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("token", [TOKEN, None], ids=["with a token", "without"])
+async def test_a_machine_that_tries_everything_gets_no_5xx_and_no_undocumented_answer(
+    app, token, tmp_path, monkeypatch
+):
+    real = app.claim
+
+    async def soon(*args, wait=0.0, **rest):
+        return await real(*args, wait=min(wait, 0.02), **rest)  # or the machine would wait for minutes
+
+    monkeypatch.setattr(app, "claim", soon)
+    async with serving(app, token=TOKEN) as client:
+        words = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.url}/openapi.json"]
+        words += ["--checks", CHECKS, "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "10"]
+        words += ["--exclude-path", "/v1/events", "--generation-deterministic", "--warnings", "off", "--no-shrink"]
+        words += ["--continue-on-failure", "--request-timeout", "10"]
+        if token is not None:
+            words += ["-H", f"Authorization: Bearer {token}"]
+        process = await asyncio.create_subprocess_exec(
+            *words, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT
+        )
+        said, _ = await process.communicate()
+        assert process.returncode == 0, said.decode()[-6000:]
+        assert (await client("GET", "/health")).status == 200

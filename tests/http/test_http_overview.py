@@ -1,0 +1,89 @@
+"""Over HTTP: search, count and change many, errors in groups, rates and depths, explanations, and who asks."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from urllib.parse import quote
+
+import pytest
+
+from holdfast.http import tokens
+from holdfast.job import State
+
+
+async def test_a_search_answers_in_short_form(http):
+    long = "x" * 5000
+    id = (await http.submit("noop", {"text": long}, tags=["a"])).json["id"]
+    found = (await http("GET", "/v1/search?text=xxx&state=pending")).json
+    [row] = found["jobs"]
+    assert row["id"] == id
+    assert row["payload"].startswith('{"text":"xxx')
+    assert len(row["payload"]) == 200
+    assert "result" not in row
+    assert (found["cursor"], found["looked"]) == (None, 1)
+    assert (await http("GET", "/v1/search?text=yyy")).json["jobs"] == []
+    assert (await http("GET", "/v1/search?tag=a&queue=default&type=noop")).json["jobs"] != []
+    soon = quote((datetime.now(UTC) + timedelta(hours=1)).isoformat())
+    assert (await http("GET", f"/v1/search?since={soon}")).json["jobs"] == []
+    assert len((await http("GET", f"/v1/search?until={soon}")).json["jobs"]) == 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["state=none", "since=yesterday", "since=2026-01-01T00:00:00", "limit=0", "cursor=what", "text=" + "a" * 201],
+)
+async def test_a_search_that_makes_no_sense_is_refused(http, query):
+    assert (await http("GET", f"/v1/search?{query}")).problem == "invalid"
+
+
+async def test_many_are_counted_then_changed(http):
+    for _ in range(3):
+        await http.submit()
+    counted = (await http("GET", "/v1/count?type=noop")).json
+    assert (counted["count"], counted["exact"]) == (3, True)
+    late = (await http.submit()).json["id"]
+    body = {"action": "cancel", "filter": {"type": "noop", "until": counted["until"]}}
+    done = (await http("POST", "/v1/bulk", body)).json
+    assert (done["changed"], done["skipped"], done["cursor"]) == (3, 0, None)
+    assert (await http("GET", f"/v1/jobs/{late}")).json["status"] == State.QUEUED
+    assert (await http("POST", "/v1/bulk", {"action": "delete", "ids": [late]})).json["changed"] == 1
+    for wrong in ({"action": "cancel"}, {"action": "pause", "ids": ["a"]}, {"action": "retry", "ids": []}):
+        assert (await http("POST", "/v1/bulk", wrong)).problem == "invalid"
+
+
+async def test_errors_rates_and_depths(app, http):
+    await http.submit("no_such_task")
+    [claim] = await app.claim()
+    await claim.fail("order 17 has no address", dead=True)
+    errors = (await http("GET", "/v1/errors?dead=true")).json
+    assert errors["groups"][0]["pattern"] == "order … has no address"
+    rates = (await http("GET", "/v1/rates?since=3600&step=3600&queues=true")).json["rates"]
+    assert [(one["queue"], one["outcome"], one["count"]) for one in rates] == [("default", "dead", 1)]
+    assert (await http("GET", "/v1/rates?since=59")).problem == "invalid"
+    await app.note_depth()
+    [depth] = (await http("GET", "/v1/depths?step=86400")).json["depths"]
+    assert depth["queued"] in (0, 1), "the server may have noted it before"
+
+
+async def test_an_explanation(http):
+    id = (await http.submit()).json["id"]
+    told = (await http("GET", f"/v1/jobs/{id}/explain")).json
+    assert told["reason"] == "no worker is alive"
+    assert (await http("GET", "/v1/jobs/none/explain")).problem == "job-not-found"
+
+
+async def test_whoever_asks_is_told_what_they_may_do(app, http):
+    me = (await http("GET", "/v1/me")).json
+    assert me["roles"] == ["read", "submit", "work", "operate"]
+    assert (me["store"], me["extras"]) == ("sqlite", [])
+    reader = await tokens.create(app, ["read"])
+    http.service.door.keyring._read_at = None
+    assert (await http("GET", "/v1/me")).problem == "unauthorized"
+    assert (await http("GET", "/v1/me", token="hf_wrong")).problem == "unauthorized"
+    assert (await http("GET", "/v1/me", token=reader)).json["roles"] == ["read"]
+    assert (await http("GET", "/v1/search", token=reader)).status == 200
+    assert (await http("POST", "/v1/bulk", {"action": "delete", "ids": ["a"]}, token=reader)).problem == "forbidden"
+
+
+async def test_no_server_but_the_demos_kills_workers(http):
+    assert (await http("POST", "/v1/demo/kill_worker")).problem == "not-found"

@@ -1,0 +1,86 @@
+"""`holdfast serve` and `holdfast token`, as they are typed."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.http import Client, Served, served
+from support.terminal import Terminal, terminal
+
+__all__ = ["terminal"]
+
+
+@pytest.fixture
+def url(tmp_path) -> str:
+    return f"sqlite:///{tmp_path}/holdfast.db"
+
+
+async def test_it_prints_where_it_serves_and_serves_what_the_command_line_sees(terminal: Terminal, url, session):
+    with served(terminal.folder, url) as server:
+        client = Client(server.address(), session)
+        assert client.url.startswith("http://127.0.0.1:")
+        id = (await client.submit("t", {"a": 1})).json["id"]
+        assert terminal.json("show", id)["payload"] == {"a": 1}
+        terminal("config", "set", "max_retries", "2")
+        assert (await client("GET", "/v1/config/max_retries")).json["value"] == 2
+        assert server.stop() == 0
+
+
+async def test_tokens_are_made_listed_and_revoked(terminal: Terminal, url, session):
+    assert "no tokens" in terminal("token", "list")
+    token = terminal("token", "create", "--role", "read", "-r", "submit", "--label", "ci").strip()
+    assert token.startswith("hf_")
+    made = terminal.json("token", "create", "--role", "work")
+    assert made["roles"] == ["work"]
+    listed = terminal.json("token", "list")
+    assert [one["roles"] for one in listed] == [["read", "submit"], ["work"]]
+    assert listed[0]["label"] == "ci"
+    assert token.split("_", 2)[2] not in terminal("token", "list")
+    with served(terminal.folder, url) as server:
+        client = Client(server.address(), session)
+        assert (await client("GET", "/v1/stats")).status == 401
+        assert (await client("GET", "/v1/stats", token=token)).status == 200
+        assert token not in server.said()
+    assert "revoked" in terminal("token", "revoke", listed[0]["id"])
+    assert len(terminal.json("token", "list")) == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("token", "create"), "--role"),
+        (("token", "create", "--role", "admin"), "one or more of the roles"),
+        (("token", "create", "--role", "read", "--label", "x" * 200), "label"),
+        (("token", "revoke", "nope"), "there is no token"),
+        (("serve", "--host", "0.0.0.0", "--port", "0"), "there is no token"),
+        (("serve", "--host", "256.1.1.1"), "cannot serve"),
+        (("serve", "--port", "70000"), "--port"),
+    ],
+    ids=lambda value: " ".join(value)[:40] if isinstance(value, tuple) else "",
+)
+def test_what_is_wrong_is_said_in_one_line(terminal: Terminal, words, said):
+    assert said in terminal(*words, code=2)
+
+
+def test_a_port_that_is_taken_is_said(terminal: Terminal, url):
+    with served(terminal.folder, url) as server:
+        port = server.address().rpartition(":")[2]
+        assert "in use" in terminal("serve", "--port", port, code=2)
+
+
+def test_a_token_of_the_environment_opens_it_to_others(terminal: Terminal, url):
+    server = Served(terminal.folder, url, "--host", "0.0.0.0", HOLDFAST_TOKEN="a-token-that-is-long-enough")
+    try:
+        assert server.address().startswith("http://0.0.0.0:")
+        assert "a-token" not in server.said()
+    finally:
+        server.kill()
+
+
+async def test_secrets_of_a_url_are_not_shown(tmp_path, session):
+    url = "postgresql://user:hunter2@127.0.0.1:1/nothing"
+    with served(tmp_path, url) as server:
+        assert "hunter2" not in server.said()
+        client = Client(server.address(), session)
+        assert (await client("GET", "/health")).status == 200
+        assert "hunter2" not in (await client("GET", "/ready")).content.decode()

@@ -1,0 +1,189 @@
+"""What worker processes log: one line per event, the life of a job in order, nothing that must not be seen."""
+
+import json
+import logging
+import re
+import subprocess
+import sys
+import urllib.request
+
+import pytest
+
+from holdfast.observe import logs
+from support.http import served
+
+APP = """
+from holdfast import Context, Holdfast
+
+app = Holdfast()
+
+
+@app.task(max_attempts=2, retry=lambda error, attempt: 0)
+def greet(ctx: Context, password: str) -> str:
+    ctx.log.warning("attempt %d", ctx.attempt)
+    if ctx.attempt == 1:
+        raise RuntimeError("not yet")
+    return password
+
+
+@app.task(max_attempts=1)
+def never(password: str) -> None:
+    raise RuntimeError("no")
+"""
+SECRET = "correct-horse-battery"
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@pytest.fixture
+def logged(terminal):
+    """Runs jobs of APP in a real worker; its log as lines, once all have ended."""
+    (terminal.folder / "shop.py").write_text(APP)
+
+    def run(*jobs, **env):
+        terminal.env |= env
+        for id, task in jobs:
+            terminal.store.submit(
+                task,
+                b'{"password": "%s"}' % SECRET.encode(),
+                json=True,
+                id=id,
+                max_attempts=2 if task == "greet" else 1,
+                meta={"traceparent": PARENT},
+            )
+        terminal.start("worker", "start", "-A", "shop:app", "--foreground", "--drain")
+        assert terminal.started[-1].wait(30) == 0
+        return terminal.log()
+
+    return run
+
+
+def lines_of(log, id):
+    lines = [json.loads(line) for line in log.splitlines()]
+    return [line for line in lines if line.get("job_id") == id]
+
+
+def test_the_life_of_a_job_appears_in_order_with_its_ids(logged):
+    log = logged(("twice", "greet"), ("dead", "never"))
+    life = lines_of(log, "twice")
+    assert [line["event"] for line in life if line.get("logger") is None] == [
+        "lease_acquired",
+        "handler_start",
+        "job_failed",
+        "lease_acquired",
+        "handler_start",
+        "job_succeeded",
+    ]
+    assert [line["event"] for line in lines_of(log, "dead")] == ["lease_acquired", "handler_start", "job_dead"]
+    for line in life:
+        assert line["job_type"] == "greet"
+        assert line["queue"] == "default"
+        assert line["attempt"] in (1, 2)
+        assert line["worker_id"]
+        assert line["trace_id"] == TRACE
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z", line["timestamp"])
+    levels = {line["event"]: line["level"] for line in life}
+    assert (levels["job_failed"], levels["job_succeeded"]) == ("warning", "info")
+
+
+def test_a_tasks_own_lines_carry_the_same_ids(logged):
+    log = logged(("twice", "greet"))
+    own = [line for line in lines_of(log, "twice") if line.get("logger") == "holdfast.job"]
+    assert [line["event"] for line in own] == ["attempt 1", "attempt 2"]
+
+
+def test_no_line_holds_a_payload_or_a_result(logged):
+    log = logged(("twice", "greet"), ("dead", "never"), HOLDFAST_LOG_LEVEL="DEBUG")
+    assert "job_dead" in log
+    assert SECRET not in log
+
+
+def test_a_password_in_the_stores_url_is_not_logged(terminal):
+    said = terminal("worker", "start", "--foreground", "--url", f"redis://user:{SECRET}@127.0.0.1:1/0", code=3)
+    assert SECRET not in said
+
+
+def test_the_level_is_a_setting(logged):
+    log = logged(("twice", "greet"), HOLDFAST_LOG_LEVEL="WARNING")
+    assert [line["event"] for line in lines_of(log, "twice") if line.get("logger") is None] == ["job_failed"]
+
+
+def test_pretty_lines_are_for_the_eye(logged):
+    log = logged(("twice", "greet"), HOLDFAST_LOG_FORMAT="pretty")
+    assert "job_failed" in log
+    assert "error='RuntimeError: not yet'" in log
+    assert not log.lstrip().startswith("{")
+
+
+def test_the_creation_is_logged_where_the_job_is_enqueued(terminal):
+    code = """
+import logging, sys
+from holdfast import Holdfast
+from holdfast.observe.logs import set_up
+set_up("INFO", "json")
+Holdfast("memory://").sync.enqueue("noop")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    (line,) = [json.loads(line) for line in done.stderr.splitlines()]
+    assert line["event"] == "job_created"
+    assert line["job_type"] == "noop"
+
+
+def test_a_server_logs_what_it_stores_with_the_trace_of_the_request(tmp_path):
+    with served(tmp_path, f"sqlite:///{tmp_path}/jobs.db", HOLDFAST_LOG_LEVEL="DEBUG") as server:
+        request = urllib.request.Request(
+            f"{server.address()}/v1/jobs",
+            json.dumps({"type": "noop", "payload": {"password": SECRET}}).encode(),
+            {"Idempotency-Key": "k", "Content-Type": "application/json", "traceparent": PARENT},
+        )
+        with urllib.request.urlopen(request, timeout=20) as answer:
+            id = json.load(answer)["id"]
+        assert server.stop() == 0
+    lines = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
+    (created,) = [line for line in lines if line.get("job_id") == id]
+    assert (created["event"], created["trace_id"], created["level"]) == ("job_created", TRACE, "info")
+    (asked,) = [line for line in lines if line["event"] == "http_request"]
+    assert (asked["method"], asked["path_template"], asked["status_code"]) == ("POST", "/v1/jobs", 201)
+    assert SECRET not in server.said()
+
+
+@pytest.fixture
+def quiet_again():
+    """Puts logging back as it was."""
+    root, flags = logging.getLogger(), (logging.logThreads, logging.logProcesses, logging.logMultiprocessing)
+    before = root.handlers[:], root.level
+    yield
+    root.handlers[:], level = before
+    root.setLevel(level)
+    logging.logThreads, logging.logProcesses, logging.logMultiprocessing = flags
+
+
+def test_a_traceback_and_what_json_does_not_know_stay_on_one_line(quiet_again, capsys):
+    logs.set_up("INFO", "json")
+    broken = ValueError("first\nsecond")
+    logging.getLogger("shop").error("it broke", exc_info=broken, extra={"fields": {"thing": object}})
+    (line,) = capsys.readouterr().err.splitlines()
+    said = json.loads(line)
+    assert said["event"] == "it broke"
+    assert said["logger"] == "shop"
+    assert said["exception"].endswith("second")
+    assert said["thing"] == "<class 'object'>"
+
+
+@pytest.mark.parametrize("program", ["import holdfast", "import holdfast.cli.main", "from holdfast import Worker"])
+def test_structlog_is_imported_by_no_program_that_does_not_log(program):
+    code = (
+        f"import sys; {program}; print([name for name in ('structlog', 'opentelemetry', 'prometheus_client', "
+        "'aiohttp') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_structlog_brings_no_rich_into_a_worker():
+    code = (
+        "import sys; from holdfast.observe.logs import set_up; set_up('INFO', 'json'); "
+        "print('structlog' in sys.modules, 'rich.console' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False"]

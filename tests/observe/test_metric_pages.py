@@ -1,0 +1,258 @@
+"""Metrics: the names, labels and numbers that Prometheus reads, of a server and of a supervisor with its workers."""
+
+import re
+import urllib.request
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.job import QueueStats
+from holdfast.observe.metrics import Depths, Metrics
+from holdfast.observe.tally import METRICS, MOST_NAMES, OTHER, Tally
+from holdfast.testing import ManualClock
+from support.http import free_port, serving
+from support.workers import work_off
+
+SERIES = {
+    "holdfast_jobs_submitted_total": {"job_type"},
+    "holdfast_jobs_succeeded_total": {"job_type"},
+    "holdfast_jobs_failed_total": {"job_type"},
+    "holdfast_jobs_dead_total": {"job_type"},
+    "holdfast_jobs_idempotent_total": {"job_type"},
+    "holdfast_jobs_retried_total": set(),
+    "holdfast_lease_acquired_total": set(),
+    "holdfast_lease_rejected_total": set(),
+    "holdfast_worker_active_jobs": set(),
+    "holdfast_job_duration_seconds": {"job_type", "outcome"},
+    "holdfast_http_request_duration_seconds": {"method", "path_template", "status_code"},
+    "holdfast_http_requests_total": {"method", "path_template", "status_code"},
+}
+"""The twelve that are promised."""
+
+
+def read(page):
+    """Every sample: (name, labels) to its value."""
+    found = {}
+    for line in page.splitlines():
+        if line and not line.startswith("#"):
+            name, labels, value = re.fullmatch(r"(\w+)(?:\{(.*)\})? (\S+)", line).groups()
+            found[name, tuple(sorted(re.findall(r'(\w+)="([^"]*)"', labels or "")))] = float(value)
+    return found
+
+
+def number(samples, name, **labels):
+    return samples.get((name, tuple(sorted(labels.items()))), 0.0)
+
+
+async def lived_through(app):
+    """A store where one job succeeded, one failed and died, one was met again, and one claim came too late."""
+
+    @app.task
+    async def fine() -> None: ...
+
+    @app.task(max_attempts=2, retry=lambda error, attempt: 0)
+    async def bad() -> None:
+        raise RuntimeError("no")
+
+    await fine.using(key="k").enqueue()
+    await fine.using(key="k").enqueue()
+    await bad.enqueue()
+    await work_off(app)
+    await app.submit("raw", b"", queue="slow")
+    (claim,) = await app.claim(["slow"])
+    await app.fail(claim.job.id, "a monitor's word")
+    assert not await app.settle(await app.record(claim.job.id), _ended(claim))
+
+
+def _ended(claim):
+    from holdfast.lifecycle import Outcome
+
+    return Outcome.succeeded(None)
+
+
+async def test_the_promised_series_have_their_labels_and_count_right(app):
+    metrics = Metrics()
+    metrics.listen(app.events)
+    await lived_through(app)
+    metrics.tally._answered(_request())
+    page = metrics.page(await app.queues()).decode()
+    samples = read(page)
+    for name, labels in SERIES.items():
+        assert METRICS[name].labels == tuple(METRICS[name].labels)
+        assert set(METRICS[name].labels) == labels
+        found = {
+            frozenset(dict(given) | {"le": ""} if "le" in dict(given) else dict(given))
+            for (sample, given) in samples
+            if sample in (name, f"{name}_sum")
+        }
+        assert found == {frozenset(labels)}, name
+    assert number(samples, "holdfast_jobs_submitted_total", job_type="fine") == 1
+    assert number(samples, "holdfast_jobs_idempotent_total", job_type="fine") == 1
+    assert number(samples, "holdfast_jobs_succeeded_total", job_type="fine") == 1
+    assert number(samples, "holdfast_jobs_failed_total", job_type="bad") == 1
+    assert number(samples, "holdfast_jobs_dead_total", job_type="bad") == 1
+    assert number(samples, "holdfast_jobs_retried_total") == 1
+    assert number(samples, "holdfast_lease_acquired_total") == 4
+    assert number(samples, "holdfast_lease_rejected_total") == 1
+    assert number(samples, "holdfast_job_duration_seconds_count", job_type="bad", outcome="dead") == 1
+    assert number(samples, "holdfast_job_wait_seconds_count", queue="default") == 3
+    assert number(samples, "holdfast_queue_depth", queue="default", state="dead") == 1
+    assert number(samples, "holdfast_queue_depth", queue="slow", state="failed") == 1
+    assert number(samples, "holdfast_store_up") == 1
+    for name, metric in METRICS.items():
+        shown = name.removesuffix("_total") if metric.kind == "counter" else name
+        assert f"# TYPE {name} {metric.kind}" in page or f"# TYPE {shown} {metric.kind}" in page
+
+
+def _request():
+    from holdfast.observe.events import RequestEvent
+
+    return RequestEvent("http_request", "GET", "/v1/jobs/{id}", 200, 0.01)
+
+
+def test_buckets_count_everything_below_them():
+    tally = Tally()
+    for seconds in (0.0005, 0.001, 0.3, 7200):
+        tally._observe(("holdfast_job_wait_seconds", "q"), seconds)
+    metrics = Metrics()
+    metrics.tally.add_all(tally.take())
+    samples = read(metrics.page(None).decode())
+    at = {le: number(samples, "holdfast_job_wait_seconds_bucket", queue="q", le=le) for le in ("0.001", "0.5", "+Inf")}
+    assert at == {"0.001": 2, "0.5": 3, "+Inf": 4}
+    assert number(samples, "holdfast_job_wait_seconds_sum", queue="q") == pytest.approx(7200.3015)
+    assert tally.take() == (), "taken is taken"
+
+
+def test_made_up_names_do_not_fill_the_memory():
+    tally = Tally()
+    assert [tally._known(f"task-{n}") for n in range(MOST_NAMES + 2)][-2:] == [OTHER, OTHER]
+    assert tally._known("task-0") == "task-0"
+
+
+def test_a_hostile_name_stays_inside_its_label():
+    metrics = Metrics()
+    metrics.tally._add(("holdfast_jobs_dead_total", 'a"} 1\nholdfast_fake_total{x="\\'))
+    lines = [line for line in metrics.page(None).decode().splitlines() if not line.startswith("#")]
+    assert not any(line.startswith("holdfast_fake") for line in lines)
+
+
+async def test_the_oldest_age_is_by_the_stores_clock():
+    metrics = Metrics()
+    seen = [QueueStats("mail", {"queued": 2}, oldest=1_000_000, paused=True)], 4_500_000
+    samples = read(metrics.page(seen).decode())
+    assert number(samples, "holdfast_queue_oldest_age_seconds", queue="mail") == 3.5
+    assert number(samples, "holdfast_queue_paused", queue="mail") == 1
+    assert number(samples, "holdfast_queue_depth", queue="mail", state="queued") == 2
+    assert ("holdfast_queue_depth", (("queue", "mail"), ("state", "dead"))) in samples, "a zero is shown too"
+
+
+async def test_the_store_is_not_asked_for_every_page():
+    clock, asked = ManualClock(), []
+
+    async def ask():
+        asked.append(1)
+        return [], 0
+
+    depths = Depths(ask, clock)
+    await depths.look()
+    await depths.look()
+    assert len(asked) == 1
+    clock.advance(60)
+    await depths.look()
+    assert len(asked) == 2
+
+
+async def test_a_store_that_does_not_answer_is_a_number_too():
+    from holdfast import StoreUnavailable
+
+    async def ask():
+        raise StoreUnavailable("down")
+
+    assert await Depths(ask, ManualClock()).look() is None
+    samples = read(Metrics().page(None).decode())
+    assert number(samples, "holdfast_store_up") == 0
+    assert not any(name == "holdfast_queue_depth" for name, _ in samples)
+
+
+async def test_a_server_shows_requests_by_their_templates(tmp_path):
+    async with serving(Holdfast(f"sqlite:///{tmp_path}/jobs.db")) as http:
+        made = (await http.submit("noop")).json
+        assert (await http("GET", f"/v1/jobs/{made['id']}")).status == 200
+        assert (await http("GET", "/v1/nothing/here")).status == 404
+        assert (await http("MKCOL", "/v1/jobs")).status == 405
+        reply = await http("GET", "/metrics")
+    assert reply.headers["content-type"].startswith("text/plain; version=0.0.4")
+    samples = read(reply.content.decode())
+    assert number(samples, "holdfast_jobs_submitted_total", job_type="noop") == 1
+    labels = {"method": "GET", "path_template": "/v1/jobs/{id}", "status_code": "200"}
+    assert number(samples, "holdfast_http_requests_total", **labels) == 1
+    assert number(samples, "holdfast_http_request_duration_seconds_count", **labels) == 1
+    assert made["id"] not in reply.content.decode()
+    assert "nothing" not in reply.content.decode()
+    assert "MKCOL" not in reply.content.decode()
+    assert number(samples, "holdfast_queue_depth", queue="default", state="queued") == 1
+
+
+APP = """
+import os, signal
+from holdfast import Holdfast
+
+app = Holdfast()
+
+
+@app.task(run_in="thread")
+def fine() -> None: ...
+
+
+@app.task(max_attempts=1)
+def bad() -> None:
+    raise RuntimeError("no")
+
+
+@app.task(max_attempts=1)
+def fatal() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_one_port_counts_for_all_workers_of_a_supervisor_the_dead_included(terminal):
+    (terminal.folder / "shop.py").write_text(APP)
+    port = free_port()
+    for _ in range(20):
+        terminal.store.submit("fine", b"{}", json=True)
+    terminal.store.submit("bad", b"{}", json=True, max_attempts=1)
+    command = ["worker", "start", "-A", "shop:app", "--count", "2", "--concurrency", "2"]
+    terminal.start(*command, "--foreground", "--metrics-port", str(port))
+
+    def samples():
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+                return read(page.read().decode())
+        except OSError:
+            return {}
+
+    terminal.until(lambda: number(samples(), "holdfast_jobs_succeeded_total", job_type="fine") == 20)
+    terminal.until(lambda: number(samples(), "holdfast_jobs_dead_total", job_type="bad") == 1)
+    terminal.until(lambda: number(samples(), "holdfast_queue_depth", queue="default", state="succeeded") == 20)
+    terminal.store.submit("fatal", b"{}", json=True, max_attempts=1)
+    # The worker died with its own count of this; the supervisor ended the job, and counts that.
+    terminal.until(lambda: number(samples(), "holdfast_jobs_dead_total", job_type="fatal") == 1)
+    after = samples()
+    assert number(after, "holdfast_jobs_succeeded_total", job_type="fine") == 20
+    assert number(after, "holdfast_worker_active_jobs") == 0
+    assert number(after, "holdfast_store_up") == 1
+
+
+def test_a_port_that_is_taken_is_said_so(terminal):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = terminal("worker", "start", "--foreground", "--metrics-port", str(port), code=2)
+    assert f"metrics cannot be served on 127.0.0.1:{port}" in said
+
+
+def test_a_metrics_port_is_checked(terminal):
+    assert "must be a port, or HOST:PORT" in terminal("worker", "start", "--metrics-port", "many", code=2)

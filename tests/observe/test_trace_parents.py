@@ -1,0 +1,242 @@
+"""Traces: from the request that enqueues into the run, with the right parents, over processes and HTTP."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from itertools import pairwise
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from holdfast import Holdfast
+from holdfast.observe import traces
+from holdfast.observe.trace_ids import trace_id_of
+from support.http import served, serving
+from support.workers import work_off
+
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
+
+
+@pytest.fixture
+def spans(monkeypatch):
+    """OpenTelemetry, configured in this process for one test; what was recorded, by name."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield lambda: {span.name: span for span in exporter.get_finished_spans()}
+    provider.shutdown()
+
+
+def ids(span):
+    return span.context.trace_id, span.context.span_id
+
+
+def parent(span):
+    return None if span.parent is None else (span.parent.trace_id, span.parent.span_id)
+
+
+async def test_the_run_goes_on_from_the_enqueue_which_goes_on_from_the_request(app, spans):
+    seen = []
+
+    @app.task(queue="mail")
+    async def send() -> None:
+        with trace.get_tracer("shop").start_as_current_span("smtp"):
+            seen.append(1)
+
+    with trace.get_tracer("shop").start_as_current_span("request"):
+        handle = await send.enqueue()
+    await work_off(app)
+    found = spans()
+    assert seen == [1]
+    assert parent(found["enqueue send"]) == ids(found["request"])
+    assert parent(found["run send"]) == ids(found["enqueue send"])
+    assert parent(found["smtp"]) == ids(found["run send"])
+    assert found["enqueue send"].kind is trace.SpanKind.PRODUCER
+    assert found["run send"].kind is trace.SpanKind.CONSUMER
+    about = found["run send"].attributes
+    assert about["messaging.system"] == "holdfast"
+    assert about["messaging.destination.name"] == "mail"
+    assert about["messaging.message.id"] == handle.id
+    assert about["holdfast.attempt"] == 1
+    assert about["holdfast.outcome"] == "succeeded"
+
+
+async def test_a_plain_function_in_a_thread_sees_the_span_too(app, spans):
+    @app.task
+    def send() -> None:
+        trace.get_tracer("shop").start_span("smtp").end()
+
+    await send.enqueue()
+    await work_off(app)
+    assert parent(spans()["smtp"]) == ids(spans()["run send"])
+
+
+async def test_a_failed_run_is_a_failed_span(app, spans):
+    @app.task(max_attempts=1)
+    async def bad() -> None:
+        raise RuntimeError("no")
+
+    await bad.enqueue()
+    await work_off(app)
+    run = spans()["run bad"]
+    assert run.status.status_code is trace.StatusCode.ERROR
+    assert run.status.description == "RuntimeError: no"
+    assert run.attributes["holdfast.outcome"] == "failed"
+
+
+async def test_jobs_that_are_enqueued_together_share_a_span(app, spans):
+    handles = await app.enqueue_many([app.call("noop") for _ in range(3)])
+    found = spans()
+    assert found["enqueue noop"].attributes["messaging.batch.message_count"] == 3
+    metas = [(await handle.job()).meta for handle in handles]
+    assert len({meta["traceparent"] for meta in metas}) == 1
+
+
+async def test_blocking_code_carries_its_trace_along(make_app, spans):
+    import asyncio
+
+    app = make_app()
+
+    def request():
+        with trace.get_tracer("shop").start_as_current_span("request"):
+            app.sync.enqueue("noop")
+
+    await asyncio.to_thread(request)
+    assert parent(spans()["enqueue noop"]) == ids(spans()["request"])
+
+
+async def test_a_job_enqueued_by_a_job_stays_in_the_trace(app, spans):
+    @app.task
+    async def first() -> None:
+        await app.enqueue("noop")
+
+    await first.enqueue()
+    await work_off(app)
+    found = spans()
+    assert parent(found["enqueue noop"]) == ids(found["run first"])
+    assert found["run noop"].context.trace_id == found["enqueue first"].context.trace_id
+
+
+async def test_events_say_the_trace(app, spans):
+    heard = []
+    app.on("*", heard.append)
+    await app.enqueue("noop")
+    await work_off(app)
+    told = {event.trace_id for event in heard if hasattr(event, "job_id")}
+    assert told == {f"{spans()['enqueue noop'].context.trace_id:032x}"}
+
+
+async def test_without_a_provider_there_are_no_spans_and_no_meta(app):
+    assert traces.tracer() is None
+    handle = await app.enqueue("noop")
+    assert (await handle.job()).meta == {}
+
+
+async def test_a_trace_over_http(tmp_path, spans):
+    """The header goes into the enqueue's span, and from there into the run."""
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    async with serving(app) as http:
+        body = {"type": "noop", "payload": {}}
+        made = await http("POST", "/v1/jobs", body, Idempotency_Key="k", traceparent=PARENT)
+        assert made.status == 201
+        await work_off(app)
+    found = spans()
+    assert f"{found['enqueue noop'].context.trace_id:032x}" == TRACE
+    assert f"{found['enqueue noop'].parent.span_id:016x}" == "00f067aa0ba902b7"
+    assert parent(found["run noop"]) == ids(found["enqueue noop"])
+
+
+@pytest.mark.parametrize("given", ["00-xyz-1-01", f"ff-{TRACE}-00f067aa0ba902b7-01", "00-" + "0" * 32 + "-" + "1" * 16])
+async def test_what_is_no_trace_is_left_alone(tmp_path, given):
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    async with serving(app) as http:
+        made = await http("POST", "/v1/jobs", {"type": "noop", "payload": {}}, Idempotency_Key="k", traceparent=given)
+        assert made.status == 201
+        assert (await app.job(made.json["id"])).meta == {}
+
+
+async def test_a_server_without_opentelemetry_hands_the_trace_on(tmp_path):
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    async with serving(app) as http:
+        made = await http("POST", "/v1/jobs", {"type": "noop", "payload": {}}, Idempotency_Key="k", traceparent=PARENT)
+        other = await http.submit("noop")
+        assert (await app.job(made.json["id"])).meta == {"traceparent": PARENT}
+        assert (await app.job(other.json["id"])).meta == {}, "the next request has a trace of its own"
+
+
+APP = """
+import json
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+
+class Lines(SpanExporter):
+    def export(self, spans):
+        with open("spans.jsonl", "a") as file:
+            for span in spans:
+                file.write(json.dumps(json.loads(span.to_json(indent=None))) + "\\n")
+        return SpanExportResult.SUCCESS
+
+provider = TracerProvider()
+provider.add_span_processor(BatchSpanProcessor(Lines()))
+trace.set_tracer_provider(provider)
+
+from holdfast import Holdfast
+app = Holdfast()
+
+@app.task
+def outer() -> None:
+    inner.sync.enqueue()
+
+@app.task(run_in="isolated")
+def inner() -> None:
+    trace.get_tracer("shop").start_span("deep").end()
+"""
+
+
+def test_a_trace_over_processes(terminal):
+    """Enqueued by one process, run by another, and in a child of that; and all spans are out when it has stopped."""
+    (terminal.folder / "shop.py").write_text(APP)
+    code = """
+    from shop import app, outer, provider, trace
+    with trace.get_tracer("shop").start_as_current_span("request"):
+        outer.sync.enqueue()
+    app.sync.close()
+    provider.force_flush()
+    """
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=terminal.folder, env=terminal.env, check=True, timeout=60
+    )
+    terminal.start("worker", "start", "-A", "shop:app", "--foreground", "--drain")
+    assert terminal.started[-1].wait(60) == 0
+    found = {span["name"]: span for span in map(json.loads, (terminal.folder / "spans.jsonl").read_text().splitlines())}
+    way = ["request", "enqueue outer", "run outer", "enqueue inner", "run inner", "deep"]
+    for above, below in pairwise(way):
+        assert found[below]["parent_id"] == found[above]["context"]["span_id"], (above, below)
+        assert found[below]["context"]["trace_id"] == found["request"]["context"]["trace_id"]
+
+
+async def test_a_trace_through_http_as_a_store(tmp_path, spans):
+    """The client's app has another Holdfast's server for a store: the server needs no OpenTelemetry at all."""
+    with served(tmp_path, f"sqlite:///{tmp_path}/jobs.db") as process:
+        async with Holdfast(process.address()) as far:
+            await far.enqueue("noop")
+            await work_off(far)
+    found = spans()
+    assert parent(found["run noop"]) == ids(found["enqueue noop"])
+
+
+def test_a_claim_by_hand_can_go_on_with_the_trace(spans):
+    with traces.continued({"traceparent": PARENT}), trace.get_tracer("shop").start_as_current_span("by hand"):
+        pass
+    assert f"{spans()['by hand'].context.trace_id:032x}" == TRACE
+
+
+@pytest.mark.parametrize("meta", [{}, {"traceparent": 5}, {"traceparent": "00"}, {"traceparent": "0" * 10_000}])
+def test_meta_of_anybodys_making_harms_nobody(meta):
+    assert trace_id_of(meta) is None

@@ -1,0 +1,397 @@
+"""Webhooks: signed, retried, durable, and never sent where they must not go."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import socket
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+
+from holdfast import ConfigError, Holdfast, OutcomeUnknown, StoreUnavailable
+from holdfast.webhooks import QUEUE, TASK
+from holdfast.worker.run.webhook import is_public
+from support.eventually import eventually
+from support.workers import work_off, working
+
+SECRET = "an app's secret"
+
+
+class Receiver:
+    """A real server that keeps what it is sent, and answers with the given codes in turn, the last for ever."""
+
+    def __init__(self, *codes):
+        self.codes = list(codes or [200])
+        self.got = []
+
+    async def answer(self, request):
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.got.append((headers, await request.read()))
+        code = self.codes.pop(0) if len(self.codes) > 1 else self.codes[0]
+        return web.Response(status=code, headers={"location": "/elsewhere"} if code == 302 else {})
+
+    @property
+    def messages(self):
+        return [json.loads(body) for _, body in self.got]
+
+
+@asynccontextmanager
+async def receiving(*codes):
+    receiver, site = Receiver(*codes), web.Application()
+    site.router.add_route("*", "/{path:.*}", receiver.answer)
+    runner = web.AppRunner(site)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
+    try:
+        yield receiver
+    finally:
+        await runner.cleanup()
+
+
+@pytest.fixture
+def app(make_app, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_PRIVATE_WEBHOOKS", "on")
+    return make_app(secret=SECRET, poll=0.05)
+
+
+def verified(key, headers, body):
+    """As a receiver does it, by the rules of standardwebhooks.com."""
+    secret = base64.b64decode(key.removeprefix("whsec_"))
+    content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    good = "v1," + base64.b64encode(hmac.digest(secret, content, hashlib.sha256)).decode()
+    return hmac.compare_digest(good, headers["webhook-signature"])
+
+
+async def test_the_end_of_a_job_is_told_signed(app):
+    @app.task(max_attempts=1)
+    async def send(password: str) -> None:
+        raise RuntimeError("no")
+
+    async with receiving() as receiver:
+        key = await app.webhooks.add("shop", receiver.url)
+        async with working(app):
+            handle = await send.enqueue("a-password")
+            await eventually(lambda: receiver.got)
+        (headers, body), (message,) = receiver.got[0], receiver.messages
+    assert verified(key, headers, body)
+    assert not verified(key, headers, body + b" ")
+    assert headers["content-type"] == "application/json"
+    assert message["type"] == "job_dead"
+    assert message["timestamp"]
+    data = message["data"]
+    assert (data["job_id"], data["job_type"], data["queue"], data["attempt"]) == (handle.id, "send", "default", 1)
+    assert data["error"] == "RuntimeError: no"
+    assert b"a-password" not in body
+
+
+async def test_filters_choose_by_event_queue_and_task(app):
+    async with receiving() as receiver:
+        await app.webhooks.add("dead", f"{receiver.url}/dead", events=["job_dead"])
+        await app.webhooks.add("mail", f"{receiver.url}/mail", queues=["mail"])
+        await app.webhooks.add("noop", f"{receiver.url}/noop", tasks=["noop"], events=["job_succeeded"])
+
+        @app.task(queue="mail")
+        async def send() -> None: ...
+
+        sent, done = await send.enqueue(), await app.enqueue("noop")
+        async with working(app):
+            await eventually(lambda: len(receiver.got) == 2)
+    told = {(message["data"]["job_id"], message["type"]) for message in receiver.messages}
+    assert told == {(sent.id, "job_succeeded"), (done.id, "job_succeeded")}
+
+
+async def test_a_delivery_is_tried_again_with_the_same_id(app, monkeypatch):
+    monkeypatch.setattr("holdfast.webhooks.BACKOFF", _soon())
+    async with receiving(500, 302, 200) as receiver:
+        await app.webhooks.add("shop", receiver.url)
+        await app.enqueue("noop")
+        async with working(app):
+            await eventually(lambda: len(receiver.got) == 3)
+            (delivery,) = (await app.jobs(task=TASK)).jobs
+            await app.handle(delivery.id).wait(timeout=8)
+    assert {headers["webhook-id"] for headers, _ in receiver.got} == {delivery.id}
+    assert len({body for _, body in receiver.got}) == 1
+    job = await app.job(delivery.id)
+    assert (job.state, job.attempt) == ("succeeded", 3)
+    assert [line.error for line in job.history[:2]] == [
+        "HoldfastError: its receiver answered 500",
+        "HoldfastError: its receiver answered 302",
+    ], "a redirect is not followed"
+
+
+def _soon():
+    from holdfast import Backoff
+
+    return Backoff(0.0, 1.0, 0.0, 0.0)
+
+
+async def test_a_receiver_that_wants_no_more_ends_it(app):
+    async with receiving(410) as receiver:
+        await app.webhooks.add("shop", receiver.url)
+        await app.enqueue("noop")
+        async with working(app):
+            (delivery,) = await eventually(lambda: _deliveries(app))
+            job = await app.handle(delivery.id).wait(timeout=8)
+    assert (job.state, job.attempt) == ("dead", 1)
+    assert "410" in job.error
+
+
+async def _deliveries(app):
+    return (await app.jobs(task=TASK)).jobs
+
+
+async def test_the_end_of_a_delivery_is_told_nobody(app):
+    async with receiving() as receiver:
+        await app.webhooks.add("shop", receiver.url)
+        await app.enqueue("noop")
+        async with working(app):
+            await eventually(lambda: receiver.got)
+            (delivery,) = await _deliveries(app)
+            await app.handle(delivery.id).wait(timeout=8)
+    assert len(await _deliveries(app)) == 1
+
+
+async def test_what_operators_and_hands_end_is_told_too(app):
+    async with receiving() as receiver:
+        await app.webhooks.add("shop", receiver.url)
+        waiting = await app.submit("raw", b"", queue="hands", delay=60)
+        await app.cancel(waiting.id)
+        done = await app.submit("raw", b"", queue="hands")
+        (claim,) = await app.claim(["hands"])
+        await claim.complete()
+        async with working(app):
+            await eventually(lambda: len(receiver.got) == 2)
+    assert {(message["data"]["job_id"], message["type"]) for message in receiver.messages} == {
+        (waiting.id, "job_cancelled"),
+        (done.id, "job_succeeded"),
+    }
+
+
+async def test_a_delivery_outlives_the_app_that_made_it(make_app, monkeypatch, tmp_path):
+    """Closing sees it stored; another process, later, delivers it."""
+    monkeypatch.setenv("HOLDFAST_PRIVATE_WEBHOOKS", "on")
+    url = f"sqlite:///{tmp_path}/durable.db"
+    async with receiving() as receiver:
+        async with Holdfast(url, secret=SECRET) as first:
+            await first.webhooks.add("shop", receiver.url)
+            await first.submit("raw", b"", queue="hands")
+            (claim,) = await first.claim(["hands"])
+            await claim.complete()
+        assert receiver.got == []
+        async with Holdfast(url, secret=SECRET) as second:
+            await work_off(second)
+    assert len(receiver.got) == 1
+
+
+async def test_a_store_that_does_not_answer_at_that_moment_is_asked_again(app, monkeypatch, caplog):
+    monkeypatch.setattr("holdfast.webhooks.TRY_AGAIN", 0.01)
+    await app.webhooks.add("shop", "https://a.example/")
+    await app.submit("raw", b"", queue="hands")
+    (claim,) = await app.claim(["hands"])
+    real, failures = app.session.commit.insert, [StoreUnavailable("down"), OutcomeUnknown("who knows")]
+
+    async def insert(jobs):
+        if failures:
+            raise failures.pop()
+        return await real(jobs)
+
+    monkeypatch.setattr(app.session.commit, "insert", insert)
+    await claim.complete()
+    await eventually(lambda: _deliveries(app))
+    assert len(await _deliveries(app)) == 1
+    assert "could not be enqueued, trying again" in caplog.text
+
+
+async def test_a_process_without_the_secret_says_that_it_tells_nobody(tmp_path, caplog):
+    url = f"sqlite:///{tmp_path}/two.db"
+    async with Holdfast(url, secret=SECRET) as rich, Holdfast(url) as poor:
+        await rich.webhooks.add("shop", "https://a.example/")
+        await poor.close()  # it takes notice when it opens again, or within ten seconds
+        await poor.submit("raw", b"", queue="hands")
+        (claim,) = await poor.claim(["hands"])
+        await claim.complete()
+        assert "this process has no HOLDFAST_SECRET" in caplog.text
+        assert await _deliveries(rich) == []
+
+
+async def test_blocking_code_has_them_too(app):
+    def manage():
+        key = app.sync.webhooks.add("shop", "https://a.example/", queues=["mail"])
+        (hook,) = app.sync.webhooks.list()
+        return key, hook.queues, app.sync.webhooks.remove("shop")
+
+    key, queues, removed = await asyncio.to_thread(manage)
+    assert key.startswith("whsec_")
+    assert (queues, removed) == (("mail",), True)
+
+
+async def test_a_worker_that_runs_already_takes_notice_of_a_new_webhook(app):
+    async with receiving() as receiver, working(app):
+        await app.enqueue("noop")
+        await app.webhooks.add("shop", receiver.url)
+        await app.enqueue("noop")
+        await eventually(lambda: receiver.got)
+
+
+async def test_a_removed_webhook_is_sent_nothing(app):
+    async with receiving() as receiver:
+        await app.webhooks.add("shop", receiver.url)
+        done = await app.submit("raw", b"", queue="hands")
+        (claim,) = await app.claim(["hands"])
+        await claim.complete()
+        (delivery,) = await eventually(lambda: _deliveries(app))
+        assert await app.webhooks.remove("shop")
+        assert not await app.webhooks.remove("shop")
+        assert await app.webhooks.list() == []
+        await work_off(app, queues=[QUEUE])
+        job = await app.job(delivery.id)
+    assert (job.state, receiver.got) == ("dead", [])
+    assert job.error == "Discard: there is no webhook 'shop' any more"
+    assert done.id
+
+
+# -- where they must not go
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]"])
+async def test_nothing_is_sent_to_this_machine_unless_it_is_allowed(make_app, host):
+    app = make_app(secret=SECRET)
+    async with receiving() as receiver:
+        port = receiver.url.rpartition(":")[2]
+        await app.webhooks.add("inside", f"http://{host}:{port}")
+        await _one_end(app)
+        await work_off(app, queues=[QUEUE])
+        (delivery,) = await _deliveries(app)
+    assert receiver.got == []
+    assert delivery.state == "failed"
+    assert "HOLDFAST_PRIVATE_WEBHOOKS" in delivery.error or "could not be reached" in delivery.error
+
+
+async def _one_end(app):
+    await app.submit("raw", b"", queue="hands")
+    (claim,) = await app.claim(["hands"])
+    await claim.complete()
+    await eventually(lambda: _deliveries(app))
+
+
+async def test_a_name_that_points_here_only_as_the_connection_is_made_is_refused(make_app, monkeypatch):
+    """DNS rebinding: whatever was answered before, what counts is the address that is connected to."""
+    app, looked = make_app(secret=SECRET), []
+    real = asyncio.base_events.BaseEventLoop.getaddrinfo
+
+    async def lie(loop, host, port, **options):
+        if host != "rebind.example":
+            return await real(loop, host, port, **options)
+        looked.append(host)
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
+
+    monkeypatch.setattr(asyncio.base_events.BaseEventLoop, "getaddrinfo", lie)
+    async with receiving() as receiver:
+        port = receiver.url.split(":")[2].partition("/")[0]
+        await app.webhooks.add("rebind", f"http://rebind.example:{port}/")
+        await _one_end(app)
+        await work_off(app, queues=[QUEUE])
+        (delivery,) = await _deliveries(app)
+    assert looked
+    assert receiver.got == []
+    assert "127.0.0.1 is no public address" in delivery.error
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["10.0.0.1", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1", "0.0.0.0", "224.0.0.1",
+     "255.255.255.255", "::", "::1", "fe80::1", "fe80::1%eth0", "fc00::1", "fec0::1", "ff02::1", "::ffff:10.0.0.1",
+     "64:ff9b::a00:1", "2002:a00:1::", "192.0.2.1", "240.0.0.1"],
+)  # fmt: skip
+def test_addresses_that_are_not_the_internets(address):
+    assert not is_public(address)
+
+
+@pytest.mark.parametrize("address", ["93.184.215.14", "2606:2800:21f:cb07:6820:80da:af6b:8b2c", "64:ff9b::808:808"])
+def test_addresses_that_are(address):
+    assert is_public(address)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["ftp://a.example", "file:///etc/passwd", "http://", "//a.example", "http://user:pw@a.example/",
+     "http://a.example/#x", "http://a.example:99999/", "http://a.example/\r\nx: y", "http://a.example/ä", "",
+     "http://a.example/" + "x" * 3000],
+)  # fmt: skip
+async def test_a_url_that_will_not_do_is_refused(app, url):
+    with pytest.raises(ConfigError, match="a webhook's URL"):
+        await app.webhooks.add("shop", url)
+
+
+async def test_other_events_are_refused(app):
+    with pytest.raises(ConfigError, match="not of handler_start"):
+        await app.webhooks.add("shop", "https://a.example/", events=["handler_start"])
+
+
+async def test_a_name_is_taken_once(app):
+    await app.webhooks.add("shop", "https://a.example/")
+    with pytest.raises(ConfigError, match="already"):
+        await app.webhooks.add("shop", "https://b.example/")
+
+
+async def test_without_a_secret_there_are_no_webhooks(make_app):
+    with pytest.raises(ConfigError, match="HOLDFAST_SECRET"):
+        await make_app().webhooks.add("shop", "https://a.example/")
+
+
+async def test_nobody_can_have_a_message_signed_by_enqueuing_one(app):
+    async with receiving() as receiver:
+        await app.webhooks.add("shop", receiver.url)
+        forged = {"webhook": "shop", "message": '{"type": "job_succeeded"}', "proof": "00"}
+        handle = await app.submit(TASK, json.dumps(forged).encode(), json=True, queue=QUEUE)
+        await work_off(app, queues=[QUEUE])
+    job = await handle.job()
+    assert job.state == "dead"
+    assert "not made by a process" in job.error
+    assert receiver.got == []
+
+
+async def test_the_key_is_nowhere_in_the_store(app):
+    key = await app.webhooks.add("shop", "https://a.example/")
+    kept = (await app.records("webhook"))["shop"].value.decode()
+    assert key not in kept
+    assert SECRET not in kept
+
+
+async def test_no_answer_is_waited_for_without_end(app, monkeypatch):
+    monkeypatch.setattr("holdfast.worker.run.webhook.PATIENCE", 0.2)
+
+    async def silent(reader, writer):
+        await reader.read()  # until whoever called has had enough
+        writer.close()
+
+    server = await asyncio.start_server(silent, "127.0.0.1", 0)
+    async with server:
+        await app.webhooks.add("slow", f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        await _one_end(app)
+        await work_off(app, queues=[QUEUE])
+        server.close()
+    (delivery,) = await _deliveries(app)
+    assert delivery.state == "failed"
+    assert "no answer within 0.2 s" in delivery.error
+
+
+# -- from the command line
+
+
+def test_webhooks_from_the_command_line(terminal):
+    said = terminal("webhook", "add", "shop", "https://a.example/hook?token=t0psecret", code=2)
+    assert "HOLDFAST_SECRET" in said
+    terminal.env["HOLDFAST_SECRET"] = SECRET
+    said = terminal("webhook", "add", "shop", "https://a.example/hook?token=t0psecret", "--event", "job_dead")
+    assert "whsec_" in said
+    shown = terminal.json("webhook", "list")
+    assert shown[0]["events"] == ["job_dead"]
+    assert "t0psecret" not in terminal("webhook", "list") + json.dumps(shown)
+    terminal("webhook", "remove", "shop")
+    terminal("webhook", "remove", "shop", code=1)
+    assert "no webhooks" in terminal("webhook", "list")

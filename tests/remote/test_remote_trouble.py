@@ -1,0 +1,426 @@
+"""A server in trouble, or one that refuses: clear errors, nothing half done, and everything goes on by itself."""
+
+import asyncio
+import logging
+import shutil
+import signal
+import subprocess
+
+import pytest
+from cutter import Cutter
+
+from holdfast import Holdfast
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
+from holdfast.http import seam, tokens
+from holdfast.store import wire
+from holdfast.store.open import open_store
+from holdfast.store.protocol import Batch, Examining
+from holdfast.store.remote import trouble
+from holdfast.testing.build import cancellation, new_job, succeeded
+from holdfast.testing.verbs import claim, every, insert
+from support.eventually import eventually
+from support.redis import free_port
+from support.served import Served
+from support.workers import working
+
+SECRET = "hf_0123456789ab_correct-horse"
+
+
+# -- who may
+
+
+async def test_a_token_from_the_environment_or_a_file_opens_the_door(serve, open_at, monkeypatch, tmp_path):
+    server = await serve(roles={SECRET: frozenset({"work"})})
+    monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
+    await insert(await open_at(server.url), new_job("a"))
+    monkeypatch.delenv("HOLDFAST_TOKEN")
+    (tmp_path / "token").write_text(f"{SECRET}\n")
+    assert len(await every(await open_at(f"{server.url}?token_file={tmp_path}/token"))) == 1
+
+
+async def test_a_missing_or_wrong_token_is_told_and_never_shown(serve, open_at, monkeypatch):
+    server = await serve(roles={SECRET: frozenset({"work"})})
+    with pytest.raises(ConfigError, match="HOLDFAST_TOKEN"):
+        await open_at(server.url)
+    monkeypatch.setenv("HOLDFAST_TOKEN", "guess")
+    with pytest.raises(ConfigError, match="does not take this token") as told:
+        await open_at(server.url)
+    assert "guess" not in str(told.value)
+
+
+async def test_a_token_without_the_role_is_told_which_one_it_needs(serve, open_at, monkeypatch):
+    server = await serve(roles={SECRET: frozenset({"read"})})
+    monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
+    with pytest.raises(ConfigError, match="role 'work'"):
+        await open_at(server.url)
+
+
+async def test_the_door_of_a_real_server_knows_stored_tokens_and_its_own(tmp_path, open_at, monkeypatch):
+    async with Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
+        work, read = await tokens.create(app, ["work"]), await tokens.create(app, ["read", "submit"])
+    with Served(f"sqlite:///{tmp_path}/jobs.db", tmp_path, token="the-server's-own-token") as served:
+        for token in (work, "the-server's-own-token"):
+            monkeypatch.setenv("HOLDFAST_TOKEN", token)
+            store = await open_at(served.url)
+            await insert(store, new_job())
+            with pytest.raises(ConfigError, match="out of reach"):
+                await store.records("token")
+        for token, why in ((read, "role 'work'"), (f"{work}x", "does not take this token"), ("", "HOLDFAST_TOKEN")):
+            monkeypatch.setenv("HOLDFAST_TOKEN", token)
+            with pytest.raises(ConfigError, match=why):
+                await open_at(served.url)
+
+
+async def test_a_token_that_was_replaced_is_read_again(serve, open_at, tmp_path):
+    server = await serve(roles={SECRET: frozenset({"work"})})
+    (tmp_path / "token").write_text(SECRET)
+    store = await open_at(f"{server.url}?token_file={tmp_path}/token")
+    server.door.roles = {"another": frozenset({"work"})}
+    (tmp_path / "token").write_text("another")
+    with pytest.raises(ConfigError):
+        await store.stats()
+    assert await store.stats() == []
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("http://user:pass@host", "does not belong into a URL"),
+        ("http://", "name the server"),
+        ("http://host?timeout=0", "timeout"),
+        ("http://host?timeout=soon", "timeout"),
+        ("http://host?verify=perhaps", "verify"),
+        ("http://host?tls=yes", "unknown parameter tls"),
+        ("http://host:port", "ort"),
+        ("http://host/#x", "fragment"),
+    ],
+)
+def test_a_wrong_url_is_refused_with_the_reason(url, why):
+    with pytest.raises(ConfigError, match=why) as told:
+        open_store(url, SystemClock())
+    assert "pass" not in str(told.value)
+
+
+async def test_a_token_file_that_cannot_be_a_token_is_refused_unseen(serving, tmp_path):
+    for content, why in ((b"", "empty"), (b"two words", "no token"), (b"new\nline", "no token"), (b"\xff", "read")):
+        (tmp_path / "token").write_bytes(content)
+        with pytest.raises(ConfigError, match=why) as told:
+            await open_store(f"{serving.url}?token_file={tmp_path}/token", SystemClock()).open()
+        assert "words" not in str(told.value)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        await open_store(f"{serving.url}?token_file={tmp_path}/none", SystemClock()).open()
+
+
+async def test_a_workers_token_reaches_neither_tokens_nor_shells(store):
+    for call in (store.records("token"), store.put_record("token", "mine", b"{}")):
+        with pytest.raises(ConfigError, match="out of reach"):
+            await call
+    shell = new_job("s", task="shell", payload=b'{"command": "id"}', codec="json")
+    with pytest.raises(InvalidJob, match="shell jobs are refused"):
+        await insert(store, shell)
+    by_the_clock = b'{"name": "s", "task": "shell", "rule": {"every": 1}, "payload": {"command": "id"}}'
+    with pytest.raises(InvalidJob, match="shell jobs are refused"):
+        await store.put_record("schedule", "s", by_the_clock)
+    assert await every(store) == []
+
+
+async def test_a_refused_job_harms_none_of_those_that_left_with_it(serving):
+    app = Holdfast(serving.url)
+
+    @app.task
+    async def work() -> None: ...
+
+    async with app:
+        calls = [work.enqueue() for _ in range(20)]
+        calls.insert(7, app.submit("shell", b'{"command": "id"}', json=True))
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        assert [type(one) for one in answers if isinstance(one, Exception)] == [InvalidJob]
+        assert len((await app.jobs()).jobs) == 20
+
+
+async def test_a_workers_token_changes_nothing_that_is_an_operators(serve, open_at, monkeypatch):
+    roles = {"worker": frozenset({"work"}), "boss": frozenset({"work", "operate"})}
+    serving = await serve(roles=roles)
+    monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
+    store = await open_at(serving.url)
+    await insert(store, new_job("a"))
+    [record] = await store.get(["a"])
+    refused = (
+        lambda store: store.write(Batch(changes=[cancellation(record)])),
+        lambda store: store.put_record("pause", "default", b"true"),
+        lambda store: store.put_record("config", "max_attempts", b"1"),
+        lambda store: store.put_record("webhook", "mine", b"{}"),
+    )
+    for call in refused:
+        with pytest.raises(ConfigError, match="role 'operate'"):
+            await call(store)
+    assert [each.state for each in await store.get(["a"])] == ["queued"]
+    by_the_clock = b'{"name": "s", "task": "noop", "rule": {"every": 60}}'
+    assert await store.put_record("schedule", "s", by_the_clock), "workers declare what their code says"
+    monkeypatch.setenv("HOLDFAST_TOKEN", "boss")
+    boss = await open_at(serving.url)
+    for call in refused:
+        assert await call(boss)
+
+
+async def test_a_listed_shell_command_passes(serve, open_at):
+    store = await open_at((await serve(allow_shell=frozenset({"date"}))).url)
+    await insert(store, new_job("s", task="shell", payload=b'{"command": "date"}', codec="json"))
+    assert [record.task for record in await every(store)] == ["shell"]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    """A certificate for 127.0.0.1, signed by itself, and its key."""
+    openssl = shutil.which("openssl") or pytest.skip("no openssl to make a certificate with")
+    folder = tmp_path_factory.mktemp("tls")
+    certificate, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=holdfast"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+    subprocess.run(command, check=True, capture_output=True)
+    return certificate, key
+
+
+async def test_https_trusts_whom_it_is_told_to(serve, open_at, certificate):
+    server = await serve(tls=certificate)
+    await insert(await open_at(f"{server.url}?ca={certificate[0]}"), new_job("a"))
+    assert len(await every(await open_at(f"{server.url}?verify=no"))) == 1
+    with pytest.raises(StoreUnavailable, match="certificate"):
+        await open_at(server.url)
+    with pytest.raises(ConfigError, match="cannot be used"):
+        await open_at(f"{server.url}?ca=/nowhere")
+
+
+# -- who is there
+
+
+async def test_another_protocol_is_refused_by_both_versions(serving, open_at, monkeypatch):
+    monkeypatch.setattr("holdfast.store.remote.link.PROTOCOL", 99)
+    with pytest.raises(ConfigError, match=rf"protocol {wire.PROTOCOL}, the client speaks 99; run the same version"):
+        await open_at(serving.url)
+
+
+async def test_something_else_than_a_server_of_ours_is_told_so(open_at):
+    async def answer(reader, writer):
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 " + said + b"\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
+        await writer.drain()
+        writer.close()
+
+    other = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{other.sockets[0].getsockname()[1]}"
+    for said, error in (  # noqa: B007  # it is said by the server above
+        (b"200 OK", ConfigError),
+        (b"404 Not Found", ConfigError),
+        (b"302 Found\r\nlocation: https://there", ConfigError),
+        (b"429 Too Many Requests", StoreUnavailable),
+        (b"502 Bad Gateway", StoreUnavailable),
+        (b"nonsense", StoreUnavailable),
+    ):
+        with pytest.raises(error):
+            await open_at(url)
+    other.close()
+
+
+async def test_no_server_at_all_is_a_clear_error(open_at):
+    url = f"http://127.0.0.1:{free_port()}"
+    with pytest.raises(StoreUnavailable, match=f"no connection to {url}"):
+        await open_at(url)
+
+
+async def test_a_server_below_a_path_is_found(serve, open_at):
+    server = await serve(below="/queue")
+    await insert(await open_at(f"{server.url}/queue/"), new_job("a"))
+    with pytest.raises(ConfigError, match="no Holdfast server"):
+        await open_at(server.url)
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "error"),
+    [
+        (503, "store-unavailable", StoreUnavailable),  # at the door, where tokens are looked up in the store
+        (503, "busy", StoreUnavailable),
+        (408, "too-slow", StoreUnavailable),
+        (503, "", OutcomeUnknown),  # somebody in between, who may have passed it on
+        (504, "", OutcomeUnknown),
+        (421, "wrong-host", ConfigError),
+        (413, "too-large", PayloadTooLarge),
+    ],
+)
+def test_an_answer_in_the_servers_place_is_taken_for_what_it_can_mean(status, kind, error):
+    body = f'{{"type": "urn:holdfast:problem:{kind}", "detail": "so it is"}}'.encode() if kind else b"<html>"
+    raised = trouble.refusal(status, {}, body, "http://here")
+    assert isinstance(raised, trouble.Lost if error is OutcomeUnknown else error)
+
+
+# -- what fails
+
+
+async def test_what_the_servers_store_raises_is_raised_here(serving, open_at):
+    store, behind = await open_at(serving.url), serving.app.session.store
+
+    def raises(error):
+        async def call(*_):
+            raise error
+
+        return call
+
+    for error, raised in (
+        (StoreUnavailable("the disk is full"), StoreUnavailable),
+        (OutcomeUnknown("who knows"), OutcomeUnknown),
+        (RuntimeError("a driver's"), Exception),
+    ):
+        behind.write = behind.get = raises(error)
+        with pytest.raises(raised, match=str(error)):
+            await store.get(["a"])
+        with pytest.raises(raised, match=str(error)):
+            await insert(store, new_job("a"))
+    del behind.write, behind.get
+    assert await every(store) == []
+
+
+async def test_a_cursor_that_is_none_is_refused_as_by_any_store(serving):
+    async with Holdfast(serving.url) as app:
+        with pytest.raises(InvalidJob, match="cursor"):
+            await app.jobs(cursor="nonsense")
+
+
+async def test_more_than_the_server_takes_at_once_is_sent_one_by_one(serving, monkeypatch):
+    monkeypatch.setattr(seam, "BODY_MOST", 20_000)
+    app = Holdfast(serving.url)
+
+    @app.task
+    async def work(text: str) -> None: ...
+
+    async with app:
+        await asyncio.gather(*(work.enqueue("x" * 5_000) for _ in range(10)))
+        with pytest.raises(PayloadTooLarge, match="more than the server takes"):
+            await work.enqueue("x" * 50_000)
+        assert len((await app.jobs()).jobs) == 10
+
+
+async def test_large_bodies_and_answers_travel(store):
+    await insert(store, *(new_job(f"{n}", payload=b"x" * 1_000_000) for n in range(5)))
+    assert {len(record.payload) for record in await claim(store, limit=5)} == {1_000_000}
+
+
+# -- away, and back
+
+
+async def test_a_server_that_stops_answering_is_noticed_and_found_again(tmp_path, open_at):
+    with Served(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as served:
+        store = await open_at(f"{served.url}?timeout=0.5")
+        await insert(store, new_job("a"))
+        served.signal(signal.SIGSTOP)
+        with pytest.raises(OutcomeUnknown):
+            await insert(store, new_job("b"))
+        with pytest.raises(StoreUnavailable):
+            await store.get(["a"])
+        served.signal(signal.SIGCONT)
+
+        async def answers() -> bool:
+            try:
+                return (await store.get(["a"]))[0] is not None
+            except StoreUnavailable:
+                return False
+
+        await eventually(answers)
+        assert [answer.outcome for answer in await insert(store, new_job("b"))] == ["created"]
+
+
+async def test_an_idle_worker_wakes_after_its_server_was_restarted(serve):
+    server = await serve()
+    app = Holdfast(server.url)
+    ran = asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        ran.set()
+
+    async with app, working(app, poll=0.1):
+        await server.stop()
+        await serve(port=server.port)
+
+        async def enqueued() -> bool:
+            try:
+                await work.enqueue()
+            except (StoreUnavailable, OutcomeUnknown):
+                return False
+            return True
+
+        await eventually(enqueued)
+        await asyncio.wait_for(ran.wait(), 10)
+
+
+async def test_hints_come_again_after_a_restart_and_the_outage_is_told_once(serve, open_at, caplog):
+    server = await serve()
+    store = await open_at(server.url)
+    bell = store.listen(["queue/default"])
+    await bell.wait(5.0)  # it listens
+    with caplog.at_level(logging.WARNING, "holdfast"):
+        await server.stop()
+        again = await serve(port=server.port)
+        await bell.wait(10.0)  # it listens again
+    assert caplog.text.count("polling instead") == 1
+    await insert(await open_at(again.url), new_job())
+    await asyncio.wait_for(bell.wait(60.0), 5.0)
+    bell.close()
+
+
+async def test_hints_go_on_when_a_balancer_leads_to_another_server(serve, open_at):
+    first, second = await serve(), await serve()
+    async with Cutter(first.port, only=("topics",)) as line:
+        store, other = await open_at(line.url), await open_at(first.url)
+        early = store.listen(["queue/early"])
+        await early.wait(5.0)  # it listens
+        line.elsewhere = second.port
+        line.lose_next(after=False)
+        late = store.listen(["queue/late"])
+        await eventually(lambda: second.calls.count("listen") == 1)
+        for bell, queue in ((early, "early"), (late, "late")):
+            await bell.wait(5.0)
+            await insert(other, new_job(queue=queue))
+            await asyncio.wait_for(bell.wait(60.0), 5.0)
+            bell.close()
+
+
+async def test_one_stream_carries_the_hints_for_all_who_wait(serving, open_at):
+    store, other = await open_at(serving.url), await open_at(serving.url)
+    keeper = store.listen(["queue/never"])
+    await keeper.wait(5.0)
+    await insert(other, *(new_job(f"{n}") for n in range(30)))
+    bells = [store.listen([f"job/{n}"]) for n in range(30)]
+    for bell in bells:
+        await bell.wait(5.0)  # they listen
+    for record in await claim(other, limit=30):
+        await other.write(Batch(settles=[succeeded(record)]))
+    for bell in bells:
+        await asyncio.wait_for(bell.wait(60.0), 5.0)
+        bell.close()
+    keeper.close()
+    assert serving.calls.count("listen") == 1
+    assert serving.calls.count("topics") < 10
+
+
+# -- looking
+
+
+async def test_doctor_tells_reach_version_token_and_latency(serve, monkeypatch):
+    server = await serve(roles={SECRET: frozenset({"work", "read"})}, sweeps=True)
+    monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
+    store = open_store(server.url, SystemClock())
+    assert isinstance(store, Examining)
+    words = "\n".join(finding.what for finding in await store.examine())
+    for word in ("in front of a sqlite store", "the server is Holdfast", "lost leases", "read, work", "ms"):
+        assert word in words
+    monkeypatch.setenv("HOLDFAST_TOKEN", "wrong")
+    [finding] = await open_store(server.url, SystemClock()).examine()
+    assert not finding.fine
+    assert "token" in finding.what
+
+
+async def test_features_are_the_stores_but_for_what_cannot_travel(serve, open_at, tmp_path):
+    assert (await open_at((await serve()).url)).features == {"durable", "multi_process"}
+    other = await serve(f"sqlite:///{tmp_path}/other.db", sweeps=True)
+    assert (await open_at(other.url)).features == {"durable", "multi_process", "sweeps"}
