@@ -112,8 +112,10 @@ class Paired:
             self.run(self.sight.compare(self.store, self.reference, exact=self.exact))
 
     def pass_time(self, seconds: float) -> None:
-        self.clock.advance(seconds)
-        if not self.exact:
+        if self.exact:
+            self.run(self._harness.pass_time(seconds))
+        else:
+            self.clock.advance(seconds)
             # The reference knows whole steps only: what the operations took since the last is not waited for again.
             self._stepped_at += seconds
             self.run(self._harness.pass_time(max(0.0, self._stepped_at - self._real.monotonic())))

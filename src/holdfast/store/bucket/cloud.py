@@ -1,0 +1,119 @@
+"""S3, GCS, Azure and whatever speaks like them, through obstore, with its own retries switched off.
+
+A client that repeats a conditional put by itself turns the own success into "exists". So nothing is repeated here:
+whoever put reads the object back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from ...clock import MICROS
+from ...errors import ConfigError, MissingExtra
+from .seam import Listed
+
+TIMEOUT = "10s"
+"""For one request; longer than any that is well, and short beside a lease."""
+_used_by: set[int] = set()
+
+
+class Cloud:
+    """A bucket, or a folder of one, of a provider that obstore knows."""
+
+    def __init__(self, scheme: str, place: str, path: str, options: dict[str, str]) -> None:
+        self._scheme = scheme
+        self._place = place
+        self._path = path.strip("/") + "/" if path.strip("/") else ""
+        self._options = options
+        self._store: Any = None
+
+    def __str__(self) -> str:
+        return f"bucket {self._scheme}://{self._place}/{self._path}".rstrip("/")
+
+    @property
+    def store(self) -> Any:
+        """The client, made at its first use in this process."""
+        if self._store is None:
+            # The client's threads do not survive a fork, and a new one made in the child waits for them for ever.
+            if _used_by - {os.getpid()}:
+                raise ConfigError(
+                    f"{self} was used before this process was forked, and its client does not survive a fork;"
+                    " start the process by spawn instead"
+                )
+            _used_by.add(os.getpid())
+            self._store = self._connect()
+        return self._store
+
+    def _connect(self) -> Any:
+        try:
+            import obstore.store as stores
+        except ImportError as error:
+            raise MissingExtra("a bucket in the cloud", "bucket") from error
+        endpoint = self._options.get("endpoint")
+        client: dict[str, Any] = {"timeout": self._options.get("timeout", TIMEOUT)}
+        if endpoint is not None and endpoint.startswith("http:"):
+            client["allow_http"] = True
+        made: dict[str, Any] = {"client_options": client, "retry_config": {"max_retries": 0}}
+        if self._scheme == "s3":
+            if endpoint is not None:
+                made |= {"endpoint": endpoint, "virtual_hosted_style_request": False}
+            if "region" in self._options or (endpoint is not None and not os.environ.get("AWS_REGION")):
+                made["region"] = self._options.get("region", "us-east-1")
+            return stores.S3Store(self._place, **made)
+        if self._scheme == "gs":
+            if endpoint is not None:
+                # An emulator: the place and the lack of a signature are told as a key file would tell them.
+                key = {"gcs_base_url": endpoint, "disable_oauth": True, "client_email": "", "private_key": ""}
+                made["service_account_key"] = json.dumps(key | {"private_key_id": ""})
+            return stores.GCSStore(self._place, **made)
+        if endpoint is not None:
+            made["endpoint"] = endpoint
+        if "account" in self._options:
+            made["account_name"] = self._options["account"]
+        return stores.AzureStore(self._place, **made)
+
+    async def get(self, key: str) -> bytes | None:
+        try:
+            answer = await self.store.get_async(self._path + key)
+            return bytes(await answer.bytes_async())
+        except FileNotFoundError:
+            return None
+
+    async def put_if_absent(self, key: str, data: bytes) -> bool:
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            await self.store.put_async(self._path + key, data, mode="create")
+        except AlreadyExistsError:
+            return False
+        return True
+
+    async def list(self, prefix: str, after: str | None = None) -> Sequence[Listed]:
+        # A prefix is a folder to obstore: whole names, up to a slash.
+        folder = self._path + prefix.rpartition("/")[0]
+        stream = self.store.list(folder, offset=None if after is None else self._path + after, chunk_size=1000)
+        found: list[Listed] = []
+        async for page in stream:
+            for each in page:
+                key = each["path"].removeprefix(self._path)
+                if key.startswith(prefix):
+                    found.append(Listed(key, int(each["last_modified"].timestamp() * MICROS), each["size"]))
+        return sorted(found, key=lambda listed: listed.key)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for start in range(0, len(keys), 1000):
+            await asyncio.gather(*[self._delete(part) for part in self._parts(keys[start : start + 1000])])
+
+    def _parts(self, keys: Sequence[str]) -> list[list[str]]:
+        """What one request can delete: S3 takes a thousand, and is silent about those that are not there."""
+        paths = [self._path + key for key in keys]
+        return [paths] if self._scheme == "s3" else [[path] for path in paths]
+
+    async def _delete(self, paths: list[str]) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            await self.store.delete_async(paths)

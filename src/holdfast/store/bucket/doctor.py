@@ -1,0 +1,93 @@
+"""What may be wrong with a bucket, in words; above all whether it really refuses to write an object twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ...clock import MICROS, Clock, Entropy
+from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ..protocol import Finding
+from .replica import Snapshot
+from .requests import Counted
+from .wire import Entry, decode, number_of
+
+WRITERS, RACES = 8, 5
+SKEW = 300.0
+
+
+async def pretends(bucket: Counted, entropy: Entropy, races: int) -> str | None:
+    """Why this bucket cannot be trusted, found by racing for new objects; None where it can."""
+    for race in range(races):
+        key = f"probe/{entropy.token():016x}"
+        bodies = [f"{race}/{n}".encode() for n in range(WRITERS)]
+        try:
+            won = await asyncio.gather(*(bucket.put_if_absent(key, body) for body in bodies), return_exceptions=True)
+            again = await bucket.put_if_absent(key, b"again")
+            kept = await bucket.get(key)
+        finally:
+            await bucket.delete([key])
+        winners = [body for body, created in zip(bodies, won, strict=True) if created is True]
+        if len(winners) + again > 1:
+            return f"{len(winners) + again} writers were told that they created the same object"
+        if winners and kept != winners[0]:
+            return "an object holds what another writer than the one that created it wrote"
+    return None
+
+
+async def refuse_pretender(bucket: Counted, entropy: Entropy) -> None:
+    """Before a log is begun: refuse a bucket that only pretends to write conditionally."""
+    try:
+        reason = await pretends(bucket, entropy, 1)
+    except HoldfastError:
+        raise
+    except Exception as error:
+        raise StoreUnavailable(f"{bucket} cannot be written to: {type(error).__name__}: {error}") from error
+    if reason is not None:
+        raise ConfigError(
+            f"{bucket} does not keep conditional writes apart: {reason}. Jobs would be lost here; use another server,"
+            " or one version of it that knows If-None-Match"
+        )
+
+
+async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Finding]:
+    """Look at everything. Writes and removes a few small objects below `probe/`."""
+    try:
+        reason = await pretends(bucket, entropy, RACES)
+    except HoldfastError as error:
+        return [Finding(False, f"{bucket} cannot be used: {error}", "check the URL, the credentials and the network")]
+    except Exception as error:  # noqa: BLE001  # drivers raise what they like
+        advice = "check the URL, the credentials (also for writing and deleting) and the network"
+        return [Finding(False, f"{bucket} cannot be written to: {type(error).__name__}: {error}", advice)]
+    races = f"{RACES} races of {WRITERS} writers for one object: "
+    findings = [Finding(reason is None, races + (reason or "one won each"), "use a server that knows If-None-Match")]
+    findings += await _log(bucket)
+    key = f"probe/{entropy.token():016x}"
+    await bucket.put_surely(key, b"")
+    made = [each.modified for each in await bucket.list("probe/") if each.key == key]
+    await bucket.delete([key])
+    off = abs(made[0] - clock.now()) / MICROS if made else 0.0
+    said = f"the bucket's clock and this machine's are {off:.0f} s apart"
+    findings.append(Finding(off < SKEW, said, "jobs are due by this machine's: set it right"))
+    return findings
+
+
+async def _log(bucket: Counted) -> list[Finding]:
+    snapshots, log = await bucket.list("snapshot/"), await bucket.list("log/")
+    if not log and not snapshots:
+        return [Finding(True, "there is no log yet: the first enqueue or worker begins it")]
+    rule = "remove any lifecycle rule that deletes objects of this folder: Holdfast removes by itself what may go"
+    numbers = [number_of(each.key) for each in log]
+    newest = number_of(snapshots[-1].key) if snapshots else 0
+    behind = [number for number in numbers if number > newest]
+    gap = behind != list(range(newest + 1, newest + 1 + len(behind)))
+    size = sum(each.size for each in log)
+    said = f"the log has {len(log)} entries ({size / 1e6:.1f} MB), {len(behind)} of them since the last snapshot"
+    findings = [Finding(not gap, said + (", and a gap" if gap else ""), rule)]
+    for listed in (*snapshots[-1:], *log[-1:]):
+        data = await bucket.get(listed.key)
+        if data is not None:
+            try:
+                decode(listed.key, data, Entry if listed.key.startswith("log/") else Snapshot)
+            except HoldfastError as error:
+                findings.append(Finding(False, str(error), "restore the object from a backup or an older version"))
+    return findings

@@ -1,0 +1,399 @@
+"""One process's part in a shared log: what waits is written together, what is read is fresh, who waits is woken.
+
+No threads and no clocks of its own: it runs on one event loop, with the bucket, the clock and the chance it is given,
+so a test can run a whole fleet of them in virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...clock import Clock, Entropy
+from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...job import Holder, NewJob
+from ..protocol import WATCH, Answers, Batch
+from . import beside
+from .contents import Contents
+from .doctor import refuse_pretender
+from .folder import Folder
+from .keeper import Keeper
+from .log import Log, Stale
+from .pace import Pace
+from .replica import Done, Replica
+from .requests import Counted
+from .seam import Bucket
+from .watch import Watch
+from .wire import Batched, Mark, Put, Revived, Segment, Tidy, Watched, pack
+from .writer import Writer
+
+logger = logging.getLogger("holdfast")
+S = TypeVar("S", bound=msgspec.Struct)
+OPERATIONS = 5000
+"""Operations of one entry, about, so that a flood does not delay the first of them for long."""
+
+
+class Wish:
+    """What one caller wants written, and where the answer goes."""
+
+    def __init__(self, batch: Batch | None = None, **parts: Any) -> None:
+        self.batch = batch or Batch()
+        self.beats: list[Holder] = parts.get("beats", [])
+        self.leaves: list[str] = parts.get("leaves", [])
+        self.records: list[Put] = parts.get("records", [])
+        self.tidies: list[Tidy] = parts.get("tidies", [])
+        self.watches: list[Watched] = parts.get("watches", [])
+        self.segments: list[Segment] = parts.get("segments", [])
+        self.marks: list[Mark] = parts.get("marks", [])
+        self.future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
+
+    @property
+    def only_asks(self) -> bool:
+        batch = self.batch
+        others = (batch.inserts, batch.notes, batch.settles, batch.changes)
+        more = (self.beats, self.leaves, self.records, self.tidies, self.watches, self.segments, self.marks)
+        return bool(batch.asks) and not any(others) and not any(more)
+
+    def __len__(self) -> int:
+        batch = self.batch
+        return len(batch.inserts) + len(batch.notes) + len(batch.settles) + len(batch.changes) + 1
+
+
+class Engine:
+    """Opened once, used by every store object of a process that shares it.
+
+    1. `write` gathers wishes; one task takes all that wait, and writes them as one batch.
+    2. `view` brings the state up to the log's head; callers at the same time share one look.
+    3. While somebody listens, the log is looked at, ever more seldom while nothing happens.
+    4. After commits the keeper is asked whether a snapshot is due.
+    """
+
+    def __init__(self, bucket: Bucket, clock: Clock, entropy: Entropy, pace: Pace) -> None:
+        self.bucket = Counted(bucket)
+        self.clock = clock
+        self.pace = pace
+        self._entropy = entropy
+        self.log = Log(self.bucket, clock, pace, self._applied)
+        self._writer = Writer(self.bucket, self.log, clock, entropy)
+        self.contents = Contents(self.bucket, self.log)
+        self.watch = Watch(clock)
+        self._keeper = Keeper(
+            self.bucket, self.log, self.contents, entropy=entropy, clock=clock, pace=pace, write=self.write
+        )
+        self._wishes: list[Wish] = []
+        self._wake = asyncio.Event()
+        self._moves_until = 0.0
+        self.ring: Callable[[set[str]], None] = lambda _topics: None
+        self.listened: Callable[[], bool] = lambda: False
+        self.heard = asyncio.Event()
+        """Somebody has begun to listen."""
+        self._looking: asyncio.Task[None] | None = None
+        self._next_look: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._happened = False
+        self._looked_at = 0.0
+        self._pause = pace.look_soonest
+
+    @property
+    def replica(self) -> Replica:
+        return self.log.replica
+
+    # -- lifetime
+
+    async def open(self) -> None:
+        """Join the log."""
+        self._moves_until = self.clock.monotonic() + WATCH
+        await self.log.join(self.log.replica)
+        if self.replica.position == 0 and not isinstance(self.bucket.inner, Folder):
+            await refuse_pretender(self.bucket, self._entropy)
+        self._look()
+        self._spawn(self._write_what_waits())
+        self._spawn(self._look_around())
+
+    async def close(self) -> None:
+        """Write down what was watched, and stop."""
+        if watched := self.watch.worth_telling(self.replica, self.pace.watch_least):
+            with contextlib.suppress(HoldfastError):
+                await self.write(Wish(watches=watched))
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._writer.close()
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, quiet: bool = False) -> asyncio.Task[None]:
+        """A task that ends with the engine; unless `quiet`, its errors are nobody else's to tell."""
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and task.exception() is not None and not quiet:
+                logger.error("a task of the bucket store failed", exc_info=task.exception())
+
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(ended)
+        return task
+
+    def _applied(self, done: dict[tuple[str, int], Done]) -> None:
+        self._writer.applied(done)
+        jobs = self.replica.jobs
+        if jobs.rung:
+            rung, jobs.rung = jobs.rung, set()
+            self.ring(rung)
+            self._happened = True
+
+    # -- looking
+
+    async def view(self) -> Replica:
+        """The state as of some moment after this call."""
+        if self._next_look is None:
+            self._next_look = self._spawn(self._look_after(self._looking), quiet=True)
+        await asyncio.shield(self._next_look)
+        return self.replica
+
+    async def recent(self) -> Replica:
+        """The state for whoever asks again and again: while a look is taken now and then, as that look found it."""
+        age = asyncio.get_running_loop().time() - self._looked_at
+        if self.listened() and age <= self._pause * 1.5:
+            return self.replica
+        return await self.view()
+
+    async def _look_after(self, before: asyncio.Task[None] | None) -> None:
+        if before is not None:
+            await asyncio.wait([before])
+        # From here on it would be too late for a new caller: what is read next may be older than its call.
+        self._looking, self._next_look = self._next_look, None
+        await self._follow()
+
+    async def _follow(self) -> None:
+        self._tell_or_not()
+        while True:
+            replica = self.replica
+            try:
+                await self.log.follow()
+                await self.log.trust()
+            except Stale:
+                logger.warning("this process was away from its bucket for too long; it reads the log again")
+                await self.log.join(replica)
+                continue
+            break
+        self._look()
+
+    def _look(self) -> None:
+        """The state is the log's, now."""
+        self.watch.look(self.replica)
+        self._looked_at = asyncio.get_running_loop().time()
+
+    def watch_moves(self) -> None:
+        """Somebody asked for moves: they are kept for a while."""
+        self._moves_until = self.clock.monotonic() + WATCH
+        self._tell_or_not()
+
+    def _tell_or_not(self) -> None:
+        self.replica.jobs.telling = self.clock.monotonic() < self._moves_until
+
+    async def _look_around(self) -> None:
+        """For whoever waits for a bell: look at the log, soon after something happened, later while it is quiet."""
+        while True:
+            if not self.listened():
+                self.heard.clear()
+                await self.heard.wait()
+                self._pause = self.pace.look_soonest
+            leases = [known.lease / 8 for known in self.replica.jobs.holders.values()]
+            await asyncio.sleep(min(self._pause, *leases) if leases else self._pause)
+            try:
+                await self.view()
+            except HoldfastError as error:
+                logger.debug("looking at the log: %s", error)
+            later = min(self.pace.look_latest, self._pause * 1.5)
+            self._pause, self._happened = self.pace.look_soonest if self._happened else later, False
+            if watched := self.watch.long_silent(self.replica):
+                await self._quietly(Wish(watches=watched))
+
+    async def _quietly(self, wish: Wish) -> None:
+        with contextlib.suppress(HoldfastError):
+            await self.write(wish)
+
+    # -- writing
+
+    async def write(self, wish: Wish) -> Done:
+        """Have a wish written, together with whatever else waits; what became of it."""
+        self._wishes.append(wish)
+        self._wake.set()
+        await asyncio.wait([wish.future], timeout=self.pace.patience)
+        if wish.future.done():
+            return wish.future.result()
+        if wish in self._wishes:
+            self._wishes.remove(wish)
+            raise StoreUnavailable(f"{self.bucket} has not answered for {self.pace.patience:g} s; nothing was written")
+        raise OutcomeUnknown(
+            f"{self.bucket} has not answered for {self.pace.patience:g} s; the write may have happened"
+        )
+
+    async def _write_what_waits(self) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._wishes or await self._writer.adopt():
+                wishes = self._take()
+                try:
+                    await self._commit(wishes)
+                except Exception as error:  # noqa: BLE001  # belongs to those who wished
+                    for wish in wishes:
+                        _fail(wish, error)
+                if self._keeper.is_due():
+                    self._spawn(self._keeper.keep())
+
+    def _take(self) -> list[Wish]:
+        taken: list[Wish] = []
+        room = OPERATIONS
+        while self._wishes and room > 0:
+            wish = self._wishes.pop(0)
+            room -= len(wish)
+            if not wish.future.done():
+                taken.append(wish)
+        return taken
+
+    async def _commit(self, wishes: list[Wish]) -> None:
+        if not wishes or not (wishes := await self._without_vain_asks(wishes)):
+            return
+        self._tell_or_not()
+        while True:
+            done = await self._writer.write(await self._batch(wishes))
+            if not done.refused:
+                break
+            if done.refused != "old":
+                raise StoreUnavailable(f"a batch {done.refused}; nothing of it was written")
+        self._look()
+        for wish, part in zip(wishes, _split(done, wishes), strict=True):
+            self._spawn(self._deliver(wish, part))
+
+    async def _without_vain_asks(self, wishes: list[Wish]) -> list[Wish]:
+        """Answer those who only ask, in vain, at once: nothing is written for them."""
+        if not all(wish.only_asks for wish in wishes):
+            return wishes
+        if not any(self._finds(wish) for wish in wishes):
+            await self.recent()
+        left = [wish for wish in wishes if self._finds(wish)]
+        if left:
+            return wishes
+        now, jobs = self.clock.now(), self.replica.jobs
+        for wish in wishes:
+            claims = [jobs.claim(ask, now, _never) for ask in wish.batch.asks]
+            _resolve(wish, Done(answers=Answers(asks=claims)))
+        return []
+
+    def _finds(self, wish: Wish) -> bool:
+        now = self.clock.now()
+        return any(self.replica.jobs.finds(ask, now) for ask in wish.batch.asks)
+
+    async def _batch(self, wishes: list[Wish]) -> Batched:
+        """All wishes as one batch."""
+        base = self.replica.position  # before anything is looked up: what comes later was not seen
+        inserts = [new for wish in wishes for new in wish.batch.inserts]
+        settles = [end for wish in wishes for end in wish.batch.settles]
+        changes = [change for wish in wishes for change in wish.batch.changes]
+        asks = [ask for wish in wishes for ask in wish.batch.asks]
+        beats = [holder for wish in wishes for holder in wish.beats]
+        revives = await self._revives(inserts, [change.id for change in changes])
+        replica = self.replica
+        return Batched(
+            "",
+            0,
+            base,
+            self.clock.now(),
+            bool(changes or any(new.nonce for new in inserts)),
+            revives,
+            pack([await self._outgoing(new, "payload") for new in inserts]),
+            pack([note for wish in wishes for note in wish.batch.notes]),
+            pack([await self._outgoing(end, "result") for end in settles]),
+            pack(changes),
+            pack(asks),
+            sorted({ask.holder.id for ask in asks if self._half_spent(replica, ask.holder)}),
+            [holder for wish in wishes for holder in wish.leaves],
+            beats,
+            [put for wish in wishes for put in wish.records],
+            [tidy for wish in wishes for tidy in wish.tidies],
+            [watched for wish in wishes for watched in wish.watches],
+            self.bucket.take(),
+            [segment for wish in wishes for segment in wish.segments],
+            [mark for wish in wishes for mark in wish.marks],
+        )
+
+    def _half_spent(self, replica: Replica, holder: Holder) -> bool:
+        known = replica.jobs.holders.get(holder.id)
+        return known is not None and self.watch.silent(replica, known) > holder.lease / 2
+
+    async def _outgoing(self, item: S, field: str) -> S:
+        """A payload or result as it goes into the log; a large one is written beside it first."""
+        value = getattr(item, field)
+        if value is None or (len(value) < beside.BESIDE and not value.startswith(b"\0")):
+            return item
+        if len(value) < beside.BESIDE:
+            return msgspec.structs.replace(item, **{field: beside.plain(value)})
+        key = beside.new_key(f"{self._entropy.token():016x}", len(value))
+        await self.bucket.put_surely(key, value)
+        return msgspec.structs.replace(item, **{field: beside.own(key)})
+
+    async def _revives(self, inserts: list[NewJob], changed: list[str]) -> list[Revived]:
+        """The ended jobs that have left the state and are spoken of: by an operator, or by an id that was chosen."""
+        wanted = {new.id for new in inserts if new.nonce} | set(changed)
+        if not self.replica.archived:
+            return []
+        living = self.replica.jobs.jobs
+        ended = [await self.contents.ended(id) for id in sorted(wanted) if id not in living]
+        return [Revived(each[0], each[1], each[2]) for each in ended if each is not None]
+
+    async def _deliver(self, wish: Wish, done: Done) -> None:
+        try:
+            for claims in done.answers.asks:
+                await self.contents.fill(claims.records)
+        except HoldfastError as error:
+            # The claims are made and cannot be handed over: the holder's next beat finds and releases them.
+            _fail(wish, OutcomeUnknown(str(error)))
+        else:
+            _resolve(wish, done)
+
+
+def _split(done: Done, wishes: list[Wish]) -> list[Done]:
+    """Everybody's own answers."""
+    answers = done.answers
+    inserts, notes, settles = iter(answers.inserts), iter(answers.notes), iter(answers.settles)
+    changes, asks = iter(answers.changes), iter(answers.asks)
+    beats, records, tidied = iter(done.beats), iter(done.records), iter(done.tidied)
+    return [
+        Done(
+            "",
+            Answers(
+                [next(inserts) for _ in wish.batch.inserts],
+                [next(notes) for _ in wish.batch.notes],
+                [next(settles) for _ in wish.batch.settles],
+                [next(changes) for _ in wish.batch.changes],
+                [next(asks) for _ in wish.batch.asks],
+            ),
+            [next(beats) for _ in wish.beats],
+            [next(records) for _ in wish.records],
+            [next(tidied) for _ in wish.tidies],
+        )
+        for wish in wishes
+    ]
+
+
+def _never(holder: Holder) -> bool:  # noqa: ARG001  # a claim that takes nothing renews nobody
+    return False
+
+
+def _resolve(wish: Wish, done: Done) -> None:
+    if not wish.future.done():
+        wish.future.set_result(done)
+
+
+def _fail(wish: Wish, error: Exception) -> None:
+    if not wish.future.done():
+        wrapped = error if isinstance(error, HoldfastError) else StoreUnavailable(f"{type(error).__name__}: {error}")
+        wish.future.set_exception(wrapped)
+        wish.future.exception()

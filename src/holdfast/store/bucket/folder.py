@@ -1,0 +1,107 @@
+"""A folder as a bucket: one file per object, on a disk of this machine.
+
+A file appears whole or not at all: written aside, synced, linked to its name (a rename would overwrite), and the folder
+synced, before a put returns. So a kill at any instant, or a power cut, leaves a queue that can be read.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from ...errors import ConfigError
+from .seam import Listed, NotWritten
+
+ASIDE = ".aside"
+_numbers = itertools.count(1)
+
+
+class Folder:
+    """Objects as files below `path`. Its methods block: a disk answers sooner than a thread could be asked."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path).absolute()
+
+    def __str__(self) -> str:
+        return f"folder {self.path}"
+
+    def make(self) -> None:
+        """Make the folder, private to its user."""
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.path / ASIDE).mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"{self.path} cannot be made a bucket: {error.strerror}") from error
+
+    async def get(self, key: str) -> bytes | None:
+        try:
+            return (self.path / key).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    async def put_if_absent(self, key: str, data: bytes) -> bool:
+        return self._put(self.path / key, data)
+
+    def _put(self, target: Path, data: bytes) -> bool:
+        aside = self.path / ASIDE / f"{os.getpid()}-{next(_numbers)}"
+        try:
+            descriptor = self._create(aside)
+            try:
+                with open(descriptor, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    os.fsync(descriptor)
+                if not target.parent.exists():
+                    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                    _sync(target.parent.parent)
+            except OSError as error:
+                raise NotWritten(f"{target} cannot be written: {error.strerror}; nothing was written") from error
+            try:
+                os.link(aside, target)
+            except FileExistsError:
+                return False
+        finally:
+            aside.unlink(missing_ok=True)
+        _sync(target.parent)
+        return True
+
+    def _create(self, aside: Path) -> int:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        try:
+            return os.open(aside, flags, 0o600)
+        except FileNotFoundError:
+            self.make()
+        except OSError as error:
+            raise NotWritten(f"{aside} cannot be written: {error.strerror}; nothing was written") from error
+        return os.open(aside, flags, 0o600)
+
+    async def list(self, prefix: str, after: str | None = None) -> Sequence[Listed]:
+        folder = self.path / prefix.rpartition("/")[0]
+        found: list[Listed] = []
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    key = str(Path(entry.path).relative_to(self.path))
+                    if key.startswith(prefix) and (after is None or key > after) and entry.is_file():
+                        try:
+                            seen = entry.stat()
+                        except FileNotFoundError:
+                            continue  # deleted while we look
+                        found.append(Listed(key, seen.st_mtime_ns // 1000, seen.st_size))
+        except FileNotFoundError:
+            return []
+        return sorted(found, key=lambda listed: listed.key)
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            (self.path / key).unlink(missing_ok=True)
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,165 @@
+"""Following the log: join it, read on to its head, and know when what was read may be believed.
+
+The hole that this closes: a put-if-absent on a number that was written, applied by others and *cleaned away* succeeds.
+Whoever was paused that long would win a number that nobody will ever read, or read one that another sleeper won. So:
+
+- Proof of head at time t: the number after the last was not there, and *then* no snapshot at or beyond it was listed.
+  Only this, or an own genuine commit, counts as fresh. Reading entries never does.
+- When more than `verify_after` has passed since fresh, nothing that was read is believed, and no commit reported,
+  before the snapshots were listed. Cleaning waits three times as long and more before it removes anything.
+
+ADR 0041 has all the rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+from ...clock import Clock
+from .moment import Moment
+from .pace import Pace
+from .replica import ChainBroken, Done, Replica, Snapshot, load
+from .seam import Bucket
+from .wire import Damaged, Entry, decode, log_key, number_of, snapshot_key
+
+T = TypeVar("T")
+AHEAD = 64
+"""Entries that are read at once, at the most; it begins with one and doubles while there are more."""
+READ_AGAIN = (0.05, 0.2, 0.5)
+"""Seconds before an object that looks damaged is read again: an answer may have been cut short."""
+
+
+class Stale(Exception):
+    """This process was away for too long: its state is not the log's, or cannot be known to be. Join again."""
+
+
+class Read(NamedTuple):
+    """An entry as it was read."""
+
+    entry: Entry
+    data: bytes
+
+
+class Log:
+    """One process's place in the log. Several tasks may read and write at once: an entry is applied by the first."""
+
+    def __init__(
+        self, bucket: Bucket, clock: Clock, pace: Pace, applied: Callable[[dict[tuple[str, int], Done]], None]
+    ) -> None:
+        self._bucket = bucket
+        self._clock = clock
+        self._pace = pace
+        self._applied = applied
+        self.replica = Replica()
+        self.fresh: Moment | None = None
+        self._joining = asyncio.Lock()
+
+    # -- joining
+
+    async def join(self, instead_of: Replica) -> None:
+        """Take the highest snapshot, replay what follows, and prove that this is the head; unless another task has."""
+        async with self._joining:
+            while self.replica is instead_of:
+                replica, self.fresh = await self._start(), None
+                replica.jobs.telling = self.replica.jobs.telling
+                self.replica = replica
+                try:
+                    await self.follow()
+                except Stale:
+                    instead_of = replica
+
+    async def _start(self) -> Replica:
+        while listed := await self._bucket.list("snapshot/"):
+            key = listed[-1].key
+            found = await self.fetch(key, Snapshot)
+            if found is not None:
+                return load(found[0], len(found[1]))
+        return Replica()
+
+    # -- following
+
+    async def follow(self) -> None:
+        """Read on to the head, and make sure of it. Stale where this state has fallen behind what is kept."""
+        window = 1
+        while True:
+            replica, asked = self.replica, Moment.of(self._clock)
+            first = replica.position + 1
+            found = await asyncio.gather(*(self.read(number) for number in range(first, first + window)))
+            for number, read in enumerate(found, first):
+                if read is None:
+                    break
+                self.apply(replica, number, read)
+            else:
+                window = min(AHEAD, window * 2)
+                continue
+            if self.replica is replica and replica.position >= first + found.index(None):
+                continue  # another task was quicker
+            await self._prove(replica, asked)
+            return
+
+    async def _prove(self, replica: Replica, asked: Moment) -> None:
+        """The number behind the last was not there at `asked` or later: renew the proof where most of it is spent."""
+        if self._age() >= self._pace.verify_after * 0.8:
+            await self.verify(replica, replica.position + 1)
+            self.fresh = asked
+
+    async def read(self, number: int) -> Read | None:
+        found = await self.fetch(log_key(number), Entry)
+        return None if found is None else Read(*found)
+
+    async def fetch(self, key: str, kind: type[T]) -> tuple[T, bytes] | None:
+        """An object of some kind, and its bytes; None where there is none."""
+        for pause in (*READ_AGAIN, None):
+            data = await self._bucket.get(key)
+            if data is None:
+                return None
+            try:
+                return decode(key, data, kind), data
+            except Damaged:
+                if pause is None:
+                    raise
+                await asyncio.sleep(pause)
+        raise AssertionError
+
+    def apply(self, replica: Replica, number: int, read: Read) -> None:
+        """Apply an entry, unless another task has."""
+        if self.replica is not replica:
+            raise Stale
+        if number <= replica.position:
+            return
+        try:
+            done = replica.apply(number, read.entry, len(read.data))
+        except ChainBroken as error:
+            raise Stale from error
+        self._applied(done)
+
+    # -- believing
+
+    def _age(self) -> float:
+        return float("inf") if self.fresh is None else self.fresh.until(Moment.of(self._clock))
+
+    @property
+    def believable(self) -> bool:
+        """Whether what was read can be believed as it is."""
+        return self._age() <= self._pace.verify_after and self._pace.verify_after > 0
+
+    async def verify(self, replica: Replica, number: int) -> None:
+        """Make sure that `number` was never cleaned away; Stale where it may have been."""
+        listed = await self._bucket.list("snapshot/", after=snapshot_key(number - 1))
+        if self.replica is not replica or any(number_of(each.key) >= number for each in listed):
+            raise Stale
+
+    async def trust(self) -> None:
+        """Before anything that was read or written is reported."""
+        if not self.believable:
+            await self.verify(self.replica, self.replica.position + 1)
+
+    async def won(self, replica: Replica, number: int, read: Read, first_put: Moment) -> None:
+        """An own entry was created: apply it, once it is known to be genuine."""
+        if not self.believable:
+            await self.verify(replica, number)
+        if self.fresh is None or first_put.monotonic > self.fresh.monotonic:
+            self.fresh = first_put
+        self.apply(replica, number, read)

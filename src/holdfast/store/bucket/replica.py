@@ -1,0 +1,338 @@
+"""The state that a log adds up to: the same in every process that has applied the same entries.
+
+Pure, as `store/jobs.py` is, to which this adds what a log needs: who wrote which batch last, who watched whom for how
+long, which ended jobs have gone to `done/`, and which snapshots there are.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from ...job import TERMINAL, Beat, Holder, Minute, Record, Tidied
+from ..jobs import Holding, Jobs, Key, Piece
+from ..protocol import Answers, Batch, Versioned
+from . import beside
+from .wire import VERSION, Batched, Entry, Segment, Spent, Table, pack, unpack
+
+WINDOW = 10_000
+"""Entries for which a writer's last batch is remembered; one that is based further back is refused."""
+CHUNK = 10_000
+
+
+class Done(msgspec.Struct):
+    """What became of one batch."""
+
+    refused: str = ""
+    """Why nothing of it was applied: it is `old` (based too far back, or jobs have gone to `done/` since), or cannot
+    be read.
+    """
+    answers: Answers = msgspec.field(default_factory=Answers)
+    beats: list[Beat] = []
+    records: list[bool] = []
+    tidied: list[Tidied] = []
+
+
+class Last(msgspec.Struct, frozen=True):
+    """A writer's last batch, and the entry that it was in."""
+
+    number: int
+    position: int
+
+
+class Watching(msgspec.Struct, frozen=True):
+    """For how long a holder was watched at one beat, and the entry up to which."""
+
+    beat: int
+    seconds: float
+    until: int
+
+
+class Archived(msgspec.Struct):
+    """What the state remembers of a segment: little, for it does so for every segment that is kept."""
+
+    name: str
+    first: str
+    last: str
+    """The lowest and the highest id."""
+    low: int
+    high: int
+    """The lowest and the highest seq."""
+    expires_at: int | None
+    beside: list[str]
+    position: int
+    """The entry that brought it."""
+    counts: dict[str, dict[str, int]]
+    """Jobs by queue and state."""
+    hidden: set[int]
+    """Whom of it to overlook, by seq: they are, or were, among the living."""
+
+    @property
+    def count(self) -> int:
+        return sum(sum(states.values()) for states in self.counts.values())
+
+
+class ChainBroken(Exception):
+    """An entry does not follow the one before: what was read is not one log. Join again."""
+
+
+class Replica:
+    """A log's state after `position` entries. `apply` is the only way to change it."""
+
+    def __init__(self) -> None:
+        self.jobs = Jobs()
+        self.position = 0
+        self.nonce: str = ""
+        self.writers: dict[str, Last] = {}
+        self.watched: dict[str, Watching] = {}
+        self.archived: dict[str, Archived] = {}
+        self.retouched: dict[int, int] = {}
+        """Ended jobs that were changed afterwards, by seq: the entry in which."""
+        self.snapshot = 0
+        self.snapshot_size = 0
+        self.bytes_since = 0
+        """Bytes of log since that snapshot."""
+        self.spent = Spent()
+        """Requests of all processes together, as far as they have said."""
+
+    def apply(self, number: int, entry: Entry, size: int) -> dict[tuple[str, int], Done]:
+        """Take in the next entry; what became of its batches, by writer and number."""
+        if number != self.position + 1:
+            raise ValueError(f"entry {number} after {self.position}")
+        if entry.prev != self.nonce:
+            raise ChainBroken(f"log entry {number} does not follow the one before")
+        self.position, self.nonce = number, entry.nonce
+        self.bytes_since += size
+        done: dict[tuple[str, int], Done] = {}
+        for index, batched in enumerate(entry.batches):
+            last = self.writers.get(batched.writer)
+            if last is not None and batched.number <= last.number:
+                continue  # it has been applied: adopted twice, or adopted and written
+            done[batched.writer, batched.number] = self._apply(batched, index)
+            self.writers[batched.writer] = Last(batched.number, number)
+        if number % 1000 == 0:
+            self.writers = {name: last for name, last in self.writers.items() if last.position >= number - WINDOW}
+        return done
+
+    def _archived_since(self, base: int) -> bool:
+        return any(archived.position > base for archived in self.archived.values())
+
+    def _apply(self, batched: Batched, index: int) -> Done:
+        if self.position - batched.base > WINDOW or (batched.looked and self._archived_since(batched.base)):
+            return Done(refused="old")
+        try:
+            batch = batched.batch()
+        except (msgspec.MsgspecError, TypeError, ValueError) as error:
+            return Done(refused=f"cannot be read: {error}")
+        jobs, now, renews = self.jobs, batched.now, frozenset(batched.renews)
+
+        def renew(holder: Holder) -> bool:
+            return holder.id in renews
+
+        for revived in batched.revives:
+            self._revive(revived.segment, revived.record, revived.nonce)
+        for change in batch.changes:
+            if (record := jobs.jobs.get(change.id)) is not None and record.state in TERMINAL:
+                self.retouched[record.seq] = self.position
+        done = Done(answers=jobs.write(self._lean(batch, index), now, renew))
+        for holder in batched.leaves:
+            jobs.leave(holder)
+        done.beats = [jobs.beat(holder) for holder in batched.beats]
+        done.records = [jobs.put_record(put.kind, put.name, put.value, put.expect) for put in batched.records]
+        for watched in batched.watches:
+            self._watch(watched.holder, watched.beat, watched.since, watched.seconds)
+        for tidy in batched.tidies:
+            done.tidied.append(self._tidy(now, tidy.limit, dict(tidy.gone)))
+        if batched.spent is not None:
+            self.spent.add(batched.spent)
+        for segment in batched.segments:
+            self._archive(segment)
+        for mark in batched.marks:
+            if mark.number > self.snapshot:
+                self.snapshot, self.snapshot_size, self.bytes_since = mark.number, mark.size, 0
+        return done
+
+    def _lean(self, batch: Batch, index: int) -> Batch:
+        """The batch with its long payloads and results left in the log."""
+        long = beside.INLINE
+        if any(len(new.payload) > long for new in batch.inserts):
+            batch.inserts = [self._lean_one(new, "payload", index, "inserts", n) for n, new in enumerate(batch.inserts)]
+        if any(len(end.result or b"") > long for end in batch.settles):
+            batch.settles = [self._lean_one(end, "result", index, "settles", n) for n, end in enumerate(batch.settles)]
+        return batch
+
+    def _lean_one(self, item: Any, field: str, batch: int, kind: str, index: int) -> Any:
+        value = getattr(item, field)
+        if value is None:
+            return item
+        return msgspec.structs.replace(item, **{field: beside.lean(value, self.position, batch, kind, index)})
+
+    # -- leases
+
+    def _watch(self, holder: str, beat: int, since: int, seconds: float) -> None:
+        """Somebody watched: it counts if the holder is silent still, and nobody else has counted that time."""
+        known = self.jobs.holders.get(holder)
+        if known is None or known.beat != beat:
+            return
+        before = self.watched.get(holder)
+        if before is None or before.beat != beat:
+            before = Watching(beat, 0.0, 0)
+        if since >= before.until:
+            self.watched[holder] = Watching(beat, before.seconds + seconds, self.position)
+
+    def seconds_watched(self, known: Holding) -> Watching:
+        """For how long the log says that a holder has been silent since its last beat."""
+        watched = self.watched.get(known.holder.id)
+        return Watching(known.beat, 0.0, 0) if watched is None or watched.beat != known.beat else watched
+
+    # -- retention, and the ended
+
+    def _tidy(self, now: int, limit: int, gone: dict[str, int]) -> Tidied:
+        def ended(known: Holding) -> bool:
+            return known.left or gone.get(known.holder.id) == known.beat
+
+        tidied = self.jobs.tidy(now, limit, ended)
+        self.watched = {name: each for name, each in self.watched.items() if name in self.jobs.holders}
+        self.retouched = {seq: at for seq, at in self.retouched.items() if seq in self.jobs.by_seq}
+        over = [name for name, each in self.archived.items() if (each.expires_at or now + 1) <= now]
+        removed = sum(self.archived.pop(name).count for name in over)
+        return Tidied(tidied.jobs + removed, tidied.keys, tidied.holders)
+
+    def _archive(self, segment: Segment) -> None:
+        counts: dict[str, dict[str, int]] = {}
+        hidden: set[int] = set()
+        for seq, fence in segment.jobs:
+            record = self.jobs.by_seq.get(seq)
+            if (
+                record is None
+                or record.state not in TERMINAL
+                or record.fence != fence
+                or self.retouched.get(seq, 0) > segment.as_of
+            ):
+                hidden.add(seq)
+                continue
+            of_queue = counts.setdefault(record.queue, {})
+            of_queue[record.state] = of_queue.get(record.state, 0) + 1
+            self.jobs.forget(record)
+        if counts:
+            numbers = [seq for seq, _ in segment.jobs]
+            self.archived[segment.name] = Archived(
+                segment.name,
+                segment.first,
+                segment.last,
+                min(numbers),
+                max(numbers),
+                segment.expires_at,
+                segment.beside,
+                self.position,
+                counts,
+                hidden,
+            )
+
+    def _revive(self, segment: str, record: Record, nonce: int) -> None:
+        """Bring an ended job back from `done/`, so that something can be done to it."""
+        archived = self.archived.get(segment)
+        if archived is None or record.seq in archived.hidden or record.id in self.jobs.jobs:
+            return
+        archived.hidden.add(record.seq)
+        archived.counts[record.queue][record.state] -= 1
+        self.jobs.jobs[record.id] = self.jobs.by_seq[record.seq] = record
+        self.retouched[record.seq] = self.position
+        if nonce:
+            self.jobs.nonces[record.id] = nonce
+
+    def needed_entries(self) -> set[int]:
+        """The log entries that hold payloads or results of jobs in this state."""
+        records = self.jobs.jobs.values()
+        return beside.entries(r.payload for r in records) | beside.entries(r.result for r in records)
+
+    def needed_objects(self) -> set[str]:
+        """The objects beside the log that jobs of this state, or of its segments, need."""
+        records = self.jobs.jobs.values()
+        found = {key for r in records for value in (r.payload, r.result) if (key := beside.own_key(value)) is not None}
+        return found.union(*(archived.beside for archived in self.archived.values()))
+
+
+# -- snapshots
+
+
+class _Held(msgspec.Struct):
+    holder: Holder
+    beat: int
+    lease: float
+    left: bool
+    jobs: list[str]
+
+
+class Snapshot(msgspec.Struct, omit_defaults=True):
+    """A whole state: the object `snapshot/<number>`."""
+
+    v: int
+    number: int
+    nonce: str
+    seq: int
+    moves: int
+    jobs: list[Table] = []
+    nonces: dict[str, int] = {}
+    settled: dict[str, int] = {}
+    printed: dict[str, list[Piece]] = {}
+    keys: dict[str, Key] = {}
+    early: list[int] = []
+    holders: list[_Held] = []
+    records: dict[str, dict[str, Versioned]] = {}
+    minutes: list[Table] = []
+    writers: dict[str, Last] = {}
+    watched: dict[str, Watching] = {}
+    archived: list[Archived] = []
+    retouched: dict[int, int] = {}
+    spent: Spent | None = None
+
+
+def dump(replica: Replica) -> Snapshot:
+    """The state as it is; the lists keep the order in which things came, which later steps depend on."""
+    jobs = replica.jobs
+    records = list(jobs.jobs.values())
+    return Snapshot(
+        VERSION,
+        replica.position,
+        replica.nonce,
+        jobs.seq,
+        jobs.moves,
+        [table for at in range(0, len(records), CHUNK) for table in pack(records[at : at + CHUNK])],
+        jobs.nonces,
+        jobs.settled,
+        jobs.printed,
+        jobs.keys,
+        sorted(jobs.early),
+        [_Held(h.holder, h.beat, h.lease, h.left, list(h.jobs)) for h in jobs.holders.values()],
+        jobs.kept,
+        pack(list(jobs.minutes.values())),
+        replica.writers,
+        replica.watched,
+        list(replica.archived.values()),
+        replica.retouched,
+        replica.spent,
+    )
+
+
+def load(snapshot: Snapshot, size: int) -> Replica:
+    """The state that a snapshot holds."""
+    replica = Replica()
+    jobs = replica.jobs
+    replica.position = replica.snapshot = snapshot.number
+    replica.nonce, replica.snapshot_size = snapshot.nonce, size
+    jobs.seq, jobs.moves = snapshot.seq, snapshot.moves
+    jobs.holders = {h.holder.id: Holding(h.holder, h.beat, h.lease, h.left, {}) for h in snapshot.holders}
+    while snapshot.jobs:
+        jobs.restore(unpack([snapshot.jobs.pop(0)], Record))
+    for held in snapshot.holders:
+        jobs.holders[held.holder.id].jobs = {id: jobs.jobs[id] for id in held.jobs}
+    jobs.nonces, jobs.settled = snapshot.nonces, snapshot.settled
+    jobs.printed, jobs.keys, jobs.kept = snapshot.printed, snapshot.keys, snapshot.records
+    jobs.early = set(snapshot.early)
+    jobs.minutes = {(m.at, m.queue, m.outcome): m for m in unpack(snapshot.minutes, Minute)}
+    replica.writers, replica.watched, replica.retouched = snapshot.writers, snapshot.watched, snapshot.retouched
+    replica.spent = snapshot.spent or Spent()
+    replica.archived = {archived.name: archived for archived in snapshot.archived}
+    return replica

@@ -1,0 +1,73 @@
+"""Requests are what a bucket costs: every one is counted, whoever made it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+
+from ...errors import HoldfastError, StoreUnavailable
+from .seam import Bucket, Listed, NotWritten
+from .wire import Spent
+
+ATTEMPTS = (0.05, 0.2, 0.5, 1.0, 2.0)
+"""Seconds after each attempt to write an object that no order depends on."""
+PAGE = 1000
+"""Objects of one page of a listing, which is one request."""
+
+
+class Counted:
+    """A bucket that counts what is asked of it."""
+
+    def __init__(self, bucket: Bucket) -> None:
+        self.inner = bucket
+        self.spent = Spent()
+
+    def __str__(self) -> str:
+        return str(self.inner)
+
+    def take(self) -> Spent:
+        """What was counted since the last time."""
+        spent, self.spent = self.spent, Spent()
+        return spent
+
+    async def get(self, key: str) -> bytes | None:
+        self.spent.gets += 1
+        with self._reading():
+            return await self.inner.get(key)
+
+    async def put_if_absent(self, key: str, data: bytes) -> bool:
+        self.spent.puts += 1
+        return await self.inner.put_if_absent(key, data)
+
+    async def list(self, prefix: str, after: str | None = None) -> Sequence[Listed]:
+        with self._reading():
+            found = await self.inner.list(prefix, after)
+        self.spent.lists += 1 + len(found) // PAGE
+        return found
+
+    @contextmanager
+    def _reading(self) -> Generator[None]:
+        """Whatever a driver raises: nothing was written."""
+        try:
+            yield
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise StoreUnavailable(f"{self} cannot be read: {type(error).__name__}: {error}") from error
+
+    async def put_surely(self, key: str, data: bytes) -> None:
+        """Create an object that is nobody else's business; NotWritten where it cannot be made sure that it is there."""
+        last: Exception | None = None
+        for pause in ATTEMPTS:
+            try:
+                if await self.put_if_absent(key, data) or await self.get(key) is not None:
+                    return
+            except Exception as error:  # noqa: BLE001  # it may be there nevertheless: the next put says "exists"
+                last = error
+            await asyncio.sleep(pause)
+        raise NotWritten(f"{key} could not be written to {self}; nothing depends on it yet") from last
+
+    async def delete(self, keys: Sequence[str]) -> None:
+        self.spent.deletes += len(keys)
+        await self.inner.delete(keys)

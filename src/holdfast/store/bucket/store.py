@@ -1,0 +1,265 @@
+"""The bucket store: the protocol's methods, each one hop to the engine's thread and back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Sequence
+from copy import copy
+from itertools import islice
+from typing import Any, TypeVar
+
+from ...clock import Clock, SystemClock, fresh_entropy
+from ...errors import ConfigError
+from ...job import (
+    TERMINAL,
+    Beat,
+    Found,
+    Holder,
+    HolderSeen,
+    Lost,
+    Minute,
+    Moves,
+    Printed,
+    QueueStats,
+    Record,
+    Tidied,
+    Where,
+)
+from ..jobs import Holding, read_output
+from ..protocol import Answers, Batch, Bell, Cost, Finding, Versioned
+from .contents import Gone
+from .doctor import examine
+from .engine import Engine, Wish
+from .folder import Folder
+from .pace import FOLDER, Pace
+from .requests import Counted
+from .seam import Bucket
+from .thread import Shared
+from .wire import Put, Tidy, log_key, number_of
+
+T = TypeVar("T")
+
+
+class BucketStore:
+    """Jobs in a bucket, shared by whoever can reach it.
+
+    Every commit is one new object, `log/<number>`, created with put-if-absent; every process replays the log through
+    the same pure state machine. A sibling shares this store's engine.
+    """
+
+    name = "bucket"
+
+    def __init__(
+        self,
+        bucket: Bucket,
+        pace: Pace | None = None,
+        *,
+        clock: Clock | None = None,
+        _shared: Shared | None = None,
+    ) -> None:
+        if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ConfigError(f"a bucket has get, put_if_absent, list and delete; {type(bucket).__name__} has not")
+        self.features = frozenset({"durable", "multi_process"})
+        if not isinstance(bucket, Folder):
+            self.features |= {"long_leases"}
+        pace = pace or (FOLDER if isinstance(bucket, Folder) else Pace())
+        if pace.verify_after * 3 > pace.clean_after:
+            raise ConfigError("clean_after must be at least three times verify_after")
+        self._shared = _shared or Shared(bucket, clock or SystemClock(), pace)
+        self._open = False
+
+    # -- lifetime
+
+    async def open(self) -> None:
+        if not self._open:
+            await self._shared.open()
+            self._open = True
+
+    async def close(self) -> None:
+        if self._open:
+            self._open = False
+            await self._shared.close()
+
+    def sibling(self) -> BucketStore:
+        return BucketStore(self._shared.bucket, _shared=self._shared)
+
+    def abandon(self) -> None:
+        """A forked child has no engine: its thread stayed with the parent."""
+        shared = self._shared
+        self._shared = Shared(shared.bucket, shared.clock, shared.pace)
+        self._open = False
+
+    async def examine(self) -> list[Finding]:
+        shared = self._shared
+        return await examine(Counted(shared.bucket), fresh_entropy(), shared.clock)
+
+    async def replay(self, first: int) -> AsyncIterator[tuple[int, bytes]]:
+        bucket = Counted(self._shared.bucket)
+        for listed in await bucket.list("log/", after=log_key(first - 1)):
+            data = await bucket.get(listed.key)
+            if data is not None:  # else it was cleaned away meanwhile
+                yield number_of(listed.key), data
+
+    async def cost(self) -> Cost:
+        async def work(engine: Engine) -> Cost:
+            replica = await engine.view()
+            spent = replica.spent
+            return Cost(replica.jobs.seq, spent.gets, spent.puts, spent.lists)
+
+        return await self._shared.run(work)
+
+    # -- writing
+
+    async def write(self, batch: Batch) -> Answers:
+        async def work(engine: Engine) -> Answers:
+            return (await engine.write(Wish(batch))).answers
+
+        return await self._shared.run(work)
+
+    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+        async def work(engine: Engine) -> list[Beat]:
+            return (await engine.write(Wish(beats=list(holders)))).beats
+
+        return await self._shared.run(work) if holders else []
+
+    async def leave(self, holders: Sequence[str]) -> None:
+        async def work(engine: Engine) -> None:
+            known = (await engine.view()).jobs.holders
+            if leaves := [holder for holder in holders if holder in known]:
+                await engine.write(Wish(leaves=leaves))
+
+        await self._shared.run(work)
+
+    async def tidy(self, limit: int) -> Tidied:
+        async def work(engine: Engine) -> Tidied:
+            replica, now = await engine.recent(), engine.clock.now()
+            holders = replica.jobs.holders.values()
+            gone = [(h.holder.id, h.beat) for h in holders if not h.jobs and engine.watch.ended(replica, h)]
+            jobs, keys = replica.jobs.over(now, 1)
+            over = any((each.expires_at or now + 1) <= now for each in replica.archived.values())
+            if not (gone or jobs or keys or over):
+                return Tidied()
+            return (await engine.write(Wish(tidies=[Tidy(limit, gone)]))).tidied[0]
+
+        return await self._shared.run(work)
+
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        async def work(engine: Engine) -> bool:
+            return (await engine.write(Wish(records=[Put(kind, name, value, expect)]))).records[0]
+
+        return await self._shared.run(work)
+
+    # -- leases
+
+    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+        async def work(engine: Engine) -> list[Lost]:
+            replica = await (engine.recent() if holder is None else engine.view())
+
+            def ended(known: Holding) -> bool:
+                return engine.watch.ended(replica, known) if holder is None else known.holder.id == holder
+
+            lost = replica.jobs.lost(ended, limit)
+            await engine.contents.fill([each.record for each in lost])
+            return lost
+
+        return await self._shared.run(_again(work))
+
+    async def holders(self) -> list[HolderSeen]:
+        async def work(engine: Engine) -> list[HolderSeen]:
+            replica, watch = await engine.view(), engine.watch
+            return [
+                HolderSeen(h.holder, h.beat, watch.silent(replica, h), not watch.ended(replica, h), tuple(h.jobs))
+                for h in replica.jobs.holders.values()
+            ]
+
+        return await self._shared.run(work)
+
+    # -- looking
+
+    async def get(self, ids: Sequence[str]) -> list[Record | None]:
+        async def work(engine: Engine) -> list[Record | None]:
+            jobs = (await engine.view()).jobs.jobs
+            found = [copy(record) if (record := jobs.get(id)) else await _ended(engine, id) for id in ids]
+            await engine.contents.fill([record for record in found if record is not None])
+            return found
+
+        return await self._shared.run(_again(work))
+
+    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+        async def work(engine: Engine) -> Found:
+            replica = await engine.view()
+            before = int(cursor) if cursor is not None else None
+            page = [copy(record) for record in islice(replica.jobs.newest(where, before), limit + 1)]
+            if replica.archived and (not where.states or TERMINAL.intersection(where.states)):
+                page += await engine.contents.newest_ended(where, before, limit + 1)
+                page = sorted(page, key=lambda record: record.seq, reverse=True)[: limit + 1]
+            await engine.contents.fill(page[:limit])
+            return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
+
+        return await self._shared.run(_again(work))
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        async def work(engine: Engine) -> list[Printed]:
+            jobs = (await engine.view()).jobs
+            if id in jobs.jobs:
+                return jobs.output(id, position, limit)
+            ended = await engine.contents.ended(id)
+            return [] if ended is None else read_output(ended[3], position, limit)
+
+        return await self._shared.run(_again(work))
+
+    async def stats(self) -> list[QueueStats]:
+        async def work(engine: Engine) -> list[QueueStats]:
+            replica = await engine.view()
+            found = {queue.name: queue for queue in replica.jobs.stats()}
+            for archived in replica.archived.values():
+                for name, counts in archived.counts.items():
+                    known = found.get(name) or QueueStats(name, {})
+                    total = {s: known.counts.get(s, 0) + counts.get(s, 0) for s in {*known.counts, *counts}}
+                    found[name] = QueueStats(name, total, known.oldest, known.paused)
+            return [found[name] for name in sorted(found)]
+
+        return await self._shared.run(work)
+
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        async def work(engine: Engine) -> Moves:
+            replica = await engine.view()
+            answer = replica.jobs.moves_since(since, limit)
+            engine.watch_moves()
+            return answer
+
+        return await self._shared.run(work)
+
+    async def minutes(self, since: int) -> list[Minute]:
+        async def work(engine: Engine) -> list[Minute]:
+            return (await engine.view()).jobs.minutes_since(since)
+
+        return await self._shared.run(work)
+
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        async def work(engine: Engine) -> dict[str, Versioned]:
+            return dict((await engine.recent()).jobs.kept.get(kind, {}))
+
+        return await self._shared.run(work)
+
+    async def now(self) -> int:
+        return self._shared.clock.now()
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        return self._shared.bells.make(frozenset(topics))
+
+
+def _again(work: Callable[[Engine], Coroutine[Any, Any, T]]) -> Callable[[Engine], Coroutine[Any, Any, T]]:
+    """Look once more where a job was moved away under the look."""
+
+    async def twice(engine: Engine) -> T:
+        try:
+            return await work(engine)
+        except Gone:
+            return await work(engine)
+
+    return twice
+
+
+async def _ended(engine: Engine, id: str) -> Record | None:
+    found = await engine.contents.ended(id)
+    return None if found is None else found[1]

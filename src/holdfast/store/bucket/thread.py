@@ -1,0 +1,108 @@
+"""The engine's own thread: all store objects of a process that share a bucket share one engine, whatever their loop.
+
+So a task that blocks its loop does not stop the heart, a process has one state in its memory, and a heartbeat rides
+along with whatever else is being written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from functools import partial
+from typing import Any, TypeVar
+
+from ...clock import Clock, fresh_entropy
+from ...errors import StoreUnavailable
+from .bells import Bells
+from .engine import Engine
+from .folder import Folder
+from .pace import Pace
+from .seam import Bucket
+
+T = TypeVar("T")
+
+
+class Shared:
+    """One engine and its thread, alive while at least one store is open."""
+
+    def __init__(self, bucket: Bucket, clock: Clock, pace: Pace) -> None:
+        self.bucket = bucket
+        self.clock = clock
+        self.pace = pace
+        self.bells = Bells()
+        self._lock = threading.Lock()
+        self._users = 0
+        self._life: _Life | None = None
+
+    async def open(self) -> None:
+        """One more user; the first starts the engine, and all wait until it has joined the log."""
+        with self._lock:
+            self._users += 1
+            if self._life is None:
+                self._life = _Life(self)
+            life = self._life
+        try:
+            await asyncio.shield(asyncio.wrap_future(life.engine))
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """One user less; the last ends the engine, and waits for it."""
+        with self._lock:
+            self._users -= 1
+            life = self._life
+            if self._users > 0 or life is None:
+                return
+            self._life = None
+        await life.end()
+
+    async def run(self, work: Callable[[Engine], Coroutine[Any, Any, T]]) -> T:
+        """Do something on the engine's thread."""
+        life = self._life
+        if life is None or life.loop is None or not life.engine.done():
+            raise StoreUnavailable(f"the store in {self.bucket} is not open")
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(life.engine.result()), life.loop))
+
+
+class _Life:
+    """One run of the engine's thread."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.engine: Future[Engine] = Future()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._over: Future[None] = Future()
+        # A daemon, so that a program that forgot to close still ends.
+        threading.Thread(target=self._run, name="holdfast-bucket", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        finally:
+            self._over.set_result(None)
+
+    async def _live(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        shared = self._shared
+        try:
+            engine = Engine(shared.bucket, shared.clock, fresh_entropy(), shared.pace)
+            engine.ring, engine.listened = shared.bells.ring, lambda: bool(shared.bells)
+            shared.bells.heard = partial(self.loop.call_soon_threadsafe, engine.heard.set)
+            if isinstance(shared.bucket, Folder):
+                shared.bucket.make()
+            await engine.open()
+        except BaseException as error:  # noqa: BLE001  # belongs to whoever opens
+            self.engine.set_exception(error)
+            return
+        self.engine.set_result(engine)
+        await self._stop.wait()
+        await engine.close()
+
+    async def end(self) -> None:
+        if self.loop is not None and not self._over.done():
+            self.loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.wrap_future(self._over)

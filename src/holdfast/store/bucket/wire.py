@@ -1,0 +1,296 @@
+"""The log's format: one JSON object per entry, made of batches, made of what was asked for.
+
+An entry holds intents, never results: whoever applies it finds out what becomes of each. Operations of one kind are
+written as a table: what they have in common once (`like`), and the rest in rows. Bytes that are text stand as text.
+`docs/reference/bucket-format.md` describes all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from ...errors import StoreUnavailable
+from ...job import Ask, Change, Holder, NewJob, Note, Record, Settlement
+from ..protocol import Batch
+
+VERSION = 1
+"""Of the state machine and of this format. A process that finds a newer one stops, rather than replay it wrongly."""
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Table(msgspec.Struct, omit_defaults=True):
+    """Structs of one kind: the fields they share, and those that vary, row by row."""
+
+    like: dict[str, Any] = {}
+    vary: list[str] = []
+    rows: list[list[Any]] = []
+    text: list[str] = []
+    """The bytes fields that stand as text here; others are base64."""
+
+
+class Watched(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`holder` was watched from log position `since` on, for `seconds`, and did not get beyond beat `beat`."""
+
+    holder: str
+    beat: int
+    since: int
+    seconds: float
+
+
+class Put(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A small shared record; no value removes it."""
+
+    kind: str
+    name: str
+    value: bytes | None = None
+    expect: int | None = None
+
+
+class Tidy(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Remove what is past its time, and these holders, if they have not beaten since."""
+
+    limit: int
+    gone: list[tuple[str, int]] = []
+
+
+class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Ended jobs that were written to `done/` in one object, as they were after entry `as_of`."""
+
+    name: str
+    as_of: int
+    jobs: list[tuple[int, int]]
+    """(seq, fence) of each."""
+    first: str
+    last: str
+    """The lowest and the highest of their ids."""
+    expires_at: int | None
+    """When the last of them is past its retention; None where one is kept until it is purged."""
+    beside: list[str] = []
+    """Payload objects that they need."""
+
+
+class Revived(msgspec.Struct, frozen=True, omit_defaults=True):
+    """An ended job, brought back from a segment because this batch has something to do with it."""
+
+    segment: str
+    record: Record
+    nonce: int = 0
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A snapshot was written: of the state after entry `number`, with this many bytes."""
+
+    number: int
+    size: int
+
+
+class Spent(msgspec.Struct, omit_defaults=True):
+    """Requests that were made of the bucket."""
+
+    gets: int = 0
+    puts: int = 0
+    lists: int = 0
+    deletes: int = 0
+
+    def add(self, other: Spent) -> None:
+        self.gets += other.gets
+        self.puts += other.puts
+        self.lists += other.lists
+        self.deletes += other.deletes
+
+
+class Batched(msgspec.Struct, omit_defaults=True):
+    """What one writer asked for at once. `writer` and `number` name it, so that it is applied once."""
+
+    writer: str
+    number: int
+    base: int
+    """The log position up to which the writer knew that it had not been applied."""
+    now: int
+    """The writer's wall clock."""
+    looked: bool = False
+    """The writer looked for its jobs in `done/`: refused if any have gone there since `base`."""
+    revives: list[Revived] = []
+    inserts: list[Table] = []
+    notes: list[Table] = []
+    settles: list[Table] = []
+    changes: list[Table] = []
+    asks: list[Table] = []
+    renews: list[str] = []
+    """Holders that ask, and of whose lease the writer has seen half spent."""
+    leaves: list[str] = []
+    beats: list[Holder] = []
+    records: list[Put] = []
+    tidies: list[Tidy] = []
+    watches: list[Watched] = []
+    spent: Spent | None = None
+    segments: list[Segment] = []
+    marks: list[Mark] = []
+
+    def batch(self) -> Batch:
+        """The operations of a store's batch."""
+        return Batch(
+            unpack(self.inserts, NewJob),
+            unpack(self.notes, Note),
+            unpack(self.settles, Settlement),
+            unpack(self.changes, Change),
+            unpack(self.asks, Ask),
+        )
+
+
+class Entry(msgspec.Struct):
+    """One commit: the object `log/<number>`."""
+
+    v: int
+    nonce: str
+    prev: str
+    """The nonce of the entry before."""
+    batches: list[Batched]
+
+
+class Handed(msgspec.Struct):
+    """A batch whose writer lost: the object `inbox/<writer>.<number>`, for whoever writes next."""
+
+    v: int
+    batch: Batched
+
+
+class TooNew(StoreUnavailable):
+    """Something here was written by a newer version."""
+
+
+class Damaged(StoreUnavailable):
+    """An object is torn, empty or not of this format. Nothing is read out of it, least of all an empty queue."""
+
+
+class _Versioned(msgspec.Struct):
+    v: int
+
+
+T2 = TypeVar("T2")
+encode = msgspec.json.Encoder().encode
+
+
+def decode(key: str, data: bytes, kind: type[T2]) -> T2:
+    """Read an object of the log."""
+    try:
+        version = msgspec.json.decode(data, type=_Versioned).v
+        if version > VERSION:
+            raise TooNew(
+                f"{key} was written by a newer Holdfast (version {version} of the log, this one knows {VERSION});"
+                " bring this process up to date"
+            )
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Damaged(f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed") from error
+
+
+def number_of(key: str) -> int:
+    """The number at the end of a key."""
+    return int(key.rpartition("/")[2])
+
+
+def log_key(number: int) -> str:
+    return f"log/{number:016}"
+
+
+def inbox_key(batched: Batched) -> str:
+    return f"inbox/{batched.writer}.{batched.number}"
+
+
+def snapshot_key(number: int) -> str:
+    return f"snapshot/{number:016}"
+
+
+# -- tables
+
+
+def pack(items: Sequence[msgspec.Struct]) -> list[Table]:
+    """Structs of one type as tables, in order; one table, unless some have fields UNSET that others have not."""
+    if not items:
+        return []
+    kind = type(items[0])
+    if kind is Note:
+        return [_table(kind, list(same), unset) for unset, same in groupby(items, _unset)]
+    return [_table(kind, items, ())]
+
+
+def _unset(item: msgspec.Struct) -> tuple[str, ...]:
+    return tuple(name for name in item.__struct_fields__ if getattr(item, name) is msgspec.UNSET)
+
+
+def _table(kind: type[msgspec.Struct], items: Sequence[msgspec.Struct], unset: tuple[str, ...]) -> Table:
+    table = Table()
+    columns: list[list[Any]] = []
+    usual = _defaults(kind)
+    for name in kind.__struct_fields__:
+        if name in unset:
+            continue
+        column = [getattr(item, name) for item in items]
+        first = column[0]
+        alike = all(value == first for value in column)
+        if alike and name in usual and usual[name] == first:
+            continue
+        if name in _bytes_fields(kind):
+            text = _as_text(column)
+            if text is not None:
+                column, first = text, text[0]
+                table.text.append(name)
+        if alike:
+            table.like[name] = first
+        else:
+            table.vary.append(name)
+            columns.append(column)
+    table.rows = [list(row) for row in zip(*columns, strict=True)] if columns else [[] for _ in items]
+    return table
+
+
+def unpack(tables: list[Table], kind: type[T]) -> list[T]:
+    """The structs of some tables, in order."""
+    found: list[T] = []
+    for table in tables:
+        like = dict(table.like)
+        for name in table.text:
+            if isinstance(like.get(name), str):
+                like[name] = like[name].encode()
+        encoded = [table.vary.index(name) for name in table.text if name in table.vary]
+        rows: list[dict[str, Any]] = []
+        for row in table.rows:
+            for at in encoded:
+                if row[at] is not None:
+                    row[at] = row[at].encode()
+            rows.append({**like, **dict(zip(table.vary, row, strict=True))})
+        found += msgspec.convert(rows, list[kind])
+    return found
+
+
+def _as_text(column: list[Any]) -> list[Any] | None:
+    try:
+        return [value if value is None else value.decode() for value in column]
+    except UnicodeDecodeError:
+        return None
+
+
+_usual: dict[type, dict[str, Any]] = {}
+_binary: dict[type, frozenset[str]] = {}
+
+
+def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    if kind not in _usual:
+        fields = msgspec.structs.fields(kind)
+        _usual[kind] = {f.name: f.default for f in fields if f.default is not msgspec.NODEFAULT} | {
+            f.name: f.default_factory() for f in fields if f.default_factory is not msgspec.NODEFAULT
+        }
+    return _usual[kind]
+
+
+def _bytes_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
+    if kind not in _binary:
+        hints = get_type_hints(kind)
+        _binary[kind] = frozenset(name for name, hint in hints.items() if hint is bytes or bytes in get_args(hint))
+    return _binary[kind]

@@ -1,0 +1,58 @@
+"""What a program of a run writes itself: what it was told about its jobs, what they ran, and how it all ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...job import Record
+from ...lifecycle import history
+from .journal import Entry, Past
+from .recorded import digest
+
+
+def acknowledged(job: str, *, key: str = "", expect: str = "") -> Entry:
+    """An enqueue has returned with this job."""
+    return Entry("acked", job=job, key=key, expect=expect)
+
+
+def denied(job: str) -> Entry:
+    """Every call that could have made this job was told that nothing was written, and yet it is there."""
+    return Entry("denied", job=job)
+
+
+def began(job: str, fence: int) -> Entry:
+    """A job's own code has begun."""
+    return Entry("began", job=job, fence=fence)
+
+
+def ran(job: str, fence: int) -> Entry:
+    """A job's own code has reached its end."""
+    return Entry("ran", job=job, fence=fence)
+
+
+def calm() -> Entry:
+    """Faults have stopped."""
+    return Entry("calm")
+
+
+def held_by_the_dead(job: str, holder: str) -> Entry:
+    """Long enough after the faults have stopped, a claim is still with a holder whose lease has ended."""
+    return Entry("held", job=job, holder=holder)
+
+
+def left(what: str) -> Entry:
+    """Something is there that should not be, when everything has ended: a process, a lock, a file, a key."""
+    return Entry("left", what=what)
+
+
+def final(records: Iterable[Record]) -> list[Entry]:
+    """The jobs as the store has them at the end."""
+    return [
+        Entry(
+            "final", job=record.id, state=record.state, fence=record.fence, life=record.life, attempt=record.attempt,
+            max_attempts=record.max_attempts, key=record.key or "", result=digest(record.result), task=record.task,
+            what=record.error or "",
+            past=[Past(one.fence, one.life, one.started_at, one.ended_at, one.outcome) for one in history(record)],
+        )
+        for record in records
+    ]  # fmt: skip

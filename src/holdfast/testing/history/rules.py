@@ -1,0 +1,315 @@
+"""The rules that every history keeps: what `promises` say, as questions about one job or about all of them.
+
+A rule never guesses. What was not answered may have happened or not; a rule calls out only what neither can explain.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ...clock import MICROS
+from ...job import TERMINAL, State
+from .lives import NEVER, POSSIBLE, Claim, History, Life, ended
+
+UNCHARGED = frozenset({"released", "snoozed"})
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A rule that a history breaks, and by which job; "" where it is nobody's."""
+
+    rule: str
+    job: str
+    what: str
+
+
+Found = Iterator[str]
+OfJob = Callable[[Life], Found]
+
+
+def no_acknowledged_job_is_lost(life: Life) -> Found:
+    """D and N: an acknowledged job is there at the end."""
+    known = bool(life.acks) or any(one.says == "ok" for one in life.inserts)
+    if known and life.final is None and not life.may_be_gone:
+        yield "it was acknowledged, and the store does not know it any more"
+
+
+def every_job_has_an_end(life: Life) -> Found:
+    """N: once faults have stopped, everything that is there comes to its end."""
+    if life.run.terms.drained and life.final is not None and not ended(life):
+        yield f"it is still {life.final.state} after everything was to have ended"
+
+
+def nothing_is_written_that_was_called_unwritten(life: Life) -> Found:
+    """U: "nothing was written" is true."""
+    if life.denied:
+        yield "its program was told that nothing was written, and yet the job is there"
+    if life.final is not None and life.inserts and all(one.says == "failed" for one in life.inserts):
+        yield "every insert was told that nothing was written, and yet the job is there"
+    for fence in {end.entry.fence for end in life.ends.values()}:
+        ends = [end for end in life.ends.values() if end.entry.fence == fence]
+        again = [claim for claim in life.claims if claim.entry.fence > fence]
+        if again and all(one.says == "failed" for end in ends for one in end.sent) and not _changed(life, fence):
+            yield f"every end of the claim with fence {fence} was told that nothing was written, and yet it ended"
+
+
+def one_end_per_life(life: Life) -> Found:
+    """F: one terminal event per life, and none after it."""
+    terminal: dict[int, list[tuple[int, str]]] = {}
+    for end in life.ends.values():
+        if end.accepted is not None and end.entry.state in TERMINAL:
+            lived = life.life_of(end.entry.fence)
+            if lived is not None:
+                terminal.setdefault(lived, []).append((end.entry.fence, end.entry.state))
+    for change in life.changes:
+        if change.says == "ok" and change.entry.state in TERMINAL:
+            lived = life.life_of(change.entry.fence) or 1 if change.entry.fence else 1
+            if not _retried(life):
+                terminal.setdefault(lived, []).append((change.entry.fence, change.entry.state))
+    for lived, ends in terminal.items():
+        if len(ends) > 1:
+            told = ", ".join(f"{state} with fence {fence}" for fence, state in ends)
+            yield f"it ended {len(ends)} times in life {lived}: {told}"
+        last = min(fence for fence, _ in ends)
+        for claim in life.claims:
+            if claim.entry.life == lived and claim.entry.fence > last:
+                yield f"it was claimed with fence {claim.entry.fence} after it had ended with fence {last}"
+
+
+def every_claim_has_a_new_fence(life: Life) -> Found:
+    """L: no fence is given out twice, and a later claim has a higher one."""
+    seen: dict[int, Claim] = {}
+    for claim in life.claims:
+        if claim.entry.fence in seen:
+            yield f"two claims were given fence {claim.entry.fence}"
+        seen[claim.entry.fence] = claim
+    by_asking = sorted(life.claims, key=lambda claim: claim.asked)
+    by_told = sorted(life.claims, key=lambda claim: claim.told)
+    highest, at = 0, 0
+    for claim in by_asking:
+        while at < len(by_told) and by_told[at].told < claim.asked:
+            highest = max(highest, by_told[at].entry.fence)
+            at += 1
+        if claim.entry.fence <= highest and seen[claim.entry.fence] is claim:
+            yield f"a claim was given fence {claim.entry.fence} when {highest} had been given out"
+
+
+def a_claim_ends_before_the_next(life: Life) -> Found:
+    """L: leases of one job are disjoint, by the order of events and by the store's own time."""
+    claims = sorted(life.claims, key=lambda claim: claim.entry.fence)
+    for one, following in pairwise(claims):
+        fence = one.entry.fence
+        if fence == following.entry.fence or not life.run.terms.everybody:
+            continue  # told elsewhere, or perhaps ended by somebody who tells nothing
+        over = any(
+            end.entry.fence == fence and any(sent.asked < following.told and sent.says != "no" for sent in end.sent)
+            for end in life.ends.values()
+        )
+        if not over and not any(
+            change.entry.fence == fence and change.asked < following.told and change.says != "no"
+            for change in life.changes
+        ):
+            yield f"it was claimed with fence {following.entry.fence} while nobody had ended the claim with {fence}"
+    if life.run.terms.store_time and life.final is not None:
+        # A store may take the time of a claim at any moment of the call that made it.
+        calls = {claim.entry.fence: claim.entry.at - claim.asked_at for claim in life.claims}
+        past = sorted(life.final.past or (), key=lambda line: line.fence)
+        for one, following in pairwise(past):
+            if following.started_at is None or following.fence not in calls:
+                continue
+            if one.ended_at > following.started_at + calls[following.fence]:
+                yield f"by the store's time the claim with fence {following.fence} began before {one.fence} ended"
+
+
+def no_lease_ends_early(life: Life) -> Found:
+    """C and L: a claim is taken from its holder no sooner than a lease after a heartbeat that was answered."""
+    holders = {claim.entry.fence: claim.entry.holder for claim in life.claims}
+    for end in life.ends.values():
+        accepted, holder = end.accepted, holders.get(end.entry.fence)
+        if not end.entry.sweep or accepted is None or holder is None:
+            continue
+        if life.run.gone.get(holder, NEVER) < accepted.told:
+            continue
+        first = next(one for one in end.sent if one.says in POSSIBLE)  # what was accepted may be its repetition
+        before = [beat for beat in life.run.beats.get(holder, ()) if beat.told < first.asked]
+        if before and accepted.told_at < (until := max(b.asked_at + int(b.lease * MICROS) for b in before)):
+            early = (until - accepted.told_at) / MICROS
+            yield f"the claim with fence {end.entry.fence} was called lost {early:g} s before its lease ended"
+
+
+def no_superseded_fence_is_accepted(life: Life) -> Found:
+    """F: a claim ends once, and an old fence is refused."""
+    accepted: dict[int, int] = {}
+    for end in life.ends.values():
+        if end.accepted is None:
+            continue
+        fence = end.entry.fence
+        if fence in accepted:
+            yield f"the claim with fence {fence} was ended twice"
+        accepted[fence] = end.asked
+        newer = [claim.entry.fence for claim in life.claims if claim.entry.fence > fence and claim.told < end.asked]
+        if newer:
+            yield f"an end with fence {fence} was accepted after {max(newer)} had been given out"
+    for note in life.notes:
+        fence = note.entry.fence
+        newer = [claim.entry.fence for claim in life.claims if claim.entry.fence > fence and claim.told < note.asked]
+        if note.says == "ok" and newer:
+            yield f"a note with fence {fence} was accepted after {max(newer)} had been given out"
+
+
+def starts_stay_within_the_bound(life: Life) -> Found:
+    """B: at most max_attempts charged starts per life; and each claim runs once."""
+    uncharged = {
+        end.entry.fence for end in life.ends.values() if end.entry.outcome in UNCHARGED and end.possible
+    }  # fmt: skip
+    starts: dict[int, int] = {}
+    for claim in life.claims:
+        entry = claim.entry
+        if 0 < entry.max_attempts < entry.attempt:
+            yield f"attempt {entry.attempt} of {entry.max_attempts} was started, with fence {entry.fence}"
+        if entry.fence not in uncharged:
+            starts[entry.life] = starts.get(entry.life, 0) + 1
+            if 0 < entry.max_attempts < starts[entry.life]:
+                yield f"{starts[entry.life]} charged starts in life {entry.life}; {entry.max_attempts} were allowed"
+    fences = [entry.fence for entry in life.began]
+    for fence in {fence for fence in fences if fences.count(fence) > 1}:
+        yield f"its code was run twice under fence {fence}"
+
+
+def it_ends_as_it_was_settled(life: Life) -> Found:
+    """F: what the store keeps is what the accepted end said; and a success is work that was done."""
+    final = life.final
+    if final is None or final.state not in TERMINAL:
+        return
+    if final.state == State.SUCCEEDED:
+        said = [end.entry.result for end in life.ends.values() if end.entry.fence == final.fence and end.possible]
+        if said and final.result not in said:
+            yield "the result that is kept is not one that the last claim's holder gave"
+        if life.run.terms.runs and final.fence not in life.ran:
+            yield f"it succeeded with fence {final.fence}, but its code never reached its end under it"
+    for end in life.ends.values():
+        terminal = end.accepted is not None and end.entry.state in TERMINAL
+        if terminal and end.entry.state != final.state and not _retried(life):
+            yield f"it was settled {end.entry.state}, and is kept as {final.state}"
+
+
+def it_ends_as_it_must(life: Life) -> Found:
+    """Q, and everything else: a job that could only end in one way has ended so."""
+    final = life.final
+    expected = {entry.expect for entry in life.acks if entry.expect}
+    if (
+        life.run.terms.drained
+        and final is not None
+        and final.state in TERMINAL
+        and expected
+        and final.state not in expected
+    ):
+        yield f"it could only end {' or '.join(sorted(expected))}, and ended {final.state}: {final.what}"
+
+
+def nothing_stays_with_the_dead(life: Life) -> Found:
+    """N: once faults have stopped, a lost claim is over within lease + sweep."""
+    if life.held is not None:
+        yield f"longer than lease + sweep after the faults had stopped, it was still held by dead {life.held.holder}"
+
+
+OF_ANY_JOB: tuple[OfJob, ...] = (no_acknowledged_job_is_lost, every_job_has_an_end, nothing_stays_with_the_dead)
+OF_JOB: tuple[OfJob, ...] = (
+    *OF_ANY_JOB,
+    nothing_is_written_that_was_called_unwritten,
+    one_end_per_life,
+    every_claim_has_a_new_fence,
+    a_claim_ends_before_the_next,
+    no_lease_ends_early,
+    no_superseded_fence_is_accepted,
+    starts_stay_within_the_bound,
+    it_ends_as_it_was_settled,
+    it_ends_as_it_must,
+)
+
+
+def one_job_per_key(history: History) -> Iterator[Broken]:
+    """I: the same key gave everybody the same job, and the store has one."""
+    jobs: dict[str, dict[str, None]] = {}
+    for life in history.lives.values():
+        keys = {entry.key for entry in life.acks if entry.key}
+        if life.final is not None and life.final.key:
+            keys.add(life.final.key)
+        for key in sorted(keys):
+            jobs.setdefault(key, {})[life.id] = None
+    for key, ids in jobs.items():
+        if len(ids) > 1 and not any(history.lives[id].may_be_gone for id in ids):
+            yield Broken(one_job_per_key.__name__, next(iter(ids)), f"key {key!r} stands for {', '.join(ids)}")
+
+
+def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
+    """O: a claim never passes over a job of its queue that stood before, and was there all the while.
+
+    Held to it are jobs that were due at once and are claimed for the first time; where an ask was never answered, a
+    job may be locked or taken by it, and nothing is said about what was claimed meanwhile.
+    """
+    if not history.terms.store_time:
+        return
+    queues: dict[str, list[tuple[int, int, Claim]]] = {}
+    claimed: dict[str, list[Claim]] = {}
+    for life in history.lives.values():
+        for claim in life.claims:
+            claimed.setdefault(claim.entry.queue, []).append(claim)
+        first = next((one for one in life.claims if one.entry.fence == 1), None)
+        there = next((one for one in life.inserts if one.says == "ok"), None)
+        if first is None or there is None or there.entry.later or len(life.inserts) > 1:
+            continue
+        if any(change.asked < first.told for change in life.changes):
+            continue
+        queues.setdefault(first.entry.queue, []).append((there.told, first.asked, first))
+    doubtful = sorted(history.unanswered)
+    for queue, claims in claimed.items():
+        yield from _passed_over(queues.get(queue, []), claims, doubtful)
+
+
+def _passed_over(
+    ready: list[tuple[int, int, Claim]], claims: list[Claim], doubtful: list[tuple[int, int]]
+) -> Iterator[Broken]:
+    ready.sort(key=lambda one: one[0])
+    waiting: list[tuple[tuple[int, int, int], int, int, str]] = []
+    at = doubts = 0
+    until = -1
+    for claim in sorted(claims, key=lambda one: one.told):
+        while at < len(ready) and ready[at][0] < claim.told:
+            there, taken, first = ready[at]
+            heapq.heappush(waiting, (first.place, there, taken, first.entry.job))
+            at += 1
+        while doubts < len(doubtful) and doubtful[doubts][0] < claim.told:
+            until = max(until, doubtful[doubts][1])
+            doubts += 1
+        while waiting and waiting[0][2] <= claim.told:
+            heapq.heappop(waiting)
+        if not waiting or waiting[0][0] >= claim.place or until > claim.asked or not claim.any_task:
+            continue
+        for place, there, taken, job in sorted(waiting):
+            if place >= claim.place:
+                break
+            if there < claim.asked and taken > claim.told and job != claim.entry.job:
+                what = f"it stood at {place} when {claim.entry.job} was claimed, which stood at {claim.place}"
+                yield Broken(the_first_in_order_is_claimed_first.__name__, job, what)
+                break
+
+
+def nothing_is_left_behind(history: History) -> Iterator[Broken]:
+    """No process, lock, temporary key or file is there at the end."""
+    for entry in history.left:
+        yield Broken(nothing_is_left_behind.__name__, "", entry.what)
+
+
+OF_ALL = (one_job_per_key, the_first_in_order_is_claimed_first, nothing_is_left_behind)
+
+
+def _retried(life: Life) -> bool:
+    return any(change.entry.what == "state" and change.entry.life > 1 for change in life.changes)
+
+
+def _changed(life: Life, fence: int) -> bool:
+    return any(change.entry.fence == fence and change.says != "no" for change in life.changes)

@@ -1,0 +1,158 @@
+"""Ended jobs leave the state and stay readable; history goes, living jobs and their payloads stay."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from alone import PACE, opened, virtually
+from delayed import InMemory
+from msgspec.structs import replace
+
+from holdfast.job import Inserted, State, Where
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, deletion, new_job, retrial, says, succeeded
+from holdfast.testing.verbs import apply, claim, claim_one, every, insert, job, note, settle
+
+LONG = b'"' + b"x" * 1000 + b'"'
+HUGE = b"y" * 100_000
+DAY = 86400.0
+
+
+async def run_some(store, count, *, result=b"1", keep=7 * DAY, **options):
+    """Jobs that have ended, one commit each for enqueue, claim and settle."""
+    for n in range(count):
+        await insert(store, new_job(f"done-{n:03}", nonce=1, **options))
+        claimed = await claim_one(store)
+        await note(store, says(claimed, progress=b"5"))
+        assert await settle(store, succeeded(claimed, result, keep=keep))
+
+
+async def pass_commits(store, count=30):
+    """Time, and commits in it, so that the log is kept short."""
+    for n in range(count):
+        await asyncio.sleep(20.0)
+        await store.put_record("config", "n", b"%d" % n)
+    await asyncio.sleep(1.0)
+
+
+def live(store):
+    return store._shared.engine.replica.jobs.jobs
+
+
+@pytest.mark.parametrize("payload", [b"1", LONG, HUGE], ids=["short", "long", "huge"])
+def test_ended_jobs_leave_the_state_and_are_read_as_before(payload):
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await run_some(store, 12, result=payload, payload=payload)
+            before = await every(store)
+            stats = await store.stats()
+            await pass_commits(store)
+            assert not live(store)
+            assert await every(store) == before
+            assert await store.get([record.id for record in before]) == before
+            assert await store.stats() == stats
+            assert [r.id for r in await every(store, Where(states=("succeeded",), queue="default"), page=5)] == [
+                r.id for r in before
+            ]
+            assert await store.find(Where(states=("queued",)), None, 5) is not None
+        async with opened(bucket, clock) as again:
+            assert await every(again) == before
+
+    virtually(story)
+
+
+def test_an_ended_job_can_be_retried_deleted_and_recognised():
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await run_some(store, 6, payload=LONG)
+            await pass_commits(store)
+            assert not live(store)
+            await apply(store, retrial(await job(store, "done-001")))
+            again = await claim_one(store)
+            assert (again.id, again.life, again.payload) == ("done-001", 2, LONG)
+            assert await settle(store, succeeded(again, keep=None))
+            await apply(store, deletion(await job(store, "done-002")))
+            assert await store.get(["done-002"]) == [None]
+            assert await insert(store, new_job("done-003", nonce=1)) == [Inserted("created", "done-003")]
+            assert await insert(store, new_job("done-003", nonce=9)) == [Inserted("exists", "done-003")]
+            await pass_commits(store)
+            names = [record.id for record in await every(store)]
+            assert sorted(names) == ["done-000", "done-001", "done-003", "done-004", "done-005"]
+            assert (await job(store, "done-001")).life == 2
+            [stats] = await store.stats()
+            assert stats.counts[State.SUCCEEDED] == 5
+
+    virtually(story)
+
+
+def test_ended_jobs_go_when_their_retention_ends():
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await run_some(store, 5, keep=DAY, payload=HUGE)
+            await pass_commits(store)
+            assert len(await every(store)) == 5
+            await asyncio.sleep(DAY)
+            assert (await store.tidy(100)).jobs == 5
+            assert await every(store) == []
+            await pass_commits(store, 300)
+            await asyncio.sleep(2 * DAY)
+            await pass_commits(store, 300)
+        assert not [key for key in bucket.objects if key.startswith(("done/", "payload/"))]
+
+    virtually(story)
+
+
+def test_the_log_is_cleaned_and_what_waits_keeps_its_payload():
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await insert(store, *(new_job(f"wait-{n}", payload=LONG, delay=30 * DAY) for n in range(3)))
+            await pass_commits(store, 400)
+            kept = sorted(key for key in bucket.objects if key.startswith("log/"))
+            assert kept[0].endswith("01"), "the entry that holds the payloads is kept"
+            assert len(kept) < 300
+            assert 2 <= len([key for key in bucket.objects if key.startswith("snapshot/")]) < 60
+        async with opened(bucket, clock) as again:
+            await asyncio.sleep(31 * DAY)
+            taken = await claim(again, limit=9)
+            assert [record.payload for record in taken] == [LONG] * 3
+
+    virtually(story)
+
+
+def test_cost_does_not_grow_with_depth():
+    """Bytes and requests per job, for jobs enqueued in bulk: at 20,000 queued as at 1,000."""
+
+    async def cost(clock, depth):
+        bucket = InMemory(clock)
+        written = 0
+        create = bucket.put_if_absent
+
+        async def counted(key, data):
+            nonlocal written
+            written += len(data)
+            return await create(key, data)
+
+        bucket.put_if_absent = counted
+        async with opened(bucket, clock, replace(PACE, snapshot_entries=1000)) as store:
+            for at in range(0, depth, 1000):
+                await insert(store, *(new_job(f"{at + n:08}") for n in range(1000)))
+            filled = written / depth
+            engine = store._shared.engine
+            engine.bucket.take()
+            written = 0
+            for turn in range(10):
+                answers = await store.write(Batch(asks=[ask("ann", limit=1000)]))
+                taken = answers.asks[0].records
+                await store.write(Batch(settles=[succeeded(record) for record in taken]))
+                await insert(store, *(new_job(f"{turn}/{n:08}") for n in range(len(taken))))
+            spent = engine.bucket.spent
+            return filled, written / 10_000, (spent.gets + spent.puts + spent.lists) / 10_000
+
+    shallow, deep = (virtually(lambda clock, depth=depth: cost(clock, depth)) for depth in (1000, 20_000))
+    for small, large in zip(shallow, deep, strict=True):
+        assert large <= 1.5 * small

@@ -1,0 +1,88 @@
+"""Leases without a shared clock: watched by whoever lives, for as long as it lives, and never during an outage."""
+
+from __future__ import annotations
+
+import asyncio
+
+from alone import opened, virtually
+from delayed import InMemory
+
+from holdfast.errors import StoreUnavailable
+from holdfast.testing.build import holder, new_job, swept
+from holdfast.testing.verbs import claim_one, insert, settle
+
+LEASE = 30.0
+
+
+async def watch(store, seconds):
+    """Look about once a second; what was lost."""
+    lost = []
+    for _ in range(round(seconds)):
+        await asyncio.sleep(1.0)
+        lost = await store.expired(9)
+        if lost:
+            break
+    return lost
+
+
+def test_processes_that_live_for_seconds_find_a_dead_one_together():
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await insert(store, new_job("a"))
+            await claim_one(store, holder("dead", LEASE))
+        began = clock.monotonic()
+        for _ in range(100):
+            async with opened(bucket, clock) as store:
+                if lost := await watch(store, 5):
+                    assert await settle(store, swept(lost[0]))
+                    break
+            await asyncio.sleep(3.0)
+        return clock.monotonic() - began
+
+    assert LEASE <= virtually(story) <= 3 * LEASE
+
+
+def test_a_holder_that_beats_is_never_found_dead():
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as alive, opened(bucket, clock) as other:
+            await insert(alive, new_job("a"))
+            await claim_one(alive, holder("ann", LEASE))
+            for _ in range(40):
+                assert await watch(other, 10) == []
+                await alive.beat([holder("ann", LEASE)])
+
+    virtually(story)
+
+
+class Outage(InMemory):
+    over = False
+
+    async def get(self, key):
+        if self.over:
+            raise OSError("no route to host")
+        return await super().get(key)
+
+
+def test_an_outage_ends_no_lease():
+    async def story(clock):
+        bucket = Outage(clock)
+        async with opened(bucket, clock) as store:
+            await insert(store, new_job("a"))
+            await claim_one(store, holder("ann", LEASE))
+            assert await watch(store, 10) == []
+            bucket.over = True
+            for _ in range(100):
+                await asyncio.sleep(1.0)
+                try:
+                    await store.expired(9)
+                except StoreUnavailable:
+                    continue
+                raise AssertionError("it answered")
+            bucket.over = False
+            assert await store.expired(9) == []
+            assert await watch(store, 15) == []
+            assert len(await watch(store, 15)) == 1
+
+    virtually(story)

@@ -1,0 +1,150 @@
+"""What a bucket is asked for: few writes, none while idle, all of it counted."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from delayed import Delayed, InMemory
+
+from holdfast import Holdfast
+from holdfast.clock import Entropy, SystemClock
+from holdfast.errors import ConfigError
+from holdfast.store.bucket import BucketStore
+from holdfast.store.commit import GroupCommit
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, new_job, succeeded
+from holdfast.testing.verbs import enqueue, running, settle
+
+
+@pytest.fixture
+def bucket():
+    return Delayed(InMemory(SystemClock()), 0.0)
+
+
+@pytest.fixture
+async def store(bucket):
+    store = BucketStore(bucket)
+    await store.open()
+    yield store
+    await store.close()
+
+
+async def test_a_hundred_enqueues_and_one_bad_settle_share_a_few_writes(store, bucket):
+    """With 100 ms on every request: at most four writes, one error, and it is over in a second."""
+    stale = await running(store)
+    assert await settle(store, succeeded(stale))
+    bucket._seconds = 0.1
+    bucket.requests.clear()
+    commit = GroupCommit(store, Entropy(1))
+    async with asyncio.timeout(1.0):
+        answers = await asyncio.gather(
+            *(commit.insert([new_job(f"job-{n}")]) for n in range(100)),
+            commit.settle(succeeded(stale)),
+        )
+    assert answers.pop() is False, "one error: that claim has ended"
+    assert [answer[0].outcome for answer in answers] == ["created"] * 100
+    assert bucket.requests["put"] <= 4
+
+
+async def test_idle_polls_write_nothing(store, bucket):
+    bucket.requests.clear()
+    for _ in range(10):
+        answers = await store.write(Batch(asks=[ask("ann")]))
+        assert answers.asks[0].records == []
+        await store.expired(10)
+        await store.tidy(10)
+    assert bucket.requests["put"] == 0
+
+
+async def test_a_lone_writer_pays_one_put_a_commit(store, bucket):
+    await enqueue(store)
+    bucket.requests.clear()
+    for _ in range(10):
+        await enqueue(store)
+    assert bucket.requests["put"] == 10
+
+
+async def test_requests_of_everybody_are_counted(store, bucket):
+    other = BucketStore(bucket)
+    await other.open()
+    for _ in range(20):
+        await store.write(Batch(inserts=[new_job()]))
+        await other.write(Batch(inserts=[new_job()]))
+    cost = await store.cost()
+    made = bucket.requests["get"] + bucket.requests["put"] + bucket.requests["list"]
+    await other.close()
+    assert cost.jobs == 40
+    # What each has asked for since its own last commit is told with its next.
+    assert 0.7 * made <= cost.requests_per_job * 40 <= made
+    assert cost.dollars_per_million > 5.0
+
+
+async def test_an_object_with_four_methods_is_a_store():
+    bucket = InMemory(SystemClock())
+    app = Holdfast(BucketStore(bucket))
+
+    @app.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    async with app:
+        handle = await add.enqueue(1, 2)
+        [claim] = await app.claim("default")
+        await claim.complete(3)
+        assert await handle.result(timeout=5) == 3
+    assert any(key.startswith("log/") for key in bucket.objects)
+
+
+class Pretender(InMemory):
+    """Answers a conditional put as if it had looked."""
+
+    async def put_if_absent(self, key, data):
+        await asyncio.sleep(0)
+        self.objects[key] = (data, self._clock.now())
+        return True
+
+
+async def test_a_bucket_that_only_pretends_is_refused():
+    store = BucketStore(Pretender(SystemClock()))
+    with pytest.raises(ConfigError, match="conditional writes"):
+        await store.open()
+    findings = await store.examine()
+    assert not findings[0].fine
+    assert "created the same object" in findings[0].what
+
+
+async def test_a_bucket_that_is_well_passes_examination(store):
+    await enqueue(store)
+    findings = await store.examine()
+    assert all(finding.fine for finding in findings), findings
+
+
+async def test_a_torn_or_empty_entry_is_an_error_and_not_an_empty_queue(bucket):
+    store = BucketStore(bucket)
+    await store.open()
+    await enqueue(store, "a")
+    await store.close()
+    objects = bucket._bucket.objects
+    key = max(key for key in objects if key.startswith("log/"))
+    for torn in (b"", objects[key][0][:-5], b"[]", b"null"):
+        whole = objects[key]
+        objects[key] = (torn, whole[1])
+        again = BucketStore(bucket)
+        with pytest.raises(Exception, match="damaged"):
+            await again.open()
+        findings = await again.examine()
+        assert not all(finding.fine for finding in findings)
+        objects[key] = whole
+
+
+async def test_an_entry_of_a_newer_version_is_refused_by_name(bucket):
+    store = BucketStore(bucket)
+    await store.open()
+    await enqueue(store, "a")
+    await store.close()
+    objects = bucket._bucket.objects
+    key = max(key for key in objects if key.startswith("log/"))
+    objects[key] = (objects[key][0].replace(b'"v":1', b'"v":2', 1), objects[key][1])
+    with pytest.raises(Exception, match="newer Holdfast"):
+        await BucketStore(bucket).open()
