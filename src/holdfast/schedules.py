@@ -15,7 +15,7 @@ import msgspec
 
 from . import schedule
 from .checks import checked_name, checked_seconds
-from .errors import InvalidJob, JobNotFound, KeyConflict, OutcomeUnknown, QueueFull, ScheduleNotFound
+from .errors import InvalidJob, JobNotFound, KeyConflict, OutcomeUnknown, QueueFull, ScheduleNotFound, StoreUnavailable
 from .job import TERMINAL
 from .retry import Backoff
 from .schedule import Rule
@@ -68,6 +68,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 _decode = msgspec.json.Decoder(Schedule).decode
+_told: set[tuple[str, int]] = set()
+"""Schedules, by name and version, whose trouble is in the log already."""
 
 
 class Schedules:
@@ -176,12 +178,24 @@ class Schedules:
         for kept, version in await self._all():
             if kept.paused or kept.next is None:
                 continue
-            following = kept.next if kept.next > now else (await self._make(kept, version, now)).next
+            following = kept.next if kept.next > now else await self._make_one(kept, version, now)
             if following is not None:
                 soonest = following if soonest is None else min(soonest, following)
         return None if soonest is None else max(0.0, (soonest - now) / 1_000_000)
 
     # -- inside
+
+    async def _make_one(self, kept: Schedule, version: int, now: int) -> int | None:
+        """Make one schedule's runs; whatever is wrong with it harms no other. When it is due next."""
+        try:
+            return (await self._make(kept, version, now)).next
+        except StoreUnavailable:
+            raise
+        except Exception:
+            if (kept.name, version) not in _told:
+                _told.add((kept.name, version))
+                logger.exception("schedule %s: its runs cannot be made", kept.name)
+            return None
 
     async def _make(self, kept: Schedule, version: int, now: int) -> Schedule:
         assert kept.next is not None
@@ -241,9 +255,11 @@ class Schedules:
 def read(value: bytes) -> Schedule | None:
     """A schedule as it is kept; None for what cannot be read."""
     try:
-        return _decode(value)
-    except msgspec.DecodeError:
-        return None  # written by a newer version: it makes the runs
+        kept = _decode(value)
+        schedule.checked(kept.rule)
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidJob):
+        return None  # written by a newer version, which makes its runs; or by somebody who should not have
+    return kept
 
 
 def made_rule(

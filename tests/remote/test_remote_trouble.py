@@ -301,7 +301,7 @@ async def test_more_than_the_server_takes_at_once_is_sent_one_by_one(serving, mo
 
 
 async def test_large_bodies_and_answers_travel(store):
-    await insert(store, *(new_job(f"{n}", payload=b"x" * 1_000_000) for n in range(5)))
+    await insert(store, *(new_job(f"{n}", payload=b"x" * 1_000_000, codec="bytes") for n in range(5)))
     assert {len(record.payload) for record in await claim(store, limit=5)} == {1_000_000}
 
 

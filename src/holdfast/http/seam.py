@@ -26,6 +26,7 @@ from .hints import STREAMS_MOST, Hints
 from .problems import CONTENT_TYPE, Refused
 from .recall import Recall
 from .shell import check_shell
+from .visitors import CHECKS, check_batch
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -58,7 +59,8 @@ class Seam:
     2. A request that must not be made twice has an id, and its answer is kept for a while (`recall.py`).
     3. What a worker does needs the role `work`; to change other people's jobs, pause, or set anything, `operate` too.
     4. Records of the kinds in `private` are out of reach: nobody makes tokens through here.
-    5. `sweeps`: clients are told to leave lost leases and retention to this server (`sweeper.py`).
+    5. `checks`: what comes is held to the same rules as what an app takes (`visitors.py`).
+    6. `sweeps`: clients are told to leave lost leases and retention to this server (`sweeper.py`).
     """
 
     def __init__(
@@ -68,11 +70,13 @@ class Seam:
         sweeps: bool,
         allow_shell: frozenset[str] = frozenset(),
         private: frozenset[str] = frozenset({tokens.KIND}),
+        checks: bool = True,
     ) -> None:
         self._app = app
         self._sweeps = sweeps
         self._allow_shell = allow_shell
         self._private = private
+        self._checks = checks
         self._recall = Recall(app.clock)
         self._hints = Hints(lambda topic: app.session.store.listen([topic]))
 
@@ -94,7 +98,11 @@ class Seam:
     # -- calls
 
     def _plain(self, method: wire.Method[Any]) -> Handler:
+        check = CHECKS.get(method.name) if self._checks else None
+
         async def make(*arguments: Any) -> Any:
+            if check is not None:
+                check(*arguments)
             return await getattr(self._app.session.store, method.name)(*arguments)
 
         return self._method(method, make)
@@ -135,6 +143,8 @@ class Seam:
 
     async def _write(self, batch: Batch) -> Answers:
         self._check_shell(batch.inserts)
+        if self._checks:
+            check_batch(batch, self._app.session.settings.max_payload)
         return await self._app.session.commit.write(batch)
 
     def _check_shell(self, jobs: Sequence[NewJob]) -> None:
@@ -149,8 +159,11 @@ class Seam:
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         self._check_kind(kind)
-        if kind == schedules.KIND and (kept := None if value is None else schedules.read(value)) is not None:
-            # Else a worker's token could have the server's own workers run any command, by the clock.
+        if kind == schedules.KIND and value is not None:
+            kept = schedules.read(value)
+            if kept is None:
+                raise InvalidJob(f"schedule {name!r:.200} cannot be read, or can never be due")
+            # A worker's token must not have the server's own workers run any command, by the clock.
             self._check_shell([NewJob("", kept.task, kept.queue, bytes(kept.payload))])
         return await self._app.put_record(kind, name, value, expect)  # which goes by new settings at once
 

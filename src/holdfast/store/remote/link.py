@@ -99,8 +99,8 @@ class Link:
         except trouble.Lost as lost:
             try:
                 return await self._post(RECALL, b"", request)
-            except (trouble.Unsent, trouble.Lost, ConfigError):
-                raise self._unsure(lost) from lost
+            except (trouble.Unsent, trouble.Lost, trouble.NotTaken, ConfigError):
+                raise self._unsure(lost) from lost  # the question was refused, which says nothing of the write
 
     async def _again(self, method: Method[Any], body: bytes) -> bytes:
         try:

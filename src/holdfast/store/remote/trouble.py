@@ -18,6 +18,10 @@ class Lost(Exception):
     """The request was sent, and no answer to it came back."""
 
 
+class NotTaken(StoreUnavailable):
+    """Refused at the server's door, before the request was looked at: nothing of this very request was done."""
+
+
 class Failed(Exception):
     """The server's store raised something that is no error of Holdfast's; group commit then looks for its cause."""
 
@@ -50,7 +54,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, where: str) ->
     if status == 413:
         return PayloadTooLarge(f"{where}: more than the server takes at once{said}; nothing was stored")
     if status in (408, 429) or problem.type in NOT_MADE:
-        return StoreUnavailable(f"{where} did not take the request{said}; nothing was written")
+        return NotTaken(f"{where} did not take the request{said}; nothing was written")
     if 300 <= status < 400:
         place = headers.get("Location", "it does not say where")
         return ConfigError(f"{where} sends its callers elsewhere; name that place instead: {place}")

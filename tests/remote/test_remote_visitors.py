@@ -1,0 +1,76 @@
+"""A token alone makes nobody a Holdfast: what comes through the seam is held to the rules of an app."""
+
+import msgspec
+import pytest
+
+from holdfast.errors import InvalidJob, PayloadTooLarge
+from holdfast.job import Settlement
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, holder, new_job, succeeded
+from holdfast.testing.verbs import claim_one, every, insert
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"id": ""},
+        {"id": "a\x00b"},
+        {"task": "a\x00b"},
+        {"task": ""},
+        {"queue": ""},
+        {"queue": "q" * 129},
+        {"payload": b"no json"},
+        {"payload": b"[1]"},
+        {"priority": 10**6},
+        {"tags": ("t" * 100_000,)},
+        {"key": ""},
+        {"max_attempts": -1},
+        {"run_at": -5},
+    ],
+)
+async def test_a_job_that_no_app_would_make_is_refused(store, options):
+    job = msgspec.structs.replace(new_job("x"), **options)
+    with pytest.raises(InvalidJob):
+        await insert(store, job)
+    assert await every(store) == []
+
+
+async def test_a_payload_over_the_servers_limit_is_refused(store):
+    with pytest.raises(PayloadTooLarge, match="over max_payload"):
+        await insert(store, new_job("x", payload=b'{"a": "' + b"x" * 1024**2 + b'"}'))
+
+
+async def test_a_claim_ends_only_in_ways_that_there_are(store):
+    await insert(store, new_job("x"))
+    record = await claim_one(store)
+    for end in (
+        msgspec.structs.replace(succeeded(record), state="bogus"),
+        msgspec.structs.replace(succeeded(record), state="running"),
+        msgspec.structs.replace(succeeded(record), error="e" * 2**21),
+    ):
+        assert isinstance(end, Settlement)
+        with pytest.raises(InvalidJob):
+            await store.write(Batch(settles=[end]))
+    assert (await store.write(Batch(settles=[succeeded(record)]))).settles == [True]
+
+
+@pytest.mark.parametrize("fields", [{"started_at": -(2**62)}, {"lease": 1e18}, {"pid": -1}, {"node": "n" * 1000}])
+async def test_a_holder_that_nobody_can_be_is_refused(store, fields):
+    strange = holder("ann", **({"lease": 30.0} | fields))
+    for call in (store.beat([strange]), store.write(Batch(asks=[ask(strange)]))):
+        with pytest.raises(InvalidJob):
+            await call
+    assert await store.holders() == []
+
+
+async def test_nobody_asks_for_everything_at_once(store):
+    from holdfast.job import Where
+
+    for call in (
+        store.find(Where(), None, 10**9),
+        store.expired(10**9),
+        store.tidy(10**9),
+        store.write(Batch(asks=[ask(limit=10**12)])),
+    ):
+        with pytest.raises(InvalidJob):
+            await call
