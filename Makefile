@@ -4,6 +4,7 @@
 PYTHON ?= python3 python3.13 python3.12 python3.11 python3.14
 PYTEST_ARGS ?=
 BENCH_ARGS ?=
+LAB_ARGS ?= all
 LOCK_ARGS ?=
 
 VENV := .venv
@@ -16,7 +17,7 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
 
-.PHONY: help venv demo test check lint types contracts fmt bench lock build clean
+.PHONY: help venv demo test check lint types contracts fmt bench lab lock build clean
 
 help:
 	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
@@ -24,6 +25,7 @@ help:
 	@echo "make check   lint, types, import contracts and tests: what CI runs"
 	@echo "make fmt     format and fix what can be fixed"
 	@echo "make bench   measure              (BENCH_ARGS=...)"
+	@echo "make lab     look for broken promises, for long (LAB_ARGS='run redis --minutes 60')"
 	@echo "make lock    resolve the locked versions again (LOCK_ARGS=--upgrade)"
 	@echo "make build   wheel and source archive in dist/"
 	@echo "make venv    only set up .venv;  make clean  remove it and all that was built"
@@ -54,6 +56,9 @@ fmt: $(DEV)
 
 bench: $(DEV)
 	$(BIN)/python -m bench $(BENCH_ARGS)
+
+lab: $(DEV)
+	$(BIN)/python -m lab $(LAB_ARGS)
 
 lock: $(DEV)
 	$(COMPILE) --all-extras --group dev pyproject.toml -o requirements/dev.lock

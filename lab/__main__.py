@@ -1,0 +1,57 @@
+"""`python -m lab …`: look for broken promises. Figures add up in `lab/results/` over several runs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from .real.places import PLACES
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    sim = commands.add_parser("sim", help="deterministic simulation of the core on a bad network")
+    sim.add_argument("--count", type=int, default=1_000_000, help="schedules at the most")
+    sim.add_argument("--minutes", type=float, help="stop after so long")
+    sim.add_argument("--start", type=int, help="the first seed (default: on from the last run, and add up)")
+    sim.add_argument("--failures", type=int, default=5, help="stop after so many")
+    sim.add_argument("--seed", type=int, help="replay this one alone")
+    sim.add_argument("--plan", help="replay a plan, as a failure printed it")
+    sim.add_argument("--shrink", action="store_true", help="look for the smallest plan that fails")
+    real = commands.add_parser("run", help="real faults on a real store")
+    real.add_argument("store", choices=PLACES)
+    real.add_argument("--minutes", type=float, default=5.0)
+    real.add_argument("--seed", type=int, help="what goes wrong, and when; the processes go on as they will")
+    mutants = commands.add_parser("mutants", help="plant defects in a copy of the source, and see them caught")
+    mutants.add_argument("--only", default="", help="only those with this in their file, their words or their test")
+    everything = commands.add_parser("all", help="the simulation, every store, and the planted defects, in turn")
+    everything.add_argument("--minutes", type=float, default=30.0, help="for each store, and for the simulation")
+    commands.add_parser("report", help="put the figures into docs/explain/reliability.md")
+    return _do(parser.parse_args())
+
+
+def _do(given: argparse.Namespace) -> int:
+    from . import report
+    from .mutants import command as mutants
+    from .real import command as real
+    from .sim import command as sim
+
+    if given.command == "sim" and (given.seed is not None or given.plan is not None):
+        return sim.one(given.seed or 0, smaller=given.shrink, plan=given.plan)
+    if given.command == "sim":
+        return sim.run(given.count, given.minutes, given.start, given.failures)
+    if given.command == "run":
+        return real.run(given.store, given.minutes, given.seed)
+    if given.command == "mutants":
+        return mutants.run(given.only)
+    if given.command == "report":
+        return report.run()
+    broken = sim.run(1_000_000, given.minutes, None, 5)
+    for store in PLACES:
+        broken += real.run(store, given.minutes)
+    return min(1, broken + mutants.run())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

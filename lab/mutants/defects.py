@@ -1,0 +1,271 @@
+"""The defects, one by one: where, what stands there, what is put in its place, and who catches it.
+
+`test` names a pytest selection; `seeds` is a number of simulated schedules, of which one must fail.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Defect:
+    """One planted defect."""
+
+    promise: str
+    what: str
+    file: str
+    old: str
+    new: str
+    test: str = ""
+    seeds: int = 0
+
+    @property
+    def caught_by(self) -> str:
+        return self.test or f"simulation, seeds 0 to {self.seeds - 1}"
+
+
+SQLITE = "tests/conformance/test_sqlite.py -k "
+POSTGRES = "tests/conformance/test_postgres.py -k "
+REDIS = "tests/conformance/test_redis.py -k "
+LIFE = "tests/unit/test_lifecycle.py -k "
+COMMIT = "tests/unit/test_commit.py -k "
+
+DEFECTS = (
+    # -- the reference store, and so every rule of the protocol, by simulation
+    Defect(
+        "F", "fence and token are not compared when a claim ends", "store/jobs.py",
+        "record.state != State.RUNNING or record.fence != fence or record.token != token",
+        "record.state != State.RUNNING",
+        seeds=400,
+    ),
+    Defect(
+        "F", "a sweep is not refused when the holder has beaten since", "store/jobs.py",
+        "if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:",
+        "if end.seen_beat is not None and self.holders[record.holder].beat < 0:",
+        SQLITE.replace("sqlite", "memory") + "test_a_sweeper_is_refused_when_the_holder_has_beaten_since",
+    ),
+    Defect(
+        "U", "a settlement that is sent again is refused", "store/jobs.py",
+        "return self.settled.get(end.id) == end.nonce", "return False",
+        SQLITE.replace("sqlite", "memory") + "test_a_settlement_sent_again_is_recognised",
+    ),
+    Defect(
+        "U", "an insert that is sent again is another job's", "store/jobs.py",
+        """            ours = self.nonces.get(new.id, 0) == new.nonce
+            return Inserted("created" if ours else "exists", new.id)""",
+        """            return Inserted("exists", new.id)""",
+        SQLITE.replace("sqlite", "memory") + "test_an_insert_sent_again_is_created_once",
+    ),
+    Defect(
+        "I", "a key is not remembered", "store/jobs.py",
+        "            self.keys[new.key] = Key(record.id, new.fingerprint)\n", "            pass\n",
+        seeds=200,
+    ),
+    Defect(
+        "L", "a lease counts as ended half-way", "store/memory.py",
+        "self.silent(known.holder.id) >= int(known.lease * MICROS)",
+        "self.silent(known.holder.id) >= int(known.lease * MICROS / 2)",
+        seeds=400,
+    ),
+    Defect(
+        "L", "a claim does not raise the fence", "store/jobs.py",
+        "            record.fence += 1\n", "            record.fence = max(1, record.fence)\n",
+        seeds=200,
+    ),
+    Defect(
+        "B", "a claim does not count the attempt", "store/jobs.py",
+        "            record.attempt += 1\n", "            record.attempt += 0\n",
+        SQLITE.replace("sqlite", "memory") + "test_an_attempt_is_counted_at_the_claim",
+    ),
+    Defect(
+        "O", "the order of a queue is reversed", "store/jobs.py",
+        "for _, run_at, seq in lane:", "for _, run_at, seq in reversed(list(lane)):",
+        seeds=200,
+    ),
+    Defect(
+        "O", "priority is left out of the order", "store/jobs.py",
+        "    return (record.priority, record.run_at, record.seq)", "    return (0, record.run_at, record.seq)",
+        seeds=300,
+    ),
+    # -- the core, by simulation
+    Defect(
+        "N", "workers do not look for lost leases", "worker/upkeep.py",
+        "await self._app.recover()", "pass",
+        seeds=200,
+    ),
+    Defect(
+        "N", "a claim whose answer was lost is never given back", "worker/lease.py",
+        "now - since > self._holder.lease / 6", "now - since > self._holder.lease * 1e9",
+        seeds=600,
+    ),
+    Defect(
+        "L", "the heart beats too late", "heart.py",
+        "pause = self._holder.lease / 3", "pause = self._holder.lease * 3",
+        seeds=400,
+    ),
+    Defect(
+        "L", "a failed heartbeat ends the heart", "heart.py",
+        "                pause = min(1.0, pause)\n", "                break\n",
+        "tests/worker/test_store_trouble.py -k test_a_heart_that_misses_a_beat_beats_on",
+    ),
+    Defect(
+        "F", "the end of a run is forgotten when the store does not answer", "worker/settle.py",
+        "            self._loop.call_later(RESEND_PAUSE, self._again, run, end)\n", "",
+        seeds=600,
+    ),
+    Defect(
+        "F", "an end that is written again gets another nonce", "worker/settle.py",
+        "        self._write(run, end)\n\n\ndef",
+        "        self._write(run, self._app.settlement(run.record, Outcome.succeeded(None)))\n\n\ndef",
+        seeds=600,
+    ),
+    Defect(
+        "U", "a batch whose answer was lost is answered as unwritten", "store/commit.py",
+        "        except OutcomeUnknown as error:\n            await self._send_again(turn, error)",
+        '        except OutcomeUnknown:\n            turn.fail(StoreUnavailable("no answer"))',
+        seeds=400,
+    ),
+    Defect(
+        "U", "an ask is sent again with the batch whose answer was lost", "store/commit.py",
+        "        turn.asks.clear()\n", "",
+        COMMIT + "unknown or claim or ask",
+    ),
+    Defect(
+        "N", "the jobs of a claimer that was cancelled in flight are kept", "store/commit.py",
+        """            if waiter.done():
+                self._give_back(claims)
+            else:""",
+        """            if not waiter.done():""",
+        COMMIT + "test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back",
+    ),
+    Defect(
+        "D", "an enqueue answers before its write", "app.py",
+        "            return await self.session.commit.insert(jobs)\n",
+        """            answers = [Inserted("created", job.id) for job in jobs]
+            asyncio.ensure_future(self.session.commit.insert(jobs)).add_done_callback(lambda done: done.exception())
+            return answers
+""",
+        seeds=200,
+    ),
+    Defect(
+        "B", "what a stopping worker gives back is charged", "worker/run/runner.py",
+        """        if run.why in ("release", "lost"):
+            return Outcome.released()""",
+        """        if run.why in ("release", "lost"):
+            return Outcome.failed("stopped")""",
+        "tests/worker/test_stopping.py -k test_after_the_grace_period_a_job_goes_back_uncharged",
+    ),
+    # -- the rules of a life
+    Defect(
+        "B", "one attempt too many", "lifecycle.py",
+        "record.attempt >= record.max_attempts", "record.attempt > record.max_attempts",
+        LIFE + "test_at_most_max_attempts_starts_are_charged",
+    ),
+    Defect(
+        "B", "a release is charged", "lifecycle.py",
+        """    elif kind == "released":
+        attempt, error, traceback = attempt - 1, record.error, record.traceback""",
+        """    elif kind == "released":
+        attempt, error, traceback = attempt, record.error, record.traceback""",
+        LIFE + "test_what_is_given_back_is_not_charged",
+    ),
+    Defect(
+        "Q", "neighbours are blamed", "lifecycle.py",
+        "deaths = record.deaths + 1 if record.suspect else 0", "deaths = record.deaths + 1",
+        LIFE + "test_a_neighbour_that_died_with_its_process_is_suspected_but_not_counted",
+    ),
+    Defect(
+        "Q", "a job is never called poisonous", "lifecycle.py",
+        "if deaths >= rules.max_silent_deaths:", "if deaths >= rules.max_silent_deaths * 1000:",
+        seeds=100,
+    ),
+    Defect(
+        "Q", "other jobs are claimed beside a suspect", "worker/slots.py",
+        "return 0 if self._alone else self.size - len(self.runs) - self.owed",
+        "return self.size - len(self.runs) - self.owed",
+        "tests/unit/test_worker_slots.py",
+    ),
+    Defect(
+        "F", "a lost claim that was cancelled runs again", "lifecycle.py",
+        'if kind == "cancelled" or (kind == "lost" and record.cancel):', 'if kind == "cancelled":',
+        LIFE + "cancel",
+    ),
+    # -- SQLite
+    Defect(
+        "F", "SQLite ends a claim without comparing the fence", "store/sqlite/sql.py",
+        '_CLAIMED = "seq = ? AND id = ? AND fence = ? AND token = ?',
+        '_CLAIMED = "seq = ? AND id = ? AND coalesce(?, 0) >= 0 AND token = ?',
+        SQLITE + "TestFences",
+    ),
+    Defect(
+        "F", "SQLite ends plain successes without comparing the token", "store/sqlite/sql.py",
+        "AND fence = ended.column6 AND token = ended.column7",
+        "AND fence = ended.column6 AND ended.column7 IS NOT NULL",
+        SQLITE + "TestFences",
+    ),
+    Defect(
+        "L", "SQLite's claim leaves its jobs queued", "store/sqlite/sql.py",
+        "UPDATE holdfast_job SET state = 'running', attempt = attempt + 1",
+        "UPDATE holdfast_job SET state = 'queued', attempt = attempt + 1",
+        SQLITE + "test_a_running_job_is_claimed_by_nobody_else",
+    ),
+    Defect(
+        "N", "SQLite takes leases of an earlier boot for alive", "store/sqlite/sql.py",
+        "AND (expires IS NULL OR expires <= ? OR boot_id <> ?) LIMIT ?",
+        "AND (expires IS NULL OR expires <= ? OR ? IS NULL) LIMIT ?",
+        SQLITE + "test_a_reboot_ends_every_lease",
+    ),
+    Defect(
+        "C", "SQLite measures leases by the wall clock", "store/sqlite/holders.py",
+        "        step.boot + int(holder.lease * MICROS),\n", "        step.now + int(holder.lease * MICROS),\n",
+        SQLITE + "TestLeases",
+    ),
+    Defect(
+        "I", "SQLite looks up no key", "store/sqlite/enqueue.py",
+        "if new.key is not None and (known := step.one(sql.KEY, new.key, step.now)) is not None:",
+        "if new.key is not None and (known := step.one(sql.KEY, new.key + '?', step.now)) is not None:",
+        SQLITE + "TestKeys",
+    ),
+    Defect(
+        "D", "SQLite's durability is not as asked", "store/sqlite/connection.py",
+        'connection.execute(f"PRAGMA synchronous = {synchronous}")', 'connection.execute("PRAGMA synchronous = OFF")',
+        "tests/sqlite/test_sqlite_place.py -k durability",
+    ),
+    Defect(
+        "N", "SQLite never makes due jobs ready", "store/sqlite/claim.py",
+        "(queue, step.now, PROMOTE_LIMIT)", "(queue, step.now, 0)",
+        SQLITE + "TestDue",
+    ),
+    # -- Postgres
+    Defect(
+        "F", "Postgres ends claims in bulk without comparing the fence",
+        "store/postgres/migrations/0012_settle_and_claim.sql",
+        "WHERE j.seq = u.seq AND j.fence = u.fence AND j.token = u.token AND j.state || '' = 'running'",
+        "WHERE j.seq = u.seq AND j.token = u.token AND j.state || '' = 'running'",
+        POSTGRES + "TestFences",
+    ),
+    Defect(
+        "F", "Postgres ends a claim without comparing the token",
+        "store/postgres/migrations/0012_settle_and_claim.sql",
+        "j.state <> 'running' OR j.fence <> e.fence OR j.token <> e.token THEN",
+        "j.state <> 'running' OR j.fence <> e.fence THEN",
+        POSTGRES + "TestFences",
+    ),
+    # -- Redis
+    Defect(
+        "F", "Redis ends a claim without comparing the token", "store/redis/lua/settle.lua",
+        "life.s == 'r' and life.f == e[2] and life.t == e[3]", "life.s == 'r' and life.f == e[2]",
+        REDIS + "TestFences",
+    ),
+    Defect(
+        "U", "Redis does not recognise a settlement that is sent again", "store/redis/lua/settle.lua",
+        "    return life.n == e[4]\n", "    return false\n",
+        REDIS + "test_a_settlement_sent_again_is_recognised",
+    ),
+    Defect(
+        "L", "Redis does not renew the holder's lease with a claim", "store/redis/lua/claim.lua",
+        "call('ZADD', P .. 'holders', text(now + lease), holder)", "call('ZADD', P .. 'holders', text(now), holder)",
+        REDIS + "TestLeases",
+    ),
+)  # fmt: skip

@@ -1,0 +1,55 @@
+"""`python -m lab run STORE`: rounds of real faults until the time is over, added up in `lab/results/STORE.json`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from .places import PLACES
+from .round import Mix, Round
+
+RESULTS = Path(__file__).resolve().parent.parent / "results"
+ROUND = 40.0
+"""Seconds of faults in one round, at the most; its drain and its check come on top."""
+
+
+def run(store: str, minutes: float, seed: int | None = None) -> int:
+    """Go on where the last run ended; 1 where a rule was broken, the journal kept."""
+    file = RESULTS / f"{store}.json"
+    kept = json.loads(file.read_text()) if file.exists() else {"rounds": 0, "seconds": 0.0, "broken": [], "counts": {}}
+    place = PLACES[store]()
+    place.start()
+    begun = time.monotonic()
+    try:
+        while (left := minutes * 60 - (time.monotonic() - begun)) > 0:
+            number = kept["rounds"] + 1
+            round_seed = seed if seed is not None else 1_000_000 + number
+            folder = Path(tempfile.mkdtemp(prefix=f"holdfast-lab-{store}-"))
+            started = time.monotonic()
+            report = Round(place, folder, number, round_seed, Mix()).run(min(ROUND, left))
+            took = time.monotonic() - started
+            print(f"round {number} (seed {round_seed}, {took:.0f} s): {report.verdict.explain()}", flush=True)
+            kept["rounds"] = number
+            kept["seconds"] = round(kept["seconds"] + took, 1)
+            kept["counts"] = dict(sorted((Counter(kept["counts"]) + report.counts).items()))
+            if not report.verdict:
+                kept["broken"].append({"round": number, "seed": round_seed, "rules": _rules(report.verdict.broken)})
+            RESULTS.mkdir(exist_ok=True)
+            file.write_text(json.dumps(kept, indent=1) + "\n")
+            if not report.verdict:
+                print(f"its journal and its logs are in {folder}")
+                return 1
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        place.remove()
+    for name, count in kept["counts"].items():
+        print(f"{count:10} {name}")
+    return 0
+
+
+def _rules(broken) -> list[str]:
+    return sorted({one.rule for one in broken})

@@ -1,0 +1,239 @@
+"""Who takes part in a schedule: producers that enqueue, workers that run, operators that interfere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+
+from holdfast import Context, Discard, Holdfast, HoldfastError, JobExists, KeyConflict, OutcomeUnknown, Snooze, Worker
+from holdfast.clock import Entropy
+from holdfast.errors import PartlyEnqueued, StoreUnavailable
+from holdfast.heart import Heart
+from holdfast.job import State
+from holdfast.retry import Backoff
+from holdfast.testing.history import Entry, Pages, acknowledged, began, denied, ran, recorded
+
+from .network import LATE, Line, Network
+from .plan import Deed, Plan, PlannedJob
+from .world import Loop, Process
+
+LEASE, POLL, GRACE = 3.0, 1.0, 2.0
+RETRIES = Backoff(base=0.3, factor=1.5, jitter=0.2, cap=1.0)
+
+
+class LoopHeart(Heart):
+    """A heart on a loop of its own instead of a thread: it goes on while the worker's loop is blocked."""
+
+    def start(self) -> None:
+        here = asyncio.get_running_loop()
+        assert isinstance(here, Loop)
+        self._beating = here.process.start(self._live(), Loop(here.process))
+
+    async def stopped(self) -> None:
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        else:
+            self._beating.cancel()
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        here = asyncio.get_running_loop()
+        self._beating.add_done_callback(lambda _: here.call_soon_threadsafe(_set, done))
+        await done
+
+
+def _set(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+class SimWorker(Worker):
+    heart_class = LoopHeart
+
+
+class Member:
+    """A process of the schedule, with its app."""
+
+    def __init__(self, plan: Plan, process: Process, network: Network, entries: list[Entry], counts: Counter[str]):
+        self.plan = plan
+        self.process = process
+        self.counts = counts
+        self.journal = Pages(process.name, network.server.clock, entries)
+        seed = plan.chance * 1000 + len(process.world.processes)
+        self.app = Holdfast(
+            recorded(Line(network, process), self.journal, process.name),  # type: ignore[arg-type]
+            clock=process.clock,
+            entropy=Entropy(seed),
+            lease=LEASE,
+            poll=POLL,
+            grace=GRACE,
+            retry_base=0.3,
+            retry_factor=1.5,
+            retry_jitter=0.2,
+            retry_cap=1.0,
+            max_silent_deaths=3 if plan.poisonous else 1000,
+        )
+        self.app.task(self.work, name="work", timeout=2.0)
+
+    # -- the one task
+
+    async def work(self, ctx: Context, kind: str) -> int:
+        job, fence = ctx.job.id, ctx.fence
+        self.journal.write(began(job, fence))
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, Loop)
+        chance = self.process.world.chance
+        if kind == "poison":
+            self.counts["poison jobs started"] += 1
+            self.process.kill()
+            await loop.create_future()
+        if kind == "slow":
+            await asyncio.sleep(chance.random() * 1.5)
+        elif kind == "times_out" and ctx.attempt == 1:
+            self.counts["jobs that ran into their timeout"] += 1
+            await asyncio.sleep(10.0)
+        elif kind == "fails" and fence < 3:
+            await asyncio.sleep(0.05)
+            raise ValueError("no luck")
+        elif kind == "snoozes" and fence < 2:
+            raise Snooze(after=0.5)
+        elif kind == "discards":
+            raise Discard("pointless")
+        elif kind == "checkpoints":
+            await ctx.checkpoint({"at": fence})
+            await asyncio.sleep(0.2)
+            ctx.progress(1, 2)
+        elif kind == "blocks":
+            self.counts["loops blocked past the lease"] += 1
+            loop.block(LEASE + 1.0)
+            await asyncio.sleep(0)
+        else:
+            await asyncio.sleep(chance.random() * 0.1)
+        self.journal.write(ran(job, fence))
+        return fence
+
+    # -- producers
+
+    async def produce(self, jobs: list[PlannedJob]) -> None:
+        await asyncio.gather(*(self._enqueue(n, job) for n, job in enumerate(jobs)))
+
+    async def _enqueue(self, number: int, job: PlannedJob) -> None:
+        await asyncio.sleep(job.at)
+        using = self.app.registry.tasks["work"].using(
+            priority=job.priority, delay=job.delay, max_attempts=job.max_attempts, key=job.key or None,
+            id=f"own-{self.process.name}-{number}" if job.own_id else None, retry=RETRIES,
+        )  # fmt: skip
+        # The jobs of one key are one job: whatever they do must be the same.
+        kind = "slow" if job.key else job.kind
+        expect = self._expected(job, kind)
+        unknown = False
+        while True:
+            try:
+                if job.many > 1:
+                    handles = await self.app.enqueue_many([(using, kind)] * job.many)
+                else:
+                    handles = [await using.enqueue(kind)]
+            except PartlyEnqueued as error:
+                handles = [handle for handle in error.handles if handle is not None]
+            except JobExists as error:  # an earlier try of ours: nobody else uses these ids
+                self.journal.write(acknowledged(error.job_id, expect=expect))
+                if not unknown:
+                    self.journal.write(denied(error.job_id))
+                return
+            except KeyConflict:
+                return
+            except OutcomeUnknown as error:
+                unknown = True
+                self.counts["enqueues with an unknown outcome"] += 1
+                if not error.retry_safe:
+                    return
+                await asyncio.sleep(0.3)
+                continue
+            except StoreUnavailable:
+                await asyncio.sleep(0.3)
+                continue
+            self.journal.write(*(acknowledged(handle.id, key=job.key, expect=expect) for handle in handles))
+            return
+
+    def _expected(self, job: PlannedJob, kind: str) -> str:
+        if kind == "poison":
+            return "dead"
+        meddled = any(deed.what in ("cancel", "delete", "by_hand", "vanish") for deed in self.plan.deeds)
+        if meddled or job.max_attempts or kind == "discards" or job.key:
+            return ""
+        return "succeeded"
+
+    # -- workers
+
+    async def run_worker(self) -> None:
+        self.worker = SimWorker(self.app, concurrency=self.plan.slots)
+        while True:
+            try:
+                await self.worker.run()
+            except HoldfastError:  # the store could not be reached at the start: whoever starts it tries again
+                await asyncio.sleep(0.5)
+                continue
+            return
+
+    # -- operators, and consumers by hand
+
+    async def operate(self, deeds: tuple[Deed, ...]) -> None:
+        await asyncio.gather(*(self._do(deed) for deed in deeds))
+
+    async def _do(self, deed: Deed) -> None:
+        await asyncio.sleep(deed.at)
+        try:
+            if deed.what in ("by_hand", "vanish"):
+                await self._by_hand(deed.what)
+            elif deed.what == "pause":
+                await self.app.pause("default")
+                await asyncio.sleep(1.0)
+                await self.app.resume("default")
+            else:
+                await self._to_a_job(deed.what)
+        except HoldfastError:
+            return
+        self.counts[f"operator: {deed.what}"] += 1
+
+    async def _to_a_job(self, what: str) -> None:
+        page = await self.app.jobs(limit=100)
+        if not page.jobs:
+            return
+        job = page.jobs[self.process.world.chance.randrange(len(page.jobs))]
+        if what == "cancel":
+            await self.app.cancel(job.id)
+        elif what == "retry" and job.state != State.RUNNING:
+            await self.app.retry(job.id)
+        elif what == "delete":
+            await self.app.delete(job.id)
+
+    async def _by_hand(self, what: str) -> None:
+        claims = await self.app.claim(limit=2, lease=LEASE, wait=1.0)
+        for claim in claims:
+            job, fence = claim.job.id, claim.fence
+            self.journal.write(began(job, fence))
+            if what == "vanish":
+                self.counts["claims by hand that were forgotten"] += 1
+                continue
+            await asyncio.sleep(self.process.world.chance.random() * 2 * LEASE)  # perhaps past its lease
+            self.journal.write(ran(job, fence))
+            try:
+                await claim.complete(fence)
+            except HoldfastError as error:
+                self.counts[f"by hand: {type(error).__name__}"] += 1
+
+    async def reopen(self) -> None:
+        """Nothing may stay paused, not even by a pause that was long on its way."""
+        await asyncio.sleep(LATE)
+        while True:
+            try:
+                await self.app.resume("default")
+            except HoldfastError:
+                await asyncio.sleep(0.2)
+            else:
+                return
+
+
+def quiet() -> None:
+    """What the core warns of, a simulation counts."""
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL + 1)
+    logging.getLogger("asyncio").setLevel(logging.CRITICAL + 1)

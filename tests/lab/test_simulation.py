@@ -1,0 +1,128 @@
+"""The simulation: the same seed gives the same trace, every kind of fault is reached, and no promise is broken."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from lab.sim.command import many
+from lab.sim.plan import Plan, Rates, draw
+from lab.sim.schedule import simulate
+from lab.sim.shrink import shrink
+
+from holdfast.store.jobs import Jobs
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "600"))
+"""`python -m lab sim` goes on for as long as it is let."""
+
+REACHED = (
+    "writes: refused",
+    "writes: lost",
+    "writes: unanswered",
+    "writes: late",
+    "slow messages",
+    "server restarts",
+    "requests lost in a restart",
+    "answers lost in a restart",
+    "killed at a step",
+    "killed at a time",
+    "stopped past its lease",
+    "told to stop",
+    "loops blocked past the lease",
+    "poison jobs started",
+    "jobs that ran into their timeout",
+    "bells that never ring",
+    "claims by hand that were forgotten",
+    "claims that nobody received",
+    "claims swept",
+    "settlements refused",
+    "settlements sent again",
+    "enqueues with an unknown outcome",
+    "operator: cancel",
+    "operator: retry",
+    "operator: delete",
+    "operator: pause",
+)
+
+REGRESSIONS = {
+    1598: "a sweep whose answer was lost, sent again after its holder had beaten",
+}
+"""Seeds that once failed, and what they had met."""
+
+
+@pytest.mark.timeout(600)
+def test_no_schedule_breaks_a_promise_and_every_fault_is_reached(capsys):
+    done, failed, counts = many(0, SCHEDULES)
+    assert not failed, capsys.readouterr().out
+    assert done == SCHEDULES
+    missing = [name for name in REACHED if not counts[name]]
+    assert not missing, f"never met in {done} schedules: {missing}"
+
+
+@pytest.mark.parametrize("seed", REGRESSIONS)
+def test_a_seed_that_once_failed(seed):
+    verdict = simulate(draw(seed)).verdict
+    assert verdict, verdict.explain()
+
+
+def test_the_same_seed_gives_the_same_trace_to_the_byte_in_any_process():
+    program = (
+        "from lab.sim.plan import draw; from lab.sim.schedule import simulate; import sys\n"
+        "sys.stdout.buffer.write(b''.join(simulate(draw(seed)).trace for seed in (3, 7, 23)))"
+    )
+    traces = [
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("1", "2")
+    ]
+    here = b"".join(simulate(draw(seed)).trace for seed in (3, 7, 23))
+    assert traces[0] == traces[1] == here
+    assert len(here) > 10_000
+
+
+def test_another_seed_gives_another_trace():
+    assert len({simulate(draw(seed)).digest for seed in range(10)}) == 10
+
+
+def forgetful_sweeper(self, end, now, settle=Jobs.settle):
+    """A planted defect: whatever the fence, an end is written."""
+    record = self.jobs.get(end.id)
+    if record is not None and record.state == "running":
+        record.fence, record.token = end.fence, end.token
+    return settle(self, end, now)
+
+
+def failing_plan() -> Plan:
+    for seed in range(1000):
+        if size(draw(seed)) > 8 and not simulate(draw(seed)).verdict:
+            return draw(seed)
+    raise AssertionError("no schedule has met the planted defect")
+
+
+def test_a_failing_plan_is_shrunk_to_one_that_still_fails_for_the_same_reason(monkeypatch):
+    monkeypatch.setattr(Jobs, "settle", forgetful_sweeper)
+    plan = failing_plan()
+    rules = {broken.rule for broken in simulate(plan).verdict.broken}
+    smallest = shrink(plan, rules, attempts=80)
+    assert {broken.rule for broken in smallest.verdict.broken} & rules
+    assert size(smallest.plan) < size(plan)
+
+
+def size(plan: Plan) -> int:
+    return len(plan.jobs) + len(plan.faults) + len(plan.deeds) + plan.workers + (plan.rates != Rates())
+
+
+def test_figures_add_up():
+    done, _, counts = many(5, 3)
+    alone = sum((simulate(draw(seed)).counts for seed in (5, 6, 7)), Counter())
+    assert (done, counts) == (3, alone)
