@@ -8,7 +8,7 @@ import math
 import random
 import time
 
-from holdfast import Backoff, Context, Holdfast
+from holdfast import Backoff, Context, Holdfast, Worker
 
 NEVER_SOON = Backoff(base=900, factor=1, jitter=300)
 
@@ -83,6 +83,19 @@ async def fill(app: Holdfast, scale: int = 1) -> None:
     made += [call(task["monthly_report"], month) for month in ("2026-09", "2026-10")]
     random.Random(3).shuffle(made)
     await app.enqueue_many(made)
+
+
+async def a_few(app: Holdfast) -> None:
+    """3 succeeded, 3 dead of two causes, 2 queued that nobody serves, 1 failed, 1 scheduled."""
+    task, call = app.registry.tasks, app.call
+    made = [call(task["resize_image"], f"uploads/{n:04}.raw", 640) for n in range(3)]
+    made += [call(task["charge_card"], 7000 + n, "9.90") for n in range(3)]
+    made.append(call(task["sync_stock"], "oslo", 3))
+    await app.enqueue_many(made)
+    while (await app.stats()).counts["dead"] < 3:  # a retry is due a moment after the worker is idle
+        await Worker(app, ["default", "payments", "stock"], until_idle=True).run()
+    await app.enqueue_many([call(task["export_orders"], f"2026-11-0{day}") for day in (1, 2)])
+    await task["send_invoice"].using(delay=3600).enqueue(1, "2026-12")
 
 
 async def leave_waiting(app: Holdfast) -> None:

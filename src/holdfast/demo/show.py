@@ -43,7 +43,8 @@ def show() -> None:
         try:
             right = asyncio.run(story.tell())
         finally:
-            story.end_workers()
+            if story.supervisor is not None:
+                end_workers(story.supervisor)
     if not right:
         raise SystemExit(1)
 
@@ -69,7 +70,7 @@ class Story:
             self.started = app.clock.monotonic()
             film = await enqueue_all(app)
             self.say(app, f"{(await app.stats()).counts['queued']} jobs are queued in {self.url.rpartition('/')[2]}")
-            self.supervisor = self.start_workers()
+            self.supervisor = start_workers()
             live = Live(console=self.console, refresh_per_second=10, get_renderable=self.picture)
             if not self.console.is_terminal:
                 return await self.watch(app, film)
@@ -165,25 +166,25 @@ class Story:
         self.say(app, "nothing was lost, nothing finished twice" if right else "this is not how it should end", "bold")
         return right
 
-    def start_workers(self) -> subprocess.Popen[bytes]:
-        """Two worker processes under a supervisor, as `holdfast worker start` runs them."""
-        command = ["worker", "start", "-A", "holdfast.demo.tasks:app", "--foreground", "--count", "2"]
-        command += ["--concurrency", "4"]
-        environment = os.environ | {"HOLDFAST_LEASE": str(LEASE), "HOLDFAST_LOG_LEVEL": "ERROR", "HOLDFAST_POLL": "0.5"}
-        return subprocess.Popen(
-            [sys.executable, "-m", "holdfast", *command], env=environment, stderr=subprocess.DEVNULL
-        )
 
-    def end_workers(self) -> None:
-        """Stop what still runs."""
-        if self.supervisor is None or self.supervisor.poll() is not None:
-            return
-        self.supervisor.terminate()
-        try:
-            self.supervisor.wait(10)
-        except subprocess.TimeoutExpired:
-            self.supervisor.kill()
-            self.supervisor.wait()
+def start_workers() -> subprocess.Popen[bytes]:
+    """Two worker processes under a supervisor, as `holdfast worker start` runs them."""
+    command = ["worker", "start", "-A", "holdfast.demo.tasks:app", "--foreground", "--count", "2"]
+    command += ["--concurrency", "4"]
+    environment = os.environ | {"HOLDFAST_LEASE": str(LEASE), "HOLDFAST_LOG_LEVEL": "ERROR", "HOLDFAST_POLL": "0.5"}
+    return subprocess.Popen([sys.executable, "-m", "holdfast", *command], env=environment, stderr=subprocess.DEVNULL)
+
+
+def end_workers(supervisor: subprocess.Popen[bytes]) -> None:
+    """Stop what still runs."""
+    if supervisor.poll() is not None:
+        return
+    supervisor.terminate()
+    try:
+        supervisor.wait(10)
+    except subprocess.TimeoutExpired:
+        supervisor.kill()
+        supervisor.wait()
 
 
 async def enqueue_all(app: Holdfast) -> Handle[Any]:

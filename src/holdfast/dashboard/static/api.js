@@ -1,0 +1,169 @@
+// The HTTP API: requests with the token, problems as errors, and the stream of what jobs do.
+
+const KEPT = "holdfast.token";
+let token = sessionStorage.getItem(KEPT) || "";
+let offset = 0; // of the server's clock, in milliseconds
+
+export class Problem extends Error {
+  constructor(status, title, detail) {
+    super(detail || title);
+    this.status = status;
+    this.title = title;
+  }
+}
+
+/** Remember the token for as long as this tab lives; "" forgets it. It is sent in a header, never in an address. */
+export function useToken(given) {
+  token = given;
+  if (given) sessionStorage.setItem(KEPT, given);
+  else sessionStorage.removeItem(KEPT);
+}
+
+export const hasToken = () => token !== "";
+export const now = () => Date.now() + offset;
+export const setClock = (text) => (offset = Date.parse(text) - Date.now());
+
+function headers(more) {
+  return token ? { Authorization: `Bearer ${token}`, ...more } : { ...more };
+}
+
+export function query(params) {
+  const made = new URLSearchParams();
+  for (const [name, value] of Object.entries(params || {}))
+    for (const one of Array.isArray(value) ? value : [value])
+      if (one !== undefined && one !== null && one !== "") made.append(name, one);
+  const text = made.toString();
+  return text ? `?${text}` : "";
+}
+
+async function ask(method, path, { body, signal } = {}) {
+  const given = { method, signal, cache: "no-store", credentials: "omit", headers: headers() };
+  if (body !== undefined) {
+    given.headers["Content-Type"] = "application/json";
+    given.body = JSON.stringify(body);
+  }
+  let answer;
+  try {
+    answer = await fetch(path, given);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Problem(0, "The server does not answer", "The server does not answer.");
+  }
+  if (answer.ok) return answer;
+  let told = {};
+  try {
+    told = await answer.json();
+  } catch {
+    // whoever answered is not ours
+  }
+  throw new Problem(answer.status, told.title || `HTTP ${answer.status}`, told.detail);
+}
+
+export const get = async (path, params, options) => (await ask("GET", path + query(params), options)).json();
+export const post = async (path, body) => (await ask("POST", path, { body })).json();
+export const remove = (path) => ask("DELETE", path);
+export const jobPath = (id, rest = "") => `v1/jobs/${encodeURIComponent(id)}${rest}`;
+
+/** What a job has printed from a position on, and where to go on. */
+export async function output(id, position, signal) {
+  const answer = await ask("GET", jobPath(id, "/output") + query({ position }), { signal });
+  return { data: await answer.arrayBuffer(), next: Number(answer.headers.get("Holdfast-Next-Position")) };
+}
+
+const SILENCE = 40000; // the server says something every 15 seconds
+
+/** The stream of moves: told(moves, missed) as they come, state(live, seconds until the next try). */
+export class Stream {
+  constructor(told, state) {
+    this.told = told;
+    this.state = state;
+    this.last = null;
+    this.stopped = false;
+    this.wake = null;
+    this.run();
+  }
+
+  stop() {
+    this.stopped = true;
+    if (this.abort) this.abort.abort();
+    if (this.wake) this.wake();
+  }
+
+  /** Try again at once. */
+  retry() {
+    if (this.wake) this.wake();
+  }
+
+  async run() {
+    let failures = 0;
+    while (!this.stopped) {
+      try {
+        await this.read(() => (failures = 0));
+        failures += 1;
+      } catch (error) {
+        if (error instanceof Problem && (error.status === 401 || error.status === 403)) return this.state(false, null, error);
+        failures += 1;
+      }
+      if (this.stopped) return;
+      const wait = Math.min(15, 2 ** Math.min(failures - 1, 4)) + Math.random();
+      this.state(false, wait);
+      await new Promise((resolve) => {
+        const timer = setTimeout(resolve, wait * 1000);
+        this.wake = () => (clearTimeout(timer), resolve());
+      });
+      this.wake = null;
+    }
+  }
+
+  async read(begun) {
+    this.abort = new AbortController();
+    let quiet = setTimeout(() => this.abort.abort(), SILENCE);
+    try {
+      const answer = await fetch("v1/events", {
+        headers: headers(this.last ? { "Last-Event-ID": this.last } : {}),
+        signal: this.abort.signal,
+        cache: "no-store",
+        credentials: "omit",
+      });
+      if (!answer.ok) throw new Problem(answer.status, "The stream of events was refused");
+      begun();
+      this.state(true, 0);
+      const reader = answer.body.getReader();
+      const decoder = new TextDecoder();
+      let rest = "";
+      for (;;) {
+        const { done, value } = await reader.read();
+        if (done) return;
+        clearTimeout(quiet);
+        quiet = setTimeout(() => this.abort.abort(), SILENCE);
+        const text = rest + decoder.decode(value, { stream: true });
+        const end = text.lastIndexOf("\n\n");
+        if (end < 0) {
+          rest = text;
+          continue;
+        }
+        rest = text.slice(end + 2);
+        this.parse(text.slice(0, end));
+      }
+    } finally {
+      clearTimeout(quiet);
+    }
+  }
+
+  parse(text) {
+    const moves = [];
+    let missed = false;
+    for (const block of text.split("\n\n")) {
+      let kind = "message";
+      let data = "";
+      for (const line of block.split("\n")) {
+        if (line.startsWith("event: ")) kind = line.slice(7);
+        else if (line.startsWith("data: ")) data = line.slice(6);
+        else if (line.startsWith("id: ")) this.last = line.slice(4);
+      }
+      if (kind === "job") moves.push(JSON.parse(data));
+      else if (kind === "reset") missed = true;
+    }
+    if (moves.length || missed) this.told(moves, missed);
+  }
+}

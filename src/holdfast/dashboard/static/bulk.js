@@ -1,0 +1,70 @@
+// Change many jobs: count them, ask, then go step by step until all are done or somebody says stop.
+
+import { get, post } from "./api.js";
+import { h } from "./dom.js";
+import { count, plural } from "./format.js";
+import { button, dialog, say } from "./parts.js";
+
+const WORDS = {
+  cancel: ["Cancel", "cancelled", "Waiting jobs end at once; running ones are asked to stop.", "danger"],
+  retry: ["Retry", "retried", "Ended jobs start again from attempt 0, their history kept; waiting ones become due now.", "primary"],
+  delete: ["Delete", "deleted", "They are removed for good, with their results and output. Running jobs stay.", "danger"],
+};
+
+/** Jobs of some ids ({ids}) or all that match ({filter}). Resolves with true once something was done. */
+export async function change(action, which) {
+  const [verb, done, what, kind] = WORDS[action];
+  let counted = { count: (which.ids || []).length, exact: true };
+  if (which.filter) counted = await get("v1/count", which.filter);
+  const number = `${counted.exact ? "" : "at least "}${plural(counted.count, "job")}`;
+  if (!counted.count) {
+    say("No job matches.");
+    return false;
+  }
+  const sum = { changed: 0, skipped: 0, looked: 0 };
+  let stopped = false;
+  let running = false;
+  let problem = null;
+
+  async function run(close, redraw) {
+    running = true;
+    redraw();
+    let cursor = null;
+    const filter = which.filter ? { ...which.filter, until: counted.until } : undefined;
+    try {
+      do {
+        const step = await post("v1/bulk", { action, ids: which.ids, filter, cursor });
+        for (const name in sum) sum[name] += step[name];
+        cursor = step.cursor;
+        redraw();
+      } while (cursor && !stopped);
+    } catch (error) {
+      problem = error;
+    }
+    const told = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: gone, or in no state for it` : ""}`;
+    if (problem) say(`${told}, then: ${problem.message}`, "bad");
+    else say(stopped ? `Stopped. ${told}` : told);
+    close(true);
+  }
+
+  const title = `${verb} ${number}?`;
+  const answer = await dialog(title, (close, redraw) =>
+    h(
+      "div",
+      { class: "ask" },
+      h("h2", {}, running ? `${verb}: ${count(sum.changed + sum.skipped)} of ${number}` : title),
+      running
+        ? h("p", { class: "progress", role: "status" }, h("span", { class: "track wide" }, h("span", { class: "fill", style: { width: `${Math.min(100, ((sum.changed + sum.skipped) / counted.count) * 100)}%` } })))
+        : h("p", {}, what),
+      !running && which.filter && h("p", { class: "soft" }, "All that match now; jobs that are enqueued from now on are left alone."),
+      h(
+        "div",
+        { class: "buttons" },
+        running ? button("Stop", () => (stopped = true)) : button("Keep as they are", () => close(false)),
+        !running && button(`${verb} ${number}`, () => run(close, redraw), { kind })
+      )
+    )
+  );
+  if (running && answer === undefined) stopped = true;
+  return running || Boolean(answer);
+}

@@ -1,0 +1,27 @@
+// The demo's own button: kill a worker in the middle of a job, and watch the job survive.
+
+import { post } from "./api.js";
+import { h } from "./dom.js";
+import { button, failed, jobHref, mono } from "./parts.js";
+
+let last = null;
+
+export function killer(context) {
+  if (!context.has("kill_worker")) return null;
+  const kill = async () => {
+    try {
+      last = await post("v1/demo/kill_worker", {});
+      context.draw();
+      context.reload();
+    } catch (error) {
+      failed(error);
+    }
+  };
+  return h(
+    "div",
+    { class: "demo panel", key: "demo" },
+    h("p", {}, h("b", {}, "This is the demo. "), "Kill a worker in the middle of a long job, without a word of warning: another goes on behind its last checkpoint."),
+    button("kill -9 a worker", kill, { kind: "danger" }),
+    last && h("p", { role: "status" }, `Process ${last.pid} is gone. It ran `, h("a", { href: jobHref(last.job) }, `${last.type} `, mono(last.job)), ": watch it survive.")
+  );
+}

@@ -1,0 +1,287 @@
+// Jobs: filters, a search as one types, cursor pages, and what is done to some or to all that match.
+
+import { get, now } from "./api.js";
+import { change } from "./bulk.js";
+import { h } from "./dom.js";
+import { at, count, line, plural } from "./format.js";
+import { bar, button, empty, ENDED, exact, failed, FIRST_JOB, jobHref, jobsHref, lasted, muted, shortId, state, STATES, when, workerName } from "./parts.js";
+
+const TIMES = [
+  ["", "Any time"],
+  ["900", "Last 15 min"],
+  ["3600", "Last hour"],
+  ["86400", "Last 24 h"],
+  ["604800", "Last 7 days"],
+];
+const ROWS = 50;
+const TYPED = 160; // milliseconds without a key before a search begins
+
+export default function jobs(context, search) {
+  let filters = read(search);
+  let cursors = [null];
+  let found = null;
+  let stats = null;
+  let chosen = new Set();
+  let all = false; // not only those on the page: whatever matches
+  let matching = null;
+  let timer = 0;
+  let asking = null;
+  let tasks = new Set();
+  let focus = search.has("find");
+
+  function read(params) {
+    return {
+      text: params.get("text") || "",
+      state: params.getAll("state").filter((one) => STATES.includes(one)),
+      queue: params.get("queue") || "",
+      type: params.get("type") || "",
+      tag: params.get("tag") || "",
+      since: params.get("since") || "",
+      error: params.get("error") || "",
+    };
+  }
+
+  /** The filter as the API takes it. */
+  function wanted() {
+    const { since, ...rest } = filters;
+    const made = {};
+    for (const [name, value] of Object.entries(rest)) {
+      const given = ["type", "tag"].includes(name) ? value.trim() : value;
+      if (given.length) made[name] = given;
+    }
+    if (since) made.since = new Date(now() - Number(since) * 1000).toISOString();
+    return made;
+  }
+
+  async function load() {
+    if (asking) asking.abort();
+    asking = new AbortController();
+    const cursor = cursors.at(-1);
+    const counting = get("v1/stats", null, { signal: asking.signal });
+    counting.catch(() => {}); // told below
+    found = await get("v1/search", { ...wanted(), limit: ROWS, cursor }, { signal: asking.signal });
+    for (const job of found.jobs) if (tasks.size < 200) tasks.add(job.type);
+    context.draw();
+    stats = await counting;
+  }
+
+  function set(changes, typed = false) {
+    filters = { ...filters, ...changes };
+    cursors = [null];
+    chosen = new Set();
+    all = false;
+    context.replace(jobsHref(filters));
+    context.draw();
+    clearTimeout(timer);
+    if (typed) timer = setTimeout(context.reload, TYPED);
+    else context.reload();
+  }
+
+  function turn(by) {
+    if (by > 0) cursors.push(found.cursor);
+    else cursors.pop();
+    chosen = new Set();
+    all = false;
+    context.reload().then(() => window.scrollTo(0, 0));
+  }
+
+  async function selectAll() {
+    all = true;
+    matching = null;
+    context.draw();
+    try {
+      matching = await get("v1/count", wanted());
+    } catch (error) {
+      failed(error);
+    }
+    context.draw();
+  }
+
+  async function act(action) {
+    try {
+      if (await change(action, all ? { filter: wanted() } : { ids: [...chosen] })) {
+        chosen = new Set();
+        all = false;
+        cursors = [null];
+        context.reload();
+      }
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  function pick(id, on) {
+    all = false;
+    if (on) chosen.add(id);
+    else chosen.delete(id);
+    context.draw();
+  }
+
+  function view() {
+    return [h("div", { class: "title" }, h("h1", {}, "Jobs")), toolbar(), found ? listing() : h("p", { class: "loading" }, "Loading…")];
+  }
+
+  function toolbar() {
+    const counts = stats ? stats.counts : {};
+    const queues = stats ? stats.queues.map((one) => one.name) : [];
+    if (filters.queue && !queues.includes(filters.queue)) queues.unshift(filters.queue);
+    const input = (name, label, more) =>
+      h("div", { class: "field" }, h("input", { type: "text", "aria-label": label, placeholder: label, value: filters[name], spellcheck: "false", autocomplete: "off", on: { input: (event) => set({ [name]: event.target.value }, true) }, ...more }));
+    return h(
+      "div",
+      { class: "filters" },
+      h(
+        "div",
+        { class: "row" },
+        h(
+          "div",
+          { class: "field search" },
+          h("input", {
+            type: "search",
+            "aria-label": "Search",
+            placeholder: "Search ids, errors, arguments",
+            value: filters.text,
+            maxlength: "200",
+            spellcheck: "false",
+            autocomplete: "off",
+            "aria-keyshortcuts": "/",
+            on: { input: (event) => set({ text: event.target.value }, true) },
+            mount: (element) => {
+              if (focus) queueMicrotask(() => element.focus());
+              focus = false;
+            },
+          }),
+          h("kbd", { "aria-hidden": "true" }, "/")
+        ),
+        h(
+          "div",
+          { class: "field" },
+          h("select", { "aria-label": "Queue", value: filters.queue, on: { change: (event) => set({ queue: event.target.value }) } }, h("option", { value: "", key: "any" }, "All queues"), queues.map((name) => h("option", { value: name, key: `queue ${name}` }, line(name, 40))))
+        ),
+        input("type", "Task", { list: "tasks" }),
+        h("datalist", { id: "tasks" }, [...tasks].sort().map((name) => h("option", { value: name, key: name }))),
+        input("tag", "Tag"),
+        h(
+          "div",
+          { class: "field" },
+          h("select", { "aria-label": "Enqueued", value: filters.since, on: { change: (event) => set({ since: event.target.value }) } }, TIMES.map(([value, label]) => h("option", { value, key: `time ${value}` }, label)))
+        )
+      ),
+      h(
+        "div",
+        { class: "chips", role: "group", "aria-label": "States" },
+        STATES.filter((name) => name !== "blocked" || counts.blocked).map((name) => {
+          const on = filters.state.includes(name);
+          const next = on ? filters.state.filter((one) => one !== name) : [...filters.state, name];
+          return h("button", { type: "button", class: "chip", "aria-pressed": String(on), on: { click: () => set({ state: next }) } }, state(name), h("span", { class: "soft num" }, stats ? count(counts[name] || 0) : "…"));
+        }),
+        filters.error && h("button", { type: "button", class: "chip", "aria-pressed": "true", on: { click: () => set({ error: "" }) } }, "one error group", h("span", { "aria-hidden": "true" }, "×")),
+        Object.values(filters).some((one) => one.length) && h("button", { type: "button", class: "link", on: { click: () => set(read(new URLSearchParams())) } }, "Clear filters")
+      )
+    );
+  }
+
+  function listing() {
+    const { jobs } = found;
+    const total = stats ? Object.values(stats.counts).reduce((a, b) => a + b, 0) : 1;
+    if (!total && !jobs.length) return empty("No jobs yet", "Enqueue a first one, and start a worker that runs it:", FIRST_JOB);
+    return [
+      selection(),
+      jobs.length
+        ? h(
+            "table",
+            { class: "list jobs" },
+            h("caption", { class: "hidden" }, "Jobs, newest first"),
+            h("thead", {}, h("tr", {}, context.may("operate") && h("th", { class: "tick" }, everyBox(jobs)), h("th", { scope: "col" }, "State"), h("th", { scope: "col" }, "Task and arguments"), h("th", { scope: "col" }, "Queue"), h("th", { scope: "col", class: "right" }, "Attempt"), h("th", { scope: "col" }, "When"), h("th", { scope: "col", class: "right" }, "Ran"))),
+            h("tbody", {}, jobs.map(row))
+          )
+        : empty(found.cursor ? "Nothing found yet" : "No job matches", found.cursor ? null : "Try fewer filters, or another word."),
+      pages(),
+    ];
+  }
+
+  function everyBox(jobs) {
+    const on = jobs.length > 0 && jobs.every((job) => chosen.has(job.id));
+    const click = (event) => {
+      all = false;
+      chosen = new Set(event.target.checked ? jobs.map((job) => job.id) : []);
+      context.draw();
+    };
+    return h("input", { type: "checkbox", "aria-label": "Select all on this page", checked: on || all, indeterminate: !on && chosen.size > 0, on: { click } });
+  }
+
+  function row(job) {
+    const name = line(job.type, 80);
+    return h(
+      "tr",
+      { key: job.id, "data-row": true, class: chosen.has(job.id) || all ? "chosen" : undefined },
+      context.may("operate") && h("td", { class: "tick" }, h("input", { type: "checkbox", "aria-label": `Select ${name} ${shortId(job.id)}`, checked: chosen.has(job.id) || all, on: { click: (event) => pick(job.id, event.target.checked) } })),
+      h("td", { class: "state-cell" }, state(job.status), job.cancel_requested && muted(" cancelling")),
+      h(
+        "td",
+        { class: "what" },
+        h("a", { href: jobHref(job.id), "data-open": true, title: line(job.id, 200) }, name),
+        job.tags.map((tag) => h("span", { class: "tag" }, line(tag, 30))),
+        h("div", { class: "args mono soft", title: line(job.payload, 200) }, line(job.payload, 160)),
+        job.error && !["succeeded", "cancelled"].includes(job.status) && h("div", { class: "error", title: line(job.error, 200) }, line(job.error, 160)),
+        job.status === "running" && job.progress && bar(job.progress.done, job.progress.total, job.progress.note)
+      ),
+      h("td", { class: "queue-cell" }, line(job.queue, 40)),
+      h("td", { class: "right num attempt-cell" }, h("span", { class: "only-phone soft" }, "attempt "), `${job.attempts}`, muted(job.max_attempts ? ` / ${job.max_attempts}` : "")),
+      h("td", { class: "when-cell" }, moved(job)),
+      h("td", { class: "right num ran-cell" }, job.started_at && (ENDED.has(job.status) || job.status === "running") ? lasted(job.started_at, job.finished_at) : muted("–"))
+    );
+  }
+
+  /** The moment that counts in its state. */
+  function moved(job) {
+    if (ENDED.has(job.status)) return when(job.finished_at || job.created_at);
+    if (job.status === "running") return h("span", { title: `${workerName(job.worker)}, since ${exact(job.started_at)}` }, "since ", at(job.started_at));
+    if (job.status === "scheduled" || job.status === "failed") return when(job.run_at, "due");
+    return when(job.created_at);
+  }
+
+  function selection() {
+    if (!chosen.size && !all) return null;
+    const shown = found.jobs.length;
+    const many = all ? (matching ? `${matching.exact ? "All" : "At least"} ${plural(matching.count, "job")} that match` : "All that match") : plural(chosen.size, "job");
+    return h(
+      "div",
+      { class: "selection", role: "region", "aria-label": "Selected jobs" },
+      h("span", { role: "status" }, `${many} selected`),
+      !all && chosen.size === shown && (found.cursor || cursors.length > 1) && h("button", { type: "button", class: "link", on: { click: selectAll } }, "Select all that match"),
+      h("span", { class: "space" }),
+      button("Retry", () => act("retry"), { icon: "retry" }),
+      button("Cancel", () => act("cancel"), { icon: "cancel" }),
+      button("Delete", () => act("delete"), { icon: "delete", kind: "danger" }),
+      h("button", { type: "button", class: "link", on: { click: () => ((chosen = new Set()), (all = false), context.draw()) } }, "Clear")
+    );
+  }
+
+  function pages() {
+    const ended = found.cursor && found.jobs.length < ROWS;
+    const narrow = filters.text || filters.error || filters.since;
+    return h(
+      "div",
+      { class: "pages" },
+      h("span", { class: "soft", role: "status" }, narrow ? `Looked at ${plural(found.looked, "job")}${found.back_to ? `, enqueued since ${at(found.back_to)}` : ""}.` : cursors.length > 1 ? `Page ${cursors.length}` : ""),
+      h("span", { class: "space" }),
+      button("Newer", () => turn(-1), { disabled: cursors.length === 1 }),
+      button(ended ? "Look further" : "Older", () => turn(1), { disabled: !found.cursor })
+    );
+  }
+
+  return {
+    title: "Jobs",
+    load,
+    view,
+    query: (params) => {
+      if (params.has("find")) return;
+      filters = read(params);
+      cursors = [null];
+      chosen = new Set();
+      all = false;
+    },
+    stop: () => (clearTimeout(timer), asking && asking.abort()),
+  };
+}

@@ -1,0 +1,253 @@
+// Overview: what needs attention first, then counts, then how it went over time.
+
+import { get, now } from "./api.js";
+import { Chart } from "./chart.js";
+import { h } from "./dom.js";
+import { age, brief, count, line, plural, span } from "./format.js";
+import { empty, FIRST_JOB, jobsHref, panel, state, when } from "./parts.js";
+import { killer } from "./demo.js";
+
+const RANGES = [
+  ["15 min", 900, 60],
+  ["1 h", 3600, 60],
+  ["6 h", 21600, 300],
+  ["24 h", 86400, 1200],
+  ["7 d", 604800, 7200],
+];
+const SHOWN = ["queued", "running", "scheduled", "failed", "dead", "succeeded", "cancelled"];
+const LATE = 300; // seconds after which a queue that is served counts as behind
+const KEPT = "holdfast.range";
+
+export default function overview(context) {
+  const known = { stats: null, workers: [], errors: null, rates: [], hour: [], depths: [], read: 0 };
+  let range = RANGES.findIndex(([label]) => label === sessionStorage.getItem(KEPT));
+  if (range < 0) range = 1;
+  let troubles = -Infinity;
+
+  async function load() {
+    const [, since, step] = RANGES[range];
+    const asked = range;
+    const late = performance.now() - troubles > 8000; // groups of errors are the dearest, and change the slowest
+    const waiting = late ? get("v1/errors") : null;
+    if (late) waiting.catch(() => {}); // told below
+    const [stats, workers, rates, depths, hour] = await Promise.all([
+      get("v1/stats"),
+      get("v1/workers"),
+      get("v1/rates", { since, step }),
+      get("v1/depths", { since, step }),
+      get("v1/rates", { since: 3600, step: 3600 }),
+    ]);
+    if (asked === range)
+      Object.assign(known, { stats, workers: workers.workers, rates: rates.rates, depths: depths.depths, hour: hour.rates, read: now() });
+    if (!late) return;
+    context.draw();
+    known.errors = await waiting;
+    troubles = performance.now();
+  }
+
+  function choose(index) {
+    range = index;
+    sessionStorage.setItem(KEPT, RANGES[index][0]);
+    context.draw();
+    context.reload();
+  }
+
+  function view() {
+    const { stats } = known;
+    if (!stats) return h("p", { class: "loading" }, "Loading…");
+    const total = Object.values(stats.counts).reduce((a, b) => a + b, 0);
+    if (!total && !known.rates.length)
+      return [head(), empty("No jobs yet", "Enqueue a first one, and start a worker that runs it:", FIRST_JOB)];
+    return [head(), attention(known), numbers(stats), killer(context), charts()];
+  }
+
+  function head() {
+    return h(
+      "div",
+      { class: "title" },
+      h("h1", {}, "Overview"),
+      h(
+        "div",
+        { class: "segments", role: "group", "aria-label": "Time shown in the charts" },
+        RANGES.map(([label], index) =>
+          h("button", { type: "button", "aria-pressed": String(index === range), on: { click: () => choose(index) } }, label)
+        )
+      )
+    );
+  }
+
+  function charts() {
+    const [label, since, step] = RANGES[range];
+    const axis = timeline(known.read, since, step);
+    const done = sums(known.rates, axis, ["succeeded"]);
+    const bad = sums(known.rates, axis, ["failed", "lost"]);
+    const died = sums(known.rates, axis, ["dead"]);
+    const minutes = step / 60;
+    const perMinute = (one) => one.count.map((value) => value / minutes);
+    const all = sums(known.rates, axis, null);
+    const mean = (one, name) => one[name].map((value, i) => (one.count[i] ? value / one.count[i] : null));
+    const depth = noted(known.depths, axis, known.stats);
+    const total = (one) => one.count.reduce((a, b) => a + b, 0);
+    const ran = all.count.reduce((a, b) => a + b, 0);
+    const waited = all.waited.reduce((a, b) => a + b, 0);
+    const took = all.ran.reduce((a, b) => a + b, 0);
+    const what = `last ${label}`;
+    return h(
+      "div",
+      { class: "charts" },
+      chart("Throughput", `${count(total(done))} succeeded`, {
+        ...axis,
+        kind: "bars",
+        label: `Throughput, ${what}: ${plural(total(done), "job")} succeeded`,
+        series: [{ name: "succeeded / min", color: "succeeded", values: perMinute(done) }],
+      }),
+      chart("Failures", `${count(total(bad))} failed · ${count(total(died))} dead`, {
+        ...axis,
+        kind: "bars",
+        label: `Failures, ${what}: ${plural(total(bad), "attempt")} failed or lost, ${plural(total(died), "job")} dead`,
+        series: [
+          { name: "dead / min", color: "dead", values: perMinute(died) },
+          { name: "failed or lost / min", color: "failed", values: perMinute(bad) },
+        ],
+      }),
+      chart("Queue depth", `${count(known.stats.counts.queued)} queued now`, {
+        ...axis,
+        kind: "lines",
+        label: `Queue depth, ${what}: ${plural(known.stats.counts.queued, "job")} queued now`,
+        series: [{ name: "queued", color: "queued", values: depth, area: true }],
+      }),
+      chart(
+        "Latency",
+        ran ? `mean wait ${span(waited / ran)} · mean run ${span(took / ran)}` : "nothing ended",
+        {
+          ...axis,
+          kind: "lines",
+          least: 0.01,
+          label: `Latency, ${what}: mean wait ${span(ran ? waited / ran : null)}, mean run ${span(ran ? took / ran : null)}`,
+          seconds: true,
+          series: [
+            { name: "mean wait", color: "queued", values: mean(all, "waited") },
+            { name: "mean run", color: "running", values: mean(all, "ran") },
+          ],
+        }
+      )
+    );
+  }
+
+  return { title: "Overview", load, view, every: 5000 };
+}
+
+function chart(title, note, spec) {
+  const seen = { ...spec, seconds: undefined };
+  const format = spec.seconds ? (value) => (value ? span(value) : "0") : brief;
+  return panel(
+    title,
+    { note, key: title, kind: "chart" },
+    h("ul", { class: "legend", "aria-hidden": "true" }, spec.series.map((one) => h("li", {}, h("i", { class: `dot fill-${one.color}` }), one.name))),
+    h("div", {
+      class: "canvas",
+      mount: (element) => {
+        element.chart = new Chart(element);
+        return () => element.chart.stop();
+      },
+      update: (element) => element.chart.show({ ...seen, format }),
+    })
+  );
+}
+
+/** The steps of a range, the last being the one that runs. */
+function timeline(read, since, step) {
+  const wide = step * 1000;
+  const to = Math.floor(read / wide) * wide + wide;
+  return { from: to - since * 1000, to, step: wide };
+}
+
+function sums(rates, { from, to, step }, outcomes) {
+  const size = Math.round((to - from) / step);
+  const made = { count: new Array(size).fill(0), waited: new Array(size).fill(0), ran: new Array(size).fill(0) };
+  for (const one of rates) {
+    const at = Math.floor((Date.parse(one.at) - from) / step);
+    if (at < 0 || at >= size || (outcomes && !outcomes.includes(one.outcome))) continue;
+    made.count[at] += one.count;
+    made.waited[at] += one.waited;
+    made.ran[at] += one.ran;
+  }
+  return made;
+}
+
+function noted(depths, { from, to, step }, stats) {
+  const size = Math.round((to - from) / step);
+  const values = new Array(size).fill(null);
+  for (const one of depths) {
+    const at = Math.floor((Date.parse(one.at) - from) / step);
+    if (at >= 0 && at < size) values[at] = one.queued;
+  }
+  values[size - 1] = stats.counts.queued;
+  return values;
+}
+
+function numbers(stats) {
+  const oldest = stats.queues.filter((queue) => queue.oldest).map((queue) => [queue.oldest, queue.name]).sort()[0];
+  return h(
+    "div",
+    { class: "numbers" },
+    h(
+      "ul",
+      { class: "tiles", "aria-label": "Jobs by state" },
+      SHOWN.map((name) =>
+        h("li", {}, h("a", { href: jobsHref({ state: name }) }, h("b", { class: "num" }, brief(stats.counts[name] || 0)), state(name)))
+      )
+    ),
+    h(
+      "ul",
+      { class: "tiles two", "aria-label": "Workers and waiting" },
+      h("li", {}, h("a", { href: "#/workers" }, h("b", { class: "num" }, count(stats.workers)), h("span", { class: "soft" }, stats.workers === 1 ? "worker alive" : "workers alive"))),
+      h(
+        "li",
+        {},
+        h("a", { href: oldest ? jobsHref({ state: "queued", queue: oldest[1] }) : "#/queues" }, h("b", { class: "num" }, oldest ? span(Math.max(0, age(oldest[0]))) : "–"), h("span", { class: "soft" }, oldest ? `oldest, ${line(oldest[1], 24)}` : "nothing waits"))
+      )
+    )
+  );
+}
+
+/** What a person should look at first, the worst first. */
+function attention({ stats, workers, errors, hour }) {
+  const found = [];
+  const serving = workers.filter((one) => one.kind === "worker");
+  for (const queue of stats.queues) {
+    const waiting = queue.counts.queued || 0;
+    if (!waiting) continue;
+    const name = line(queue.name, 60);
+    const where = jobsHref({ state: "queued", queue: queue.name });
+    const late = queue.oldest ? age(queue.oldest) : 0;
+    if (queue.paused) found.push(["warn", "Paused", `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}`, "#/queues"]);
+    else if (!serving.some((one) => one.queues.includes(queue.name)))
+      found.push(["bad", "No worker", `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}, and no live worker serves it`, where]);
+    else if (late > LATE) found.push(["warn", "Behind", `Queue ${name}: its oldest job has waited ${span(late)}`, where]);
+  }
+  const died = hour.filter((one) => one.outcome === "dead").reduce((sum, one) => sum + one.count, 0);
+  if (died) found.push(["bad", "Dead letters", `${plural(died, "job")} died within the last hour`, "#/dead"]);
+  const recent = (errors ? errors.groups : []).filter((one) => age(one.last_seen) < 3600);
+  for (const one of recent.slice(0, 3))
+    found.push(["warn", "Failing", h("span", {}, h("b", {}, line(one.task, 60)), ` ${line(one.pattern, 140)}`), jobsHref({ error: one.fingerprint }), `${count(one.count)} ×`, one.last_seen]);
+  if (recent.length > 3) found.push(["warn", "Failing", `${plural(recent.length - 3, "more error")} within the last hour`, "#/errors"]);
+  found.sort((a, b) => (a[0] === "bad" ? 0 : 1) - (b[0] === "bad" ? 0 : 1));
+  if (!found.length) return h("p", { class: "quiet", key: "attention" }, h("i", { class: "dot fill-succeeded" }), "Nothing needs attention.");
+  return panel(
+    "Needs attention",
+    { key: "attention", kind: "attention" },
+    h(
+      "ul",
+      {},
+      found.slice(0, 9).map(([kind, word, text, href, many, last]) =>
+        h(
+          "li",
+          { class: kind, "data-row": true },
+          h("a", { href, "data-open": true }, h("span", { class: "word" }, word), h("span", { class: "text" }, text), many && h("span", { class: "soft num" }, many), last && h("span", { class: "soft" }, when(last)))
+        )
+      )
+    )
+  );
+}
+

@@ -1,0 +1,82 @@
+// Queues: how deep, how fast, how late; pause and resume.
+
+import { get, post } from "./api.js";
+import { sparkline } from "./chart.js";
+import { h } from "./dom.js";
+import { age, brief, count, line, span } from "./format.js";
+import { button, confirm, empty, failed, FIRST_JOB, jobsHref, muted, say } from "./parts.js";
+
+const SPAN = 900; // seconds that rates and latencies are of
+
+export default function queues(context) {
+  let known = null;
+
+  async function load() {
+    const [stats, workers, rates, depths] = await Promise.all([get("v1/stats"), get("v1/workers"), get("v1/rates", { since: SPAN, step: SPAN, queues: true }), get("v1/depths", { since: 3600, step: 60 })]);
+    known = { queues: stats.queues, workers: workers.workers.filter((one) => one.kind === "worker"), rates: rates.rates, depths: depths.depths };
+  }
+
+  async function pause(queue) {
+    const path = `v1/queues/${encodeURIComponent(queue.name)}`;
+    try {
+      if (queue.paused) await post(`${path}/resume`);
+      else {
+        if (!(await confirm(`Pause ${line(queue.name, 60)}?`, "Its jobs wait until it is resumed; those that run go on.", "Pause it", "primary"))) return;
+        await post(`${path}/pause`);
+      }
+      say(`${queue.name} ${queue.paused ? "resumed" : "paused"}`);
+      context.reload();
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  function row(queue) {
+    const ended = known.rates.filter((one) => one.queue === queue.name);
+    const sum = (name) => ended.reduce((total, one) => total + one[name], 0);
+    const done = sum("count");
+    const serving = known.workers.filter((one) => one.queues.includes(queue.name)).length;
+    const { counts } = queue;
+    const cell = (label, value, name) => h("td", { class: "right num", "data-label": label }, value ? h("a", { href: jobsHref({ state: name, queue: queue.name }) }, count(value)) : muted("0"));
+    const depths = known.depths.map((one) => (Object.hasOwn(one.queues, queue.name) ? one.queues[queue.name] : 0));
+    return h(
+      "tr",
+      { key: queue.name, "data-row": true },
+      h("th", { scope: "row", class: "name" }, h("a", { href: jobsHref({ queue: queue.name }), "data-open": true }, line(queue.name, 128)), queue.paused && h("span", { class: "tag warn" }, "paused"), !serving && (counts.queued || 0) > 0 && !queue.paused && h("span", { class: "tag bad" }, "no worker")),
+      h("td", { class: "spark-cell", "data-label": "Last hour" }, h("span", { mount: () => () => {}, update: (element) => sparkline(element, [...depths, counts.queued || 0], `Depth of ${line(queue.name, 60)} over the last hour`) })),
+      cell("Queued", counts.queued, "queued"),
+      cell("Running", counts.running, "running"),
+      cell("Scheduled", counts.scheduled, "scheduled"),
+      cell("Failed", counts.failed, "failed"),
+      cell("Dead", counts.dead, "dead"),
+      h("td", { class: "right num", "data-label": "Per minute" }, done ? brief(done / (SPAN / 60)) : muted("0")),
+      h("td", { class: "right num", "data-label": "Mean wait" }, done ? span(sum("waited") / done) : muted("–")),
+      h("td", { class: "right num", "data-label": "Mean run" }, done ? span(sum("ran") / done) : muted("–")),
+      h("td", { class: "right num", "data-label": "Oldest waits" }, queue.oldest ? span(Math.max(0, age(queue.oldest))) : muted("–")),
+      h("td", { class: "right num", "data-label": "Workers" }, serving || muted("0")),
+      context.may("operate") && h("td", { class: "right act" }, button(queue.paused ? "Resume" : "Pause", () => pause(queue), { kind: "small", icon: queue.paused ? "resume" : "pause" }))
+    );
+  }
+
+  function view() {
+    if (!known) return h("p", { class: "loading" }, "Loading…");
+    return [
+      h("div", { class: "title" }, h("h1", {}, "Queues"), h("p", { class: "soft" }, "Rates and times of the last 15 minutes.")),
+      known.queues.length
+        ? h(
+            "div",
+            { class: "scroll" },
+            h(
+              "table",
+              { class: "list queues" },
+              h("caption", { class: "hidden" }, "Queues"),
+              h("thead", {}, h("tr", {}, ["Queue", "Depth, 1 h"].map((label) => h("th", { scope: "col" }, label)), ["Queued", "Running", "Scheduled", "Failed", "Dead", "Per min", "Wait", "Run", "Oldest", "Workers"].map((label) => h("th", { scope: "col", class: "right" }, label)), context.may("operate") && h("th", {}, h("span", { class: "hidden" }, "Actions")))),
+              h("tbody", {}, known.queues.map(row))
+            )
+          )
+        : empty("No queues yet", "A queue is there as soon as it has a job:", FIRST_JOB),
+    ];
+  }
+
+  return { title: "Queues", load, view };
+}

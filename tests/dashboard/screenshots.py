@@ -1,0 +1,161 @@
+"""Pictures of every page, light, dark and on a phone: `python tests/dashboard/screenshots.py` writes docs/images."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import sys
+import tempfile
+import threading
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT / "tests"))
+socket.gethostname = lambda: "worker-1"  # the pictures show no machine of ours
+
+from holdfast import Worker  # noqa: E402
+from holdfast.worker.run.shell import allow_shell  # noqa: E402
+from support import scene  # noqa: E402
+from support.browser import Server, browser, why_not  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
+WIDE, PHONE = {"width": 1280, "height": 640}, {"width": 390, "height": 844}
+MOST = 2000
+"""Pixels that a picture may be high."""
+PAGES = {
+    "overview": "#/",
+    "jobs": "#/jobs?state=running&state=failed",
+    "dead": "#/dead",
+    "errors": "#/errors",
+    "queues": "#/queues",
+    "workers": "#/workers",
+    "job": "",
+    "failed-job": "",
+}
+
+
+class Show:
+    """A store with jobs in every state, workers that run some of them, and a server in front of it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "jobs.db"
+        self.url = f"sqlite:///{self.path}"
+        self.ready = threading.Event()
+        self.over = threading.Event()
+        self.film = self.charge = self.shell = ""
+        self.problem: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except BaseException as error:
+            self.problem = error
+            self.ready.set()
+            raise
+
+    async def _run(self) -> None:
+        app = scene.make_app(self.url)
+        scene.rename_source(app, "shop/billing.py")
+        allow_shell(app)
+        async with app:
+            await scene.remember(app, str(self.path))
+            await scene.fill(app)
+            while (await app.stats()).counts["dead"] < 13:
+                await Worker(app, until_idle=True).run()
+            self.charge = (await app.jobs(state="dead", task="charge_card", limit=1)).jobs[0].id
+            await scene.leave_waiting(app)
+            command = 'for n in 1 2 3 4 5 6; do echo "table $n of 6: 40,000 rows copied"; sleep 0.05; done; sleep 90'
+            self.shell = (await app.enqueue("shell", command=command)).id
+            self.film = (await app.registry.tasks["encode_film"].enqueue("holiday.mov", 40)).id
+            await app.registry.tasks["encode_film"].enqueue("garden.mov", 60)
+            workers = [
+                Worker(app, ["default", "mail", "media"], 10, grace=0.1),
+                Worker(app, ["payments", "reports", "stock", "default"], 4, grace=0.1),
+            ]
+            running = [asyncio.create_task(worker.run()) for worker in workers]
+            while True:
+                film = await app.job(self.film)
+                if film.progress is not None:
+                    break
+                await asyncio.sleep(0.1)
+            number = 0
+            task = app.registry.tasks
+            while not self.over.is_set():
+                number += 1
+                if number % 3 == 0:
+                    await task["send_invoice"].enqueue(2000 + number, "2026-11")
+                else:
+                    await task["resize_image"].enqueue(f"uploads/{number:04}.raw", 1280)
+                if number == 4:
+                    await task["sync_stock"].enqueue("vienna", 41)
+                if number == 7:
+                    await task["encode_film"].enqueue("winter.mov", 12)
+                if number == 14:
+                    self.ready.set()
+                await asyncio.sleep(0.5)
+            for worker in workers:
+                worker.stop()
+            await asyncio.gather(*running)
+
+
+def take(page, address: str, name: str, where: str, path: Path) -> None:
+    """One picture of the whole page, once it has nothing more to ask."""
+    size = dict(page.viewport_size)
+    page.goto(f"{address}/{where}")
+    page.wait_for_selector(".page h1")
+    page.locator(".loading").wait_for(state="detached")
+    if name == "overview":
+        page.wait_for_selector(".charts svg")
+    page.wait_for_timeout(700)
+    height = page.evaluate("document.querySelector('.page').getBoundingClientRect().bottom + scrollY + 24")
+    page.set_viewport_size({**size, "height": max(size["height"], min(MOST, int(height)))})
+    page.wait_for_timeout(200)
+    page.screenshot(path=path)
+    page.set_viewport_size(size)
+
+
+def main(wanted: list[str]) -> None:
+    if (why := why_not()) is not None:
+        raise SystemExit(why)
+    IMAGES.mkdir(exist_ok=True)
+    logging.getLogger("holdfast").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        show = Show(Path(folder))
+        thread = threading.Thread(target=show.run)
+        thread.start()
+        show.ready.wait()
+        try:
+            if show.problem is None:
+                with Server(show.url) as server, browser() as chromium:
+                    pages = {**PAGES, "job": f"#/jobs/{show.film}", "failed-job": f"#/jobs/{show.charge}"}
+                    pages["output"] = f"#/jobs/{show.shell}"
+                    for look in ("light", "dark", "phone"):
+                        picture(chromium, server.address, pages, look, wanted)
+        finally:
+            show.over.set()
+            thread.join()
+
+
+def picture(chromium, address: str, pages: dict[str, str], look: str, wanted: list[str]) -> None:
+    """Every page in one look."""
+    phone = look == "phone"
+    context = chromium.new_context(
+        viewport=PHONE if phone else WIDE,
+        color_scheme="dark" if look == "dark" else "light",
+        reduced_motion="reduce",
+        locale="en-GB",
+        timezone_id="UTC",
+    )
+    with contextlib.closing(context):
+        page = context.new_page()
+        page.on("console", lambda said: print("console:", said.text) if said.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: print("error:", error))
+        for name, where in pages.items():
+            if not wanted or name in wanted:
+                take(page, address, name, where, IMAGES / f"dashboard-{name}-{look}.png")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

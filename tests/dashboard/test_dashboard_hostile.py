@@ -1,0 +1,108 @@
+"""Strings that want to be more than text, in every field that a page shows: none runs, none breaks the layout."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from holdfast.job import Ask, Holder, Note, Output, State
+from holdfast.lifecycle import Outcome
+from holdfast.store.protocol import Batch
+from support.browser import look
+
+pytestmark = pytest.mark.timeout(90)
+
+MARKUP = (
+    "<script>window.ran = 1</script>",
+    "<img src=x onerror='window.ran = 1'>",
+    '"><svg onload=alert(1)>',
+    "javascript:window.ran=1",
+    "' onmouseover='window.ran=1",
+    "</title></style></textarea><iframe src=javascript:alert(1)>",
+    "{{constructor.constructor('window.ran=1')()}}",
+    "${window.ran=1}",
+    "%3Cscript%3Ewindow.ran=1%3C/script%3E",
+    "/../../#/jobs?x=<b>&y=%",
+)
+"""Printable, so that they may be names too."""
+SIGNS = (
+    "\x1b[31mred\x1b[0m\x1b]0;title\x07",
+    "a\u202egnp.exe",
+    "\u2066\u2067\u2068x",
+    "z\u200b\u200dw\ufeff",
+    "\ttab\r\nline\x08",
+)
+LOOK = (Path(__file__).parent / "hostile.js").read_text()
+LONG = "A" * 1_000_000
+WIDE = "W" * 120
+"""As long as a name may be, without a place to break."""
+
+
+def test_no_string_runs_or_breaks_the_layout(lab, make_page):
+    ids = lab.do(hostile(lab))
+    whole = [f"#/jobs/{quote(id, safe='')}" for id in ids]
+    for width in (1280, 390):
+        page = make_page(viewport={"width": width, "height": 900})
+        for where in ("#/", "#/jobs", "#/jobs?text=%3Cscript", "#/queues", "#/workers", "#/dead", "#/errors", *whole):
+            look(page, lab, where)
+            page.wait_for_timeout(50)
+            found = page.evaluate(LOOK)
+            assert found == {"ran": None, "wide": [], "foreign": [], "links": []}, (width, where)
+
+
+async def hostile(lab):
+    """A job per string, in the states that show most, each string in every field that takes it."""
+    app = lab.app
+    ids = []
+    for number, text in enumerate((*MARKUP, *SIGNS, LONG, WIDE)):
+        name = text if text in MARKUP or text == WIDE else "plain"
+        holder = Holder(f"{text[:400]}:{number}:1", 300.0, "worker", text[:300], 1, (name,), (name,), 3, text[:50], 1)
+        handle = await app.submit(
+            name,
+            payload(text),
+            json=True,
+            queue=name,
+            id=f"{number} {name}",
+            key=f"{number} {name}" if name != "plain" else None,
+            tags=[name],
+            meta={text[:100]: text[:1000]},
+            max_attempts=2,
+        )
+        ids.append(handle.id)
+        if number % 4 == 3:
+            continue  # waits
+        await app.session.store.beat([holder])
+        record = await take(app, holder, name)
+        await app.session.store.write(notes(record, text))
+        if number % 4 != 2:
+            await end(app, record, text, dead=number % 4 == 0)
+    return ids
+
+
+def payload(text):
+    return msgspec.json.encode({text[:100] or "x": text, "list": [text[:500], {"deep": text[:500]}]})
+
+
+async def take(app, holder, name):
+    ask = Ask(holder, (name,), 1, app.entropy.token(), None)
+    answers = await app.session.store.write(Batch(asks=[ask]))
+    return answers.asks[0].records[0]
+
+
+def notes(record, text):
+    progress = msgspec.json.encode({"done": 3, "total": 7, "note": text[:2000]})
+    printed = Output(0, f"{text}\n{text[:1000]}".encode(), 1 << 20)
+    note = Note(
+        record.id, record.seq, record.fence, record.token,
+        progress=progress, checkpoint=msgspec.json.encode(text[:5000]), pid=77, output=printed,
+    )  # fmt: skip
+    return Batch(notes=[note])
+
+
+async def end(app, record, text, *, dead):
+    died = Outcome.dead(f"{text}\nsecond line {text[:100]}", f"Traceback\n  {text}")
+    await app.settle(record, died if dead else Outcome.succeeded(msgspec.json.encode({text[:100]: text[:100_000]})))
+    assert (await app.job(record.id)).state in (State.DEAD, State.SUCCEEDED)

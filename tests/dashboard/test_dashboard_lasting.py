@@ -1,0 +1,67 @@
+"""Hours of live updates, sped up: the page's memory, its nodes and its listeners do not grow."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+import pytest
+
+from support.browser import look
+
+UPDATES = int(os.environ.get("HOLDFAST_UPDATES", "30"))
+"""Readings of the page's data; an hour has 3,600 at the most."""
+WARM = 15
+FASTER = """
+  const now = performance.now.bind(performance), timeout = setTimeout, interval = setInterval;
+  performance.now = () => now() * 60;
+  window.setTimeout = (f, ms, ...rest) => timeout(f, ms / 60, ...rest);
+  window.setInterval = (f, ms, ...rest) => interval(f, ms / 60, ...rest);
+"""
+MIB = 1 << 20
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("where", ["#/", "#/jobs", "#/queues"])
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+def test_live_updates_do_not_fill_the_memory(lab, make_page, where):
+    page = make_page()
+    page.add_init_script(FASTER)
+    lab.start_worker("default", concurrency=4)
+    over = asyncio.Event()
+
+    async def busy():
+        task, number = lab.app.registry.tasks["resize_image"], 0
+        while not over.is_set():
+            await lab.app.enqueue_many([lab.app.call(task, f"{number}-{n}.raw", n) for n in range(5)])
+            number += 1
+            await asyncio.sleep(0.2)
+
+    feeding = asyncio.run_coroutine_threadsafe(busy(), lab._loop)
+    answered = 0
+
+    def count(response):
+        nonlocal answered
+        answered += response.url.partition("?")[0].endswith("/v1/stats")
+
+    page.on("response", count)
+    look(page, lab, where)
+    devtools = page.context.new_cdp_session(page)
+    devtools.send("Performance.enable")
+
+    def wait_for(updates):
+        while answered < updates:
+            page.wait_for_timeout(50)
+        for _ in range(3):
+            devtools.send("HeapProfiler.collectGarbage")
+        told = {one["name"]: one["value"] for one in devtools.send("Performance.getMetrics")["metrics"]}
+        return {name: told[name] for name in ("JSHeapUsedSize", "Nodes", "JSEventListeners")}
+
+    before = wait_for(WARM)
+    after = wait_for(WARM + UPDATES)
+    over.set()
+    feeding.result(10)
+    print(f"{where} after {WARM} readings {before}, after {UPDATES} more {after}")
+    assert after["JSHeapUsedSize"] < before["JSHeapUsedSize"] * 1.1 + MIB
+    assert after["Nodes"] < before["Nodes"] * 1.2 + 300
+    assert after["JSEventListeners"] < before["JSEventListeners"] * 1.2 + 60
