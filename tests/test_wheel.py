@@ -56,7 +56,8 @@ def test_the_signed_codec_without_cloudpickle_names_its_extra(installed, tmp_pat
 
 
 def test_the_dashboard_is_in_it(installed, tmp_path):
-    code = "from holdfast.dashboard.files import files\nprint(*sorted(files()), sum(len(f.body) for f in files().values()))"
+    code = "from holdfast.dashboard.files import files\nfound = files()\n"
+    code += "print(*sorted(found), sum(len(one.body) for one in found.values()))"
     *names, size = run(installed, "-c", code, cwd=tmp_path).split()
     static = ROOT / "src" / "holdfast" / "dashboard" / "static"
     assert names == sorted(path.name for path in static.iterdir())

@@ -186,10 +186,11 @@ class Feed:
     def _delivery(self, hook: Webhook, event: JobEvent) -> NewJob:
         now, entropy = self._session.clock.now(), self._session.entropy
         message = msgspec.json.encode({"type": event.name, "timestamp": moment(now), "data": event.fields}).decode()
-        proof = proof_of(self._session.settings.secret, hook.name, message)
+        id = entropy.uuid7(now)
+        proof = proof_of(self._session.settings.secret, id, hook.name, message)
         payload = msgspec.json.encode({"webhook": hook.name, "message": message, "proof": proof})
         return NewJob(
-            entropy.uuid7(now),
+            id,
             TASK,
             QUEUE,
             payload,
@@ -216,9 +217,12 @@ def signing_key(secret: str | None, name: str) -> bytes:
     return _derived(secret, f"holdfast webhook {name}")
 
 
-def proof_of(secret: str | None, name: str, message: str) -> str:
-    """That a delivery was made by whoever has the secret: else all who may enqueue could have anything signed."""
-    return _derived(secret, f"holdfast delivery {name} {message}").hex()
+def proof_of(secret: str | None, id: str, name: str, message: str) -> str:
+    """That this very job was made by whoever has the secret: else all who may enqueue could have anything signed.
+
+    With the job's id, since a message that somebody copied into a job of their own would be signed as a new one.
+    """
+    return _derived(secret, "holdfast delivery " + msgspec.json.encode((id, name, message)).decode()).hex()
 
 
 def _derived(secret: str | None, text: str) -> bytes:

@@ -111,6 +111,30 @@ def test_no_container_runs_as_root():
         assert not context["allowPrivilegeEscalation"]
 
 
+def test_only_servers_are_given_the_token():
+    """Tasks see what their worker sees, and this token may do everything."""
+    for file, _, container in containers():
+        given = {one["name"] for one in container.get("env", ())}
+        everything = "envFrom" in container
+        assert everything == (file == "server.yaml"), file
+        assert "HOLDFAST_TOKEN" not in given
+        assert everything or "HOLDFAST_URL" in given
+    for name, one in _ours().items():
+        assert ("HOLDFAST_TOKEN" in one["environment"]) == name.endswith("server"), name
+    files = {}
+    for unit in (DEPLOY / "systemd").glob("*.service"):
+        (files[unit.stem],) = re.findall(r"^EnvironmentFile=(.*)$", unit.read_text(), re.MULTILINE)
+    assert files["holdfast-worker"] != files["holdfast-server"]
+
+
+def test_prometheus_asks_workers_by_a_name_that_they_answer_to():
+    (settings,) = documents(DEPLOY / "prometheus" / "prometheus.yml")
+    (targets,) = [one["static_configs"] for one in settings["scrape_configs"] if one["job_name"] == "holdfast-workers"]
+    for target in targets[0]["targets"]:
+        name = target.partition(":")[0]
+        assert compose()["services"][name]["hostname"] == name
+
+
 def test_compose_has_both_profiles_and_what_belongs_to_each():
     services = compose()["services"]
     by_profile = {}

@@ -7,7 +7,8 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.job import QueueStats
-from holdfast.observe.metrics import Depths, Metrics
+from holdfast.observe.events import JobEvent
+from holdfast.observe.metrics import MOST_QUEUES, Depths, Metrics
 from holdfast.observe.tally import METRICS, MOST_NAMES, OTHER, Tally
 from holdfast.testing import ManualClock
 from support.http import free_port, serving
@@ -125,8 +126,59 @@ def test_buckets_count_everything_below_them():
 
 def test_made_up_names_do_not_fill_the_memory():
     tally = Tally()
-    assert [tally._known(f"task-{n}") for n in range(MOST_NAMES + 2)][-2:] == [OTHER, OTHER]
-    assert tally._known("task-0") == "task-0"
+    assert [tally._known("job_type", f"task-{n}") for n in range(MOST_NAMES + 2)][-2:] == [OTHER, OTHER]
+    assert tally._known("job_type", "task-0") == "task-0"
+
+
+def test_made_up_names_of_one_label_take_nothing_from_another():
+    metrics = Metrics()
+    for number_ in range(MOST_NAMES + 100):
+        metrics.tally._count("holdfast_jobs_submitted_total", JobEvent("job_created", "1", f"made-up-{number_}", "q"))
+    metrics.tally._answered(_request())
+    metrics.tally._claimed(JobEvent("lease_acquired", "1", "made-up", "mail", waited=0.1))
+    samples = read(metrics.page(None).decode())
+    labels = {"method": "GET", "path_template": "/v1/jobs/{id}", "status_code": "200"}
+    assert number(samples, "holdfast_http_requests_total", **labels) == 1
+    assert number(samples, "holdfast_job_wait_seconds_count", queue="mail") == 1
+    assert number(samples, "holdfast_jobs_submitted_total", job_type=OTHER) == 100
+
+
+def test_all_workers_of_a_supervisor_share_its_budget():
+    """Each worker has a budget of its own, and a new one with every start."""
+    metrics = Metrics()
+    for worker in range(3):
+        tally = Tally()
+        for name in range(MOST_NAMES):
+            event = JobEvent("job_succeeded", "1", f"{worker}-{name}", "q", ran=0.1)
+            tally._ended(event)
+        metrics.tally.add_all(tally.take())
+    samples = read(metrics.page(None).decode())
+    shown = [labels for name, labels in samples if name == "holdfast_jobs_succeeded_total"]
+    assert len(shown) == MOST_NAMES + 1
+    assert number(samples, "holdfast_jobs_succeeded_total", job_type=OTHER) == 2 * MOST_NAMES
+    counted = number(samples, "holdfast_job_duration_seconds_count", job_type=OTHER, outcome="succeeded")
+    assert counted == 2 * MOST_NAMES
+
+
+def test_the_deepest_queues_are_named_and_the_rest_are_one():
+    queues = [QueueStats(f"made-up-{n}", {"queued": 1, "succeeded": 500}, oldest=n + 2_000_000) for n in range(600)]
+    queues.insert(300, QueueStats("mail", {"queued": 5}, oldest=1_000_000, paused=True))
+    queues.append(QueueStats(OTHER, {"queued": 9}, oldest=500_000, paused=True))
+    samples = read(Metrics().page((queues, 2_500_000)).decode())
+    named = {dict(labels)["queue"] for name, labels in samples if name == "holdfast_queue_depth"}
+    assert len(named) == MOST_QUEUES + 1
+    assert number(samples, "holdfast_queue_depth", queue="mail", state="queued") == 5
+    assert number(samples, "holdfast_queue_paused", queue="mail") == 1
+    assert number(samples, "holdfast_queue_depth", queue=OTHER, state="queued") == 600 - (MOST_QUEUES - 1) + 9
+    assert number(samples, "holdfast_queue_oldest_age_seconds", queue=OTHER) == 2
+    assert number(samples, "holdfast_queue_paused", queue=OTHER) == 0, "most of them are not"
+    shown = sum(value for (name, labels), value in samples.items() if ("state", "queued") in labels)
+    assert shown == 600 + 5 + 9
+
+
+def test_few_queues_are_shown_as_they_are():
+    samples = read(Metrics().page(([QueueStats("mail", {"queued": 1})], 0)).decode())
+    assert {dict(labels)["queue"] for name, labels in samples if name == "holdfast_queue_depth"} == {"mail"}
 
 
 def test_a_hostile_name_stays_inside_its_label():

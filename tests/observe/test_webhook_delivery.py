@@ -15,6 +15,7 @@ from holdfast import ConfigError, Holdfast, OutcomeUnknown, StoreUnavailable
 from holdfast.webhooks import QUEUE, TASK
 from holdfast.worker.run.webhook import is_public
 from support.eventually import eventually
+from support.http import serving
 from support.workers import work_off, working
 
 SECRET = "an app's secret"
@@ -353,6 +354,31 @@ async def test_nobody_can_have_a_message_signed_by_enqueuing_one(app):
     assert job.state == "dead"
     assert "not made by a process" in job.error
     assert receiver.got == []
+
+
+async def test_nobody_can_have_a_message_sent_again_as_a_new_one(app):
+    async with receiving() as receiver:
+        await app.webhooks.add("shop", receiver.url)
+        await _one_end(app)
+        await work_off(app, queues=[QUEUE])
+        (delivery,) = await _deliveries(app)
+        copy = await app.submit(TASK, json.dumps(delivery.payload).encode(), json=True, queue=QUEUE)
+        await work_off(app, queues=[QUEUE])
+        assert [headers["webhook-id"] for headers, _ in receiver.got] == [delivery.id]
+    job = await copy.job()
+    assert job.state == "dead"
+    assert "a copy" in job.error
+
+
+@pytest.mark.parametrize("task", [TASK, "holdfast.call", "holdfast.anything"])
+async def test_nobody_submits_deliveries_over_http(app, task):
+    async with serving(app) as http:
+        alone = await http.submit(task)
+        jobs = [{"type": task, "payload": {}, "key": "a"}, {"type": "noop", "payload": {}, "key": "b"}]
+        batch = await http("POST", "/v1/jobs/batch", {"jobs": jobs})
+    assert (alone.status, alone.problem) == (422, "invalid")
+    assert "Holdfast's own" in alone.json["detail"]
+    assert [one["status"] for one in batch.json["jobs"]] == [422, 201]
 
 
 async def test_the_key_is_nowhere_in_the_store(app):

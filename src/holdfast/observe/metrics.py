@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..errors import HoldfastError, MissingExtra
-from ..job import QueueStats, State
+from ..job import TERMINAL, QueueStats, State
 from .events import Events
-from .tally import METRICS, SECONDS, Tally
+from .tally import METRICS, OTHER, SECONDS, Tally
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -23,6 +23,8 @@ PATIENCE = 4.0
 Seen = tuple[list[QueueStats], int]
 MAX_AGE = 2.0
 """Seconds for which the store is not asked again, however many ask for metrics."""
+MOST_QUEUES = 100
+"""Queues that are shown by name: whoever may enqueue could make up any number of them."""
 
 
 class Depths:
@@ -117,7 +119,7 @@ class Metrics:
         }
         if seen is None:
             return found
-        queues, now = seen
+        queues, now = _deepest(seen[0]), seen[1]
         found["holdfast_queue_depth"] = [
             ((queue.name, state.value), queue.counts.get(state, 0)) for queue in queues for state in State
         ]
@@ -126,6 +128,25 @@ class Metrics:
         ]
         found["holdfast_queue_paused"] = [((queue.name,), float(queue.paused)) for queue in queues]
         return found
+
+
+def _deepest(queues: list[QueueStats]) -> list[QueueStats]:
+    """The queues with most to do, and all others as if they were one."""
+
+    def depth(queue: QueueStats) -> tuple[int, int]:
+        ended = sum(queue.counts.get(state, 0) for state in TERMINAL)
+        return sum(queue.counts.values()) - ended, ended
+
+    named = [queue for queue in queues if queue.name != OTHER]
+    shown = {queue.name for queue in sorted(named, key=depth, reverse=True)[:MOST_QUEUES]}
+    rest = [queue for queue in queues if queue.name not in shown]
+    if not rest:
+        return queues
+    counts = {state.value: sum(queue.counts.get(state, 0) for queue in rest) for state in State}
+    # Paused only if all are: an alert that leaves out paused queues must still see those of them that are late.
+    late = min((queue.oldest for queue in rest if queue.oldest is not None), default=None)
+    other = QueueStats(OTHER, counts, late, paused=all(queue.paused for queue in rest))
+    return [*(queue for queue in queues if queue.name in shown), other]
 
 
 def _histograms(

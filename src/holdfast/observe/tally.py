@@ -12,7 +12,7 @@ from .events import Events, JobEvent, RequestEvent
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 """Upper bounds of the buckets of every histogram."""
 MOST_NAMES = 500
-"""Tasks, queues or paths that are told apart: whoever may enqueue could make up any number of names."""
+"""Values that are told apart, per label: whoever may enqueue could make up any number of names."""
 OTHER = "(other)"
 
 
@@ -65,7 +65,7 @@ class Tally:
 
     def __init__(self) -> None:
         self.sums: dict[Key, float] = {}
-        self._names: set[str] = set()
+        self._names: dict[str, set[str]] = {}
 
     def listen(self, events: Events) -> None:
         """Count everything from now on."""
@@ -83,16 +83,19 @@ class Tally:
         return tuple(taken.items())
 
     def add_all(self, sums: Iterable[tuple[Key, float]]) -> None:
-        """Add what another process has counted."""
+        """Add what another process has counted; all of them share this one's budgets."""
         for key, value in sums:
-            self._add(key, value)
+            metric, *rest = key
+            labels = METRICS[metric].labels
+            known = (self._known(label, name) for label, name in zip(labels, rest, strict=False))
+            self._add((metric, *known, *rest[len(labels) :]), value)
 
     def _claimed(self, event: JobEvent) -> None:
         self._add(("holdfast_lease_acquired_total",))
         if event.attempt is not None and event.attempt > 1:
             self._add(("holdfast_jobs_retried_total",))
         if event.waited is not None:
-            self._observe(("holdfast_job_wait_seconds", self._known(event.queue)), event.waited)
+            self._observe(("holdfast_job_wait_seconds", self._known("queue", event.queue)), event.waited)
 
     def _ended(self, event: JobEvent) -> None:
         metric = _ENDED.get(event.name)
@@ -100,16 +103,17 @@ class Tally:
             self._count(metric, event)
         if event.ran is not None:
             outcome = event.name.removeprefix("job_")
-            self._observe(("holdfast_job_duration_seconds", self._known(event.job_type), outcome), event.ran)
+            job_type = self._known("job_type", event.job_type)
+            self._observe(("holdfast_job_duration_seconds", job_type, outcome), event.ran)
 
     def _answered(self, event: RequestEvent) -> None:
         method = event.method if event.method in _METHODS else OTHER
-        labels = (method, self._known(event.path_template), str(event.status_code))
+        labels = (method, self._known("path_template", event.path_template), str(event.status_code))
         self._add(("holdfast_http_requests_total", *labels))
         self._observe(("holdfast_http_request_duration_seconds", *labels), event.ran)
 
     def _count(self, metric: str, event: JobEvent) -> None:
-        self._add((metric, self._known(event.job_type)))
+        self._add((metric, self._known("job_type", event.job_type)))
 
     def _observe(self, key: Key, seconds: float) -> None:
         self._add((*key, _BUCKETS[bisect_left(SECONDS, seconds)]))
@@ -118,9 +122,10 @@ class Tally:
     def _add(self, key: Key, value: float = 1.0) -> None:
         self.sums[key] = self.sums.get(key, 0.0) + value
 
-    def _known(self, name: str) -> str:
-        if name not in self._names:
-            if len(self._names) >= MOST_NAMES:
+    def _known(self, label: str, name: str) -> str:
+        names = self._names.setdefault(label, set())
+        if name not in names:
+            if len(names) >= MOST_NAMES:
                 return OTHER
-            self._names.add(name)
+            names.add(name)
         return name

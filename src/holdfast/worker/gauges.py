@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from concurrent.futures import TimeoutError as TooSlow
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from ..errors import ConfigError
 from ..observe.metrics import Depths, Metrics, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from wsgiref.types import WSGIApplication
 
     from ..app import Holdfast
+    from .port import Port
 
 logger = logging.getLogger("holdfast")
 PATIENCE = 5.0
@@ -21,7 +24,7 @@ PATIENCE = 5.0
 
 
 class Gauges:
-    """Serves the page from a thread of prometheus-client's own; what the store holds is asked for on the loop."""
+    """Serves the page from threads of its own (`port.py`); what the store holds is asked for on the loop."""
 
     def __init__(self, address: str, active: Callable[[], int]) -> None:
         self.metrics = Metrics(active)
@@ -29,7 +32,7 @@ class Gauges:
         self._port = int(port)
         self._loop = asyncio.get_running_loop()
         self._depths: Depths | None = None
-        self._server: Any = None
+        self._server: Port | None = None
         self._opening: asyncio.Task[None] | None = None
 
     def watch(self, app: Holdfast) -> None:
@@ -55,10 +58,13 @@ class Gauges:
                 logger.info("metrics cannot be served yet on %s:%d: %s", self._host, self._port, error)
 
     def _serve(self) -> None:
-        from prometheus_client import start_http_server
+        from prometheus_client import make_wsgi_app  # type: ignore[reportUnknownVariableType]
 
-        registry = self.metrics.registry(self._look)
-        self._server, _ = start_http_server(self._port, self._host.strip("[]"), registry)
+        from .port import Port
+
+        page = cast("WSGIApplication", make_wsgi_app(self.metrics.registry(self._look)))
+        self._server = Port(self._host.strip("[]"), self._port, page)
+        threading.Thread(target=self._server.serve_forever, name="holdfast-metrics", daemon=True).start()
 
     def _look(self) -> Seen | None:
         """On the thread that serves."""

@@ -33,14 +33,14 @@ def allow_webhooks(app: Holdfast) -> None:
 
     async def deliver(ctx: Context, webhook: str, message: str, proof: str) -> dict[str, int]:
         """Send one message; what the receiver answered."""
-        settings = app.session.settings
-        if not hmac.compare_digest(proof_of(settings.secret, webhook, message).encode(), proof.encode()):
-            raise Discard("this delivery was not made by a process with this HOLDFAST_SECRET")
+        settings, id = app.session.settings, ctx.job.id
+        if not hmac.compare_digest(proof_of(settings.secret, id, webhook, message).encode(), proof.encode()):
+            raise Discard("this delivery was not made by a process with this HOLDFAST_SECRET, or is a copy of one")
         hooks = {hook.name: hook for hook in read(await app.records(KIND))}
         if webhook not in hooks:
             raise Discard(f"there is no webhook {webhook!r} any more")
         key, now = signing_key(settings.secret, webhook), app.clock.now() // 1_000_000
-        body, id = message.encode(), ctx.job.id
+        body = message.encode()
         headers = {
             "content-type": "application/json",
             "user-agent": f"holdfast/{__version__}",
