@@ -19,11 +19,12 @@ from .errors import InvalidJob, JobNotFound, KeyConflict, OutcomeUnknown, QueueF
 from .job import TERMINAL
 from .retry import Backoff
 from .schedule import Rule
-from .task import Call, Task
+from .task import Call, Options, Task
 
 if TYPE_CHECKING:
     from .app import Holdfast
     from .handle import Handle
+    from .job import NewJob
 
 KIND = "schedule"
 logger = logging.getLogger("holdfast")
@@ -115,6 +116,10 @@ class Schedules:
         job = app.new_job(app.session.settings, call.task, options, call.args, call.kwargs)
         if job.codec != "json":
             raise InvalidJob(f"schedule {name!r}: task {job.task!r} has a codec of its own; JSON alone is kept here")
+        return self.of_job(name, job, options, rule)
+
+    def of_job(self, name: str, job: NewJob, options: Options, rule: Rule) -> Schedule:
+        """The schedule of such jobs; where `options` leaves something open, the settings of each run count."""
         return Schedule(
             checked_name(name, "schedule"),
             job.task,

@@ -1,4 +1,4 @@
-"""A browser for all of these tests; for each, a store of its own, a server in front of it, and a page."""
+"""A browser for each file of tests; for each test, a store of its own, a server in front of it, and a page."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ PATIENCE = 10_000
 _numbers = itertools.count(1)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
+    # Playwright's blocking form keeps a loop running in this thread: it must end before other tests want one.
     if (why := browsers.why_not()) is not None:
         pytest.skip(why)
     with browsers.browser() as launched:

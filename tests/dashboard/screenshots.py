@@ -31,6 +31,7 @@ PAGES = {
     "errors": "#/errors",
     "queues": "#/queues",
     "workers": "#/workers",
+    "schedules": "#/schedules",
     "job": "",
     "failed-job": "",
 }
@@ -66,6 +67,7 @@ class Show:
                 await Worker(app, until_idle=True).run()
             self.charge = (await app.jobs(state="dead", task="charge_card", limit=1)).jobs[0].id
             await scene.leave_waiting(app)
+            await scene.by_the_clock(app)
             command = 'for n in 1 2 3 4 5 6; do echo "table $n of 6: 40,000 rows copied"; sleep 0.05; done; sleep 90'
             self.shell = (await app.enqueue("shell", command=command)).id
             self.film = (await app.registry.tasks["encode_film"].enqueue("holiday.mov", 40)).id

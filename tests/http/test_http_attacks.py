@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from holdfast.http import limits
+from holdfast.store import wire
 from support.eventually import eventually
 from support.http import serving
 
@@ -227,6 +228,7 @@ async def test_a_body_that_never_comes_is_cut_off(http, monkeypatch):
 
 async def test_a_client_that_does_not_read_is_cut_off(http, app, monkeypatch):
     monkeypatch.setattr(limits, "UNREAD_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "PAGE_BYTES", 100 * limits.MIB)
     for number in range(20):
         await app.submit("big", b'{"x": "%s"}' % (b"x" * 900_000), json=True, id=f"b{number}")
     reader, writer = await asyncio.open_connection(*http.address, limit=1024)
@@ -240,6 +242,84 @@ async def test_a_client_that_does_not_read_is_cut_off(http, app, monkeypatch):
     await eventually(lambda: not unread())
     with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
         await asyncio.wait_for(reader.readexactly(18_000_000), 10)
+    writer.close()
+
+
+async def test_a_client_that_reads_slowly_but_steadily_gets_its_whole_answer(http, app, monkeypatch):
+    monkeypatch.setattr(limits, "UNREAD_SECONDS", 1.5)
+    monkeypatch.setattr(limits, "PAGE_BYTES", 100 * limits.MIB)
+    for number in range(20):
+        await app.submit("big", b'{"x": "%s"}' % (b"x" * 900_000), json=True, id=f"b{number}")
+    reader, writer = await asyncio.open_connection(*http.address, limit=1024)
+    writer.write(b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    for _ in range(36):  # in more time than it may take to read nothing
+        await asyncio.wait_for(reader.readexactly(500_000), 10)
+        await asyncio.sleep(0.1)
+    writer.close()
+
+
+# -- trailers
+
+
+@pytest.mark.parametrize(
+    "trailer",
+    [b"Authorization: Bearer x\r\n\r\n", b"X: y\r\nZ: ", b"X: " + b"x" * 200_000, b"X" * 200_000],
+    ids=["whole", "begun", "long value", "long name"],
+)
+async def test_trailers_are_refused(http, trailer):
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n"
+    reader, writer = await asyncio.open_connection(*http.address)
+    writer.write(head)
+    await eventually(lambda: any(one.cycle is not None for one in http.server.server_state.connections))
+    writer.write(b"2\r\n{}\r\n0\r\n" + trailer)
+    reply = await asyncio.wait_for(reader.readuntil(b"}"), 10)
+    assert reply.startswith(b"HTTP/1.1 400 ")
+    assert b"trailers" in reply
+    writer.close()
+
+
+async def test_trailers_after_an_early_answer_do_not_fill_the_memory(app):
+    async with serving(app, token="a-token-that-is-long-enough") as client:
+        reader, writer = await asyncio.open_connection(*client.address)
+        writer.write(b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n")
+        assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 401 ")
+        try:
+            for number in range(1000):
+                writer.write(b"X%d: " % number + b"x" * 8000 + b"\r\n")
+                await writer.drain()
+        except ConnectionError:
+            return
+        finally:
+            writer.close()
+        pytest.fail("eight megabytes of trailers were taken")
+
+
+@pytest.mark.parametrize("name", [b"Host", b"Authorization"])
+async def test_no_trailer_is_taken_for_a_header(app, name):
+    token = b"a-token-that-is-long-enough"
+    given = {b"Host": b"localhost", b"Authorization": b"Bearer " + token}
+    trailer = given.pop(name)
+    headers = b"".join(b"%s: %s\r\n" % pair for pair in given.items())
+    async with serving(app, token=token.decode()) as client:
+        reply = await client.raw(
+            b"GET /v1/stats HTTP/1.1\r\n%sTransfer-Encoding: chunked\r\n\r\n0\r\n%s: %s\r\n\r\n"
+            % (headers, name, trailer)
+        )
+        assert reply.startswith(b"HTTP/1.1 400 ")
+
+
+async def test_a_body_in_many_small_chunks_is_taken(http):
+    data = job(b'{"x": "' + b"x" * 20_000 + b'"}')
+    reader, writer = await asyncio.open_connection(*http.address)
+    writer.write(
+        b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nIdempotency-Key: k\r\n"
+        b"Transfer-Encoding: chunked\r\n\r\n"
+    )
+    for number in range(0, len(data), 1000):
+        writer.write(b"".join(b"1\r\n%c\r\n" % byte for byte in data[number : number + 1000]))
+        await writer.drain()
+    writer.write(b"0\r\n\r\n")
+    assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 10)).startswith(b"HTTP/1.1 201 ")
     writer.close()
 
 
@@ -262,6 +342,47 @@ async def test_one_connection_too_many_is_503(http, monkeypatch):
     reply = await http.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert reply.startswith(b"HTTP/1.1 503 ")
     assert b"urn:holdfast:problem:busy" in reply
+
+
+async def test_connections_far_beyond_the_most_are_cut_off_and_the_log_says_so_once(http, monkeypatch, caplog):
+    monkeypatch.setattr(limits, "CONNECTIONS", 1)
+    await http("GET", "/health")  # this one stays open
+    assert (await http("GET", "/health")).status == 200  # and is not to blame
+    monkeypatch.setattr(limits, "TOLD", 0)
+    for _ in range(3):
+        assert await http.raw(b"") == b""
+    assert caplog.text.count("connections are refused") == 1
+
+
+async def test_streams_that_come_all_at_once_are_counted(http, app, monkeypatch):
+    monkeypatch.setattr(limits, "STREAMS", 2)
+    real, all_here = app.moves, asyncio.Event()
+
+    async def slow(*given: object):
+        await all_here.wait()
+        return await real(*given)
+
+    monkeypatch.setattr(app, "moves", slow)
+    asking = [asyncio.create_task(http.session.get(f"{http.url}/v1/events")) for _ in range(5)]
+    await eventually(lambda: sum(one.done() for one in asking) == 3)
+    all_here.set()
+    answers = await asyncio.gather(*asking)
+    assert sorted(answer.status for answer in answers) == [200, 200, 503, 503, 503]
+    for answer in answers:
+        answer.close()
+    await eventually(lambda: http.service.streams == 0)
+
+
+async def test_the_id_of_a_remote_store_s_request_is_short(http):
+    for length, status in ((64, 200), (65, 422)):
+        reply = await http(
+            "POST",
+            "/v1/store/put_record",
+            ["schedule", "x", None, None],
+            Holdfast_Protocol=str(wire.PROTOCOL),
+            Holdfast_Request="x" * length,
+        )
+        assert reply.status == status, reply
 
 
 # -- shell

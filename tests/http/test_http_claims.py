@@ -121,7 +121,106 @@ async def test_a_claim_that_was_taken_away_cannot_be_completed(http, app):
     assert held["fence"] == late["fence"] + 1
     assert (await settle(http, late, "complete")).problem == "lease-lost"
     assert (await settle(http, held, "complete")).status == 204
-    assert (await settle(http, held, "complete")).problem == "lease-lost"
+
+
+ENDS = {
+    "complete": ("complete", {"result": {"a": [1]}}),
+    "complete without a result": ("complete", {}),
+    "fail": ("fail", {"error": "x" * 5000}),
+    "fail for good": ("fail", {"error": "no", "dead": True}),
+    "release": ("release", {}),
+    "release for later": ("release", {"delay": 60}),
+}
+
+
+@pytest.mark.parametrize("cancelled", [False, True], ids=["", "cancelled meanwhile"])
+@pytest.mark.parametrize(("how", "rest"), ENDS.values(), ids=list(ENDS))
+async def test_an_end_whose_answer_was_lost_may_be_sent_again(http, how, rest, cancelled):
+    id = (await http.submit("t")).json["id"]
+    [held] = await claim(http)
+    if cancelled:
+        await http("POST", f"/v1/jobs/{id}/cancel")
+    assert (await settle(http, held, how, **rest)).status == 204
+    before = (await http("GET", f"/v1/jobs/{id}")).json
+    assert (await settle(http, held, how, **rest)).status == 204
+    assert (await http("GET", f"/v1/jobs/{id}")).json == before
+    others = [{**held, "fence": held["fence"] + 1}, {**held, "token": (await other_token(http))}]
+    for other in others:
+        assert (await settle(http, other, how, **rest)).problem == "lease-lost"
+
+
+async def other_token(http) -> str:
+    await http.submit("t", queue="other")
+    [held] = await claim(http, queues=["other"])
+    return held["token"]
+
+
+async def test_an_end_at_the_same_moment_twice_is_answered_twice(http):
+    for _ in range(5):
+        await http.submit("t")
+        [held] = await claim(http)
+        replies = await asyncio.gather(*(settle(http, held, "complete", result=1) for _ in range(4)))
+        assert [reply.status for reply in replies] == [204] * 4
+
+
+async def test_another_end_than_the_one_that_was_written_is_refused(http):
+    await http.submit("t")
+    [held] = await claim(http)
+    assert (await settle(http, held, "complete", result=1)).status == 204
+    for how, rest in (("complete", {"result": 2}), ("fail", {"error": "no"}), ("release", {}), ("extend", {})):
+        assert (await settle(http, held, how, **rest)).problem == "lease-lost"
+
+
+async def test_a_claim_that_others_ended_dead_was_not_failed_by_its_holder(http, app):
+    await http.submit("t", max_attempts=1)
+    [held] = await claim(http, lease=0.2)
+
+    async def dead() -> bool:
+        await app.recover()
+        return (await app.job(held["job"]["id"])).state == "dead"
+
+    await eventually(dead)
+    assert (await settle(http, held, "fail", error="no")).problem == "lease-lost"
+    assert (await settle(http, held, "fail", error="no", dead=True)).problem == "lease-lost"
+
+
+def raw_claim(body: bytes) -> bytes:
+    head = (
+        b"POST /v1/claims HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    )
+    return head % len(body) + body
+
+
+async def test_a_claim_with_another_request_behind_it_does_not_wait(http):
+    """Reading is paused then, and nobody would hear its client go: jobs must not be handed to one that has."""
+    reader, writer = await asyncio.open_connection(*http.address)
+    writer.write(raw_claim(b'{"wait": 60}') + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    async with asyncio.timeout(10):
+        assert b'{"claims":[]}' in await reader.readuntil(b'{"claims":[]}')
+        await reader.readuntil(b'"holdfast"}')
+    writer.close()
+
+
+async def test_a_claim_that_waits_already_is_answered_when_another_request_comes_behind_it(http):
+    _, writer = await asyncio.open_connection(*http.address)
+    writer.write(raw_claim(b'{"wait": 60}'))
+    await eventually(lambda: http.service.waiting == 1)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    writer.close()  # and its client goes
+    await eventually(lambda: http.service.waiting == 0)
+    id = (await http.submit("t")).json["id"]
+    assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "queued"
+    [held] = await claim(http)
+    assert held["job"]["id"] == id
+
+
+async def test_jobs_that_are_there_are_claimed_whatever_stands_behind(http):
+    id = (await http.submit("t")).json["id"]
+    reader, writer = await asyncio.open_connection(*http.address)
+    writer.write(raw_claim(b'{"wait": 60}') + b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    async with asyncio.timeout(10):
+        assert id.encode() in await reader.readuntil(b'"holdfast"}')
+    writer.close()
 
 
 @pytest.mark.parametrize("token", ["", "x", "!!!!", "bnVsbA", "W10", "WzEsLTEsWyJhIl1d", "WzEsMSxbXV0", "a" * 20_000])

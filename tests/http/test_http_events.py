@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from holdfast.http import events as module
+from holdfast.http import tokens
 from support.eventually import eventually
 from support.http import serving
 
@@ -141,6 +142,45 @@ async def test_nobody_looks_at_the_store_when_the_last_stream_has_ended(http):
         await other.next()
         await eventually(lambda: len(http.service.feed._looks) == 1)
     await eventually(lambda: not http.service.feed._looks)
+
+
+async def test_a_watcher_that_comes_as_the_last_one_leaves_does_not_share_its_end(http):
+    feed = http.service.feed
+    begun = (await http.service.app.moves(None, 1)).cursor
+    leaving = asyncio.create_task(feed.after(begun))
+    await eventually(lambda: feed._looks)
+    leaving.cancel()
+    await asyncio.sleep(0)  # its end has begun
+    coming = asyncio.create_task(feed.after(begun))
+    id = (await http.submit("t")).json["id"]
+    assert [move.id for move in (await asyncio.wait_for(coming, 10)).moves] == [id]
+    assert leaving.cancelled()
+
+
+async def test_a_stream_ends_when_its_token_is_revoked(app, monkeypatch):
+    monkeypatch.setattr(module, "STILL_HERE", 0.05)
+    monkeypatch.setattr(tokens, "STALE", 0.05)
+    token = await tokens.create(app, ["read"])
+    async with serving(app) as client:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with client.session.get(f"{client.url}/v1/events", headers=headers) as answer:
+            assert answer.status == 200
+            told = Stream(answer)
+            await told.next()
+            await tokens.revoke(app, token.split("_")[1])
+            with pytest.raises(EOFError):
+                await told.next()
+        await eventually(lambda: client.service.streams == 0)
+
+
+async def test_a_stream_ends_when_another_request_comes_behind_it(http):
+    reader, writer = await asyncio.open_connection(*http.address)
+    writer.write(b"GET /v1/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await eventually(lambda: http.service.streams == 1)
+    writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"event: here" in await asyncio.wait_for(reader.readuntil(b'"holdfast"}'), 10)
+    assert http.service.streams == 0
+    writer.close()
 
 
 async def test_a_stream_has_no_head(http):

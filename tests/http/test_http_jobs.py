@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Discard
+from holdfast.http import limits
 from support.workers import work_off
 
 
@@ -44,6 +45,19 @@ async def test_the_same_key_with_another_body_is_refused(http):
         assert other.status == 422
         assert other.problem == "key-conflict"
         assert other.json["job_id"] == first.json["id"]
+
+
+async def test_the_same_key_is_the_same_job_when_the_job_is_removed(http, app):
+    await app.config.set("retention", 0)
+    id = (await http.submit("t", {"a": 1}, "k1", queue="q")).json["id"]
+    [claim] = await app.claim("q")
+    await claim.complete()
+    assert (await http("GET", f"/v1/jobs/{id}")).status == 404
+    again = await http.submit("t", {"a": 1}, "k1", queue="q")
+    assert again.status == 200
+    job = again.json
+    assert (job["id"], job["type"], job["payload"], job["queue"], job["key"]) == (id, "t", {"a": 1}, "q", "k1")
+    assert job["status"] == "removed"
 
 
 async def test_of_fifty_posts_at_once_with_one_key_one_creates_and_the_rest_find_it(http):
@@ -302,3 +316,23 @@ async def test_a_full_queue_is_429_and_may_be_tried_again(http, app):
     assert reply.problem == "queue-full"
     assert reply.json["retry_safe"] is True
     assert reply.headers["retry-after"] == "1"
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/dlq"])
+async def test_a_page_ends_before_it_has_too_many_bytes_and_its_cursor_goes_on(http, app, monkeypatch, path):
+    sizes = [10, 900_000, 10, 10, 900_000, 900_000, 2_000_000, 10] + [10] * 40
+    await app.config.set("max_payload", 3_000_000)
+    for number, size in enumerate(sizes):
+        await app.submit("t", b'{"x": "%s"}' % (b"x" * size), json=True, id=f"j{number}")
+    if path == "/v1/dlq":
+        for claim in await app.claim(limit=len(sizes)):
+            await claim.fail("no", dead=True)
+    monkeypatch.setattr(limits, "PAGE_BYTES", 1_900_000)
+    pages, cursor = [], ""
+    while cursor is not None:
+        reply = await http("GET", f"{path}?limit=45" + (f"&cursor={cursor}" if cursor else ""))
+        pages.append([job["id"] for job in reply.json["jobs"]])
+        assert len(reply.content) < 2_000_000 or pages[-1] == ["j6"]
+        cursor = reply.json["cursor"]
+    assert [id for page in pages for id in page] == [f"j{number}" for number in reversed(range(len(sizes)))]
+    assert [len(page) for page in pages] == [41, 1, 4, 2]

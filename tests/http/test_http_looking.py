@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import asynccontextmanager
+
 import pytest
 
+from holdfast.http import limits
+from holdfast.http import service as service_module
 from support.eventually import eventually
+from support.http import serving
 from support.workers import working
 
 
@@ -80,3 +86,24 @@ async def test_requests_are_told_by_the_route_s_template(http, app):
     told = [(event.method, event.path_template, event.status_code) for event in heard]
     assert told == [("GET", "/v1/jobs/{id}", 404), ("GET", "", 404), ("PATCH", "/v1/jobs", 405)]
     assert all(event.ran >= 0 for event in heard)
+
+
+async def test_a_store_that_breaks_at_the_first_open_is_swept_once_it_opens(app, monkeypatch, caplog):
+    real, swept, tries = app.open, asyncio.Event(), iter([RuntimeError("broken"), OSError("also")])
+
+    async def flaky() -> None:
+        if (error := next(tries, None)) is not None:
+            raise error
+        await real()
+
+    @asynccontextmanager
+    async def sweeping(_: object):
+        swept.set()
+        yield
+
+    monkeypatch.setattr(app, "open", flaky)
+    monkeypatch.setattr(service_module, "sweeping", sweeping)
+    monkeypatch.setattr(limits, "OPEN_EVERY", 0.01)
+    async with serving(app):
+        await asyncio.wait_for(swept.wait(), 10)
+    assert "RuntimeError: broken" in caplog.text

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import resource
+
 import pytest
 
+from holdfast.http import limits, room
 from support.http import Client, Served, served
 from support.terminal import Terminal, terminal
 
@@ -53,6 +56,7 @@ async def test_tokens_are_made_listed_and_revoked(terminal: Terminal, url, sessi
         (("token", "create", "--role", "read", "--label", "x" * 200), "label"),
         (("token", "revoke", "nope"), "there is no token"),
         (("serve", "--host", "0.0.0.0", "--port", "0"), "there is no token"),
+        (("serve", "--url", "http://127.0.0.1:1", "--port", "0"), "out of reach"),
         (("serve", "--host", "256.1.1.1"), "cannot serve"),
         (("serve", "--port", "70000"), "--port"),
     ],
@@ -75,6 +79,41 @@ def test_a_token_of_the_environment_opens_it_to_others(terminal: Terminal, url):
         assert "a-token" not in server.said()
     finally:
         server.kill()
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="only Linux tells another process's limits")
+def test_it_may_open_as_many_files_as_it_wants_for_its_connections(tmp_path, url):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, before[0]), before[1]))
+    try:
+        server = Served(tmp_path, url)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+    try:
+        server.address()
+        soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
+        wanted = limits.CONNECTIONS + limits.FILES
+        assert soft == (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard))
+    finally:
+        server.kill()
+
+
+@pytest.mark.parametrize(("files", "most"), [(100_000, 4096), (1024, 896), (100, 1)])
+def test_connections_leave_files_for_the_store(monkeypatch, files, most):
+    monkeypatch.setattr(room, "files", lambda: files)
+    assert room.Room().most == most
+
+
+async def test_a_stranger_learns_nothing_of_the_store(tmp_path, session):
+    url = "postgresql://127.0.0.1:1/nothing"
+    with served(tmp_path, url, HOLDFAST_TOKEN="a-token-that-is-long-enough") as server:
+        client = Client(server.address(), session)
+        for path, token in (("/ready", None), ("/v1/stats", "hf_some_body")):
+            reply = await client("GET", path, token=token)
+            assert reply.problem == "store-unavailable"
+            assert "127.0.0.1" not in reply.content.decode()
+            assert "nothing" not in reply.content.decode()
+        assert "not ready: " in server.said()
 
 
 async def test_secrets_of_a_url_are_not_shown(tmp_path, session):

@@ -8,6 +8,8 @@ import math
 import random
 import time
 
+import msgspec
+
 from holdfast import Backoff, Context, Holdfast, Worker
 
 NEVER_SOON = Backoff(base=900, factor=1, jitter=300)
@@ -106,6 +108,23 @@ async def leave_waiting(app: Holdfast) -> None:
     await task["send_invoice"].using(delay=7200).enqueue(2049, "2026-11")
     gone = await task["resize_image"].using(delay=600).enqueue("uploads/old.raw", 320)
     await app.cancel(gone.id)
+
+
+async def by_the_clock(app: Holdfast) -> None:
+    """Schedules of every kind: by the day and by the minute, one that has run, one in code, one that is paused."""
+    task, call, put = app.registry.tasks, app.call, app.schedules.put
+    await put("nightly-export", call(task["export_orders"], "yesterday"), cron="0 3 * * *", tz="Europe/Oslo")
+    await put("month-end", call(task["monthly_report"], "last"), cron="30 6 1 * *")
+    await put("stock-oslo", call(task["sync_stock"], "oslo", 3), every=900, overlap="skip")
+    await put("thumbnails", call(task["resize_image"], "uploads/new.raw", 320), cron="*/5 * * * MON-FRI", jitter=20)
+    await app.schedules.pause("stock-oslo")
+    soon = await put("invoice-reminders", call(task["send_invoice"], 1, "2026-11"), every=0.05)
+    while soon.last_run is None:
+        await app.schedules.make_due_runs()
+        soon = await app.schedules.get("invoice-reminders")
+    await put("invoice-reminders", call(task["send_invoice"], 1, "2026-11"), every=3600)
+    in_code = await app.schedules.get("thumbnails")
+    await app.schedules.keep(msgspec.structs.replace(in_code, in_code=True))
 
 
 def past(now: float, hours: int = 24 * 7) -> tuple[list[tuple], dict[str, bytes]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 JSON = b"application/json"
+FOLLOWED = "holdfast.followed"
+"""Where a scope says that another request stands behind this one, on the same connection."""
 SAFE = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -58,19 +60,24 @@ class Stream:
 
     status = 200
 
-    def __init__(self, pieces: AsyncGenerator[bytes], content_type: bytes) -> None:
+    def __init__(
+        self, pieces: AsyncGenerator[bytes], content_type: bytes, ended: Callable[[], object] = lambda: None
+    ) -> None:
         self._pieces = pieces
         self._content_type = content_type
+        self._ended = ended
+        """Called when it is over, also where no piece of it was ever wanted."""
 
     async def send(self, send: Send) -> None:
         headers = [*SAFE, (b"content-type", self._content_type), (b"x-accel-buffering", b"no")]
-        await send({"type": "http.response.start", "status": self.status, "headers": headers})
         try:
+            await send({"type": "http.response.start", "status": self.status, "headers": headers})
             async for piece in self._pieces:
                 async with asyncio.timeout(limits.UNREAD_SECONDS):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
         finally:
             await self._pieces.aclose()
+            self._ended()
         await send({"type": "http.response.body", "body": b""})
 
 
@@ -147,7 +154,10 @@ class Call:
             raise Refused(WRONG_TYPE, f"the body must be application/json, not {kind.decode('latin-1') or 'unnamed'!r}")
 
     async def while_wanted(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """What the work gives; None where the server stops first. It is cancelled as soon as nobody waits for it."""
+        """What the work gives; None where the server stops first, or another request follows.
+
+        It is cancelled as soon as nobody waits for it.
+        """
         doing = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(self.gone())
         stopping = asyncio.ensure_future(self.service.stopping.wait())
@@ -158,18 +168,32 @@ class Call:
             doing.cancel()
             with suppress(asyncio.CancelledError):
                 return await doing
-            if gone.done():
+            if self.left:
                 raise ClientGone
             return None
         finally:
             for task in (doing, gone, stopping):
                 task.cancel()
 
+    async def still_may(self, role: str) -> bool:
+        """Whether whoever sent it still has a role: its token may have been revoked since."""
+        try:
+            return role in await self.service.door.admit(self.headers)
+        except Refused:
+            return False
+
+    @property
+    def followed(self) -> bool:
+        """Whether another request stands behind this one: its client cannot be heard to go, so it must not wait."""
+        return FOLLOWED in self.scope
+
     async def gone(self) -> None:
-        """Returns when the client has gone. For when the body has been read, or is of no interest."""
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        self.left = True
+        """Returns when the client has gone (`left`), or cannot be heard any more (`followed`).
+
+        For when the body has been read, or is of no interest.
+        """
+        while not (self.left or self.followed):
+            self.left = (await self._receive())["type"] == "http.disconnect"
 
 
 def _too_large(most: int, *, close: bool = False) -> Refused:

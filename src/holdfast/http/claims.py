@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import base64
 import binascii
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from ..checks import checked_lease, checked_names, checked_text
 from ..claim import Claim
+from ..codec import encode_value
 from ..errors import InvalidJob, LeaseLost
-from ..job import Holder, State
+from ..job import Attempt, Holder, Record, State
+from ..lifecycle import ERROR_LIMIT, history, shorten
 from ..version import __version__
 from ..view import split_holder
 from . import limits, shapes
@@ -39,8 +42,9 @@ async def claim(call: Call, body: shapes.NewClaim) -> Answer:
         raise Refused(BUSY, "too many claims wait here already", retry_safe=True, retry_after=limits.RETRY_AFTER)
     service.waiting += 1
     try:
-        work = app.claim(body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=body.wait)
-        found = await call.while_wanted(work)
+        wait = 0.0 if call.followed else body.wait
+        work = app.claim(body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=wait)
+        found = await (call.while_wanted(work) if wait else work)
     finally:
         service.waiting -= 1
     if call.left:  # as the jobs came: nobody knows of these claims
@@ -58,22 +62,53 @@ async def extend(call: Call, job: str, body: shapes.Extend) -> Answer:
 
 async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
     """The work is done; the result is kept."""
-    held, _ = await _held(call, job, body.fence, body.token)
-    await held.complete(body.result)
-    return nothing()
+
+    def so(record: Record, last: Attempt) -> bool:
+        kept = None if body.result is None else encode_value(body.result)
+        return last.outcome == "succeeded" and (record.state != State.SUCCEEDED or record.result == kept)
+
+    return await _end(call, job, body, lambda held: held.complete(body.result), so)
 
 
 async def fail(call: Call, job: str, body: shapes.Fail) -> Answer:
     """This attempt failed; the job is retried after its back-off, or not at all."""
-    held, _ = await _held(call, job, body.fence, body.token)
-    await held.fail(body.error, retry_in=body.retry_in, dead=body.dead)
-    return nothing()
+
+    def so(_: Record, last: Attempt) -> bool:
+        # Spent, or with `dead`, the job is dead; where its cancellation was asked for, cancelled. The error tells these
+        # from the same end for another reason.
+        outcomes = ("dead",) if body.dead else ("failed", "dead", "cancelled")
+        return last.outcome in outcomes and last.error == shorten(body.error, ERROR_LIMIT)
+
+    return await _end(call, job, body, lambda held: held.fail(body.error, retry_in=body.retry_in, dead=body.dead), so)
 
 
 async def release(call: Call, job: str, body: shapes.Release) -> Answer:
     """Give the job back, uncharged."""
-    held, _ = await _held(call, job, body.fence, body.token)
-    await held.release(delay=body.delay)
+
+    def so(_: Record, last: Attempt) -> bool:
+        # Where its cancellation was asked for, a release ends the job; and there is nothing left to be given back.
+        return last.outcome in ("released", "snoozed", "cancelled")
+
+    return await _end(call, job, body, lambda held: held.release(delay=body.delay), so)
+
+
+async def _end(
+    call: Call,
+    id: str,
+    body: shapes.Complete | shapes.Fail | shapes.Release,
+    end: Callable[[Claim], Awaitable[None]],
+    so: Callable[[Record, Attempt], bool],
+) -> Answer:
+    """End a claim. Where this very claim has ended `so` before, its answer was lost, and is given again."""
+    try:
+        held, _ = await _held(call, id, body.fence, body.token)
+        await end(held)
+    except LeaseLost:
+        record = await call.app.record(id)
+        last = next((line for line in reversed(history(record)) if line.fence == body.fence), None)
+        same = (record.fence, record.token) == (body.fence, _read(body.token).token)
+        if not same or last is None or not so(record, last):
+            raise
     return nothing()
 
 

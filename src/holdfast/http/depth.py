@@ -34,4 +34,6 @@ async def _note(app: Holdfast) -> None:
             await app.note_depth()
         except HoldfastError as error:
             logger.debug("the depth of the queues was not noted: %s", error)
+        except Exception:
+            logger.exception("the depth of the queues was not noted")
         await asyncio.sleep(60.5 - app.clock.now() / MICROS % 60)  # shortly after the next minute begins

@@ -16,7 +16,10 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from .problems import BAD_REQUEST, UNAUTHORIZED, WRONG_HOST, WRONG_ORIGIN, Refused
+from ..errors import StoreUnavailable
+from ..hosts import is_address, named
+from . import limits
+from .problems import BAD_REQUEST, STORE_UNAVAILABLE, UNAUTHORIZED, WRONG_HOST, WRONG_ORIGIN, Refused
 from .tokens import ALL, Keyring
 
 if TYPE_CHECKING:
@@ -51,6 +54,17 @@ class Door:
         authorization = self.check_place(headers)
         if self._unguarded:
             return ALL
+        try:
+            return await self._roles(authorization)
+        except StoreUnavailable as error:  # which may name the store, and this may be a stranger
+            raise Refused(
+                STORE_UNAVAILABLE,
+                "the store does not answer, and without it nobody is known here",
+                retry_safe=True,
+                retry_after=limits.RETRY_AFTER,
+            ) from error
+
+    async def _roles(self, authorization: bytes | None) -> frozenset[str]:
         if self.open_without_token and not self.keyring.seen:
             await self.keyring.refresh()
             if not self.keyring.seen:
@@ -104,8 +118,8 @@ class Door:
         return known
 
     def _check(self, host: bytes) -> bool:
-        name = _name(host.decode("latin-1"))
-        return name is not None and (ANY in self._hosts or name in self._hosts or _is_address(name))
+        name = named(host.decode("latin-1"))
+        return name is not None and (ANY in self._hosts or name in self._hosts or is_address(name))
 
     def _same_site(self, origin: bytes, host: bytes) -> bool:
         given = _origin(origin.decode("latin-1"))
@@ -117,25 +131,7 @@ class Door:
 
 def is_loopback(address: str) -> bool:
     """Whether only this machine can reach an address."""
-    return _is_address(address) and ipaddress.ip_address(address).is_loopback
-
-
-def _name(host: str) -> str | None:
-    """The name or address in a Host header; None where it is neither."""
-    try:
-        parts = urlsplit(f"//{host}")
-        _ = parts.port  # raises where it is none
-    except ValueError:
-        return None
-    return parts.hostname if parts.netloc == host and "@" not in host else None
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
+    return is_address(address) and ipaddress.ip_address(address).is_loopback
 
 
 def _origin(text: str) -> str:

@@ -6,7 +6,6 @@ Streams that stand at the same moment share one look at the store.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
@@ -34,20 +33,25 @@ MOST = 500
 
 async def events(call: Call) -> Stream:
     """What jobs do, as it happens: `job` events, and `reset` where some were missed."""
-    if call.service.streams >= limits.STREAMS:
-        raise Refused(BUSY, "too many streams are open already", retry_safe=True, retry_after=limits.RETRY_AFTER)
     last = call.header(b"last-event-id")
     try:
         since = None if not last else checked_cursor(last.decode())
     except UnicodeDecodeError:
         raise InvalidJob("Last-Event-ID is not one that this stream gave") from None
-    first = await call.app.moves(since, MOST)
-    return Stream(_stream(call, first), b"text/event-stream; charset=utf-8")
+    service = call.service
+    if service.streams >= limits.STREAMS:
+        raise Refused(BUSY, "too many streams are open already", retry_safe=True, retry_after=limits.RETRY_AFTER)
+    service.streams += 1  # before anything is awaited, so that those who come at once are counted too
+    try:
+        first = await call.app.moves(since, MOST)
+    except BaseException:
+        service.stream_ended()
+        raise
+    return Stream(_stream(call, first), b"text/event-stream; charset=utf-8", service.stream_ended)
 
 
 async def _stream(call: Call, answer: Moves) -> AsyncGenerator[bytes]:
     service = call.service
-    service.streams += 1
     gone, stopping = asyncio.ensure_future(call.gone()), asyncio.ensure_future(service.stopping.wait())
     looking: asyncio.Task[Moves] | None = None
     try:
@@ -57,13 +61,12 @@ async def _stream(call: Call, answer: Moves) -> AsyncGenerator[bytes]:
             looking = asyncio.ensure_future(service.feed.after(answer.cursor))
             while not looking.done():
                 await asyncio.wait([looking, gone, stopping], timeout=STILL_HERE, return_when=asyncio.FIRST_COMPLETED)
-                if gone.done() or stopping.done():
+                if gone.done() or stopping.done() or not await call.still_may("read"):
                     return
                 if not looking.done():
                     yield b": still here\n\n"
             answer = looking.result()
     finally:
-        service.streams -= 1
         for task in (gone, stopping, looking):
             if task is not None:
                 task.cancel()
@@ -84,23 +87,26 @@ class Feed:
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
-        self._looks: dict[str, asyncio.Task[Moves]] = {}
-        self._watchers: Counter[str] = Counter()
+        self._looks: dict[str, _Look] = {}
 
     async def after(self, cursor: str) -> Moves:
         """What came after a moment, as soon as something has."""
         look = self._looks.get(cursor)
         if look is None:
-            look = self._looks[cursor] = asyncio.ensure_future(self._look(cursor))
-            look.add_done_callback(lambda _: self._looks.pop(cursor, None))
-        self._watchers[cursor] += 1
+            look = self._looks[cursor] = _Look(asyncio.ensure_future(self._look(cursor)))
+            look.task.add_done_callback(lambda _, look=look: self._forget(cursor, look))
+        look.watchers += 1
         try:
-            return await asyncio.shield(look)
+            return await asyncio.shield(look.task)
         finally:
-            self._watchers[cursor] -= 1
-            if self._watchers[cursor] == 0:
-                del self._watchers[cursor]
-                look.cancel()
+            look.watchers -= 1
+            if look.watchers == 0:
+                self._forget(cursor, look)  # first, so that nobody who comes now shares its end
+                look.task.cancel()
+
+    def _forget(self, cursor: str, look: _Look) -> None:
+        if self._looks.get(cursor) is look:
+            del self._looks[cursor]
 
     async def _look(self, cursor: str) -> Moves:
         since = cursor
@@ -118,4 +124,12 @@ class Feed:
     def close(self) -> None:
         """Stop looking."""
         for look in list(self._looks.values()):
-            look.cancel()
+            look.task.cancel()
+
+
+class _Look:
+    """A look at the store, and how many wait for it."""
+
+    def __init__(self, task: asyncio.Task[Moves]) -> None:
+        self.task = task
+        self.watchers = 0

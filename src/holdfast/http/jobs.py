@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -9,12 +10,12 @@ import msgspec
 from ..checks import KEY_LIMIT, checked_text
 from ..clock import MICROS
 from ..codec.values import read
-from ..errors import HoldfastError, InvalidJob, WrongState
+from ..errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from ..job import NewJob, State
 from ..task import Options
 from ..view import moment
-from . import shapes
-from .call import Answer, Call, json, nothing
+from . import limits, shapes
+from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
 from .shapes import job_out
 from .shell import check_shell
@@ -22,6 +23,8 @@ from .shell import check_shell
 if TYPE_CHECKING:
     from ..app import Holdfast
 
+RESERVED = "holdfast."
+"""How the names of tasks begin whose jobs Holdfast makes by itself, such as deliveries of webhooks."""
 _decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
 
 
@@ -36,7 +39,11 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
         raise id
     if id == job.id:
         return json(_as_stored(job, app.clock.now()), 201)
-    return json(job_out(await app.job(id)), 200)
+    try:
+        return json(job_out(await app.job(id)), 200)
+    except JobNotFound:  # it has ended and is removed, and its key is still remembered
+        asked = _as_stored(job, app.clock.now())
+        return json(msgspec.structs.replace(asked, id=id, status=shapes.REMOVED), 200)
 
 
 async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
@@ -76,10 +83,7 @@ async def get(call: Call, id: str) -> Answer:
 
 async def list_jobs(call: Call, query: shapes.JobsQuery) -> Answer:
     """A page of jobs, newest first."""
-    page = await call.app.jobs(
-        state=query.state, queue=query.queue, task=query.type, tag=query.tag, limit=query.limit, cursor=query.cursor
-    )
-    return json(shapes.JobsOut([job_out(job) for job in page.jobs], page.cursor))
+    return await _page(call, query, query.state)
 
 
 async def cancel(call: Call, id: str) -> Answer:
@@ -111,10 +115,7 @@ async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
 
 async def list_dead(call: Call, query: shapes.DeadQuery) -> Answer:
     """A page of the dead letters, newest first."""
-    page = await call.app.jobs(
-        state=State.DEAD, queue=query.queue, task=query.type, tag=query.tag, limit=query.limit, cursor=query.cursor
-    )
-    return json(shapes.JobsOut([job_out(job) for job in page.jobs], page.cursor))
+    return await _page(call, query, State.DEAD)
 
 
 async def retry_dead(call: Call, id: str) -> Answer:
@@ -130,6 +131,32 @@ async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
     return json(shapes.Retried(await call.app.retry_dead(queue=body.queue)))
 
 
+async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: str | list[str] | None) -> Answer:
+    """A page that ends at its limit, or before it has too many bytes; a job that has more stands alone on one."""
+
+    async def read(limit: int) -> tuple[list[bytes], str | None]:
+        page = await call.app.jobs(
+            state=state, queue=query.queue, task=query.type, tag=query.tag, limit=limit, cursor=cursor
+        )
+        return [encode(job_out(job)) for job in page.jobs], page.cursor
+
+    jobs, cursor, room = list[bytes](), query.cursor, limits.PAGE_BYTES
+    while len(jobs) < query.limit:
+        found, following = await read(min(limits.PAGE_STEP, query.limit - len(jobs)))
+        sizes = accumulate(len(job) for job in found)
+        fitting = sum(size <= room for size in sizes)
+        if fitting < len(found):
+            # Only the store can say where a page goes on: ask for one that ends here.
+            if fitting or not jobs:
+                found, cursor = await read(max(1, fitting))
+                jobs += found
+            break
+        jobs, cursor, room = jobs + found, following, room - sum(map(len, found))
+        if cursor is None:
+            break
+    return json({"jobs": [msgspec.Raw(job) for job in jobs], "cursor": cursor})
+
+
 def _key(call: Call) -> str:
     given = call.header(b"idempotency-key")
     if not given:
@@ -143,11 +170,18 @@ def _key(call: Call) -> str:
         raise InvalidJob("Idempotency-Key must be UTF-8") from None
 
 
-def _new_job(app: Holdfast, body: shapes.NewJob, key: str) -> NewJob:
-    task = app.registry.tasks.get(body.type)
+def task_options(app: Holdfast, name: str) -> Options:
+    """A task's own options, where it is known here; InvalidJob where its jobs cannot be made over HTTP."""
+    if name.startswith(RESERVED):
+        raise InvalidJob(f"task {name!r} is Holdfast's own: nobody else submits its jobs")
+    task = app.registry.tasks.get(name)
     if task is not None and task.codec is not None:
-        raise InvalidJob(f"task {body.type!r} has a codec of its own: its jobs cannot be made of JSON")
-    options = (Options() if task is None else task.options).changed(
+        raise InvalidJob(f"task {name!r} has a codec of its own: its jobs cannot be made of JSON")
+    return Options() if task is None else task.options
+
+
+def _new_job(app: Holdfast, body: shapes.NewJob, key: str) -> NewJob:
+    options = task_options(app, body.type).changed(
         queue=body.queue,
         priority=body.priority,
         max_attempts=body.max_attempts,

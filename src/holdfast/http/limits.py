@@ -20,9 +20,13 @@ BODY_SECONDS = 30.0
 KEEP_ALIVE = 15.0
 """Seconds for which a connection may be idle."""
 UNREAD_SECONDS = 30.0
-"""Seconds that a client may leave an answer, or a piece of a stream, unread."""
+"""Seconds in which a client reads nothing of its answer, or of a stream, until it is cut off."""
 PAGE, PAGE_MOST = 50, 200
 """Jobs of a page: unless told otherwise, and at the most."""
+PAGE_BYTES = 4 * MIB
+"""Bytes of a page of more than one job."""
+PAGE_STEP = 16
+"""Jobs of a page that are read at once: each may carry megabytes."""
 CLAIMS_MOST = 100
 """Jobs of one claim."""
 WAIT_MOST = 60.0
@@ -30,7 +34,11 @@ WAIT_MOST = 60.0
 STREAMS = 256
 """Streams of events, and claims that wait, each: beyond, clients are sent away with 503."""
 CONNECTIONS = 4096
-"""Connections of one server process."""
+"""Connections of one server process, where it may open so many files."""
+FILES = 128
+"""Files that a server process opens for other things than connections, at the most."""
+TOLD = FILES // 2
+"""Connections beyond the most that are told so; whatever comes then is cut off at once."""
 READY_SECONDS = 5.0
 """Seconds in which a store that is well answers."""
 RETRY_AFTER = "1"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 from ..errors import HoldfastError
 from ..job import QueueStats
@@ -10,6 +11,8 @@ from ..view import moment
 from . import limits, shapes
 from .call import Answer, Call, json, nothing
 from .problems import NOT_SET, STORE_UNAVAILABLE, Refused
+
+logger = logging.getLogger("holdfast.http")
 
 
 async def stats(call: Call) -> Answer:
@@ -76,8 +79,10 @@ async def ready(call: Call) -> Answer:
         async with asyncio.timeout(limits.READY_SECONDS):
             await call.app.records("config")
     except (HoldfastError, TimeoutError) as error:
-        reason = str(error) or f"the store did not answer within {limits.READY_SECONDS:g} s"
-        raise Refused(STORE_UNAVAILABLE, reason, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
+        # Anybody may ask, and an error may name the store.
+        logger.warning("not ready: %s", str(error) or f"the store did not answer within {limits.READY_SECONDS:g} s")
+        detail = "the store does not answer; the server's log says more"
+        raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
     return json(shapes.Health("ok", "holdfast"))
 
 

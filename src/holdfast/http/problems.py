@@ -32,6 +32,7 @@ WRONG_ORIGIN = Kind("wrong-origin", 403, "Pages of another site may not call thi
 SHELL_REFUSED = Kind("shell-refused", 403, "This shell job is not allowed over HTTP")
 NOT_FOUND = Kind("not-found", 404, "There is nothing here")
 JOB_NOT_FOUND = Kind("job-not-found", 404, "There is no such job")
+SCHEDULE_NOT_FOUND = Kind("schedule-not-found", 404, "There is no such schedule")
 NOT_SET = Kind("not-set", 404, "This setting is not set in the store")
 METHOD_NOT_ALLOWED = Kind("method-not-allowed", 405, "This method is not for this path")
 TOO_SLOW = Kind("too-slow", 408, "The request did not arrive in time")
@@ -53,6 +54,7 @@ KINDS: dict[type[HoldfastError], Kind] = {
     errors.InvalidJob: INVALID,
     errors.PayloadTooLarge: TOO_LARGE,
     errors.JobNotFound: JOB_NOT_FOUND,
+    errors.ScheduleNotFound: SCHEDULE_NOT_FOUND,
     errors.JobExists: JOB_EXISTS,
     errors.KeyConflict: KEY_CONFLICT,
     errors.QueueFull: QUEUE_FULL,

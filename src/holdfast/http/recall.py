@@ -7,12 +7,15 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..clock import Clock
+from ..errors import InvalidJob
 from .call import Answer
 
 KEPT_SECONDS = 60.0
 KEPT_BYTES = 64 * 1024**2
 ENTRY = 500
 """Bytes that an answer takes beside its body, about."""
+REQUEST_LIMIT = 64
+"""Characters of a request's id."""
 
 
 class Recall:
@@ -31,6 +34,8 @@ class Recall:
 
     async def once(self, request: str, make: Callable[[], Coroutine[Any, Any, Answer]]) -> Answer:
         """The answer to this request, which is made now unless it was. It goes on when its client is gone."""
+        if len(request) > REQUEST_LIMIT:
+            raise InvalidJob(f"a request's id has at most {REQUEST_LIMIT} characters, not {len(request)}")
         task = self._known.get(request)
         if task is None:
             task = self._known[request] = asyncio.create_task(make())

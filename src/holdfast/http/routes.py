@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claims, events, jobs, limits, looking, metrics, overview
+from . import claims, events, jobs, limits, looking, metrics, overview, schedules
 from .endpoint import EVENTS, Endpoint
 from .problems import (
     BUSY,
@@ -77,6 +77,7 @@ def endpoints() -> list[Endpoint]:
             "POST", "/v1/queues/{name}/resume", OPERATE, looking.resume, {200: Paused}, problems=(OUTCOME_UNKNOWN,)
         ),
         Endpoint("GET", "/v1/workers", READ, looking.workers, {200: WorkersOut}),
+        *schedules.endpoints(),
         Endpoint("GET", "/v1/config", READ, looking.list_settings, {200: SettingsOut}),
         Endpoint("GET", "/v1/config/{key}", READ, looking.get_setting, {200: Setting}, problems=(NOT_SET,)),
         Endpoint("PUT", "/v1/config/{key}", OPERATE, looking.put_setting, {200: Setting}, problems=(OUTCOME_UNKNOWN,)),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,7 +20,7 @@ from ..job import NewJob
 from ..store import wire
 from ..store.protocol import Answers, Batch, Versioned
 from ..version import __version__
-from . import limits, tokens
+from . import hints, limits, tokens
 from .call import Answer, Call, ClientGone, Stream
 from .endpoint import Endpoint
 from .hints import STREAMS_MOST, Hints
@@ -189,8 +190,6 @@ class Seam:
     # -- hints
 
     async def _listen(self, call: Call) -> Answer | Stream:
-        if len(self._hints) >= STREAMS_MOST:
-            return _told(StoreUnavailable(f"{STREAMS_MOST} streams of hints are open already"))
         body = await call.body(BODY_MOST)
         try:
             (topics,) = msgspec.json.decode(body, type=tuple[list[str]])
@@ -199,20 +198,17 @@ class Seam:
             return _told(InvalidJob(f"these are no topics: {error}"))
         except HoldfastError as error:
             return _told(error)
-        return _HintStream(self._lines(call, topics), b"application/x-ndjson")
+        if len(self._hints) >= STREAMS_MOST:  # nothing is awaited from here until it is counted
+            return _told(StoreUnavailable(f"{STREAMS_MOST} streams of hints are open already"))
+        stream = self._hints.open(fresh_secret(), topics)
+        return _HintStream(self._lines(call, stream), b"application/x-ndjson", lambda: self._hints.close(stream))
 
-    async def _lines(self, call: Call, topics: list[str]) -> AsyncGenerator[bytes]:
-        """The stream's name, then what rings, until the client has gone or the server stops."""
-        name = fresh_secret()
-        stream = self._hints.open(name, topics)
-        try:
-            yield _encode(name) + b"\n"
-            while (news := await call.while_wanted(stream.news())) is not None:
+    async def _lines(self, call: Call, stream: hints.Stream) -> AsyncGenerator[bytes]:
+        """The stream's name, then what rings, until the client or its token has gone or the server stops."""
+        yield _encode(stream.name) + b"\n"
+        with suppress(ClientGone):
+            while (news := await call.while_wanted(stream.news())) is not None and await call.still_may(ROLE):
                 yield news
-        except ClientGone:
-            pass
-        finally:
-            self._hints.close(stream)
 
     async def _change_topics(self, change: wire.Topics) -> None:
         if not self._hints.change(change.stream, change.add, change.remove):

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import signal
 import socket
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
 from ..errors import ConfigError
 from . import limits
 from .door import is_loopback
+from .room import Room, make_room
 from .wire import Connection
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 def run(service: Service, host: str, port: int, started: Callable[[str], object], grace: float) -> None:
     """Serve until told to stop; `started` is called with the address."""
+    make_room()
     with contextlib.closing(bind(host, port)) as bound:
         server = Server(service, started, grace)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
@@ -54,6 +57,11 @@ def bind(host: str, port: int) -> socket.socket:
 async def check(service: Service, address: str) -> None:
     """Refuse to be open to others without a token."""
     door = service.door
+    if service.app.url.startswith(("http://", "https://")) and not door.keyring.seen:
+        raise ConfigError(
+            "the tokens of a store behind another server are out of reach, so nobody could be told from a stranger: "
+            "set HOLDFAST_TOKEN, or serve the store itself"
+        )
     if is_loopback(address):
         door.open_without_token = True
         return
@@ -72,7 +80,7 @@ class Server(uvicorn.Server):
     def __init__(self, service: Service, started: Callable[[str], object], grace: float) -> None:
         config = uvicorn.Config(
             service,
-            http=Connection,
+            http=cast("type[Connection]", functools.partial(Connection, Room())),
             ws="none",
             lifespan="on",
             log_config=None,

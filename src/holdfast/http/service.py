@@ -112,10 +112,17 @@ class Service:
             except HoldfastError as error:
                 logger.warning("the store does not answer: %s", error)
                 await asyncio.sleep(limits.OPEN_EVERY)
+            except Exception:
+                logger.exception("the store cannot be opened")
+                await asyncio.sleep(limits.OPEN_EVERY)
             else:
                 break
         async with sweeping(self.app), noting_depth(self.app):
             await self.stopping.wait()
+
+    def stream_ended(self) -> None:
+        """One stream of events less."""
+        self.streams -= 1
 
     def stop(self) -> None:
         """End streams and waiting claims; other requests finish, and new ones are still answered."""

@@ -15,6 +15,8 @@ from ..view import AttemptSeen, Job, Progress, WorkerSeen
 from . import limits
 
 MAX_ATTEMPTS = 25
+REMOVED = "removed"
+"""The status of a job that has ended and is gone, but for its key."""
 
 Name = Annotated[str, Meta(min_length=1, max_length=NAME_LIMIT, description="Printable characters.")]
 Key = Annotated[str, Meta(min_length=1, max_length=KEY_LIMIT, description="Printable characters.")]
@@ -23,6 +25,7 @@ Fence = Annotated[int, Meta(ge=0, lt=2**53)]
 Token = Annotated[str, Meta(min_length=1, max_length=16_384, description="As the claim gave it.")]
 Limit = Annotated[int, Meta(ge=1, le=limits.PAGE_MOST)]
 Cursor = Annotated[str, Meta(max_length=200, description="As the last page gave it.")]
+Status = Annotated[str, Meta(extra_json_schema={"enum": [*(state.value for state in State), REMOVED]})]
 JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object"})]
 
 
@@ -62,7 +65,8 @@ class JobOut(msgspec.Struct, kw_only=True):
 
     id: str
     type: str
-    status: State
+    status: Status
+    """`removed`: only its key is left, and the rest is as in the request."""
     attempts: int = 0
     max_attempts: int
     payload: Any

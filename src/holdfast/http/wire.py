@@ -1,26 +1,30 @@
 """The connection below the service: uvicorn's, with limits that it does not have.
 
 1. Line and headers arrive within a time and a size, bodies within a time, or the client is told and cut off.
-2. A client that leaves its answer unread is cut off.
-3. What is not HTTP gets a problem document like everything else.
+2. Nothing follows a body: a trailer would be a header that comes when the door has let its request in.
+3. A client that stops reading its answer is cut off.
+4. A request that waits learns that another stands behind it: from then on nobody hears whether the client is there.
+5. What is not HTTP gets a problem document like everything else.
 """
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Any, cast
 
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
-from .call import encode, problem
+from .call import FOLLOWED, encode, problem
 from .problems import BAD_REQUEST, BUSY, CONTENT_TYPE, TOO_SLOW, Kind, Problem, Refused
+from .room import Room
 
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "The request's line and headers are too large")
 
 
 HEADERS_DETAIL = f"they may have {limits.HEADERS} bytes"
+TRAILERS = "there is something behind the body: trailers are not taken here"
 
 
 async def _too_large(_: Scope, __: Receive, send: Send) -> None:
@@ -30,7 +34,7 @@ async def _too_large(_: Scope, __: Receive, send: Send) -> None:
 
 async def _too_many(_: Scope, __: Receive, send: Send) -> None:
     """What a request is handed to that came on one connection too many."""
-    detail = f"this server has {limits.CONNECTIONS} connections already"
+    detail = "this server has as many connections as it takes"
     busy = Refused(BUSY, detail, retry_safe=True, retry_after=limits.RETRY_AFTER, connection="close")
     await problem(busy).send(send)
 
@@ -40,12 +44,25 @@ class Connection(HttpToolsProtocol):
 
     _header_bytes = 0
     _in_headers = True
+    _bare_bytes = 0
+    """Of a request's body, since there was last something of it among what came: sizes of chunks, and trailers."""
+    _malformed: str | None = None
+    """What is wrong with the request, where we know better than the parser."""
     _late: asyncio.TimerHandle | None = None
     """Runs while a request has begun to arrive and is not whole."""
     _unread: asyncio.TimerHandle | None = None
 
+    def __init__(self, room: Room, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self._room = room
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
+        over = self._room.over(len(self.connections), self.loop.time())
+        if over > limits.TOLD:
+            transport.abort()
+        elif over > 0:
+            self.app = _too_many
         self._late = self.loop.call_later(limits.HEADERS_SECONDS, self._headers_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -57,6 +74,8 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._in_headers:
             self._header_bytes += len(data)
+        else:
+            self._bare_bytes += len(data)
         super().data_received(data)
         if self.transport.is_closing():
             return
@@ -65,17 +84,31 @@ class Connection(HttpToolsProtocol):
                 self._refuse(HEADERS_TOO_LARGE, HEADERS_DETAIL)
             elif self._late is None and self._header_bytes:
                 self._late = self.loop.call_later(limits.HEADERS_SECONDS, self._headers_late)
+        elif self._bare_bytes > limits.HEADERS:  # a trailer is told of when it has ended, which one may never do
+            self._refuse(BAD_REQUEST, TRAILERS)
         elif self._late is None and self.cycle.more_body:
             self._late = self.loop.call_later(limits.BODY_SECONDS, self._body_late)
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._in_headers:
+            self._malformed = TRAILERS
+            raise ValueError(TRAILERS)  # which the parser ends with, and `send_400_response` tells
+        super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
-        self._in_headers = False
+        self._in_headers, self._bare_bytes = False, 0
         self._arrived()
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > limits.HEADERS:
             self.app = _too_large
-        elif len(self.connections) > limits.CONNECTIONS:
-            self.app = _too_many
+        before = cast("RequestResponseCycle | None", self.cycle)  # None at first, whatever uvicorn declares
         super().on_headers_complete()
+        if before is not None and not before.response_complete:
+            before.scope[FOLLOWED] = True  # pyright: ignore[reportGeneralTypeIssues]
+            before.message_event.set()
+
+    def on_body(self, body: bytes) -> None:
+        self._bare_bytes = 0
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._in_headers, self._header_bytes = True, 0
@@ -89,7 +122,7 @@ class Connection(HttpToolsProtocol):
 
     def _headers_late(self) -> None:
         self._late = None
-        last = cast("RequestResponseCycle | None", self.cycle)  # None at first, whatever uvicorn declares
+        last = cast("RequestResponseCycle | None", self.cycle)
         if last is not None and not last.response_complete:
             return  # it is still being answered: its end, or the next bytes, start the time again
         if not self.transport.is_closing():
@@ -105,7 +138,18 @@ class Connection(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unread = self.loop.call_later(limits.UNREAD_SECONDS, self.transport.abort)
+        self._await_reading()
+
+    def _await_reading(self) -> None:
+        unread = self.transport.get_write_buffer_size()
+        self._unread = self.loop.call_later(limits.UNREAD_SECONDS, self._check_reading, unread)
+
+    def _check_reading(self, before: int) -> None:
+        """A large answer may take its time, as long as some of it is read."""
+        if self.transport.get_write_buffer_size() < before:
+            self._await_reading()
+        else:
+            self.transport.abort()
 
     def resume_writing(self) -> None:
         super().resume_writing()
@@ -113,7 +157,7 @@ class Connection(HttpToolsProtocol):
             self._unread.cancel()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(BAD_REQUEST, msg)
+        self._refuse(BAD_REQUEST, self._malformed or msg)
 
     def _refuse(self, kind: Kind, detail: str) -> None:
         """Say so, and close: what comes next on this connection cannot be told from what came before."""

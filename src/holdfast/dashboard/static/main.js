@@ -10,12 +10,14 @@ import job from "./job.js";
 import jobs from "./jobs.js";
 import overview from "./overview.js";
 import queues from "./queues.js";
+import schedules from "./schedules.js";
 import workers from "./workers.js";
 
 const PAGES = [
   ["overview", "Overview", overview, "o"],
   ["jobs", "Jobs", jobs, "b"],
   ["queues", "Queues", queues, "q"],
+  ["schedules", "Schedules", schedules, "s"],
   ["workers", "Workers", workers, "w"],
   ["dead", "Dead letters", dead, "d"],
   ["errors", "Errors", errors, "e"],
@@ -25,7 +27,7 @@ const KEYS = [
   ["j, k", "next, previous row"],
   ["Enter", "open the row"],
   ["x", "select the row"],
-  ["g then o, b, q, w, d, e", "go to overview, jobs, queues, workers, dead letters, errors"],
+  ["g then o, b, q, s, w, d, e", "go to overview, jobs, queues, schedules, workers, dead letters, errors"],
   ["?", "this list"],
 ];
 const EVERY = 5000; // milliseconds after which a page is read again even where nothing moved

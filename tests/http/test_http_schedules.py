@@ -1,0 +1,137 @@
+"""Schedules over HTTP: made, looked at, changed, paused, run at once and deleted, by whoever may."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.http import tokens
+from support.http import serving
+
+PATH = "/v1/schedules/nightly"
+BODY = {"type": "report", "payload": {"day": "monday"}, "cron": "0 3 * * *", "tz": "Europe/Oslo"}
+FIELDS = {
+    "name", "type", "queue", "cron", "every", "tz", "words", "catch_up", "jitter", "overlap", "paused", "in_code",
+    "last_run", "next_run", "last_job",
+}  # fmt: skip
+
+
+async def test_a_schedule_is_made_listed_and_changed(http, app):
+    assert (await http("GET", "/v1/schedules")).json == {"schedules": []}
+    made = await http("PUT", PATH, {**BODY, "queue": "reports", "priority": -5, "tags": ["cron"], "timeout": 60})
+    assert made.status == 200
+    assert set(made.json) == FIELDS
+    assert (made.json["type"], made.json["queue"], made.json["cron"]) == ("report", "reports", "0 3 * * *")
+    assert made.json["words"] == "At 03:00 every day (Europe/Oslo)"
+    assert made.json["next_run"].endswith("Z")
+    assert made.json["last_run"] is made.json["last_job"] is None
+    assert (await http("GET", PATH)).json == made.json
+    changed = (await http("PUT", PATH, {"type": "report", "payload": {}, "every": 900, "overlap": "skip"})).json
+    assert (changed["cron"], changed["every"], changed["words"]) == (None, 900, "Every 15 minutes")
+    assert (changed["queue"], changed["overlap"]) == ("default", "skip")
+    assert (await http("GET", "/v1/schedules")).json == {"schedules": [changed]}
+    assert (await app.schedules.get("nightly")).next_run.isoformat()[:19] == changed["next_run"][:19]
+
+
+async def test_its_runs_are_the_jobs_that_were_asked_for(http, app):
+    await http("PUT", PATH, {**BODY, "queue": "reports", "priority": -5, "max_attempts": 2, "timeout": 60})
+    ran = await http("POST", f"{PATH}/run")
+    assert ran.status == 200
+    job = await app.job(ran.json["job_id"])
+    assert (job.task, job.payload, job.queue, job.priority) == ("report", {"day": "monday"}, "reports", -5)
+    assert (job.max_attempts, job.timeout) == (2, 60)
+    await http("PUT", PATH, {"type": "report", "payload": {}, "every": 0.001})
+    while (kept := (await http("GET", PATH)).json)["last_job"] is None:  # it is due within a millisecond
+        await app.schedules.make_due_runs()
+    assert (await app.job(kept["last_job"])).meta["schedule"] == "nightly"
+    assert kept["last_run"] is not None
+
+
+async def test_what_the_task_itself_says_counts_where_it_is_known(http, app):
+    @app.task(queue="ledger", max_attempts=7)
+    async def report(day: str) -> None: ...
+
+    assert (await http("PUT", PATH, BODY)).json["queue"] == "ledger"
+    ran = (await http("POST", f"{PATH}/run")).json["job_id"]
+    assert (await app.job(ran)).max_attempts == 7
+
+
+async def test_a_schedule_is_paused_resumed_and_deleted(http, app):
+    await http("PUT", "/v1/schedules/a%2Fb", BODY)
+    paused = (await http("POST", "/v1/schedules/a%2Fb/pause")).json
+    assert (paused["name"], paused["paused"], paused["next_run"]) == ("a/b", True, None)
+    assert (await http("PUT", "/v1/schedules/a%2Fb", BODY)).json["paused"] is True
+    resumed = (await http("POST", "/v1/schedules/a%2Fb/resume")).json
+    assert resumed["paused"] is False
+    assert resumed["next_run"] is not None
+    assert (await http("DELETE", "/v1/schedules/a%2Fb")).status == 204
+    assert await app.schedules.list() == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", PATH), ("DELETE", PATH), ("POST", f"{PATH}/pause"), ("POST", f"{PATH}/resume"), ("POST", f"{PATH}/run")],
+)
+async def test_one_that_there_is_not_is_not_found(http, method, path):
+    reply = await http(method, path)
+    assert reply.status == 404
+    assert reply.problem == "schedule-not-found"
+    assert reply.json["detail"] == "no schedule 'nightly' in this store"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cron": None},
+        {"every": 60},
+        {"cron": "every morning"},
+        {"cron": "0 0 31 2 *"},
+        {"cron": "0 3 * * *" + " " * 200},
+        {"tz": "Middle/Earth"},
+        {"tz": "Europe"},
+        {"tz": "../../etc/passwd"},
+        {"catch_up": -1},
+        {"catch_up": 1001},
+        {"jitter": -1},
+        {"overlap": "perhaps"},
+        {"queue": " "},
+        {"priority": 40_000},
+        {"max_attempts": 0},
+        {"timeout": 0},
+        {"tags": [""]},
+        {"payload": [1]},
+        {"type": "holdfast.webhook"},
+        {"delay": 5},
+    ],
+    ids=str,
+)
+async def test_what_makes_no_sense_is_refused(http, app, change):
+    reply = await http("PUT", PATH, {**BODY, **change})
+    assert reply.status == 422
+    assert reply.problem == "invalid"
+    assert await app.schedules.list() == []
+
+
+async def test_a_name_that_is_none_is_refused(http):
+    assert (await http("PUT", "/v1/schedules/%20", BODY)).problem == "invalid"
+
+
+async def test_shell_commands_are_refused_unless_they_are_listed(http, app):
+    shell = {"type": "shell", "payload": {"command": "echo hi"}, "every": 60}
+    assert (await http("PUT", PATH, shell)).problem == "shell-refused"
+    async with serving(app, allow_shell=["echo hi"]) as allowed:
+        assert (await allowed("PUT", PATH, shell)).status == 200
+        shell["payload"]["cwd"] = "/"
+        assert (await allowed("PUT", PATH, shell)).problem == "shell-refused"
+
+
+async def test_reading_does_not_allow_operating(http, app):
+    await http("PUT", PATH, BODY)
+    reader = await tokens.create(app, ["read", "submit", "work"])
+    async with serving(app) as closed:
+        assert (await closed("GET", "/v1/schedules")).status == 401
+        closed.token = reader
+        assert len((await closed("GET", "/v1/schedules")).json["schedules"]) == 1
+        assert (await closed("GET", PATH)).status == 200
+        for method, path in (("DELETE", PATH), ("POST", f"{PATH}/pause"), ("POST", f"{PATH}/run")):
+            assert (await closed(method, path)).problem == "forbidden"
+        assert (await closed("PUT", PATH, BODY)).problem == "forbidden"
