@@ -111,7 +111,7 @@ class Azurite:
         urllib.request.urlopen(urllib.request.Request(place, method="PUT", headers=headers), timeout=10)
 
     def remove(self) -> None:
-        self._process.terminate()
+        self._process.kill()
         self._process.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 

@@ -93,7 +93,7 @@ class GcsServer:
         if self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join()
-        self._process.terminate()
+        self._process.kill()
         self._process.wait()
 
 
