@@ -171,7 +171,7 @@ class Home:
         """In a forked child: nothing of the parent's connections may be used or closed here."""
         if self._session is not None:
             self._session.feed.follow({})
-            self._session.store.abandon()
+        self._store.abandon()  # open, or caught on its way there
         self._session = self._opening = self._closing = None
         self.before_close.clear()
         self._choosing = threading.Lock()

@@ -71,6 +71,8 @@ class Forks:
 
     def busy(self) -> None:
         """Fork while other threads are in the middle of writing and reading."""
+        # Open by now: a fork while another thread is inside OpenSSL, making its first connection, can hang for ever.
+        self.enqueue("parent before")
         stop = threading.Event()
 
         def write() -> None:
