@@ -1,7 +1,6 @@
 """`holdfast enqueue`: what a person types becomes a job, or one clear line."""
 
 import json
-import time
 
 
 def test_a_job_from_json(terminal):
@@ -92,12 +91,10 @@ def test_the_jobs_own_word_beats_the_stored_one(terminal):
     assert (terminal.job("own")["max_attempts"], terminal.job("usual")["max_attempts"]) == (1, 7)
 
 
-def test_ten_thousand_jobs_from_a_file_in_a_few_seconds(terminal):
+def test_ten_thousand_jobs_from_a_file(terminal):
     lines = [json.dumps({"id": f"j{n}", "command": f"echo {n}"}) for n in range(10_000)]
     (terminal.folder / "jobs.jsonl").write_text("\n".join(lines) + "\n\n")
-    began = time.monotonic()
     assert terminal("enqueue", "--file", "jobs.jsonl") == "10000 jobs enqueued\n"
-    assert time.monotonic() - began < 15
     assert terminal.states() == {"queued": 10_000}
 
 
