@@ -6,8 +6,6 @@ A sibling shares the same jobs, so several loops and threads of one process may 
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import threading
 from collections.abc import Iterable, Sequence
 from copy import copy
@@ -28,34 +26,9 @@ from ..job import (
     Tidied,
     Where,
 )
+from .bell import Ring
 from .jobs import Holding, Jobs
 from .protocol import WATCH, Answers, Batch, Bell, Versioned
-
-
-class _Ring:
-    """A bell of the memory store; may be rung from any thread."""
-
-    def __init__(self, data: _Data, topics: frozenset[str]) -> None:
-        self._data = data
-        self.topics = topics
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody listens any more
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self, timeout: float) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            pass
-        self._event.clear()
-
-    def close(self) -> None:
-        with self._data.lock:
-            self._data.bells.pop(self, None)
 
 
 class _Data:
@@ -68,7 +41,7 @@ class _Data:
         self.beats: dict[str, tuple[int, int]] = {}
         """The last beat of each holder, and when it was."""
         self.watched_until = 0
-        self.bells: dict[_Ring, None] = {}
+        self.bells: dict[Ring, None] = {}
         """In the order of listening, so that what follows from a ring is the same in every run."""
 
     def mark(self, holder: str) -> None:
@@ -109,7 +82,11 @@ class _Data:
         self.watched_until = self.clock.boot() + int(WATCH * MICROS)
         return self.jobs.moves_since(since, limit)
 
-    def rung(self) -> list[_Ring]:
+    def silence(self, bell: Ring) -> None:
+        with self.lock:
+            self.bells.pop(bell, None)
+
+    def rung(self) -> list[Ring]:
         """The bells to ring, once the lock is free."""
         rung, self.jobs.rung = self.jobs.rung, set()
         return [bell for bell in self.bells if not bell.topics.isdisjoint(rung)] if rung else []
@@ -231,7 +208,7 @@ class MemoryStore:
             bell.ring()
 
     def listen(self, topics: Iterable[str]) -> Bell:
-        bell = _Ring(self._data, frozenset(topics))
+        bell = Ring(frozenset(topics), self._data.silence)
         with self._data.lock:
             self._data.bells[bell] = None
         return bell

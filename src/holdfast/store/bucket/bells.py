@@ -2,35 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
 
-
-class Bell:
-    """One listener; may be rung from any thread."""
-
-    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
-        self._bells = bells
-        self.topics = topics
-        self._loop = asyncio.get_running_loop()
-        self._event = asyncio.Event()
-
-    def ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody listens any more
-            self._loop.call_soon_threadsafe(self._event.set)
-
-    async def wait(self, timeout: float) -> None:
-        try:
-            async with asyncio.timeout(timeout):
-                await self._event.wait()
-        except TimeoutError:
-            pass
-        self._event.clear()
-
-    def close(self) -> None:
-        self._bells.remove(self)
+from ..bell import Ring
 
 
 class Bells:
@@ -38,22 +14,22 @@ class Bells:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bells: set[Bell] = set()
+        self._bells: set[Ring] = set()
         self.heard: Callable[[], object] = _nobody
         """Called, on whatever thread, when somebody begins to listen."""
 
     def __bool__(self) -> bool:
         return bool(self._bells)
 
-    def make(self, topics: frozenset[str]) -> Bell:
-        bell = Bell(self, topics)
+    def make(self, topics: frozenset[str]) -> Ring:
+        bell = Ring(topics, self.remove)
         with self._lock:
             self._bells.add(bell)
         with contextlib.suppress(RuntimeError):  # the engine has ended
             self.heard()
         return bell
 
-    def remove(self, bell: Bell) -> None:
+    def remove(self, bell: Ring) -> None:
         with self._lock:
             self._bells.discard(bell)
 

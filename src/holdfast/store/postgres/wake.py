@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from ..bell import Ring
 from . import sql
 from .place import Place
 from .pool import connect
@@ -33,26 +34,13 @@ def topic(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
-class PostgresBell:
-    """A bell of this store; belongs to the store's loop."""
+class PostgresBell(Ring):
+    """A bell that knows its topics as hints name them."""
 
     def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
-        self._bells = bells
+        super().__init__(topics, bells.remove)
         self.names = frozenset(topic(name) for name in topics)
         self.kinds = {QUEUES if name.startswith("queue/") else JOBS for name in topics}
-        self.event = asyncio.Event()
-
-    async def wait(self, timeout: float) -> None:
-        if not self.event.is_set():
-            try:
-                async with asyncio.timeout(timeout):
-                    await self.event.wait()
-            except TimeoutError:
-                pass
-        self.event.clear()
-
-    def close(self) -> None:
-        self._bells.remove(self)
 
 
 class Ear(Protocol):

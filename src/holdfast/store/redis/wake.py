@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ...errors import HoldfastError
+from ..bell import Ring
 from .address import Address
 from .connect import connect
 from .wire import Lost, Reply, ReplyError, Wire
@@ -29,27 +30,6 @@ PING_EVERY = 15.0
 """Seconds of silence after which the server is asked whether it is still there."""
 
 
-class RedisBell:
-    """A bell of this store; belongs to the store's loop."""
-
-    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
-        self._bells = bells
-        self.topics = topics
-        self.event = asyncio.Event()
-
-    async def wait(self, timeout: float) -> None:
-        if not self.event.is_set():
-            try:
-                async with asyncio.timeout(timeout):
-                    await self.event.wait()
-            except TimeoutError:
-                pass
-        self.event.clear()
-
-    def close(self) -> None:
-        self._bells.remove(self)
-
-
 class Bells:
     """All bells of one store object, and the connection that rings them for other processes."""
 
@@ -57,7 +37,7 @@ class Bells:
         self._address = address
         self._key = key
         self._head = key.removesuffix("seq")
-        self._all: set[RedisBell] = set()
+        self._all: set[Ring] = set()
         self._topics: Counter[str] = Counter()
         self._leaving: Counter[str] = Counter()
         """Subscriptions that we have ended, and the server has not confirmed yet."""
@@ -66,8 +46,8 @@ class Bells:
         self._heard = False
         self._warned = False
 
-    def make(self, topics: Iterable[str]) -> RedisBell:
-        bell = RedisBell(self, frozenset(topics))
+    def make(self, topics: Iterable[str]) -> Ring:
+        bell = Ring(frozenset(topics), self.remove)
         self._all.add(bell)
         new = [topic for topic in bell.topics if not self._topics[topic]]
         self._topics.update(bell.topics)
@@ -80,7 +60,7 @@ class Bells:
                 bell.event.set()
         return bell
 
-    def remove(self, bell: RedisBell) -> None:
+    def remove(self, bell: Ring) -> None:
         if bell not in self._all:
             return
         self._all.discard(bell)
@@ -100,7 +80,7 @@ class Bells:
             self._listening.cancel()
             self._listening = None
 
-    def _mark(self, bell: RedisBell, by: int) -> list[str]:
+    def _mark(self, bell: Ring, by: int) -> list[str]:
         """Count the bells that wait for jobs; [MARK] where this is the first."""
         if not any(topic.startswith("job/") for topic in bell.topics):
             return []

@@ -15,6 +15,7 @@ import aiohttp
 import msgspec
 
 from ...errors import HoldfastError
+from ..bell import Ring
 from ..wire import KEEP_ALIVE, LISTEN, TOPICS, Topics
 from . import trouble
 from .link import Link
@@ -28,33 +29,12 @@ STALE = 64
 """Topics that nobody listens for any more, and that the server is yet to be told of: they wait for the next new one."""
 
 
-class RemoteBell:
-    """A bell of this store; belongs to the store's loop."""
-
-    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
-        self._bells = bells
-        self.topics = topics
-        self.event = asyncio.Event()
-
-    async def wait(self, timeout: float) -> None:
-        if not self.event.is_set():
-            try:
-                async with asyncio.timeout(timeout):
-                    await self.event.wait()
-            except TimeoutError:
-                pass
-        self.event.clear()
-
-    def close(self) -> None:
-        self._bells.remove(self)
-
-
 class Bells:
     """All bells of one store object, and the stream that rings them."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._wanted: dict[str, set[RemoteBell]] = {}
+        self._wanted: dict[str, set[Ring]] = {}
         """The bells that listen, by topic."""
         self._told: set[str] = set()
         """What the server knows that we listen for."""
@@ -62,8 +42,8 @@ class Bells:
         self._listening: asyncio.Task[None] | None = None
         self._warned = False
 
-    def make(self, topics: Iterable[str]) -> RemoteBell:
-        bell = RemoteBell(self, frozenset(topics))
+    def make(self, topics: Iterable[str]) -> Ring:
+        bell = Ring(frozenset(topics), self.remove)
         for topic in bell.topics:
             self._wanted.setdefault(topic, set()).add(bell)
         if self._told.issuperset(bell.topics):
@@ -73,7 +53,7 @@ class Bells:
         self._news.set()
         return bell
 
-    def remove(self, bell: RemoteBell) -> None:
+    def remove(self, bell: Ring) -> None:
         for topic in bell.topics:
             bells = self._wanted.get(topic, set())
             bells.discard(bell)

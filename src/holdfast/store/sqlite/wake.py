@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from time import sleep
 
+from ..bell import Ring
 from . import connection as connections
 from . import sql
 from .fork import Gate
@@ -21,30 +22,22 @@ BRISK, CALM = 0.008, 0.018
 BRISK_LOOKS = 125
 
 
-class SqliteBell:
-    """A bell of this store; belongs to the store's loop."""
+class SqliteBell(Ring):
+    """A bell that has the watcher look for as long as somebody waits for it."""
 
     def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
+        super().__init__(topics, bells.remove)
         self._bells = bells
-        self.topics = topics
         self.next_due: dict[str, int | None] = {}
         """By topic, the next due time that the watcher saw."""
-        self.event = asyncio.Event()
 
     async def wait(self, timeout: float) -> None:
         if not self.event.is_set():
             self._bells.waiting(self)
-            try:
-                async with asyncio.timeout(timeout):
-                    await self.event.wait()
-            except TimeoutError:
-                pass
-            finally:
-                self._bells.done(self)
-        self.event.clear()
-
-    def close(self) -> None:
-        self._bells.remove(self)
+        try:
+            await super().wait(timeout)
+        finally:
+            self._bells.done(self)
 
 
 class Bells:

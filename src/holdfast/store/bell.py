@@ -1,0 +1,36 @@
+"""The bell that every store makes: it rings once for whatever happened since its listener last looked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+
+class Ring:
+    """A bell for these topics, on the loop of whoever listens. `let_go` is told when it is closed."""
+
+    def __init__(self, topics: frozenset[str], let_go: Callable[[Any], object]) -> None:
+        self.topics = topics
+        self.event = asyncio.Event()
+        """Set to ring it, on its own loop."""
+        self._loop = asyncio.get_running_loop()
+        self._let_go = let_go
+
+    def ring(self) -> None:
+        """Ring it from any thread."""
+        with contextlib.suppress(RuntimeError):  # its loop was closed: nobody listens any more
+            self._loop.call_soon_threadsafe(self.event.set)
+
+    async def wait(self, timeout: float) -> None:
+        if not self.event.is_set():
+            try:
+                async with asyncio.timeout(timeout):
+                    await self.event.wait()
+            except TimeoutError:
+                pass
+        self.event.clear()
+
+    def close(self) -> None:
+        self._let_go(self)
