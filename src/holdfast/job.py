@@ -43,6 +43,23 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     error: str | None = None
 
 
+class Lane(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What jobs of one name share, whoever runs them: how many may run, how often one may start, whose turn it is.
+
+    0 means that there is no such bound. Each job carries the numbers that held when it was enqueued.
+    """
+
+    name: str
+    running: int = 0
+    """Claims at one time."""
+    interval: int = 0
+    """Microseconds between two starts, in the long run."""
+    burst: int = 1
+    """Starts that may come at once, after as long a rest."""
+    weight: int = 0
+    """Jobs that the lane gets for one of a lane of weight 1, while both have jobs ready in one queue and priority."""
+
+
 class NewJob(msgspec.Struct, frozen=True, gc=False):
     """A job as it is asked for. The store adds its number, its times and its state."""
 
@@ -68,6 +85,15 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] = {}
     retry: Backoff | None = None
+    once: str = ""
+    """For how long a key stands for the job that has it, where not for as long as it is remembered: `queued` (until
+    that job is first claimed), `live` (until it ends), or `window` (for `window` seconds from its creation)."""
+    window: float = 0.0
+    waits: str | None = None
+    """What it waits for: it begins blocked, and stays so until a Change says otherwise."""
+    lane: Lane | None = None
+    extra: bytes | None = None
+    """The core's own words about the job: kept and given back by stores, never read."""
 
 
 class Record(msgspec.Struct, gc=False):
@@ -111,6 +137,10 @@ class Record(msgspec.Struct, gc=False):
     meta: dict[str, Any] = {}
     retry: Backoff | None = None
     history: tuple[Attempt, ...] = ()
+    waits: str | None = None
+    """What it waits for, besides its time; `lane:NAME` where its lane is full."""
+    lane: Lane | None = None
+    extra: bytes | None = None
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
@@ -153,6 +183,10 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     """Seconds for which the key is remembered after the end."""
     seen_beat: int | None = None
     """The sweeper's: refused if the holder has beaten since."""
+    waits: str | None = None
+    """For a waiting state: what it waits for besides."""
+    tell: bool = False
+    """Where this ends the job, a record of kind `ended` by the job's id is put in the same commit."""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
@@ -190,6 +224,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     """Merged into what is there."""
     output: Output | msgspec.UnsetType = msgspec.UNSET
     """Appended to what the job has printed; a piece that is there already, sent again, is taken and changes nothing."""
+    rest: float | msgspec.UnsetType = msgspec.UNSET
+    """Seconds for which no job of its lane is to start."""
 
 
 class Patch(msgspec.Struct, frozen=True, gc=False):
@@ -211,8 +247,18 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """Merged into what is there."""
     keep: float | msgspec.UnsetType | None = msgspec.UNSET
-    """Set with a terminal state: as in a Settlement. Setting a waiting state clears the times of the end."""
+    """Set with a terminal state: as in a Settlement. Setting a waiting state clears the times of the end.
+    Set alone on an ended job: seconds from now."""
     key_keep: float = 0.0
+    waits: str | msgspec.UnsetType | None = msgspec.UNSET
+    """Setting any state without it clears it."""
+    payload: bytes | msgspec.UnsetType = msgspec.UNSET
+    fingerprint: str = ""
+    """Set with a payload: what the job's key stands for from now on."""
+    checkpoint: bytes | msgspec.UnsetType | None = msgspec.UNSET
+    extra: bytes | msgspec.UnsetType | None = msgspec.UNSET
+    tell: bool = False
+    """As in a Settlement."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -307,6 +353,8 @@ class Where(msgspec.Struct, frozen=True, gc=False):
     task: str | None = None
     tag: str | None = None
     finished_before: int | None = None
+    waits: str | None = None
+    """What they wait for, exactly; found without a look at other jobs."""
 
 
 class Found(msgspec.Struct, gc=False):

@@ -6,10 +6,13 @@ A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Cha
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from . import extra, steps
+from .clock import MICROS
 from .errors import WrongState
 from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Change, Patch, Record, Settlement, State
 from .retry import Backoff
@@ -39,6 +42,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     traceback: str | None = None
     delay: float | None = None
     """Seconds to wait, where the run itself said so."""
+    waits: str | None = None
+    """What it waits for besides."""
 
     @staticmethod
     def succeeded(result: bytes | None) -> Outcome:
@@ -61,6 +66,21 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("snoozed", delay=delay)
 
     @staticmethod
+    def parked(waits: str, delay: float | None = None) -> Outcome:
+        """It waits for something, at most `delay` seconds where given, and runs again then, uncharged."""
+        return Outcome("parked", delay=delay, waits=waits)
+
+    @staticmethod
+    def expired(error: str) -> Outcome:
+        """It was not started in time, and is not wanted any more."""
+        return Outcome("expired", error=shorten(error, ERROR_LIMIT))
+
+    @staticmethod
+    def paused(waits: str) -> Outcome:
+        """Put aside before it could run, as it was, until what it waits for is resumed."""
+        return Outcome("paused", waits=waits)
+
+    @staticmethod
     def released() -> Outcome:
         """Given back unfinished, uncharged, to the place it had."""
         return Outcome("released")
@@ -81,6 +101,8 @@ def settle(
 ) -> Settlement:
     """How the claim `record` ends, given its outcome. `fraction` in [0, 1) places a retry within its jitter."""
     kind = outcome.kind
+    in_flow = extra.read(record.extra).flow is not None
+    retention = None if in_flow else rules.retention  # others may need it until their flow has ended
     if kind == "succeeded":
         return Settlement(
             record.id,
@@ -92,14 +114,15 @@ def settle(
             "succeeded",
             record.attempt,
             result=outcome.result,
-            keep=rules.retention,
+            keep=retention,
             key=record.key,
             key_keep=rules.key_retention,
             seen_beat=seen_beat,
+            tell=in_flow,
         )
     state: str = State.QUEUED
     attempt, suspect, deaths = record.attempt, False, 0
-    delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, rules.retention
+    delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, retention
     if kind == "cancelled" or (kind == "lost" and record.cancel):
         state, error = State.CANCELLED, error or "cancelled while running; its worker was lost"
         kind = "cancelled"
@@ -111,9 +134,15 @@ def settle(
         else:
             state = State.FAILED
             delay = delay if delay is not None else (record.retry or rules.backoff).delay(record.attempt, fraction)
+    elif kind == "parked":
+        state, attempt = State.BLOCKED if delay is None else State.SCHEDULED, attempt - 1
+        error, traceback = record.error, record.traceback
     elif kind == "snoozed":
         state, attempt, error, traceback = State.SCHEDULED, attempt - 1, record.error, record.traceback
-    elif kind == "released":
+    elif kind == "expired":
+        state, attempt = State.CANCELLED, attempt - 1
+    elif kind in ("released", "paused"):
+        state = State.QUEUED if kind == "released" else State.BLOCKED
         attempt, error, traceback = attempt - 1, record.error, record.traceback
         suspect, deaths = record.suspect, record.deaths
     else:
@@ -143,11 +172,29 @@ def settle(
         error=error,
         traceback=traceback,
         keep=None if state == State.DEAD else keep,
-        cancelled_keep=rules.retention,
+        cancelled_keep=retention,
         key=record.key,
         key_keep=rules.key_retention,
         seen_beat=seen_beat,
+        waits=outcome.waits,
+        tell=in_flow,
     )
+
+
+def start_limit(record: Record) -> int | None:
+    """When it is too late for a job to start. None: never; or it has saved something or waited, so it began in time."""
+    if record.extra is None or record.checkpoint is not None:
+        return None
+    return None if any(line.outcome == "parked" for line in record.history) else extra.expires_at(record)
+
+
+def too_late(record: Record) -> Outcome | None:
+    """How a claim ends whose job has expired."""
+    limit = start_limit(record)
+    if limit is None or record.started_at is None or record.started_at < limit:
+        return None
+    before = datetime.fromtimestamp(limit / MICROS, UTC).isoformat(" ", "milliseconds")
+    return Outcome.expired(f"expired: it was to start before {before}")
 
 
 def spent(record: Record) -> bool:
@@ -162,24 +209,30 @@ def cancel(record: Record, rules: Rules) -> Change | None:
     if record.state == State.RUNNING:
         patch = Patch(cancel=True)
     else:
+        in_flow = extra.read(record.extra).flow is not None
         patch = Patch(
             state=State.CANCELLED,
             error="cancelled before it ran" if record.attempt == 0 else "cancelled while it waited",
             traceback=None,
-            keep=rules.retention,
+            keep=None if in_flow else rules.retention,
             key_keep=rules.key_retention,
+            tell=in_flow,
         )
     return Change(record.id, record.state, record.fence, patch)
 
 
 def retry(record: Record) -> Change:
-    """A finished job starts a new life, its history kept; a waiting one becomes due now."""
+    """A finished job starts a new life, its history kept; a waiting one becomes due now.
+
+    One that had succeeded is to do it all again; any other goes on behind the steps that it had finished.
+    """
     if record.state == State.RUNNING:
         raise WrongState(record.id, record.state, "it can be retried once it has ended; cancel it first")
     if record.state == State.BLOCKED:
-        raise WrongState(record.id, record.state, "it waits for other jobs")
+        raise WrongState(record.id, record.state, f"it waits for {record.waits or 'other jobs'}")
     if record.state in WAITING:
         return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
+    said = extra.read(record.extra)
     patch = Patch(
         state=State.QUEUED,
         delay=0.0,
@@ -192,7 +245,9 @@ def retry(record: Record) -> Change:
         error=None,
         traceback=None,
         progress=None,
+        checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
+        extra=extra.write(msgspec.structs.replace(said, expires_at=None, expires_in=None)),  # it is wanted after all
     )
     return Change(record.id, record.state, record.fence, patch)
 

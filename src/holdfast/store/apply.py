@@ -13,6 +13,7 @@ from ..job import HISTORY_LIMIT, TERMINAL, Attempt, Minute, NewJob, Note, Patch,
 UNSET = msgspec.UNSET
 _PLAINLY_PATCHED = (
     "attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history",
+    "payload", "checkpoint", "extra",
 )  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
         id=new.id,
         queue=new.queue,
         task=new.task,
-        state=State.SCHEDULED if run_at > now else State.QUEUED,
+        state=State.BLOCKED if new.waits is not None else State.SCHEDULED if run_at > now else State.QUEUED,
         priority=new.priority,
         run_at=run_at,
         payload=new.payload,
@@ -51,6 +52,9 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
         tags=new.tags,
         meta=dict(new.meta),
         retry=new.retry,
+        waits=new.waits,
+        lane=new.lane,
+        extra=new.extra,
     )
 
 
@@ -89,6 +93,7 @@ def settle(record: Record, end: Settlement, now: int) -> None:
     record.traceback = end.traceback
     record.result = end.result
     record.cancel = False
+    record.waits = None if state in TERMINAL else end.waits
     if state in TERMINAL:
         record.state = state
         record.finished_at = now
@@ -98,7 +103,7 @@ def settle(record: Record, end: Settlement, now: int) -> None:
     record.history = (*record.history, line)[-HISTORY_LIMIT:]
     if end.delay is not None:
         record.run_at = after(now, end.delay)
-    record.state = state if record.run_at > now else State.QUEUED
+    record.state = state if record.run_at > now or state == State.BLOCKED else State.QUEUED
     record.holder = record.started_at = record.pid = None
 
 
@@ -132,7 +137,13 @@ def patch(record: Record, wanted: Patch, now: int) -> None:
         record.meta = {**record.meta, **wanted.meta}
     if wanted.delay is not UNSET:
         record.run_at = after(now, wanted.delay)
+    if wanted.waits is not UNSET:
+        record.waits = wanted.waits
+    elif wanted.state is not UNSET:
+        record.waits = None
     if wanted.state is UNSET:
+        if wanted.keep is not UNSET and record.state in TERMINAL:
+            record.expires_at = expiry(now, wanted.keep)
         return
     record.state = wanted.state
     if wanted.state in TERMINAL:

@@ -40,6 +40,8 @@ class GroupCommit:
         self._inserts: deque[tuple[Sequence[NewJob], Waiter]] = deque()
         self._notes: deque[tuple[Note, Waiter]] = deque()
         self._settles: deque[tuple[Settlement, Callback]] = deque()
+        self.hear_of_ends: set[Callable[[str], None]] = set()
+        """Whoever wants to know which jobs ended that others wait for (`Settlement.tell`)."""
         self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
         self._asks: deque[tuple[Ask, Waiter]] = deque()
         self._batches: deque[tuple[Batch, Waiter]] = deque()
@@ -228,8 +230,10 @@ class GroupCommit:
             at += len(jobs)
         for (_, waiter), answer in zip(turn.notes, answers.notes, strict=True):
             _resolve(waiter, answer)
-        for (_, done), answer in zip(turn.settles, answers.settles, strict=True):
+        for (end, done), answer in zip(turn.settles, answers.settles, strict=True):
             _tell(done, answer)
+            if end.tell and answer:
+                self._told(end.id)
         at = 0
         for changes, waiter in turn.changes:
             _resolve(waiter, answers.changes[at : at + len(changes)])
@@ -249,12 +253,19 @@ class GroupCommit:
             for kind in KINDS:
                 begin, at[kind] = at[kind], at[kind] + len(getattr(batch, kind))
                 setattr(part, kind, getattr(answers, kind)[begin : at[kind]])
+            for end, answer in zip(batch.settles, part.settles, strict=True):
+                if end.tell and answer:
+                    self._told(end.id)
             if not waiter.done():
                 waiter.set_result(part)
                 continue
             for claims in part.asks:
                 self._give_back(claims)
         return Answers(**{kind: getattr(answers, kind)[: own[kind]] for kind in KINDS})
+
+    def _told(self, id: str) -> None:
+        for hears in self.hear_of_ends:
+            hears(id)
 
     def _give_back(self, claims: Claims) -> None:
         for record in claims.records:

@@ -9,7 +9,6 @@ which holders' leases have ended.
 
 from __future__ import annotations
 
-import bisect
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from copy import copy
@@ -20,6 +19,7 @@ import msgspec
 from ..clock import MICROS
 from ..job import (
     TERMINAL,
+    WAITING,
     Ask,
     Beat,
     Change,
@@ -44,10 +44,7 @@ from ..job import (
 )
 from . import apply
 from .protocol import MINUTES_KEPT, MOVES_KEPT, Answers, Batch, Versioned
-
-Place = tuple[int, int, int]
-"""Where a job stands in its queue: (priority, run_at, seq). In a lane of due jobs the first is 0."""
-DUE = frozenset({State.SCHEDULED, State.FAILED})
+from .standing import Picking, Standing
 
 
 class Key(msgspec.Struct):
@@ -56,6 +53,7 @@ class Key(msgspec.Struct):
     id: str
     fingerprint: str
     expires_at: int | None = None
+    made_at: int = 0
 
 
 class Piece(msgspec.Struct):
@@ -79,56 +77,6 @@ class Holding(msgspec.Struct):
     jobs: dict[str, Record]
 
 
-class Lane:
-    """Places in order. Taking from the front is cheap, however long the lane is."""
-
-    def __init__(self, places: Iterable[Place] = ()) -> None:
-        self._places = sorted(places)
-        self._start = 0
-
-    def __len__(self) -> int:
-        return len(self._places) - self._start
-
-    def __iter__(self) -> Iterator[Place]:
-        return islice(self._places, self._start, None)
-
-    @property
-    def first(self) -> Place | None:
-        return self._places[self._start] if self else None
-
-    def add(self, place: Place) -> None:
-        if not self._places or place > self._places[-1]:
-            self._places.append(place)
-        else:
-            bisect.insort(self._places, place, lo=self._start)
-
-    def remove(self, place: Place) -> None:
-        at = bisect.bisect_left(self._places, place, lo=self._start)
-        if at == len(self._places) or self._places[at] != place:
-            return
-        if at > self._start:
-            del self._places[at]
-            return
-        self._start += 1
-        if self._start > 1000 and self._start * 2 > len(self._places):
-            del self._places[: self._start]
-            self._start = 0
-
-
-class Ready:
-    """The queued jobs of one queue, suspects apart."""
-
-    def __init__(self) -> None:
-        self.sound, self.suspects = Lane(), Lane()
-
-    def lane(self, record: Record) -> Lane:
-        return self.suspects if record.suspect else self.sound
-
-
-def place(record: Record) -> Place:
-    return (record.priority, record.run_at, record.seq)
-
-
 class Jobs:
     """All jobs, keys, holders, records and minutes. Every method is one atomic step.
 
@@ -143,10 +91,7 @@ class Jobs:
         self.settled: dict[str, int] = {}
         self.printed: dict[str, list[Piece]] = {}
         self.keys: dict[str, Key] = {}
-        self.ready: dict[str, Ready] = {}
-        self.due: dict[str, Lane] = {}
-        self.early: set[int] = set()
-        """Jobs that some claim's time made queued: that time counts for that claim, so others compare their own."""
+        self.standing = Standing(self.by_seq)
         self.holders: dict[str, Holding] = {}
         self.kept: dict[str, dict[str, Versioned]] = {}
         self.minutes: dict[tuple[int, str, str], Minute] = {}
@@ -160,7 +105,7 @@ class Jobs:
         """A whole batch, in the order of its fields; `renews` says whether half of a holder's lease is spent."""
         return Answers(
             [self.insert(new, now) for new in batch.inserts],
-            [self.note(note) for note in batch.notes],
+            [self.note(note, now) for note in batch.notes],
             [self.settle(end, now) for end in batch.settles],
             [self.change(change, now) for change in batch.changes],
             [self.claim(ask, now, renews) for ask in batch.asks],
@@ -170,7 +115,9 @@ class Jobs:
 
     def insert(self, new: NewJob, now: int) -> Inserted:
         known = None if new.key is None else self.keys.get(new.key)
-        if known is not None and (known.expires_at is None or known.expires_at > now):
+        if new.once and new.id in self.jobs and self.nonces.get(new.id, 0) == new.nonce:
+            return Inserted("created", new.id)  # another may have its key by now
+        if known is not None and self._stands(known, new, now):
             if known.id == new.id and self.nonces.get(new.id, 0) == new.nonce:
                 return Inserted("created", new.id)
             same = known.fingerprint == new.fingerprint
@@ -178,52 +125,44 @@ class Jobs:
         if new.id in self.jobs:
             ours = self.nonces.get(new.id, 0) == new.nonce
             return Inserted("created" if ours else "exists", new.id)
-        if new.max_depth is not None and self._depth(new.queue) >= new.max_depth:
+        if new.max_depth is not None and self.standing.depth(new.queue) >= new.max_depth:
             return Inserted("full", new.id)
         self.seq += 1
         record = apply.new_record(new, self.seq, now)
+        self.standing.turn(record, now)
         self.jobs[record.id] = self.by_seq[record.seq] = record
         if new.nonce:
             self.nonces[record.id] = new.nonce
         if new.key is not None:
-            self.keys[new.key] = Key(record.id, new.fingerprint)
+            self.keys[new.key] = Key(record.id, new.fingerprint, None, now)
         self._enter(record)
         self._tell(record.id, record.state, now)
         return Inserted("created", record.id)
 
-    def _depth(self, queue: str) -> int:
-        ready = self.ready.get(queue)
-        waiting = len(ready.sound) + len(ready.suspects) if ready else 0
-        return waiting + len(self.due.get(queue, ()))
+    def _stands(self, known: Key, new: NewJob, now: int) -> bool:
+        """Whether a key's job stands for a new one."""
+        if known.expires_at is not None and known.expires_at <= now:
+            return False
+        if new.once == "window":
+            return apply.after(known.made_at, new.window) > now
+        record = self.jobs.get(known.id)
+        if new.once == "queued":
+            return record is not None and record.state in WAITING
+        return not new.once or (record is not None and record.state not in TERMINAL)
 
     # -- moving between states: every change leaves one index and enters another
 
     def _enter(self, record: Record) -> None:
-        if record.state == State.QUEUED:
-            self._queue(record)
-            self.rung.add(f"queue/{record.queue}")
-        elif record.state in DUE:
-            self.due.setdefault(record.queue, Lane()).add((0, record.run_at, record.seq))
-            self.rung.add(f"queue/{record.queue}")
-        elif record.state == State.RUNNING:
+        self.standing.enter(record)
+        if record.state == State.RUNNING:
             assert record.holder is not None
             self.holders[record.holder].jobs[record.id] = record
-        elif record.state in TERMINAL:
-            self.rung.add(f"job/{record.id}")
-
-    def _queue(self, record: Record) -> None:
-        ready = self.ready.get(record.queue)
-        if ready is None:
-            ready = self.ready[record.queue] = Ready()
-        ready.lane(record).add(place(record))
+        else:
+            self.rung.add(f"job/{record.id}" if record.state in TERMINAL else f"queue/{record.queue}")
 
     def _exit(self, record: Record) -> None:
-        if record.state == State.QUEUED:
-            self.ready[record.queue].lane(record).remove(place(record))
-            self.early.discard(record.seq)
-        elif record.state in DUE:
-            self.due[record.queue].remove((0, record.run_at, record.seq))
-        elif record.state == State.RUNNING:
+        self.standing.exit(record)
+        if record.state == State.RUNNING:
             assert record.holder is not None
             self.holders[record.holder].jobs.pop(record.id, None)
 
@@ -238,83 +177,45 @@ class Jobs:
     # -- claim
 
     def claim(self, ask: Ask, now: int, renews: Callable[[Holder], bool]) -> Claims:
-        paused = self.kept.get("pause", {})
-        taken: list[Record] = []
-        waiting = False
-        for queue in dict.fromkeys(ask.queues):
-            if queue in paused:
-                continue
-            self._promote(queue, now)
-            picked, passed = self._pick(queue, ask, ask.limit - len(taken), bool(taken), now)
-            taken += picked
-            waiting = waiting or passed
-            if taken and taken[-1].suspect:
+        picking = Picking(ask, now)
+        self.standing.reopen(now)
+        for queue in self._open(ask):
+            self.standing.promote(queue, now)
+            self.standing.pick(queue, picking)
+            if picking.over:
                 break
-            if len(taken) >= ask.limit:
-                break
-        if not taken:
-            soon = [first[1] for queue in ask.queues if queue not in paused and (first := self._next_due(queue))]
-            return Claims([], waiting, max(0.0, (min(soon) - now) / MICROS) if soon else None)
+        if not picking.chosen:
+            return Claims([], picking.suspect_waiting, self._due_in(ask, now) if picking.spare else 0.0)
         self._renew_for(ask.holder, renews)
-        for record in taken:
+        for record in picking.chosen:
             self._exit(record)
+            self.standing.start(record, now)
             record.state = State.RUNNING
             record.holder = ask.holder.id
             record.attempt += 1
             record.fence += 1
             record.token = ask.token
             record.started_at = now
-            record.pid = None
+            record.pid = record.waits = None
             self._enter(record)
             self._tell(record.id, record.state, now)
-        return Claims([copy(record) for record in taken], waiting)
+        return Claims([copy(record) for record in picking.chosen], picking.suspect_waiting)
+
+    def _open(self, ask: Ask) -> list[str]:
+        paused = self.kept.get("pause", {})
+        return [queue for queue in dict.fromkeys(ask.queues) if queue not in paused]
+
+    def _due_in(self, ask: Ask, now: int) -> float | None:
+        times = [self.standing.next_opening(), *(self.standing.next_due(queue) for queue in self._open(ask))]
+        soon = [when for when in times if when is not None]
+        return max(0.0, (min(soon) - now) / MICROS) if soon else None
 
     def finds(self, ask: Ask, now: int) -> bool:
-        """Whether a claim would take anything; changes nothing."""
-        paused = self.kept.get("pause", {})
-        for queue in ask.queues:
-            if queue in paused or ask.limit <= 0:
-                continue
-            first = self._next_due(queue)
-            if first is not None and first[1] <= now:
-                return True
-            picked, passed = self._pick(queue, ask, 1, False, now)
-            if picked or passed:
-                return True
-        return False
-
-    def _next_due(self, queue: str) -> Place | None:
-        due = self.due.get(queue)
-        return due.first if due else None
-
-    def _promote(self, queue: str, now: int) -> None:
-        while (first := self._next_due(queue)) is not None and first[1] <= now:
-            record = self.by_seq[first[2]]
-            self._exit(record)
-            record.state = State.QUEUED
-            self._queue(record)
-            self.early.add(record.seq)
-
-    def _pick(self, queue: str, ask: Ask, limit: int, some: bool, now: int) -> tuple[list[Record], bool]:
-        """The jobs to take from one queue, and whether a suspect whose turn it was had to be passed over."""
-        ready = self.ready.get(queue)
-        if ready is None or limit <= 0:
-            return [], False
-        sound = list(islice(self._wanted(ready.sound, ask, now), limit))
-        suspect = next(self._wanted(ready.suspects, ask, now), None)
-        if suspect is None:
-            return sound, False
-        if not ask.busy and not some and (not sound or place(suspect) < place(sound[0])):
-            return [suspect], False
-        return sound, len(sound) < limit or place(suspect) < place(sound[-1])
-
-    def _wanted(self, lane: Lane, ask: Ask, now: int) -> Iterator[Record]:
-        for _, run_at, seq in lane:
-            if run_at > now and seq in self.early:
-                continue
-            record = self.by_seq[seq]
-            if ask.tasks is None or record.task in ask.tasks:
-                yield record
+        """Whether a claim would change anything; changes nothing itself."""
+        opening = self.standing.next_opening()
+        if opening is not None and opening <= now:
+            return True
+        return ask.limit > 0 and any(self.standing.finds(queue, ask, now) for queue in self._open(ask))
 
     def _renew_for(self, holder: Holder, renews: Callable[[Holder], bool]) -> None:
         known = self.holders.get(holder.id)
@@ -333,10 +234,12 @@ class Jobs:
             return None
         return record
 
-    def note(self, note: Note) -> bool:
+    def note(self, note: Note, now: int) -> bool:
         record = self._claimed(note.id, note.fence, note.token)
         if record is None:
             return False
+        if note.rest is not msgspec.UNSET and record.lane is not None:
+            self.standing.rest(record.lane.name, apply.after(now, note.rest))
         apply.note(record, note)
         if note.output is not msgspec.UNSET:
             self._append(record, note.output)
@@ -366,6 +269,9 @@ class Jobs:
         apply.settle(record, end, now)
         self.settled[record.id] = end.nonce
         self._entered(record, end.key_keep, now)
+        self._make_room(record, now)
+        if end.tell:
+            self._tell_ended(record)
         self._tell(record.id, record.state, now)
         return True
 
@@ -389,18 +295,35 @@ class Jobs:
             if record.key is not None and known is not None and known.id == record.id and record.state not in TERMINAL:
                 del self.keys[record.key]
             self.forget(record)
+            self._make_room(record, now)
             self._tell(record.id, "deleted", now)
             return True
         self._exit(record)
-        was_over = record.state in TERMINAL
+        was_over, was_ready = record.state in TERMINAL, record.state in (State.QUEUED, State.RUNNING)
         apply.patch(record, change.patch, now)
+        if change.patch.payload is not msgspec.UNSET and record.key is not None:
+            known = self.keys.get(record.key)
+            if known is not None and known.id == record.id:
+                known.fingerprint = change.patch.fingerprint
         if record.state in TERMINAL and was_over:
             self._enter(record)  # a note on an ended job: its key's time goes on
         else:
             self._entered(record, change.patch.key_keep, now)
         if change.patch.state is not msgspec.UNSET:
             self._tell(record.id, record.state, now)
+            if was_ready:
+                self._make_room(record, now)
+        if change.patch.tell:
+            self._tell_ended(record)
         return True
+
+    def _make_room(self, record: Record, now: int) -> None:
+        if self.standing.left(record, now):
+            self.rung.add(f"queue/{record.queue}")
+
+    def _tell_ended(self, record: Record) -> None:
+        if record.state in TERMINAL:
+            self.put_record("ended", record.id, b"{}", None)
 
     # -- what is told of it
 
@@ -469,6 +392,7 @@ class Jobs:
         gone = [name for name, known in self.holders.items() if not known.jobs and ended(known)][:limit]
         for name in gone:
             del self.holders[name]
+        self.standing.tidy(now)
         for where in [where for where in self.minutes if where[0] < now - int(MINUTES_KEPT * MICROS)]:
             del self.minutes[where]
         return Tidied(len(jobs), len(keys), len(gone))
@@ -482,6 +406,8 @@ class Jobs:
             return False
         if value is None:
             kept.pop(name, None)
+            if not kept:
+                del self.kept[kind]
         else:
             kept[name] = Versioned(value, version + 1)
         if kind == "pause":
@@ -494,14 +420,12 @@ class Jobs:
         """Take in jobs as they were before, in the order in which they stood."""
         for record in records:
             self.jobs[record.id] = self.by_seq[record.seq] = record
-            if record.state == State.QUEUED:
-                self._queue(record)
-            elif record.state in DUE:
-                self.due.setdefault(record.queue, Lane()).add((0, record.run_at, record.seq))
+            self.standing.enter(record)
 
     def newest(self, where: Where, before: int | None) -> Iterator[Record]:
         """The jobs that match, newest first; the very records."""
-        for seq in sorted(self.by_seq, reverse=True):
+        some = self.by_seq if where.waits is None else [seq for _, _, seq in self.standing.waiting.get(where.waits, ())]
+        for seq in sorted(some, reverse=True):
             if before is None or seq < before:
                 record = self.by_seq[seq]
                 if matches(record, where):
@@ -541,5 +465,6 @@ def matches(record: Record, where: Where) -> bool:
         and (where.queue is None or record.queue == where.queue)
         and (where.task is None or record.task == where.task)
         and (where.tag is None or where.tag in record.tags)
+        and (where.waits is None or record.waits == where.waits)
         and (where.finished_before is None or (record.finished_at or where.finished_before) < where.finished_before)
     )

@@ -9,13 +9,15 @@ What an engine must keep, whatever it is made of:
 2. Nothing ends or extends a claim unless fence *and* token are those of the claim.
 3. A claim is one atomic step: it makes due jobs of its queues queued (at least 1,000 at a time), then takes the lowest
    (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing
-   (records of kind `pause`, one per queue). An ask that finds nothing writes nothing.
+   (records of kind `pause`, one per queue). A job whose lane does not let it start is set aside, blocked, and made
+   queued again by a later claim (`gate.py` has the rules). An ask that finds nothing writes nothing.
 4. A lease belongs to the holder and is measured by the store's own clock, never by the caller's. A holder that has
    running jobs is never forgotten.
 5. A key is unique while it is remembered: for as long as its job lives, and `key_keep` seconds after its end.
 6. What a job prints (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job is kept.
 7. Hints are only hints: everything works when none ever arrives.
-8. What moves and what ends is told in the same commit: `moves` while somebody watches, `minutes` always.
+8. What moves and what ends is told in the same commit: `moves` while somebody watches, `minutes` always. A job that
+   becomes due, is set aside by its lane, or comes back from there, has not moved.
 """
 
 from __future__ import annotations
@@ -50,6 +52,8 @@ from ..job import (
 
 PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
+HELD_LIMIT = 1000
+"""Jobs that one claim sets aside because their lanes are full, at the most."""
 WATCH = 300.0
 """Seconds for which asking for moves has them kept."""
 MOVES_KEPT = 10_000
@@ -105,6 +109,8 @@ class Store(Protocol):
     """What this store can do beyond the protocol: `durable`, `multi_process`, `transactional_enqueue`, …
 
     `long_leases`: a heartbeat has its price here, so leases are longer where nobody says otherwise.
+    `watched_leases`: it has no clock that all its users share; how long a holder is silent is known as far as somebody
+    watched.
     `sweeps`: it looks for lost leases and past retention by itself; nobody else needs to.
     """
 

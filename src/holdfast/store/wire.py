@@ -12,7 +12,7 @@ import msgspec
 from ..job import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Record, Tidied, Where
 from .protocol import Answers, Batch, Versioned
 
-PROTOCOL = 1
+PROTOCOL = 2
 """Both sides must speak the same; it rises with every change that the other side would not understand."""
 PATH = "/v1/store"
 PROTOCOL_HEADER = "Holdfast-Protocol"

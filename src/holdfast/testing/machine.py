@@ -21,11 +21,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ..job import TERMINAL, WAITING, Change, Holder, Lost, NewJob, Record, Settlement, State
+from ..clock import MICROS
+from ..job import TERMINAL, WAITING, Change, Holder, Lane, Lost, NewJob, Record, Settlement, State
 from . import build
 from .conformance.harness import Harness
 from .pairing import Pair, Paired
-from .twins import same
+from .twins import FREE_KEY, same
 
 T = TypeVar("T")
 
@@ -36,7 +37,16 @@ IDS = ("id-1", "id-2", "id-3")
 KEYS = ("k1", "k2", "k3")
 LEASE = 5.5
 DURATIONS = (0.0, 2.5, 20.5)
+LANES = (
+    {"name": "one", "running": 1},
+    {"name": "two", "running": 2},
+    {"name": "slow", "interval": 2.5},
+    {"name": "both", "running": 2, "interval": 2.5, "burst": 2},
+)
+FAIR = ({"name": "ann", "weight": 1}, {"name": "bob", "weight": 2, "running": 2})
+"""Turns depend on the very times, so these are for stores whose time is set."""
 STEPS = (1, 3, 7, 30)
+ENDS = ("succeeded", "failed", "dead", "released", "snoozed", "suspected", "cancelled", "blocked")
 
 picks = st.integers(0, 7)
 """Which of the things seen so far, counted back from the newest."""
@@ -86,6 +96,9 @@ class StoreMachine(RuleBasedStateMachine):
         chosen=st.sampled_from((None, None, None, *IDS)),
         payload=st.sampled_from((b"1", b"1", b"2")),
         depth=st.sampled_from((None, None, None, 3)),
+        lane=st.sampled_from((None, None, None, *LANES, *FAIR)),
+        waits=st.sampled_from((None, None, None, None, "w1", "w2")),
+        once=st.sampled_from(("", "", "queued", "live", "window")),
     )
     def insert(
         self,
@@ -99,13 +112,25 @@ class StoreMachine(RuleBasedStateMachine):
         chosen: str | None,
         payload: bytes,
         depth: int | None,
+        lane: dict[str, Any] | None,
+        waits: str | None,
+        once: str,
     ) -> None:
         id, nonce = (chosen, self.number()) if chosen else (f"job-{self.number()}", 0)
         delay *= self.unit
         options: dict[str, Any] = {"queue": queue, "priority": priority, "delay": delay, "key": key, "nonce": nonce}
+        options |= {"lane": self.lane(lane), "waits": waits}
+        if key is not None and once:
+            options |= {"key": f"{FREE_KEY}{key}", "once": once, "window": 2.5 * self.unit}
         new = build.new_job(id, task=task, payload=payload, max_depth=depth, tags=(task,), meta={"n": 1}, **options)
         self.news.append(new)
         self.both.put("inserts", new, new, leave=leave)
+
+    def lane(self, like: dict[str, Any] | None) -> Lane | None:
+        if like is None or ("weight" in like and not self.both.exact):
+            return None
+        fields: dict[str, Any] = like | {"interval": int(like.get("interval", 0) * self.unit * MICROS)}
+        return Lane(**fields)
 
     @precondition(lambda self: self.news)
     @rule(leave=leaving, which=picks)
@@ -142,9 +167,13 @@ class StoreMachine(RuleBasedStateMachine):
         leave=leaving,
         which=picks,
         forge=st.sampled_from((None, None, None, None, "fence", "token")),
-        words=st.sampled_from(({"progress": b"p"}, {"checkpoint": b"c"}, {"pid": 7}, {"meta": {"m": 2}})),
+        words=st.sampled_from(
+            ({"progress": b"p"}, {"checkpoint": b"c"}, {"pid": 7}, {"meta": {"m": 2}}, {"rest": 2.5})
+        ),
     )
     def note(self, *, leave: bool, which: int, forge: str | None, words: dict[str, Any]) -> None:
+        if "rest" in words:
+            words = {"rest": words["rest"] * self.unit}
         self.both.put("notes", *self.of_claim(which, forge, lambda claim: build.says(claim, **words)), leave=leave)
 
     def of_claim(self, which: int, forge: str | None, make: Callable[[Record], T]) -> tuple[T, T]:
@@ -160,10 +189,14 @@ class StoreMachine(RuleBasedStateMachine):
         leave=leaving,
         which=picks,
         forge=st.sampled_from((None, None, None, None, None, "fence", "token")),
-        how=st.sampled_from(("succeeded", "failed", "dead", "released", "snoozed", "suspected", "cancelled")),
+        how=st.sampled_from(
+            ("succeeded", "failed", "dead", "released", "snoozed", "suspected", "cancelled", "blocked")
+        ),
         delay=st.sampled_from(DURATIONS),
         keep=st.sampled_from((None, *DURATIONS)),
         key_keep=st.sampled_from(DURATIONS),
+        waits=st.sampled_from((None, "w1")),
+        tell=st.booleans(),
     )
     def settle(
         self,
@@ -175,15 +208,18 @@ class StoreMachine(RuleBasedStateMachine):
         delay: float,
         keep: float | None,
         key_keep: float,
+        waits: str | None,
+        tell: bool,
     ) -> None:
         options: dict[str, Any] = {"nonce": self.number(), "keep": keep if keep is None else keep * self.unit}
-        options |= {"cancelled_keep": options["keep"], "key_keep": key_keep * self.unit}
+        options |= {"cancelled_keep": options["keep"], "key_keep": key_keep * self.unit, "tell": tell}
         makers: dict[str, Callable[[Record], Settlement]] = {
             "succeeded": lambda claim: build.succeeded(claim, b"r", **options),
             "failed": lambda claim: build.failed(claim, delay * self.unit, **options),
             "dead": lambda claim: build.dead(claim, **options),
             "released": lambda claim: build.released(claim, **options),
-            "snoozed": lambda claim: build.snoozed(claim, delay * self.unit, **options),
+            "snoozed": lambda claim: build.snoozed(claim, delay * self.unit, waits=waits, **options),
+            "blocked": lambda claim: build.ending(claim, State.BLOCKED, "paused", waits="w2", **options),
             "suspected": lambda claim: build.released(claim, suspect=True, deaths=1, **options),
             "cancelled": lambda claim: build.cancelled(claim, **options),
         }
@@ -215,7 +251,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         leave=leaving,
         which=picks,
-        what=st.sampled_from(("cancel", "retry", "delete", "meta", "put_off", "fail")),
+        what=st.sampled_from(("cancel", "retry", "delete", "meta", "put_off", "fail", "free", "block", "replace")),
         keep=st.sampled_from((None, *DURATIONS)),
         stale=st.sampled_from((False, False, False, True)),
     )
@@ -246,7 +282,15 @@ class StoreMachine(RuleBasedStateMachine):
         if what == "put_off" and seen.state in WAITING:
             return build.change(seen, state=State.SCHEDULED, delay=2.5 * self.unit)
         if what == "fail" and seen.state == State.RUNNING:
-            return build.change(seen, state=State.DEAD, error="monitor", keep=keep, key_keep=key_keep)
+            return build.change(seen, state=State.DEAD, error="monitor", keep=keep, key_keep=key_keep, tell=True)
+        if what == "free" and seen.state == State.BLOCKED:
+            return build.change(seen, state=State.QUEUED)
+        if what == "block" and seen.state == State.BLOCKED:
+            return build.change(seen, waits="w2")
+        if what == "block" and seen.state in TERMINAL:
+            return build.retrial(seen, state=State.BLOCKED, waits="w1")
+        if what == "replace" and seen.state in WAITING:
+            return build.change(seen, payload=b"3", fingerprint="three", extra=b"{}")
         return None
 
     # -- everything else

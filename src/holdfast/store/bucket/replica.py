@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from ...job import TERMINAL, Beat, Holder, Minute, Record, Tidied
+from ..gate import Gate
 from ..jobs import Holding, Jobs, Key, Piece
 from ..protocol import Answers, Batch, Versioned
 from . import beside
@@ -287,6 +288,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     archived: list[Archived] = []
     retouched: dict[int, int] = {}
     spent: Spent | None = None
+    gates: dict[str, Gate] = {}
 
 
 def dump(replica: Replica) -> Snapshot:
@@ -304,7 +306,7 @@ def dump(replica: Replica) -> Snapshot:
         jobs.settled,
         jobs.printed,
         jobs.keys,
-        sorted(jobs.early),
+        sorted(jobs.standing.early),
         [_Held(h.holder, h.beat, h.lease, h.left, list(h.jobs)) for h in jobs.holders.values()],
         jobs.kept,
         pack(list(jobs.minutes.values())),
@@ -313,6 +315,7 @@ def dump(replica: Replica) -> Snapshot:
         list(replica.archived.values()),
         replica.retouched,
         replica.spent,
+        jobs.standing.gates,
     )
 
 
@@ -330,7 +333,8 @@ def load(snapshot: Snapshot, size: int) -> Replica:
         jobs.holders[held.holder.id].jobs = {id: jobs.jobs[id] for id in held.jobs}
     jobs.nonces, jobs.settled = snapshot.nonces, snapshot.settled
     jobs.printed, jobs.keys, jobs.kept = snapshot.printed, snapshot.keys, snapshot.records
-    jobs.early = set(snapshot.early)
+    jobs.standing.early = set(snapshot.early)
+    jobs.standing.restore_gates(snapshot.gates)
     jobs.minutes = {(m.at, m.queue, m.outcome): m for m in unpack(snapshot.minutes, Minute)}
     replica.writers, replica.watched, replica.retouched = snapshot.writers, snapshot.watched, snapshot.retouched
     replica.spent = snapshot.spent or Spent()

@@ -1,0 +1,75 @@
+"""The rules of a lane: may a job of it start now, when may the next, and where does a new one stand. Pure.
+
+A lane that does not let a job start holds it: the claim that meets it sets it aside, blocked, and goes on to the next,
+so that a full lane costs nobody else anything. The gate says when it is worth looking at what is held: at a time, where
+a rate or a rest is in the way; as soon as a job of the lane has left, where it was full.
+
+Turns are start-time fair queueing: a job of a lane with a weight stands one step behind the last one of its lane, but
+never before the head of its queue nor far behind its tail. So each lane has a job among the first, however many it has.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..clock import MICROS
+from ..job import Lane
+
+STEP = 1000
+"""Microseconds between the turns of two jobs of a lane of weight 1."""
+KEPT = 86400 * MICROS
+"""For how long a gate is remembered that nobody needs any more."""
+HOLDS = "lane:"
+"""What a held job waits for: this, and its lane's name."""
+
+
+class Gate(msgspec.Struct):
+    """What is remembered of a lane. All times are in microseconds."""
+
+    tat: int = 0
+    """The theoretical arrival time of the next start (as in GCRA): one interval behind the last one's."""
+    rest_until: int = 0
+    """No job starts before."""
+    finish: int = 0
+    """The turn after that of its last job."""
+    opens_at: int | None = None
+    """When to look at what is held; None: when a job of it leaves, or never, where nothing is held."""
+
+    def starts(self, lane: Lane, running: int, now: int) -> int:
+        """How many jobs of the lane may start now, with so many running; at most 2**31."""
+        many = 1 << 31
+        if self.rest_until > now:
+            return 0
+        if lane.running:
+            many = max(0, lane.running - running)
+        if lane.interval:
+            spare = (lane.burst - 1) * lane.interval - (max(self.tat, now) - now)
+            many = min(many, 0 if spare < 0 else spare // lane.interval + 1)
+        return many
+
+    def started(self, lane: Lane, now: int) -> None:
+        """One more has started."""
+        if lane.interval:
+            self.tat = max(self.tat, now) + lane.interval
+
+    def next_look(self, lane: Lane, running: int, now: int) -> int | None:
+        """When to look again at what is still held, once as many as could were let go."""
+        when = self.rest_until
+        if lane.interval:
+            when = max(when, self.tat - (lane.burst - 1) * lane.interval)
+        if when > now:
+            return when
+        if lane.running and running >= lane.running:
+            return None
+        return now + lane.interval if lane.interval else None
+
+    def turn(self, lane: Lane, ends: tuple[int, int] | None, now: int) -> int:
+        """Where a new job stands that is ready now; `ends`: the first and the last turn of its queue and priority."""
+        step = max(1, STEP // lane.weight)
+        turn = now if ends is None else min(max(ends[0], self.finish), ends[1] + step)
+        self.finish = turn + step
+        return turn
+
+    def idle_since(self) -> int:
+        """The last time that it says anything about."""
+        return max(self.tat, self.rest_until, self.finish)

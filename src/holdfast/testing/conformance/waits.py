@@ -1,0 +1,202 @@
+"""Waits: a job that waits for more than its time is blocked until it is told, and found by what it waits for."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.job import State, Where
+from holdfast.store.protocol import Batch, Store
+from holdfast.testing.build import (
+    ask,
+    cancellation,
+    cancelled,
+    change,
+    dead,
+    deletion,
+    ending,
+    failed,
+    new_job,
+    retrial,
+    snoozed,
+    succeeded,
+)
+from holdfast.testing.verbs import answer_to, apply, claim, claim_one, enqueue, every, insert, job, running, settle
+
+from .harness import Harness
+from .topic import Topic
+
+
+async def waiting_for(store: Store, what: str) -> list[str]:
+    return [record.id for record in await every(store, Where(waits=what), page=2)]
+
+
+class TestWaits(Topic):
+    async def test_a_job_that_waits_begins_blocked_and_is_not_claimed(self, store: Store) -> None:
+        made = await enqueue(store, "a", waits="job:x")
+        assert (made.state, made.waits) == (State.BLOCKED, "job:x")
+        answer = await answer_to(store, ask(limit=9))
+        assert (answer.records, answer.due_in) == ([], None)
+
+    async def test_its_time_does_not_free_it(self, store: Store, harness: Harness) -> None:
+        await enqueue(store, "a", waits="job:x", delay=harness.unit)
+        await harness.pass_time(2 * harness.unit)
+        assert await claim(store) == []
+
+    async def test_it_is_found_by_what_it_waits_for(self, store: Store) -> None:
+        await insert(store, *(new_job(f"a{n}", waits="job:x") for n in range(5)), new_job("b", waits="job:y"))
+        await insert(store, new_job("c"))
+        assert await waiting_for(store, "job:x") == ["a4", "a3", "a2", "a1", "a0"]
+        assert await waiting_for(store, "job:y") == ["b"]
+        assert await waiting_for(store, "job:") == []
+        found = await store.find(Where(waits="job:x", states=(State.QUEUED,)), None, 9)
+        assert found.records == []
+
+    async def test_a_change_frees_it_to_the_place_it_had(self, store: Store) -> None:
+        seen = await enqueue(store, "a", waits="job:x")
+        await insert(store, new_job("b"))
+        assert await apply(store, change(seen, state=State.QUEUED))
+        freed = await job(store, "a")
+        assert (freed.state, freed.waits, freed.run_at) == (State.QUEUED, None, seen.run_at)
+        assert [record.id for record in await claim(store, limit=9)] == ["a", "b"]
+        assert await waiting_for(store, "job:x") == []
+
+    async def test_a_change_makes_it_wait_for_something_else(self, store: Store) -> None:
+        seen = await enqueue(store, "a", waits="job:x")
+        assert await apply(store, change(seen, waits="job:y"))
+        assert (await job(store, "a")).state == State.BLOCKED
+        assert (await waiting_for(store, "job:x"), await waiting_for(store, "job:y")) == ([], ["a"])
+
+    async def test_an_ended_job_can_be_blocked_again(self, store: Store) -> None:
+        await settle(store, dead(await running(store, "a")))
+        seen = await job(store, "a")
+        assert await apply(store, retrial(seen, state=State.BLOCKED, waits="job:x"))
+        again = await job(store, "a")
+        assert (again.state, again.waits, again.finished_at) == (State.BLOCKED, "job:x", None)
+        assert await claim(store) == []
+
+    async def test_it_can_be_cancelled_and_deleted(self, store: Store) -> None:
+        first, second = await enqueue(store, "a", waits="w"), await enqueue(store, "b", waits="w")
+        assert await apply(store, cancellation(first))
+        assert await apply(store, deletion(second))
+        assert ((await job(store, "a")).waits, await waiting_for(store, "w")) == (None, [])
+
+    async def test_a_claim_can_end_in_waiting(self, store: Store) -> None:
+        claim_ = await running(store, "a")
+        assert await settle(store, ending(claim_, State.BLOCKED, "paused", attempt=0, waits="pause:x"))
+        seen = await job(store, "a")
+        assert (seen.state, seen.waits, seen.attempt, seen.history[-1].outcome) == (
+            State.BLOCKED,
+            "pause:x",
+            0,
+            "paused",
+        )
+        assert await waiting_for(store, "pause:x") == ["a"]
+        assert await claim(store) == []
+
+    async def test_what_it_waits_for_may_have_an_end_in_time(self, store: Store, harness: Harness) -> None:
+        claim_ = await running(store, "a")
+        await settle(store, snoozed(claim_, 2 * harness.unit, waits="signal:x"))
+        assert ((await job(store, "a")).state, await waiting_for(store, "signal:x")) == (State.SCHEDULED, ["a"])
+        await harness.pass_time(3 * harness.unit)
+        again = await claim_one(store)
+        assert (again.id, again.waits, await waiting_for(store, "signal:x")) == ("a", None, [])
+
+    async def test_a_change_ends_a_wait_before_its_time(self, store: Store, harness: Harness) -> None:
+        await settle(store, snoozed(await running(store, "a"), 60 * harness.unit, waits="signal:x"))
+        assert await apply(store, change(await job(store, "a"), state=State.QUEUED, delay=0.0))
+        assert ((await claim_one(store)).id, await waiting_for(store, "signal:x")) == ("a", [])
+
+    async def test_an_asked_for_cancellation_comes_before_waiting(self, store: Store) -> None:
+        claim_ = await running(store, "a")
+        await apply(store, cancellation(claim_))
+        await settle(store, ending(claim_, State.BLOCKED, "paused", waits="pause:x"))
+        assert ((await job(store, "a")).state, await waiting_for(store, "pause:x")) == (State.CANCELLED, [])
+
+    async def test_blocked_jobs_are_counted(self, store: Store) -> None:
+        await insert(store, new_job("a", waits="w"), new_job("b"))
+        [queue] = await store.stats()
+        assert {state: count for state, count in queue.counts.items() if count} == {"blocked": 1, "queued": 1}
+
+    async def test_it_survives_a_new_connection(self, store: Store, harness: Harness) -> None:
+        await enqueue(store, "a", waits="w", extra=b'{"x":1}')
+        store = await harness.reopen(store)
+        assert (await waiting_for(store, "w"), (await job(store, "a")).extra) == (["a"], b'{"x":1}')
+
+
+class TestExtra(Topic):
+    async def test_the_cores_own_words_are_kept_as_they_are(self, store: Store) -> None:
+        made = await enqueue(store, "a", extra=b'{"deadline": 7}')
+        assert made.extra == b'{"deadline": 7}'
+        assert (await claim_one(store)).extra == b'{"deadline": 7}'
+        assert (await enqueue(store, "b")).extra is None
+
+    async def test_a_change_replaces_them(self, store: Store) -> None:
+        seen = await enqueue(store, "a", extra=b"{}")
+        assert await apply(store, change(seen, extra=b'{"y":2}'))
+        assert (await job(store, "a")).extra == b'{"y":2}'
+
+    async def test_a_change_replaces_the_payload_and_the_checkpoint(self, store: Store) -> None:
+        for size in (1, 100_000):
+            seen = await enqueue(store, f"a{size}", payload=b"1" * size)
+            assert await apply(store, change(seen, payload=b"2" * (100_001 - size), checkpoint=b"c"))
+            changed = await job(store, f"a{size}")
+            assert (changed.payload, changed.checkpoint) == (b"2" * (100_001 - size), b"c")
+
+    async def test_a_key_stands_for_the_payload_that_replaced_the_first(self, store: Store) -> None:
+        seen = await enqueue(store, "a", key="k", payload=b"1")
+        other = new_job("b", key="k", payload=b"2")
+        assert (await insert(store, other))[0].outcome == "conflict"
+        assert await apply(store, change(seen, payload=b"2", fingerprint=other.fingerprint))
+        assert (await insert(store, other))[0].outcome == "existing"
+
+    async def test_the_retention_of_an_ended_job_can_be_set(self, store: Store, harness: Harness) -> None:
+        await settle(store, succeeded(await running(store, "a"), keep=None))
+        assert await apply(store, change(await job(store, "a"), keep=2 * harness.unit))
+        await harness.pass_time(harness.unit)
+        await store.tidy(100)
+        assert (await job(store, "a")).state == State.SUCCEEDED
+        await harness.pass_time(2 * harness.unit)
+        assert (await store.tidy(100)).jobs == 1
+
+
+class TestTold(Topic):
+    """An end that somebody waits for is told by a record in the same commit."""
+
+    async def told(self, store: Store) -> set[str]:
+        return set(await store.records("ended"))
+
+    @pytest.mark.parametrize("end", [succeeded, dead, cancelled])
+    async def test_every_end_is_told(self, store: Store, end: object) -> None:
+        claim_ = await running(store, "a")
+        assert await settle(store, end(claim_, tell=True))  # type: ignore[operator]
+        assert await self.told(store) == {"a"}
+
+    async def test_an_end_is_told_only_if_asked_for_and_only_if_written(self, store: Store) -> None:
+        claim_ = await running(store, "a")
+        assert not await settle(store, succeeded(claim_, fence=claim_.fence + 1, tell=True))
+        assert await settle(store, succeeded(claim_))
+        assert await self.told(store) == set()
+
+    async def test_a_job_that_waits_again_has_not_ended(self, store: Store) -> None:
+        await settle(store, failed(await running(store, "a"), delay=60.0, tell=True))
+        assert await self.told(store) == set()
+
+    async def test_a_cancellation_instead_of_a_retry_is_told(self, store: Store) -> None:
+        claim_ = await running(store, "a")
+        await apply(store, cancellation(claim_))
+        await settle(store, failed(claim_, tell=True))
+        assert await self.told(store) == {"a"}
+
+    async def test_an_operators_change_is_told(self, store: Store) -> None:
+        seen = await enqueue(store, "a")
+        assert await apply(store, cancellation(seen, tell=True))
+        assert await self.told(store) == {"a"}
+        assert await store.put_record("ended", "a", None)
+        assert await self.told(store) == set()
+
+    async def test_many_at_once_are_told(self, store: Store) -> None:
+        await insert(store, *(new_job(f"a{n}") for n in range(40)))
+        claims = await claim(store, limit=40)
+        ends = [succeeded(each, tell=n % 2 == 0) for n, each in enumerate(claims)]
+        assert all((await store.write(Batch(settles=ends))).settles)
+        assert len(await self.told(store)) == 20
