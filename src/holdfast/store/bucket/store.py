@@ -58,7 +58,7 @@ class BucketStore:
     ) -> None:
         if not isinstance(bucket, Bucket):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ConfigError(f"a bucket has get, put_if_absent, list and delete; {type(bucket).__name__} has not")
-        self.features = frozenset({"durable", "multi_process"})
+        self.features = frozenset({"durable", "multi_process", "watched_leases"})
         if not isinstance(bucket, Folder):
             self.features |= {"long_leases"}
         pace = pace or (FOLDER if isinstance(bucket, Folder) else Pace())
@@ -84,8 +84,7 @@ class BucketStore:
 
     def abandon(self) -> None:
         """A forked child has no engine: its thread stayed with the parent."""
-        shared = self._shared
-        self._shared = Shared(shared.bucket, shared.clock, shared.pace)
+        self._shared = self._shared.anew()
         self._open = False
 
     async def examine(self) -> list[Finding]:

@@ -57,7 +57,10 @@ class Writer:
         self._entropy = entropy
         self.name = f"{entropy.token():016x}"
         self._number = 0
-        self._outcomes: dict[int, Done] = {}
+        self._outcomes: dict[int, tuple[Replica, Done]] = {}
+        """What became of the batch that is being written, and in which state: only the log's own counts, once it is
+        there. One that was given up may have been told of an entry that was never part of the log.
+        """
         self._adoptable: dict[tuple[str, int], Batched] = {}
         self._time = asyncio.get_running_loop().time  # for pauses; what must be right has Moments
         self._company = NEVER
@@ -78,7 +81,11 @@ class Writer:
             if writer != self.name:
                 self._company = self._time()
             elif number == self._number:
-                self._outcomes[number] = each
+                self._outcomes[number] = (self._log.replica, each)
+
+    def _outcome(self, number: int) -> Done | None:
+        replica, done = self._outcomes.get(number, (None, None))
+        return done if replica is self._log.replica else None
 
     # -- one batch
 
@@ -89,8 +96,11 @@ class Writer:
         batched.writer, batched.number = self.name, self._number
         lost, handed = self._would_lose(), False
         while True:
+            replica = self._log.replica
             try:
-                while (done := self._outcomes.pop(batched.number, None)) is None:
+                while (done := self._outcome(batched.number)) is None:
+                    if self._log.replica is not replica:
+                        raise Stale  # another task has joined again: the batch may be in what it took
                     if lost:
                         handed = handed or await self._hand_in(batched)
                         if await self._adopted(batched):
@@ -105,8 +115,10 @@ class Writer:
                     elif lost:
                         self._lost_at = self._time()
                 await patiently(self._log.trust)
+                if self._log.replica is not replica:
+                    raise Stale  # what was told before does not count
             except Stale:
-                await self._join_again(batched)
+                await self._join_again(batched, replica)
                 continue
             except TooNew as error:
                 raise OutcomeUnknown(str(error)) if handed else error from None
@@ -125,13 +137,11 @@ class Writer:
         await self._log.follow()
         self._at_head = self._time()
 
-    async def _join_again(self, batched: Batched) -> None:
+    async def _join_again(self, batched: Batched, stale: Replica) -> None:
         """Away for too long: take the log from its newest snapshot, and see there whether the batch was applied."""
         logger.warning("this process was away from its bucket for too long; it reads the log again")
-        self._outcomes.clear()
-        stale = self._log.replica
         await patiently(lambda: self._log.join(stale))
-        if batched.number in self._outcomes:
+        if self._outcome(batched.number) is not None:
             return
         last = self._log.replica.writers.get(self.name)
         applied = last is not None and last.number >= batched.number
@@ -198,7 +208,7 @@ class Writer:
         while True:
             before = self._log.replica.position
             await patiently(self._catch_up)
-            if batched.number in self._outcomes:
+            if self._outcome(batched.number) is not None:
                 return True
             if self._time() >= until:
                 return False
