@@ -22,6 +22,16 @@ PLANS = {
     "read ready of tasks": sql.SELECT_READY[0, True],
     "take": sql.TAKE[0, False],
     "take suspect": sql.TAKE[1, False],
+    "take these": sql.TAKE_THESE,
+    "ends": sql.ENDS,
+    "gate": sql.GATE,
+    "make room": sql.MAKE_ROOM,
+    "opening": sql.OPENING,
+    "next opening": sql.NEXT_OPENING,
+    "running of lane": sql.RUNNING_OF_LANE,
+    "first held": sql.FIRST_HELD,
+    "hold": sql.HOLD,
+    "let go": sql.LET_GO,
     "succeed": sql.SUCCEED[sql.MANY],
     "end": sql.END,
     "end and remove": sql.END_AND_REMOVE,
@@ -33,6 +43,7 @@ PLANS = {
     "lost of": sql.LOST_OF,
     "tidy jobs": sql.TIDY_JOBS,
     "tidy keys": sql.TIDY_KEYS,
+    "tidy gates": sql.TIDY_GATES,
     "get": sql.GET,
     "ended": sql.ENDED,
     "any ready": sql.ANY_READY,
@@ -45,9 +56,17 @@ INDEX = {
     "read ready of tasks": "holdfast_ready",
     "take": "holdfast_ready",
     "take suspect": "holdfast_ready",
+    "take these": "SEARCH holdfast_job USING INTEGER PRIMARY KEY",
+    "ends": "holdfast_ready",
+    "make room": "holdfast_held",
+    "opening": "holdfast_opening",
+    "running of lane": "COVERING INDEX holdfast_lane",
+    "first held": "holdfast_held",
+    "let go": "holdfast_held",
     "succeed": "SEARCH holdfast_job USING INTEGER PRIMARY KEY",
     "held": "holdfast_running",
     "tidy jobs": "holdfast_expiry",
+    "tidy gates": "holdfast_idle",
 }
 
 
@@ -84,13 +103,21 @@ def test_a_statement_uses_its_index(name, connection):
         assert any(INDEX[name] in step for step in steps), steps
 
 
-@pytest.mark.parametrize("state", ["dead", "cancelled"])
-def test_the_parked_are_listed_from_their_index(state, connection):
+@pytest.mark.parametrize(
+    ("where", "index"),
+    [
+        (Where(states=("dead",)), "holdfast_parked"),
+        (Where(states=("cancelled",)), "holdfast_parked"),
+        (Where(waits="w"), "holdfast_waits"),
+        (Where(waits="w", states=("blocked",), queue="default", task="work"), "holdfast_waits"),
+    ],
+)
+def test_jobs_are_listed_from_their_index(where, index, connection):
     seen = []
     connection.set_trace_callback(seen.append)
-    observe.find(Step(connection, SystemClock()), Where(states=(state,)), "7", 10)
+    observe.find(Step(connection, SystemClock()), where, "7", 10)
     connection.set_trace_callback(None)
     [statement] = [text for text in seen if text.startswith("SELECT")]
     steps = plan(connection, statement)
-    assert steps[0].startswith("SEARCH holdfast_job USING INDEX holdfast_parked")
+    assert steps[0].startswith(f"SEARCH holdfast_job USING INDEX {index}")
     assert not [step for step in steps if "TEMP B-TREE" in step]

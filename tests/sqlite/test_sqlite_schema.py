@@ -37,6 +37,20 @@ async def test_a_migrated_file_equals_a_fresh_one(start, tmp_path, open_store):
     assert await old.migrate() == list(range(start + 1, schema.LATEST + 1))
 
 
+async def test_a_key_of_an_older_file_is_as_old_as_its_job(path, open_store):
+    connection = sqlite3.connect(path, isolation_level=None)
+    for number in (1, 2, 3):
+        schema.apply(connection, number, schema.steps()[number], 0)
+    connection.execute(
+        "INSERT INTO holdfast_job (id, queue, task, state, priority, run_at, codec, max_attempts, created_at)"
+        " VALUES ('old', 'default', 'work', 'queued', 0, 0, 'json', 1, 5000000)"
+    )
+    connection.execute("INSERT INTO holdfast_key VALUES ('of-a-job', 'old', '', NULL), ('alone', 'gone', '', 9)")
+    await open_store()
+    assert dict(connection.execute("SELECT key, made_at FROM holdfast_key")) == {"of-a-job": 5000000, "alone": 0}
+    connection.close()
+
+
 async def test_opening_again_changes_nothing(path, open_store):
     first = await open_store()
     await enqueue(first, "kept")
@@ -47,11 +61,11 @@ async def test_opening_again_changes_nothing(path, open_store):
     assert (await job(second, "kept")).state == "queued"
 
 
-async def test_the_columns_stand_in_the_order_of_a_record(path, store):
+async def test_every_field_of_a_record_has_its_column(path, store):
     connection = sqlite3.connect(path)
     columns = [row[1] for row in connection.execute("PRAGMA table_info(holdfast_job)")]
     connection.close()
-    assert columns == [*Record.__struct_fields__, "nonce", "settled"]
+    assert sorted(columns) == sorted([*Record.__struct_fields__, "bounds", "nonce", "settled"])
     assert set(sql.CHANGING) < set(columns)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from ...job import TERMINAL, Change, State
+from ...job import TERMINAL, Change, Record, State
 from .. import apply
-from . import sql, told
+from . import lanes, sql, told
 from .rows import WORD, record
 from .settle import put, save
 from .step import Step
@@ -17,7 +17,7 @@ def change(step: Step, wanted: Change) -> bool:
     if row is None:
         return False
     kept = record(row)
-    was_over = kept.state in TERMINAL
+    was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
     if wanted.patch is None:
         if kept.key is not None and not was_over:
             step.connection.execute(sql.REMOVE_KEY, (kept.key, kept.id))
@@ -25,10 +25,13 @@ def change(step: Step, wanted: Change) -> bool:
         told.move(step, [(kept.id, "deleted")])
         if was_over:
             told.keep(step, kept.queue, kept.state, -1)
+        _make_room(step, kept)
         return True
     if was_over and wanted.patch.state is not msgspec.UNSET:
         told.keep(step, kept.queue, kept.state, -1)
     apply.patch(kept, wanted.patch, step.now)
+    if wanted.patch.payload is not msgspec.UNSET:
+        _replace_payload(step, kept, wanted.patch.fingerprint)
     if was_over and kept.state in TERMINAL:
         save(step, kept)  # a note on an ended job: its key's time goes on
         if wanted.patch.state is not msgspec.UNSET:
@@ -37,4 +40,23 @@ def change(step: Step, wanted: Change) -> bool:
         put(step, kept, wanted.patch.key_keep)
     if wanted.patch.state is not msgspec.UNSET:
         told.move(step, [(kept.id, kept.state)])
+        if was_ready:
+            _make_room(step, kept)
+    if wanted.patch.tell and kept.state in TERMINAL:
+        told.ended(step, [kept.id])
     return True
+
+
+def _replace_payload(step: Step, kept: Record, fingerprint: str) -> None:
+    big = len(kept.payload) > sql.INLINE_PAYLOAD
+    step.connection.execute(sql.REMOVE_PAYLOAD, (kept.seq,))
+    step.connection.execute(sql.SET_PAYLOAD, (None if big else kept.payload, kept.seq))
+    if big:
+        step.connection.execute(sql.INSERT_PAYLOAD, (kept.seq, kept.payload))
+    if kept.key is not None:
+        step.connection.execute(sql.CHANGE_KEY, (fingerprint, kept.key, kept.id))
+
+
+def _make_room(step: Step, kept: Record) -> None:
+    if kept.lane is not None:
+        lanes.make_room(step, kept.queue, kept.lane.name)

@@ -1,4 +1,4 @@
-"""CLAIM: look without writing, then promote what is due and take the first in order, in one step."""
+"""CLAIM: look without writing, then reopen lanes, promote what is due and take the first in order, in one step."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import msgspec
 from ...clock import MICROS
 from ...job import Ask, Claims, Record
 from ..protocol import PROMOTE_LIMIT
+from ..standing import Picking
 from . import sql, told
-from .rows import claimed, record, to_json
+from .lanes import Lanes
+from .rows import RUNNING, claimed, record, to_json
 from .step import Step
 
 
 def look(step: Step, ask: Ask) -> Claims | None:
     """The answer to an ask that finds nothing; None where there is something to write. Writes nothing itself."""
-    waiting = False
+    opening, waiting = step.value(sql.NEXT_OPENING), False
+    if opening is not None and opening <= step.now:
+        return None
     for queue in _open(step, ask):
         due = step.value(sql.NEXT_DUE, queue)
         if due is not None and due <= step.now:
@@ -31,18 +35,17 @@ def look(step: Step, ask: Ask) -> Claims | None:
 
 def claim(step: Step, ask: Ask) -> Claims:
     """Take up to `ask.limit` jobs, queue by queue."""
-    taken: list[Record] = []
-    waiting = False
+    picking, lanes = Picking(ask, step.now), Lanes(step)
+    lanes.reopen()
     for queue in _open(step, ask):
         step.connection.execute(sql.PROMOTE, (queue, step.now, PROMOTE_LIMIT))
-        picked, passed = _pick(step, queue, ask, ask.limit - len(taken), some=bool(taken))
-        taken += picked
-        waiting = waiting or passed
-        if len(taken) >= ask.limit or (taken and taken[-1].suspect):
+        _pick(step, queue, picking, lanes)
+        if picking.over:
             break
-    if not taken:
-        return Claims([], waiting, _due_in(step, ask))
-    told.move(step, ((record.id, record.state) for record in taken))
+    lanes.close(picking.chosen)
+    if not picking.chosen:
+        return Claims([], picking.suspect_waiting, _due_in(step, ask) if picking.spare else 0.0)
+    told.move(step, ((record.id, record.state) for record in picking.chosen))
     lease = int(ask.holder.lease * MICROS)
     step.connection.execute(
         sql.RENEW_FOR_CLAIM,
@@ -56,7 +59,7 @@ def claim(step: Step, ask: Ask) -> Claims:
             lease // 2,
         ),
     )
-    return Claims(taken, waiting)
+    return Claims(picking.chosen, picking.suspect_waiting)
 
 
 def _open(step: Step, ask: Ask) -> Iterable[str]:
@@ -65,7 +68,8 @@ def _open(step: Step, ask: Ask) -> Iterable[str]:
 
 
 def _due_in(step: Step, ask: Ask) -> float | None:
-    soon = [due for queue in _open(step, ask) if (due := step.value(sql.NEXT_DUE, queue)) is not None]
+    times = [step.value(sql.NEXT_OPENING), *(step.value(sql.NEXT_DUE, queue) for queue in _open(step, ask))]
+    soon = [when for when in times if when is not None]
     return max(0.0, (min(soon) - step.now) / MICROS) if soon else None
 
 
@@ -77,29 +81,56 @@ def _first(step: Step, suspect: int, queue: str, ask: Ask) -> tuple[int, int, in
     return step.one(sql.FIRST[suspect, ask.tasks is not None], queue, *_tasks(ask))
 
 
-def _pick(step: Step, queue: str, ask: Ask, limit: int, *, some: bool) -> tuple[list[Record], bool]:
-    """The jobs taken from one queue, and whether a suspect whose turn it was had to be passed over."""
-    if limit <= 0:
-        return [], False
-    suspect = _first(step, 1, queue, ask)
-    if suspect is None:
-        return _take(step, 0, queue, ask, limit), False
-    if not ask.busy and not some:
-        sound = _first(step, 0, queue, ask)
-        if sound is None or suspect < sound:
-            return _take(step, 1, queue, ask, 1), False
-    taken = _take(step, 0, queue, ask, limit)
-    return taken, len(taken) < limit or suspect < _place(taken[-1])
+def _pick(step: Step, queue: str, picking: Picking, lanes: Lanes) -> None:
+    """Take from one queue, and note whether a suspect whose turn it was had to be passed over."""
+    ask, room = picking.ask, picking.ask.limit - len(picking.chosen)
+    while not picking.over:
+        suspect = _first(step, 1, queue, ask)
+        alone = not ask.busy and not picking.chosen
+        if suspect is not None and alone:
+            sound = _first(step, 0, queue, ask)
+            if sound is None or suspect < sound:
+                _take(step, queue, picking, lanes, suspect=1, limit=1)
+                continue
+        taken = _take(step, queue, picking, lanes, suspect=0, limit=room)
+        if taken or suspect is None or not alone:
+            late = suspect is not None and (len(taken) < room or suspect < _place(taken[-1]))
+            picking.suspect_waiting = picking.suspect_waiting or late
+            return
 
 
-def _take(step: Step, suspect: int, queue: str, ask: Ask, limit: int) -> list[Record]:
-    """Read the first ready jobs, then claim them; nobody can come between."""
-    which = (suspect, ask.tasks is not None)
-    rows = step.connection.execute(sql.SELECT_READY[which], (queue, *_tasks(ask), limit)).fetchall()
-    if rows:
-        values = (ask.holder.id, ask.token, step.now, queue, *_tasks(ask), limit)
-        step.connection.execute(sql.TAKE[which], values)
-    return [claimed(row, queue, ask, step.now, suspect == 1) or record(step.one(sql.BY_SEQ, row[0])) for row in rows]
+def _take(step: Step, queue: str, picking: Picking, lanes: Lanes, *, suspect: int, limit: int) -> list[Record]:
+    """Read the first ready jobs, then claim those whose lanes let them start; nobody can come between."""
+    ask, which = picking.ask, (suspect, picking.ask.tasks is not None)
+    taken: list[Record] = []
+    while len(taken) < limit and picking.spare > 0:
+        wanted = limit - len(taken)
+        rows = step.connection.execute(sql.SELECT_READY[which], (queue, *_tasks(ask), wanted)).fetchall()
+        page = [
+            claimed(row, queue, ask, step.now, suspect == 1) if row[-1] else _claimed_whole(step, row[0], ask)
+            for row in rows
+        ]
+        by = (ask.holder.id, ask.token, step.now)
+        if not all(row[-1] for row in rows):
+            page = lanes.let_start(page, picking)
+            step.connection.execute(sql.TAKE_THESE, (*by, to_json([record.seq for record in page]).decode()))
+        elif page:
+            step.connection.execute(sql.TAKE[which], (*by, queue, *_tasks(ask), wanted))
+        taken += page
+        if len(rows) < wanted:
+            break
+    picking.chosen += taken
+    return taken
+
+
+def _claimed_whole(step: Step, seq: int, ask: Ask) -> Record:
+    """The claim on a job that has more to it than most."""
+    whole = record(step.one(sql.BY_SEQ, seq))
+    whole.state, whole.holder, whole.token, whole.started_at = RUNNING, ask.holder.id, ask.token, step.now
+    whole.attempt += 1
+    whole.fence += 1
+    whole.pid = whole.waits = None
+    return whole
 
 
 def _place(taken: Record) -> tuple[int, int, int]:

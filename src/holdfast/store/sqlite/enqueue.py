@@ -4,22 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...job import Inserted, NewJob
-from ..apply import first_run_at
-from . import sql, told
-from .rows import new_row
+from ...job import TERMINAL, WAITING, Inserted, NewJob
+from ..apply import after, first_run_at
+from . import lanes, sql, told
+from .rows import QUEUED, first_state, new_row
 from .step import Mismatch, Step
 
 
 def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Plain jobs in bulk; jobs with a key, a depth or a big payload one by one."""
+    """Plain jobs in bulk; jobs with a key, a depth, a big payload or a turn one by one."""
     if not step.bulk:
         return [_insert(step, new) for new in jobs]
     now, ordinary = step.now, True
     for new in jobs:
         if new.key is not None or new.max_depth is not None or len(new.payload) > sql.INLINE_PAYLOAD:
             return [_insert(step, new) for new in jobs]
+        if new.lane is not None and new.lane.weight:
+            return [_insert(step, new) for new in jobs]
         if new.delay > 0 or new.run_at is not None or new.nonce or new.tags or new.meta or new.retry is not None:
+            ordinary = False
+        if new.waits is not None or new.lane is not None or new.extra is not None:
             ordinary = False
     if ordinary:
         rows = [
@@ -28,32 +32,49 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
         ]
         written = step.write_rows(sql.INSERT_NOW, (now,), rows)
     else:
-        written = step.connection.executemany(
-            sql.INSERT, [new_row(new, now, first_run_at(new, now)) for new in jobs]
-        ).rowcount
+        times = [first_run_at(new, now) for new in jobs]
+        rows = [new_row(new, now, at, first_state(new, now, at)) for new, at in zip(jobs, times, strict=True)]
+        written = step.connection.executemany(sql.INSERT, rows).rowcount
     if written != len(jobs):
         raise Mismatch
     step.rung.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
-    told.move(step, ((new.id, "scheduled" if first_run_at(new, now) > now else "queued") for new in jobs))
+    told.move(step, ((new.id, first_state(new, now, first_run_at(new, now))) for new in jobs))
     return [Inserted("created", new.id) for new in jobs]
 
 
 def _insert(step: Step, new: NewJob) -> Inserted:
+    if new.once and step.value(sql.NONCE, new.id) == new.nonce:
+        return Inserted("created", new.id)  # another may have its key by now
     if new.key is not None and (known := step.one(sql.KEY, new.key, step.now)) is not None:
-        id, fingerprint = known
-        if id == new.id and (step.value(sql.NONCE, new.id) or 0) == new.nonce:
-            return Inserted("created", new.id)
-        return Inserted("existing" if fingerprint == new.fingerprint else "conflict", id)
+        id, fingerprint, made_at = known
+        if _stands(step, id, made_at, new):
+            if id == new.id and (step.value(sql.NONCE, new.id) or 0) == new.nonce:
+                return Inserted("created", new.id)
+            return Inserted("existing" if fingerprint == new.fingerprint else "conflict", id)
     nonce = step.value(sql.NONCE, new.id)
     if nonce is not None:
         return Inserted("created" if nonce == new.nonce else "exists", new.id)
     if new.max_depth is not None and step.value(sql.DEPTH, new.queue) >= new.max_depth:
         return Inserted("full", new.id)
-    added = step.connection.execute(sql.INSERT, new_row(new, step.now, first_run_at(new, step.now)))
+    run_at = first_run_at(new, step.now)
+    state = first_state(new, step.now, run_at)
+    if new.lane is not None and new.lane.weight and state == QUEUED:
+        run_at = lanes.turn(step, new, new.lane)
+    added = step.connection.execute(sql.INSERT, new_row(new, step.now, run_at, state))
     if len(new.payload) > sql.INLINE_PAYLOAD:
         step.connection.execute(sql.INSERT_PAYLOAD, (added.lastrowid, new.payload))
     if new.key is not None:
-        step.connection.execute(sql.PUT_KEY, (new.key, new.id, new.fingerprint))
+        step.connection.execute(sql.PUT_KEY, (new.key, new.id, new.fingerprint, step.now))
     step.rung.add(f"queue/{new.queue}")
-    told.move(step, [(new.id, "scheduled" if first_run_at(new, step.now) > step.now else "queued")])
+    told.move(step, [(new.id, state)])
     return Inserted("created", new.id)
+
+
+def _stands(step: Step, id: str, made_at: int, new: NewJob) -> bool:
+    """Whether the job that has a key stands for a new one."""
+    if not new.once:
+        return True
+    if new.once == "window":
+        return after(made_at, new.window) > step.now
+    state = step.value(sql.STATE, id)
+    return state in WAITING if new.once == "queued" else state is not None and state not in TERMINAL

@@ -8,6 +8,7 @@ import msgspec
 
 from ...clock import MICROS
 from ...job import Beat, Held, Holder, HolderSeen, Lost, Tidied
+from ..gate import KEPT
 from ..protocol import MINUTES_KEPT
 from . import sql, told
 from .rows import record, to_json
@@ -59,7 +60,8 @@ def seen(step: Step) -> list[HolderSeen]:
 
 def anything_to_tidy(step: Step) -> bool:
     oldest_minute = step.now - int(MINUTES_KEPT * MICROS)
-    return step.value(sql.ANYTHING_TO_TIDY, step.now, step.now, step.boot, step.boot_id, oldest_minute) == 1
+    values = (step.now, step.now, step.boot, step.boot_id, oldest_minute, step.now - KEPT)
+    return step.value(sql.ANYTHING_TO_TIDY, *values) == 1
 
 
 def tidy(step: Step, limit: int) -> Tidied:
@@ -69,6 +71,7 @@ def tidy(step: Step, limit: int) -> Tidied:
     for queue, state in removed:
         told.keep(step, queue, state, -1)
     told.write(step)
+    execute(sql.TIDY_GATES, (step.now - KEPT,))
     return Tidied(
         len(removed),
         execute(sql.TIDY_KEYS, (step.now, limit)).rowcount,

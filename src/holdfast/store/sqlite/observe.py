@@ -33,8 +33,17 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
             index, parts = "INDEXED BY holdfast_due", [*parts, "state IN ('scheduled', 'failed')"]
         elif states == ["running"]:
             index, parts[-1], values = "INDEXED BY holdfast_running", "state = 'running'", []
+        elif states == ["blocked"]:
+            index, parts[-1], values = "INDEXED BY holdfast_blocked", "state = 'blocked'", []
+    if where.waits is not None:
+        index = "INDEXED BY holdfast_waits"
     before = None if cursor is None else int(cursor)
-    for column, value in (("seq <", before), ("queue =", where.queue), ("task =", where.task)):
+    for column, value in (
+        ("seq <", before),
+        ("waits =", where.waits),
+        ("queue =", where.queue),
+        ("task =", where.task),
+    ):
         if value is not None:
             parts.append(f"{column} ?")
             values.append(value)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...job import Ask, Attempt, NewJob, Record, State
+from ...job import Ask, Attempt, Lane, NewJob, Record, State
 from ...retry import Backoff
 from .sql import INLINE_PAYLOAD
 
@@ -18,13 +18,15 @@ Row = tuple[Any, ...]
 
 WORD = {state: state.value for state in State}
 """The plain word of a state: sqlite3 binds a str at once, but asks around before it binds a subclass of str."""
-QUEUED, SCHEDULED, _RUNNING = State.QUEUED.value, State.SCHEDULED.value, State.RUNNING.value
+QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
+_BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _retry = msgspec.json.Decoder(Backoff).decode
 _history = msgspec.json.Decoder(tuple[Attempt, ...]).decode
+_bounds = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 
 def record(row: Row) -> Record:
@@ -32,20 +34,27 @@ def record(row: Row) -> Record:
     made = Record(*row[:30])
     made.suspect = row[19] == 1
     made.cancel = row[21] == 1
-    tags, meta, retry, history = row[30:34]
+    tags, meta, retry, history, made.waits, lane, bounds, made.extra = row[30:38]
     if tags is not None:
-        made.tags = _read(_tags, tags, (), row)
+        made.tags = _read(_tags, tags, (), made.id)
     if meta is not None:
-        made.meta = _read(_meta, meta, {}, row)
+        made.meta = _read(_meta, meta, {}, made.id)
     if retry is not None:
-        made.retry = _read(_retry, retry, None, row)
+        made.retry = _read(_retry, retry, None, made.id)
     if history is not None:
-        made.history = _read(_history, history, (), row)
+        made.history = _read(_history, history, (), made.id)
+    if lane is not None:
+        made.lane = lane_of(lane, bounds, made.id)
     return made
 
 
-def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record | None:
-    """The claim on a job whose row of `sql.SELECT_READY` says that all else is as at the start; None if not."""
+def lane_of(name: str, bounds: str, id: str) -> Lane:
+    """The lane of a job. One whose numbers cannot be read has no bounds."""
+    return Lane(name, *_read(_bounds, bounds, (), id))
+
+
+def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record:
+    """The claim on a job whose row of `sql.SELECT_READY` says that all else is as at the start."""
     (
         seq,
         id,
@@ -61,22 +70,20 @@ def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record |
         attempt,
         life,
         fence,
-        rest,
+        _,
     ) = row
-    if rest != 1:
-        return None
     return Record(
-        seq, id, queue, task, _RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
+        seq, id, queue, task, RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
         attempt + 1, life, fence + 1, ask.token, ask.holder.id, None, suspect, 0, False, now,
     )  # fmt: skip
 
 
-def _read(decode: Any, text: str, otherwise: Any, row: Row) -> Any:
+def _read(decode: Any, text: str, otherwise: Any, id: str) -> Any:
     """What cannot be decoded harms this one job only, and not its payload."""
     try:
         return decode(text)
     except (msgspec.DecodeError, ValueError):
-        log.warning("job %s has a column that is not the JSON it should be: %.80r", row[1], text)
+        log.warning("job %s has a column that is not the JSON it should be: %.80r", id, text)
         return otherwise
 
 
@@ -84,13 +91,19 @@ def json_or_null(value: Any) -> str | None:
     return to_json(value).decode() if value else None
 
 
-def new_row(new: NewJob, now: int, run_at: int) -> Row:
+def first_state(new: NewJob, now: int, run_at: int) -> str:
+    """Where a new job begins."""
+    return _BLOCKED if new.waits is not None else _SCHEDULED if run_at > now else QUEUED
+
+
+def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
     """The values of `sql.INSERT`."""
+    lane = new.lane
     return (
         new.id,
         new.queue,
         new.task,
-        SCHEDULED if run_at > now else QUEUED,
+        state,
         new.priority,
         run_at,
         new.payload if len(new.payload) <= INLINE_PAYLOAD else None,
@@ -103,6 +116,10 @@ def new_row(new: NewJob, now: int, run_at: int) -> Row:
         json_or_null(new.meta) if new.meta else None,
         json_or_null(new.retry) if new.retry is not None else None,
         new.nonce,
+        new.waits,
+        None if lane is None else lane.name,
+        None if lane is None else json_or_null((lane.running, lane.interval, lane.burst, lane.weight)),
+        new.extra,
     )
 
 
@@ -128,6 +145,8 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         kept.checkpoint,
         json_or_null(kept.meta),
         json_or_null(kept.history),
+        kept.waits,
+        kept.extra,
         settled,
         kept.seq,
     )

@@ -8,7 +8,7 @@ import msgspec
 
 from ...job import TERMINAL, Note, Record, Settlement, State
 from .. import apply
-from . import output, sql, told
+from . import lanes, output, sql, told
 from .rows import WORD, record, saved_row
 from .step import Mismatch, Step
 
@@ -22,9 +22,11 @@ def note(step: Step, said: Note) -> bool:
         return False
     if said.output is not UNSET:
         output.append(step, row[0], said.fence, said.output)
-        if said.progress is said.checkpoint is said.pid is said.meta is UNSET:
+        if said.progress is said.checkpoint is said.pid is said.meta is said.rest is UNSET:
             return True
     kept = record(row)
+    if said.rest is not UNSET and kept.lane is not None:
+        lanes.rest(step, kept.lane.name, apply.after(step.now, said.rest))
     apply.note(kept, said)
     save(step, kept)
     return True
@@ -58,7 +60,7 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     if not count:
         return []
     now, written = step.now, 0
-    told.count_all(step, kept + gone)
+    left = told.count_all(step, kept + gone)
     if kept and _all_plain_successes(kept):
         written += step.write_rows(
             sql.SUCCEED,
@@ -101,6 +103,9 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
         step.connection.executemany(sql.END_KEY, keyed)
     step.rung.update([f"job/{end.id}" for end in ends])
     told.move(step, ((end.id, end.state) for end in ends))
+    told.ended(step, [end.id for end in ends if end.tell])
+    for queue, lane in left:
+        lanes.make_room(step, queue, lane)
     kept.clear()
     gone.clear()
     return [True] * count
@@ -128,6 +133,10 @@ def _settle(step: Step, end: Settlement) -> bool:
     apply.settle(kept, end, step.now)
     told.move(step, [(kept.id, kept.state)])
     put(step, kept, end.key_keep, end.nonce)
+    if kept.lane is not None:
+        lanes.make_room(step, kept.queue, kept.lane.name)
+    if end.tell and kept.state in TERMINAL:
+        told.ended(step, [kept.id])
     return True
 
 

@@ -8,13 +8,15 @@
 from __future__ import annotations
 
 from ...job import Record
+from ..gate import HOLDS
 
 INLINE_PAYLOAD = 2048
 """Bytes of payload that stay in the job's row; longer ones go to holdfast_payload."""
 
 _PAYLOAD = "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE big.seq = holdfast_job.seq))"
-JOB = ", ".join(_PAYLOAD if name == "payload" else name for name in Record.__struct_fields__)
-"""The columns of a Record, in its order."""
+_SPELT_OUT = {"payload": _PAYLOAD, "lane": "lane, bounds"}
+JOB = ", ".join(_SPELT_OUT.get(name, name) for name in Record.__struct_fields__)
+"""The columns of a Record, in its order; a lane is two."""
 
 # -- transactions
 
@@ -30,15 +32,15 @@ CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 SCHEMA_TABLE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
 SCHEMA_VERSION = "SELECT max(version) FROM holdfast_schema"
 SCHEMA_STEP = "INSERT INTO holdfast_schema (version, applied_at) VALUES ({version}, {now})"
-SEAL = "UPDATE holdfast_schema SET applied_at = applied_at WHERE version = (SELECT max(version) FROM holdfast_schema)"
-"""Writes a page without changing anything: overwrites what a failed commit may have left in the log."""
+SEAL = "UPDATE holdfast_schema SET applied_at = applied_at + 1 WHERE version = (SELECT max(version) FROM holdfast_schema)"
+"""Writes a page, which overwrites what a failed commit may have left in the log. (What stays the same is not written.)"""
 
 # -- enqueue
 
 INSERT = """
 INSERT INTO holdfast_job (id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout, key,
-    created_at, tags, meta, retry, nonce)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+    created_at, tags, meta, retry, nonce, waits, lane, bounds, extra)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 """
 MANY = 25
@@ -54,9 +56,11 @@ INSERT_NOW = {
 """Jobs that are ready now (?1) and have nothing out of the ordinary."""
 INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
 NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
-KEY = "SELECT id, fingerprint FROM holdfast_key WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
-PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at) VALUES (?, ?, ?, NULL)"
+KEY = "SELECT id, fingerprint, made_at FROM holdfast_key WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
+STATE = "SELECT state FROM holdfast_job WHERE id = ?"
+PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at, made_at) VALUES (?, ?, ?, NULL, ?)"
 END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
+CHANGE_KEY = "UPDATE holdfast_key SET fingerprint = ? WHERE key = ? AND id = ?"
 REMOVE_KEY = "DELETE FROM holdfast_key WHERE key = ? AND id = ?"
 DEPTH = """
 SELECT (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ?1 AND state = 'queued')
@@ -82,13 +86,11 @@ _OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 _IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
 _TAKE = """
 UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence + 1, pid = NULL,
-    holder = ?, token = ?, started_at = ?
-WHERE seq IN (SELECT seq {of})
-"""
+    holder = ?, token = ?, started_at = ?"""
 _FEW = f"""
 seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, life, fence,
 deaths = 0 AND cancel = 0
-    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history) IS NULL
+    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, lane, extra) IS NULL
 """
 FIRST = {
     (suspect, some): f"SELECT priority, run_at, seq {_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(
@@ -106,8 +108,9 @@ _FIRST_READY = {
 SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
 """The first ready jobs of a queue, in order: the few columns that differ between fresh jobs (a column costs as much as
 a comparison), and whether all others are as at the start. A job with more to it is read whole, by BY_SEQ."""
-TAKE = {which: _TAKE.format(of=ready) for which, ready in _FIRST_READY.items()}
-"""Claim what SELECT_READY has just read."""
+TAKE = {which: f"{_TAKE} WHERE seq IN (SELECT seq {ready})" for which, ready in _FIRST_READY.items()}
+"""Claim what SELECT_READY has just read, where all of it is as at the start."""
+TAKE_THESE = f"{_TAKE}, waits = NULL WHERE seq IN (SELECT value FROM json_each(?))"
 BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
 RENEW_FOR_CLAIM = """
 INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6)
@@ -115,6 +118,42 @@ ON CONFLICT (id) DO UPDATE SET beat = beat + 1, beaten_at = ?3, expires = ?4, bo
 WHERE expires - ?3 < ?7 OR boot_id <> ?5
 """
 """Renew a holder's lease where half of it (?7) is spent."""
+
+# -- lanes
+
+_TURN = """
+SELECT run_at FROM holdfast_job INDEXED BY holdfast_ready
+WHERE queue = ?1 AND state = 'queued' AND suspect = 0 AND priority = ?2 ORDER BY run_at {order} LIMIT 1
+"""
+ENDS = f"SELECT ({_TURN.format(order='ASC')}), ({_TURN.format(order='DESC')})"
+"""The first and the last turn of the ready jobs of a queue and a priority."""
+GATE = "SELECT tat, rest_until, finish, opens_at FROM holdfast_gate WHERE lane = ?"
+PUT_GATE = "INSERT OR REPLACE INTO holdfast_gate (lane, tat, rest_until, finish, opens_at) VALUES (?, ?, ?, ?, ?)"
+REMOVE_GATE = "DELETE FROM holdfast_gate WHERE lane = ?"
+REST = """
+INSERT INTO holdfast_gate (lane, rest_until) VALUES (?, ?)
+ON CONFLICT (lane) DO UPDATE SET rest_until = max(rest_until, excluded.rest_until)
+"""
+_HELD = "FROM holdfast_job AS held INDEXED BY holdfast_held WHERE held.waits = {lane} AND held.lane IS NOT NULL"
+MAKE_ROOM = f"""
+INSERT INTO holdfast_gate (lane, opens_at) SELECT ?1, ?2
+WHERE EXISTS (SELECT 1 {_HELD.format(lane=f"'{HOLDS}' || ?1")})
+ON CONFLICT (lane) DO UPDATE SET opens_at = excluded.opens_at
+"""
+"""Have a lane's gate (?1) looked at (?2), where something is held."""
+OPENING = """
+SELECT lane FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, lane LIMIT ?
+"""
+NEXT_OPENING = """
+SELECT opens_at FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 1
+"""
+RUNNING_OF_LANE = "SELECT count(*) FROM holdfast_job INDEXED BY holdfast_lane WHERE lane = ? AND state = 'running'"
+FIRST_HELD = f"SELECT lane, bounds, id {_HELD.format(lane='?')} ORDER BY priority, run_at, seq LIMIT 1"
+HOLD = f"UPDATE holdfast_job SET state = 'blocked', waits = '{HOLDS}' || lane WHERE seq = ?"
+LET_GO = f"""
+UPDATE holdfast_job SET state = 'queued', waits = NULL
+WHERE seq IN (SELECT seq {_HELD.format(lane="?")} ORDER BY priority, run_at, seq LIMIT ?)
+"""
 
 # -- note, settle, change
 
@@ -143,11 +182,14 @@ BEAT_OF = "SELECT beat FROM holdfast_holder WHERE id = ?"
 CHANGING = (
     "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
     "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
+    "waits", "extra",
 )  # fmt: skip
 """The columns that a life changes, beside those of a claim."""
 SAVE = f"""
 UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled = coalesce(?, settled) WHERE seq = ?
 """
+SET_PAYLOAD = "UPDATE holdfast_job SET payload = ? WHERE seq = ?"
+REMOVE_PAYLOAD = "DELETE FROM holdfast_payload WHERE seq = ?"
 REMOVE = "DELETE FROM holdfast_job WHERE seq = ?"
 
 # -- output
@@ -205,15 +247,20 @@ _PAST = "FROM holdfast_job INDEXED BY holdfast_expiry WHERE expires_at <= ?"
 _FORGOTTEN = "FROM holdfast_key INDEXED BY holdfast_key_expiry WHERE expires_at <= ?"
 _GONE = f"FROM holdfast_holder WHERE (expires <= ? OR boot_id <> ?) AND {_HOLDS_NOTHING}"
 _OLD_MINUTES = "FROM holdfast_minute WHERE at < ?"
+_IDLE = f"""
+FROM holdfast_gate INDEXED BY holdfast_idle WHERE max(tat, rest_until, finish) < ?
+    AND NOT EXISTS (SELECT 1 {_HELD.format(lane=f"'{HOLDS}' || holdfast_gate.lane")})
+"""
 ANYTHING_TO_TIDY = f"""
 SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})
-    OR EXISTS (SELECT 1 {_OLD_MINUTES})
+    OR EXISTS (SELECT 1 {_OLD_MINUTES}) OR EXISTS (SELECT 1 {_IDLE})
 """
 TIDY_JOBS = f"""
 DELETE FROM holdfast_job WHERE seq IN (SELECT seq {_PAST} ORDER BY expires_at LIMIT ?) RETURNING queue, state
 """
 TIDY_KEYS = f"DELETE FROM holdfast_key WHERE rowid IN (SELECT rowid {_FORGOTTEN} ORDER BY expires_at LIMIT ?)"
 TIDY_MINUTES = f"DELETE {_OLD_MINUTES}"
+TIDY_GATES = f"DELETE FROM holdfast_gate WHERE lane IN (SELECT lane {_IDLE})"
 TIDY_HOLDERS = f"DELETE FROM holdfast_holder WHERE rowid IN (SELECT rowid {_GONE} LIMIT ?)"
 
 # -- observe
@@ -228,6 +275,8 @@ UNION ALL SELECT queue, state, count(*), NULL FROM holdfast_job INDEXED BY holdf
     WHERE state IN ('scheduled', 'failed') GROUP BY queue, state
 UNION ALL SELECT queue, 'running', count(*), NULL FROM holdfast_job INDEXED BY holdfast_running
     WHERE state = 'running' GROUP BY queue
+UNION ALL SELECT queue, 'blocked', count(*), NULL FROM holdfast_job INDEXED BY holdfast_blocked
+    WHERE state = 'blocked' GROUP BY queue
 UNION ALL SELECT queue, state, count, NULL FROM holdfast_ended WHERE count > 0
 """
 """Every queue and state with its number of jobs, and when the oldest queued one was due. Reads no ended job."""
@@ -251,10 +300,15 @@ PUT_MOVES = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
 TRIM_MOVES = "DELETE FROM holdfast_move WHERE upto <= ?"
 MOVES = "SELECT upto, at, moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
 TIMES = """
-SELECT queue, count(*), sum(max(0, started_at - run_at)), sum(max(0, ?1 - started_at)) FROM holdfast_job
-WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue
+SELECT queue, lane, count(*), sum(max(0, coalesce(started_at, ?1) - run_at)),
+    sum(max(0, ?1 - coalesce(started_at, ?1))) FROM holdfast_job
+WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue, lane
 """
-"""How long claims that end now (?1) have waited and run."""
+"""How long claims that end now (?1) have waited and run, by queue and lane."""
+TELL_ENDED = """
+INSERT INTO holdfast_record (kind, name, value, version) VALUES ('ended', ?, ?, 1)
+ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = version + 1
+"""
 ADD_MINUTE = """
 INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (at, queue, outcome) DO UPDATE SET
@@ -266,6 +320,8 @@ MINUTES = "SELECT at, queue, outcome, count, waited, ran FROM holdfast_minute WH
 
 DATA_VERSION = "PRAGMA data_version"
 """Changes whenever another connection has committed."""
+NEXT = f"SELECT ({NEXT_DUE}), ({NEXT_OPENING})"
+"""When the next job of a queue is due, and when the next lane opens."""
 ENDED = "SELECT state IN ('succeeded', 'dead', 'cancelled') FROM holdfast_job WHERE id = ?"
 ANY_READY = """
 SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ?1 AND state = 'queued')

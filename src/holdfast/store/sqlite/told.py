@@ -32,17 +32,27 @@ def count(step: Step, ended: Minute) -> None:
     step.ended[place] = ended if before is None else apply.together(before, ended)
 
 
-def count_all(step: Step, ends: Sequence[Settlement]) -> None:
-    """These claims are about to end for good."""
+def count_all(step: Step, ends: Sequence[Settlement]) -> set[tuple[str, str]]:
+    """These claims are about to end for good; the (queue, lane) of those that have a lane."""
+    left: set[tuple[str, str]] = set()
     ways = {(end.outcome, end.state, end.keep == 0) for end in ends}
     for way in ways:
         outcome, state, gone = way
         seqs = [end.seq for end in ends if len(ways) == 1 or (end.outcome, end.state, end.keep == 0) == way]
         rows = step.connection.execute(sql.TIMES, (step.now, msgspec.json.encode(seqs).decode()))
-        for queue, number, waited, ran in rows:
+        for queue, lane, number, waited, ran in rows:
             count(step, Minute(apply.minute(step.now), queue, outcome, number, waited, ran))
             if not gone:
                 keep(step, queue, state, number)
+            if lane is not None:
+                left.add((queue, lane))
+    return left
+
+
+def ended(step: Step, ids: Sequence[str]) -> None:
+    """Put down that jobs have ended, for whoever waits for that."""
+    if ids:
+        step.connection.executemany(sql.TELL_ENDED, [(id, b"{}") for id in ids])
 
 
 def keep(step: Step, queue: str, state: str, number: int = 1) -> None:

@@ -28,8 +28,8 @@ class SqliteBell(Ring):
     def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
         super().__init__(topics, bells.remove)
         self._bells = bells
-        self.next_due: dict[str, int | None] = {}
-        """By topic, the next due time that the watcher saw."""
+        self.next: dict[str, tuple[int | None, int | None]] = {}
+        """By topic, what the watcher saw last: the next due time, and when the next lane opens."""
 
     async def wait(self, timeout: float) -> None:
         if not self.event.is_set():
@@ -158,10 +158,12 @@ def _concerned(connection: sqlite3.Connection, bell: SqliteBell) -> bool:
 def _concerns(connection: sqlite3.Connection, bell: SqliteBell, topic: str) -> bool:
     kind, _, name = topic.partition("/")
     if kind == "queue":
-        due = connection.execute(sql.NEXT_DUE, (name,)).fetchone()
-        known = bell.next_due.get(topic, ())
-        bell.next_due[topic] = due = None if due is None else due[0]
-        return known not in ((), due) or connection.execute(sql.ANY_READY, (name,)).fetchone()[0] == 1
+        due, opening = connection.execute(sql.NEXT, (name,)).fetchone()
+        known_due, known_opening = bell.next.get(topic, (due, None))
+        bell.next[topic] = due, opening
+        if due != known_due or opening not in (None, known_opening):  # a lane may hold jobs of any queue
+            return True
+        return connection.execute(sql.ANY_READY, (name,)).fetchone()[0] == 1
     row = connection.execute(sql.ENDED, (name,)).fetchone()
     return row is None or row[0] == 1
 

@@ -1,0 +1,152 @@
+"""Lanes on one file: never too many at once, however many processes claim, and nobody pays for what they hold."""
+
+import asyncio
+import sqlite3
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.job import Lane
+from holdfast.store.sqlite import claim as claiming
+from holdfast.store.sqlite.step import Step
+from holdfast.testing.build import ask, new_job, succeeded
+from holdfast.testing.clock import ManualClock
+from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, settle
+
+CROWD = 8
+LANES = 50
+JOBS = 3000
+AT_ONCE = 2
+COUNT = """
+CREATE TABLE counted (lane TEXT, running INTEGER);
+CREATE TRIGGER counting AFTER UPDATE OF state ON holdfast_job WHEN new.state = 'running'
+BEGIN
+    INSERT INTO counted SELECT lane, count(*) FROM holdfast_job WHERE lane = new.lane AND state = 'running';
+END;
+"""
+"""Every start of a job, in whatever process, is followed by a count of what runs of its lane."""
+WORK = """
+import asyncio, sys
+from holdfast.store.protocol import Batch
+from holdfast.store.sqlite import SqliteStore
+from holdfast.testing.build import ask, succeeded
+
+async def main(path, name):
+    store = SqliteStore(path, synchronous="normal")
+    await store.open()
+    bell, ends = store.listen(["queue/default"]), []
+    while True:
+        answers = await store.write(Batch(settles=ends, asks=[ask(name, limit=20)]))
+        assert all(answers.settles), "a claim was lost"
+        ends = [succeeded(record) for record in answers.asks[0].records]
+        if not ends:
+            [queue] = await store.stats()
+            if set(queue.counts) == {"succeeded"}:
+                break
+            await bell.wait(1.0)
+    await store.close()
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_a_crowd_never_runs_more_of_a_lane_than_it_allows(path, store, python):
+    jobs = [new_job(f"job-{n}", lane=Lane(f"lane-{n % LANES}", running=AT_ONCE)) for n in range(JOBS)]
+    await insert(store, *jobs)
+    watcher = sqlite3.connect(path)
+    watcher.executescript(COUNT)
+    crowd = [python(WORK, path, f"p{number}") for number in range(CROWD)]
+    await asyncio.gather(*(asyncio.to_thread(each.communicate) for each in crowd))
+    assert [each.returncode for each in crowd] == [0] * CROWD
+    assert (await store.stats())[0].counts == {"succeeded": JOBS}
+    assert watcher.execute("SELECT count(*), max(running) FROM counted").fetchone() == (JOBS, AT_ONCE)
+    assert watcher.execute("SELECT count(*) FROM holdfast_gate").fetchone() == (0,)
+    watcher.close()
+
+
+def effort(path):
+    """The steps that SQLite's machine makes for a claim."""
+    connection, steps = sqlite3.connect(path, isolation_level=None), [0]
+
+    def count():
+        steps[0] += 1
+
+    connection.execute("BEGIN")
+    connection.set_progress_handler(count, 1)
+    assert len(claiming.claim(Step(connection, SystemClock()), ask(limit=5)).records) == 5
+    connection.set_progress_handler(None, 1)
+    connection.rollback()
+    connection.close()
+    return steps[0]
+
+
+async def test_a_claim_costs_the_same_however_much_is_held(path, store):
+    async def fill(lanes, each):
+        await insert(
+            store, *(new_job(lane=Lane(f"{lanes}-{lane}", running=1)) for lane in range(lanes) for _ in range(each))
+        )
+        while (answer := await answer_to(store, ask(limit=10_000))).records or answer.due_in is not None:
+            pass
+        await insert(store, *(new_job() for _ in range(10)))
+
+    await fill(2, 2)
+    few = effort(path)
+    await claim(store, limit=10)
+    await fill(300, 10)
+    assert effort(path) <= few * 1.1
+
+
+async def test_an_end_in_one_store_rings_for_those_who_wait_in_another(store, open_store):
+    lane = Lane("l", running=1)
+    other = await open_store()
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    assert await claim(other, "bob") == []
+    bell = other.listen(["queue/default"])
+    await bell.wait(0.05)
+    waiting = asyncio.ensure_future(bell.wait(3600))
+    await asyncio.sleep(0)
+    await settle(store, succeeded(first))
+    async with asyncio.timeout(20):
+        await waiting
+    assert (await claim_one(other, "bob")).id == "b"
+
+
+async def test_an_idle_store_with_a_full_lane_writes_nothing(path, open_store):
+    store = await open_store(clock=ManualClock())
+    await insert(store, *(new_job(lane=Lane("l", running=1)) for _ in range(3)))
+    await claim_one(store)
+    assert await claim(store) == []
+    watcher = sqlite3.connect(path)
+    before = watcher.execute("PRAGMA data_version").fetchone()
+    for _ in range(3):
+        assert await claim(store, limit=10) == []
+        await store.tidy(10)
+    assert watcher.execute("PRAGMA data_version").fetchone() == before
+    watcher.close()
+
+
+@pytest.mark.parametrize("lane", [Lane("l", interval=1000), Lane("l", weight=1)])
+async def test_a_gate_is_forgotten_a_day_after_its_last_use(lane, path, open_store):
+    clock = ManualClock()
+    store = await open_store(clock=clock)
+    await enqueue(store, lane=lane)
+    await settle(store, succeeded(await claim_one(store)))
+    watcher = sqlite3.connect(path)
+    gates = "SELECT count(*) FROM holdfast_gate"
+    clock.advance(86000)
+    await store.tidy(10)
+    assert watcher.execute(gates).fetchone() == (1,)
+    clock.advance(1000)
+    await store.tidy(10)
+    assert watcher.execute(gates).fetchone() == (0,)
+    watcher.close()
+
+
+async def test_a_lane_whose_numbers_cannot_be_read_harms_one_job_only(path, store):
+    await insert(store, new_job("broken", lane=Lane("l", running=1)), new_job("sound"))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE holdfast_job SET bounds = '?' WHERE id = 'broken'")
+    connection.close()
+    assert (await job(store, "broken")).lane == Lane("l")
+    assert [record.id for record in await claim(store, limit=9)] == ["broken", "sound"]
