@@ -15,6 +15,8 @@ from msgspec.structs import astuple
 
 from ..errors import ConfigError, InvalidJob
 from .changes import SCALARS
+from .holes import holes_in, opened
+from .items import item_type, result_type
 from .parameter import Parameter
 from .shape import STAR, Annotations, Shape, name_of, signature_of
 from .values import (
@@ -39,10 +41,19 @@ _read_list = reader(list[msgspec.Raw])
 class Arguments:
     """A task's parameters, compiled once: Python call -> JSON payload -> Python call."""
 
-    def __init__(self, fn: Callable[..., object], *, whole: bool = False, context_type: type | None = None) -> None:
+    def __init__(
+        self,
+        fn: Callable[..., object],
+        *,
+        whole: bool = False,
+        batch: bool = False,
+        context_type: type | None = None,
+    ) -> None:
         signature = signature_of(fn)
         self._label = f"{name_of(fn)}()"
         self._shape = None if signature is None else Shape(fn, signature, context_type)
+        if batch:
+            _take_items(self._label, self._shape)
         self._whole = _the_one_parameter(self._label, self._shape) if whole else None
         self._compiled: _ByName | _Whole | _Unsigned | None = None
         self.context_name = None if self._shape is None else self._shape.context
@@ -52,9 +63,27 @@ class Arguments:
         """Write a call as JSON; refuses by name what would not arrive as it is."""
         return (self._compiled or self._compile()).encode(args, kwargs)
 
+    def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Write a call that has holes. What stands in their place is known only when it runs, and is checked then."""
+        return (self._compiled or self._compile()).encode_open(args, kwargs)
+
     def decode(self, payload: bytes) -> Call:
         """Read the call that a payload stands for, typed by the annotations."""
         return (self._compiled or self._compile()).decode(payload)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The parameters that may be left out, and what they are then."""
+        return {} if self._shape is None else self._shape.defaults
+
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """A call's arguments by parameter, those that were left out included."""
+        return kwargs if self._shape is None else {**self._shape.defaults, **self._shape.bind(args, kwargs)}
+
+    def takes(self, name: str) -> bool:
+        """Whether a call may have an argument of this name, as far as the function says."""
+        shape = self._shape
+        return shape is None or shape.extra is not None or self._whole is not None or name in shape.names
 
     def _compile(self) -> _ByName | _Whole | _Unsigned:
         # At first use, since an annotation may name what is defined after the function.
@@ -73,8 +102,9 @@ class Returns:
     Work that is done is kept: a result is refused only where JSON has no form for it, never for its type.
     """
 
-    def __init__(self, fn: Callable[..., object]) -> None:
+    def __init__(self, fn: Callable[..., object], *, batch: bool = False) -> None:
         signature = signature_of(fn)
+        self._batch = batch
         said = signature is not None and signature.return_annotation is not signature.empty
         self._annotations = Annotations(fn)
         self._hint = self._annotations.resolve(signature.return_annotation) if signature and said else Any
@@ -92,6 +122,8 @@ class Returns:
         hint = self._annotations.resolve(self._hint)
         if get_origin(hint) in (Awaitable, Coroutine):
             hint = get_args(hint)[-1]
+        if self._batch:
+            hint = result_type(hint)
         self._parameter = Parameter("return", self._what, Any if hint is type(None) else hint)
         return self._parameter
 
@@ -171,12 +203,21 @@ class _ByName:
         return any(type(values.get(name)) not in SCALARS for name in self._untyped)
 
     def _encode_carefully(self, values: dict[str, Any]) -> bytes:
+        self._check(values)
+        return write(values, self._what, self._dump)
+
+    def _check(self, values: dict[str, Any]) -> None:
         for name, value in values.items():
             if one := self._parameters.get(name):
                 one.encode(value)
             elif self._extra is not None:
                 self._extra.encode(value, f"argument {name!r} of {self._shape.label}()")
-        return write(values, self._what, self._dump)
+
+    def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        values = self._shape.bind(args, kwargs)
+        whole = {name: value for name, value in values.items() if not any(holes_in(value))}
+        self._check(whole)
+        return write({**opened(values), **whole}, self._what, self._dump)
 
     def decode(self, payload: bytes) -> Call:
         if self._read is None:
@@ -219,6 +260,10 @@ class _Whole:
         _object(payload, self._what)
         return payload
 
+    def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        values = self._shape.bind(args, kwargs)
+        return write(opened(values.get(self._parameter.name)), self._what)
+
     def decode(self, payload: bytes) -> Call:
         _object(payload, self._what)
         value = self._parameter.decode(payload, self._what)
@@ -234,6 +279,9 @@ class _Unsigned:
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         return encode_untyped(args, kwargs, task=self._label)
 
+    def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        return self.encode(tuple(opened(args)), opened(kwargs))
+
     def decode(self, payload: bytes) -> Call:
         what = f"the payload of {self._label}"
         given = _object(payload, what)
@@ -245,6 +293,8 @@ class _Unsigned:
 
 def _parameter(shape: Shape, name: str, prefix: str = "") -> Parameter:
     hint = shape.annotations.resolve(shape.hints[name])
+    if shape.batch:
+        hint = item_type(hint, f"{shape.label}()")
     may_be_none = name in shape.defaults and shape.defaults[name] is None
     one = Parameter(prefix + name, f"{shape.label}()", hint, may_be_none=may_be_none)
     # Positional arguments travel together, as a list of what each is annotated with.
@@ -256,6 +306,16 @@ def _the_one_parameter(label: str, shape: Shape | None) -> str:
     if shape is None or not names or shape.required not in ((), names[:1]):
         raise ConfigError(f"{label} must have one parameter, for the whole payload, besides its context")
     return names[0]
+
+
+def _take_items(label: str, shape: Shape | None) -> None:
+    """Make calls of a batch function take one item of its list."""
+    if shape is None or len(shape.names) != 1 or shape.required != shape.names or shape.star or shape.extra:
+        raise ConfigError(f"{label} handles a batch: it must have one parameter, the list of what each job brings")
+    if shape.context is not None:
+        raise ConfigError(f"{label} handles a batch, whose jobs have no context in common: leave out {shape.context!r}")
+    item_type(shape.hints[shape.names[0]], label)
+    shape.batch = True
 
 
 def _object(payload: bytes, what: str) -> dict[str, msgspec.Raw]:

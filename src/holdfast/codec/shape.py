@@ -96,6 +96,8 @@ class Shape:
         self.context: str | None = None
         self.star: str | None = None
         self.extra: str | None = None
+        self.batch = False
+        """Its one parameter is a list, of which each call brings one item."""
         positional: list[str] = []
         named: list[str] = []
         self.positional_only = 0

@@ -1,0 +1,87 @@
+"""Places in a payload for what other jobs of a flow return: open when the job is enqueued, filled when it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, cast
+
+import msgspec
+
+from ..errors import InvalidJob
+from .values import plain_json, read, read_any
+
+MARK = "$result"
+
+
+class Hole:
+    """Stands for the result of a flow's job, by its number there."""
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+def holes_in(value: Any) -> Iterator[Hole]:
+    """Every hole of a value, in order."""
+    if isinstance(value, Hole):
+        yield value
+    elif isinstance(value, dict):
+        for each in cast("dict[Any, Any]", value).values():
+            yield from holes_in(each)
+    elif isinstance(value, list | tuple):
+        for each in cast("list[Any]", value):
+            yield from holes_in(each)
+
+
+def opened(value: Any) -> Any:
+    """A value with its holes as JSON has them; a dict of the user's own that looks like one is refused."""
+    if isinstance(value, Hole):
+        return {MARK: value.number}
+    if isinstance(value, dict):
+        if MARK in value:
+            raise InvalidJob(f"a dict with the key {MARK!r} cannot travel beside the results of other jobs")
+        return {key: opened(each) for key, each in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [opened(each) for each in cast("list[Any]", value)]
+    return value
+
+
+def numbers_in(payload: bytes) -> set[int]:
+    """The jobs whose results a payload has places for."""
+    return set(_numbers(read(read_any, payload, "the payload")))
+
+
+def _numbers(value: Any) -> Iterator[int]:
+    if (number := _mark(value)) is not None:
+        yield number
+    elif isinstance(value, dict):
+        for each in cast("dict[str, Any]", value).values():
+            yield from _numbers(each)
+    elif isinstance(value, list):
+        for each in cast("list[Any]", value):
+            yield from _numbers(each)
+
+
+def filled(payload: bytes, results: Mapping[int, bytes | None]) -> bytes:
+    """A payload with every hole filled by a stored result; one that is None becomes null."""
+    raw = {number: msgspec.Raw(b"null" if data is None else data) for number, data in results.items()}
+    return plain_json(_fill(read(read_any, payload, "the payload"), raw))
+
+
+def _fill(value: Any, results: Mapping[int, msgspec.Raw]) -> Any:
+    if (number := _mark(value)) is not None:
+        return results[number]
+    if isinstance(value, dict):
+        return {key: _fill(each, results) for key, each in cast("dict[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_fill(each, results) for each in cast("list[Any]", value)]
+    return value
+
+
+def _mark(value: Any) -> int | None:
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        if len(found) == 1 and isinstance(found.get(MARK), int):
+            return found[MARK]
+    return None

@@ -1,0 +1,67 @@
+"""What flows wait for: as jobs of theirs end here, whatever waited for them is freed."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+logger = logging.getLogger("holdfast")
+
+
+class Freeing:
+    """Frees at once what waits for the jobs that end here; what is left behind by others is found by looking."""
+
+    def __init__(self, app: Holdfast, every: float) -> None:
+        self._app = app
+        self._every = every
+        self._ended: list[str] = []
+        self._some = asyncio.Event()
+        self._busy = False
+        self._told = app.session.commit.hear_of_ends
+        if "sweeps" not in app.session.store.features:  # else whoever has the store does all of this
+            self._told.add(self._heard)
+        self._task = asyncio.create_task(self._run())
+
+    @property
+    def idle(self) -> bool:
+        """Whether all that has ended here is dealt with."""
+        return not self._ended and not self._busy
+
+    def _heard(self, id: str) -> None:
+        self._ended.append(id)
+        self._some.set()
+
+    async def stop(self) -> None:
+        """Free what has ended here, then no more. What is not done is found by others."""
+        self._told.discard(self._heard)
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._ended:
+            await self._free()
+
+    async def _run(self) -> None:
+        while self._heard in self._told:
+            try:
+                async with asyncio.timeout(self._every * (0.5 + self._app.entropy.fraction())):
+                    await self._some.wait()
+            except TimeoutError:
+                pass
+            await self._free()
+
+    async def _free(self) -> None:
+        self._some.clear()
+        ended, self._ended = self._ended, []
+        self._busy = bool(ended)
+        try:
+            if ended:
+                await self._app.flows.free(ended)
+            else:
+                await self._app.flows.repair()
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
+            logger.warning("flows could not be looked at, trying again: %s: %s", type(error).__name__, error)
+        finally:
+            self._busy = False

@@ -1,0 +1,66 @@
+"""A graph of jobs under kill -9: every node succeeds once, after its parents; a broken graph is finished by a retry."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from support.flow_tasks import mended
+from support.until import until
+
+from holdfast import Flow
+from holdfast.retry import Backoff
+
+NODES = int(os.environ.get("HOLDFAST_JOBS", "150"))
+"""10,000 is what the promise is held to."""
+KILLS = max(2, NODES // 150)
+
+
+@pytest.mark.timeout(240 + NODES // 5)
+def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal, chance):
+    look.sync.config.set("max_silent_deaths", 1000)
+    flow = Flow("graph")
+    task = look.app.registry.tasks["node"].using(max_attempts=0, retry=Backoff(base=0, jitter=0))
+    doomed = {chance.randrange(NODES) for _ in range(max(1, NODES // 100))}
+    parents: list[list[int]] = []
+    for number in range(NODES):
+        above = sorted(
+            {chance.randrange(max(0, number - 40), number) for _ in range(chance.choice((0, 1, 2, 3)))}
+            if number
+            else ()
+        )
+        parents.append(above)
+        flow.add(task, [flow.nodes[each] for each in above], number in doomed)
+    handle = look.sync.enqueue_flow(flow)
+    workers = [processes.worker() for _ in range(2)]
+    for kill in range(KILLS):
+        before = NODES * (kill + 1) // (KILLS + 4)
+        until(lambda before=before: journal.count("end") >= before or ended(handle), f"{before} nodes are done")
+        victim = chance.randrange(2)
+        workers[victim].kill()
+        workers[victim] = processes.worker()
+    until(lambda: ended(handle), "the flow has ended", limit=120 + NODES / 10)
+
+    status = handle.status()
+    assert status.state == "dead", status
+    assert status.counts["dead"] + status.counts.get("cancelled", 0) + status.counts.get("succeeded", 0) == NODES
+    mended(journal).touch()
+    assert handle.retry() == NODES - status.counts.get("succeeded", 0)
+    until(lambda: ended(handle), "the flow has ended again", limit=120 + NODES / 10)
+
+    assert (handle.status().state, handle.status().counts) == ("succeeded", {"succeeded": NODES})
+    jobs = handle.jobs()
+    expected: list[int] = []
+    for number, job in enumerate(jobs):
+        expected.append(sum(expected[each] for each in parents[number]) % 1_000_003 + 1)
+        look.demand(job.id, job.result == expected[number], f"its result is not {expected[number]}")
+    last_end = {entry["job"]: entry["at"] for entry in journal.entries("end")}
+    for entry in journal.entries("start"):
+        for parent in parents[int(entry["job"].rpartition(".")[2])]:
+            ended_at = last_end[f"{handle.id}.{parent}"]
+            look.demand(entry["job"], entry["at"] >= ended_at, f"it started before its parent {parent} had ended")
+    until(lambda: not look.sync.run(look.app.records, "ended"), "nothing is left to tell")
+
+
+def ended(handle) -> bool:
+    return handle.status().state in ("succeeded", "dead", "cancelled")
