@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -80,18 +80,23 @@ class FlowEnds:
 
     # -- free what waits for jobs that have ended
 
-    async def repair(self) -> None:
-        """Free what others should have freed, and remove flows that were never begun."""
+    async def repair(self, seen: Collection[str] | None = None) -> set[str]:
+        """Free what others should have freed, and remove flows that were never begun; the ends that are told now.
+
+        `seen`: those of an earlier look. Whoever was to deal with the others may be at it.
+        """
         store = self._app.session.store
-        told = await store.records(ENDED)
-        if told:
-            await self.free(list(told))
+        told = set(await store.records(ENDED))
+        left = told if seen is None else told.intersection(seen)
+        if left:
+            await self.free(sorted(left))
         making = await store.find(Where(waits=MAKING), None, PAGE)
         if making.records:
             old = await store.now() - int(ABANDONED * 1_000_000)
             for own in making.records:
                 if own.created_at < old:
                     await self._forget(own.id, msgspec.json.decode(own.payload, type=About).jobs)
+        return told - left
 
     async def free(self, ids: Sequence[str]) -> None:
         """Deal with ends that were told: of jobs, and of the making of flows."""
@@ -120,7 +125,8 @@ class FlowEnds:
             found = await self._app.session.store.find(Where(waits=what), None, PAGE)
             if not found.records:
                 return ended
-            changes = await self._decide(found.records)
+            decided = await self._decide(found.records)
+            changes = [change for change in decided if not _stays(change, what)]  # it may have been retried since
             written = await self._change(changes)
             ended += [c.id for c, done in zip(changes, written, strict=True) if done and _ends(c)]
             if not any(written):
@@ -279,6 +285,10 @@ def again(record: Record) -> Patch:
     patch = new_life(record).patch
     assert patch is not None
     return patch
+
+
+def _stays(change: Change, what: str) -> bool:
+    return change.patch is not None and change.patch.waits == what
 
 
 def _ends(change: Change) -> bool:

@@ -21,6 +21,8 @@ class Freeing:
         self._ended: list[str] = []
         self._some = asyncio.Event()
         self._busy = False
+        self._seen: set[str] = set()
+        """Ends that were told, and not dealt with, at the last look."""
         self._told = app.session.commit.hear_of_ends
         if "sweeps" not in app.session.store.features:  # else whoever has the store does all of this
             self._told.add(self._heard)
@@ -60,7 +62,7 @@ class Freeing:
             if ended:
                 await self._app.flows.free(ended)
             else:
-                await self._app.flows.repair()
+                self._seen = await self._app.flows.repair(self._seen)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
             logger.warning("flows could not be looked at, trying again: %s: %s", type(error).__name__, error)
         finally:
