@@ -1,0 +1,299 @@
+"""Once: one job for many calls, the first or the last of them."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from holdfast import Holdfast, InvalidJob, KeyConflict, State
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import ManualClock, inline
+from support.workers import work_off
+
+DAY = 86400
+
+
+def with_tasks(app):
+    ran = app.ran = []
+
+    @app.task
+    async def send(to: str, times: int = 1) -> str:
+        ran.append((to, times))
+        return to
+
+    @app.task
+    async def other(to: str) -> None:
+        ran.append(to)
+
+    return app
+
+
+@pytest.fixture
+def app(make_app):
+    return with_tasks(make_app())
+
+
+@pytest.fixture
+def send(app):
+    return app.registry.tasks["send"]
+
+
+@pytest.fixture
+def clock():
+    return ManualClock()
+
+
+@pytest.fixture
+def clocked(clock, make_app):
+    return with_tasks(make_app(MemoryStore(clock), clock=clock))
+
+
+async def jobs(app):
+    return (await app.jobs()).jobs
+
+
+# -- unique
+
+
+async def test_equal_calls_are_one_job_while_it_is_queued(app, send):
+    first = await send.using(once="queued").enqueue("ann", times=1)
+    assert (await send.using(once="queued").enqueue("ann", 1)).id == first.id
+    assert (await send.using(once="queued").enqueue("bob")).id != first.id
+    assert len(await jobs(app)) == 2
+
+
+async def test_once_it_runs_the_next_call_is_another_job(app, send):
+    first = await send.using(once="queued").enqueue("ann")
+    [claim] = await app.claim()
+    second = await send.using(once="queued").enqueue("ann")
+    assert second.id != first.id
+    await claim.complete("ann")
+
+
+async def test_live_holds_until_it_has_ended(app, send):
+    first = await send.using(once="live").enqueue("ann")
+    [claim] = await app.claim()
+    assert (await send.using(once="live").enqueue("ann")).id == first.id
+    await claim.complete("ann")
+    assert (await send.using(once="live").enqueue("ann")).id != first.id
+
+
+async def test_live_holds_while_it_waits_for_its_retry(app, send):
+    first = await send.using(once="live").enqueue("ann")
+    [claim] = await app.claim()
+    await claim.fail("not today", retry_in=60)
+    assert (await send.using(once="live").enqueue("ann")).id == first.id
+
+
+@pytest.mark.parametrize("window", [60, timedelta(minutes=1)])
+async def test_a_window_holds_from_the_first_whatever_becomes_of_it(clocked, clock, window):
+    send = clocked.registry.tasks["send"]
+    first = await send.using(once=window).enqueue("ann")
+    await work_off(clocked)
+    clock.advance(59)
+    assert (await send.using(once=window).enqueue("ann")).id == first.id
+    clock.advance(2)
+    assert (await send.using(once=window).enqueue("ann")).id != first.id
+
+
+async def test_a_key_names_what_is_to_be_one_and_the_first_wins(app, send):
+    first = await send.using(once=60, key="newsletter").enqueue("ann")
+    assert (await send.using(once=60, key="newsletter").enqueue("bob")).id == first.id
+    [job] = await jobs(app)
+    assert (job.key, job.payload["to"]) == ("newsletter", "ann")
+
+
+async def test_another_task_cannot_stand_for_it(app, send):
+    first = await send.using(once="live", key="k").enqueue("ann")
+    with pytest.raises(KeyConflict) as refused:
+        await app.registry.tasks["other"].using(once="live", key="k").enqueue("ann")
+    assert refused.value.job_id == first.id
+
+
+async def test_a_window_longer_than_keys_are_remembered_is_refused(make_app):
+    app = with_tasks(make_app(key_retention="1d"))
+    with pytest.raises(InvalidJob, match=r"once=172800 s is longer than .* \(key_retention, 86400 s\)"):
+        await app.registry.tasks["send"].using(once=2 * DAY).enqueue("ann")
+    assert await jobs(app) == []
+    await app.registry.tasks["send"].using(once=DAY).enqueue("ann")
+
+
+async def test_a_task_may_say_it_for_all_its_jobs(app):
+    @app.task(once="live")
+    async def report(day: str) -> None: ...
+
+    first = await report.enqueue("monday")
+    assert (await report.enqueue("monday")).id == first.id
+    assert (await report.using(once=60).enqueue("monday")).id == first.id
+    assert (await app.enqueue("report", "monday")).id == first.id
+
+
+async def test_many_at_once_and_raw_payloads_are_one_job_too(app, send):
+    call = send.using(once="queued").call("ann")
+    handles = await app.enqueue_many([call, call, (send.using(once="queued"), "ann")])
+    assert len({handle.id for handle in handles}) == 1
+    raw = [await app.submit("import", b"\x00", once=60) for _ in range(2)]
+    assert raw[0].id == raw[1].id
+
+
+async def test_many_concurrent_calls_are_one_job(app, send):
+    handles = await asyncio.gather(*(send.using(once="live").enqueue("ann") for _ in range(50)))
+    assert len({handle.id for handle in handles}) == 1
+
+
+def test_blocking_code_has_it_too(app_url):
+    app = with_tasks(Holdfast(app_url))
+    with app.sync:
+        send = app.registry.tasks["send"].sync
+        assert send.using(once="queued").enqueue("ann").id == send.using(once="queued").enqueue("ann").id
+        first = send.using(key="k", debounce=60).enqueue("ann")
+        assert send.using(key="k", debounce=60).enqueue("bob").id == first.id
+        assert first.job().payload["to"] == "bob"
+
+
+# -- replace and debounce
+
+
+async def test_replace_gives_a_waiting_job_other_arguments_and_another_time(app, send):
+    at = datetime.now(UTC) + timedelta(hours=2)
+    first = await send.using(key="k", replace=True, delay=3600).enqueue("ann")
+    second = await send.using(key="k", replace=True, at=at).enqueue("bob", 2)
+    assert second.id == first.id
+    [job] = await jobs(app)
+    assert job.payload == {"to": "bob", "times": 2}
+    assert abs(job.run_at - at) < timedelta(seconds=30)
+    assert job.state == State.SCHEDULED
+    await send.using(key="k", replace=True).enqueue("cid")
+    await work_off(app)
+    assert app.ran == [("cid", 1)]
+    assert await first.result() == "cid"
+
+
+async def test_a_job_that_runs_is_not_replaced_but_followed(app, send):
+    first = await send.using(key="k", replace=True).enqueue("ann")
+    [claim] = await app.claim()
+    second = await send.using(key="k", replace=True).enqueue("bob")
+    assert second.id != first.id
+    await claim.complete()
+    await work_off(app)
+    assert app.ran == [("bob", 1)]
+
+
+async def test_a_job_that_waits_for_its_retry_begins_anew(app, send):
+    await send.using(key="k", replace=True, max_attempts=2).enqueue("ann")
+    [claim] = await app.claim()
+    await claim.fail("not today", retry_in=3600)
+    replaced = await send.using(key="k", replace=True).enqueue("bob")
+    job = await replaced.job()
+    assert (job.state, job.attempt, job.life, job.error) == (State.QUEUED, 0, 2, None)
+    assert [line.outcome for line in job.history] == ["failed"]
+    await work_off(app)
+    assert app.ran == [("bob", 1)]
+
+
+async def test_a_key_of_another_task_is_not_replaced(app, send):
+    first = await app.registry.tasks["other"].using(key="k", replace=True, delay=60).enqueue("ann")
+    with pytest.raises(KeyConflict):
+        await send.using(key="k", replace=True).enqueue("bob")
+    assert (await first.job()).payload == {"to": "ann"}
+
+
+async def test_debounce_runs_the_last_call_some_time_after_it(clocked, clock):
+    save = clocked.registry.tasks["send"].using(key="draft-7", debounce=30)
+    for number in range(5):
+        await save.enqueue("draft", number)
+        clock.advance(20)
+        await work_off(clocked)
+    assert clocked.ran == []
+    clock.advance(10)
+    await work_off(clocked)
+    assert clocked.ran == [("draft", 4)]
+    await save.enqueue("draft", 5)
+    clock.advance(30)
+    await work_off(clocked)
+    assert clocked.ran == [("draft", 4), ("draft", 5)]
+
+
+async def test_debounce_max_is_when_it_cannot_be_put_off_any_more(clocked, clock):
+    save = clocked.registry.tasks["send"].using(key="draft-7", debounce=30, debounce_max=50)
+    for number in range(3):
+        await save.enqueue("draft", number)
+        clock.advance(20)
+    await work_off(clocked)
+    assert clocked.ran == [("draft", 2)]
+
+
+async def test_many_concurrent_debounced_calls_leave_one_job_with_one_of_their_arguments(app, send):
+    calls = [send.using(key="k", debounce=60).enqueue("ann", number) for number in range(16)]
+    handles = await asyncio.gather(*calls)
+    assert len({handle.id for handle in handles}) == 1
+    [job] = await jobs(app)
+    assert job.payload["times"] in range(16)
+    assert job.state == State.SCHEDULED
+
+
+async def test_calls_that_race_with_a_worker_are_all_taken_up(app, send):
+    # Whatever is replaced was not run, and whatever was run is not replaced: the last arguments always run.
+    for number in range(30):
+        enqueue = send.using(key="k", replace=True).enqueue("ann", number)
+        await asyncio.gather(enqueue, work_off(app))
+    await work_off(app)
+    assert app.ran[-1] == ("ann", 29)
+    assert all(job.state == State.SUCCEEDED for job in await jobs(app))
+
+
+async def test_hooks_see_the_call_and_may_change_it(app, send):
+    async def shout(job, insert):
+        return await insert(type(job)(job.id, job.task, job.queue, b'{"to":"LOUD"}', key=job.key, once=job.once,
+                                      fingerprint=job.fingerprint, delay=job.delay))  # fmt: skip
+
+    app.around_enqueue.append(shout)
+    for name in ("ann", "bob"):
+        handle = await send.using(key="k", debounce=60).enqueue(name)
+    assert (await handle.job()).payload == {"to": "LOUD"}
+
+
+async def test_it_is_told(app, send):
+    told = []
+    app.on("*", lambda event: told.append((event.name, getattr(event, "job_id", ""))))
+    first = await send.using(key="k", debounce=60).enqueue("ann")
+    await send.using(key="k", debounce=60).enqueue("bob")
+    await send.using(key="k", once="queued").enqueue("cid")
+    names = ["job_created", "job_replaced", "idempotent_submission"]
+    assert told == [(name, first.id) for name in names]
+
+
+async def test_inline_mode_runs_what_was_replaced(app, send):
+    async with inline(app):
+        handle = await send.using(key="k", replace=True).enqueue("ann")
+        assert await handle.result() == "ann"
+
+
+async def test_many_at_once_cannot_replace(app, send):
+    with pytest.raises(InvalidJob, match="enqueue_many does not take replace= or debounce="):
+        await app.enqueue_many([send.using(key="k", replace=True).call("ann")])
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"once": "always"}, "once is 'queued', 'live', or a number of seconds"),
+        ({"once": 0}, "once must be more than 0 seconds"),
+        ({"once": True}, "once must be more than 0 seconds"),
+        ({"replace": True}, "need key="),
+        ({"debounce": 30}, "need key="),
+        ({"debounce": 0, "key": "k"}, "debounce must be more than 0 seconds"),
+        ({"debounce": 30, "key": "k", "delay": 5}, "debounce= says itself when"),
+        ({"debounce": 30, "key": "k", "once": "live"}, "debounce= says itself when"),
+        ({"debounce_max": 30, "key": "k"}, "debounce_max= goes with debounce="),
+        ({"debounce": 30, "debounce_max": 20, "key": "k"}, "shorter than debounce="),
+        ({"replace": True, "key": "k", "once": "live"}, "once= can only be 'queued'"),
+        ({"replace": True, "key": "k", "connection": object()}, "leave out connection="),
+        ({"expires": 0}, "expires must be more than 0 seconds"),
+        ({"expires": datetime(2030, 1, 1)}, "expires= needs an aware datetime"),  # noqa: DTZ001  # the point
+        ({"expires": 5, "delay": 10}, "it would expire before it is due"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_stored(send, options, says):
+    with pytest.raises(InvalidJob, match=says):
+        send.using(**options)

@@ -1,0 +1,321 @@
+"""Pausing tasks: all jobs of one, or those with certain arguments. The others go on."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from holdfast import InvalidJob, State, WrongState
+from holdfast.holds import KIND, LATE, Pause
+from holdfast.job import Where
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import ManualClock
+from support.eventually import eventually
+from support.workers import work_off, working
+
+
+def with_tasks(app):
+    ran = app.ran = []
+
+    @app.task
+    async def send(to: str, customer: int | str | bool | None = None) -> None:
+        ran.append((to, customer))
+
+    @app.task
+    async def other(to: str) -> None:
+        ran.append(to)
+
+    return app
+
+
+@pytest.fixture
+def app(make_app):
+    return with_tasks(make_app(poll=0.02))
+
+
+@pytest.fixture
+def send(app):
+    return app.registry.tasks["send"]
+
+
+@pytest.fixture
+def other(app):
+    return app.registry.tasks["other"]
+
+
+async def states(*handles):
+    return [(await handle.job()).state for handle in handles]
+
+
+async def test_jobs_of_a_paused_task_are_put_aside_and_the_others_go_on(app, send, other):
+    await app.pause(task="send")
+    held, free = await send.enqueue("ann"), await other.enqueue("bob")
+    await work_off(app, concurrency=1)
+    assert await states(held, free) == [State.BLOCKED, State.SUCCEEDED]
+    job = await held.job()
+    assert (job.waits, job.attempt, job.error) == ("pause:send", 0, None)
+    assert [(line.number, line.outcome) for line in job.history] == [(0, "paused")]
+    assert app.ran == ["bob"]
+    await app.resume(task="send")
+    assert await states(held) == [State.QUEUED]
+    await work_off(app)
+    assert await states(held) == [State.SUCCEEDED]
+    assert (await held.job()).attempt == 1
+
+
+async def test_only_jobs_with_the_argument_are_paused(app, send):
+    await app.pause(task="send", where={"customer": 42})
+    held, free, none = await send.enqueue("a", 42), await send.enqueue("b", 43), await send.enqueue("c")
+    await work_off(app)
+    assert await states(held, free, none) == [State.BLOCKED, State.SUCCEEDED, State.SUCCEEDED]
+    assert [(one.task, one.where) for one in await app.paused_tasks()] == [("send", {"customer": 42})]
+    await app.resume(task="send", where={"customer": 42})
+    await work_off(app)
+    assert await states(held) == [State.SUCCEEDED]
+    assert await app.paused_tasks() == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "others"), [(42, [43, "42", True]), ("a b", ["a", ""]), (True, [1, "true"]), (None, [0, "", False])]
+)
+async def test_values_are_compared_as_json_has_them(app, send, wanted, others):
+    await app.pause(task="send", where={"customer": wanted})
+    held, free = await send.enqueue("x", wanted), [await send.enqueue("x", value) for value in others]
+    await work_off(app)
+    assert await states(held) == [State.BLOCKED]
+    assert set(await states(*free)) == {State.SUCCEEDED}
+
+
+async def test_all_the_arguments_must_match(app, send):
+    await app.pause(task="send", where={"to": "ann", "customer": 42})
+    held, free = await send.enqueue("ann", 42), await send.enqueue("bob", 42)
+    await work_off(app)
+    assert await states(held, free) == [State.BLOCKED, State.SUCCEEDED]
+
+
+async def test_raw_payloads_are_paused_with_their_task_but_have_no_arguments(app):
+    await app.pause(task="import", where={"customer": 42})
+    await app.submit("import", b"\x00customer=42")
+    [claim] = await app.claim()
+    await claim.release()
+    await app.pause(task="import")
+    assert await app.claim() == []
+
+
+async def test_two_pauses_of_a_job_hold_it_until_both_are_over(app, send):
+    await app.pause(task="send")
+    await app.pause(task="send", where={"customer": 42})
+    held = await send.enqueue("ann", 42)
+    await work_off(app)
+    for where in (None, {"customer": 42}):
+        assert await states(held) == [State.BLOCKED]
+        await app.resume(task="send", where=where)
+        await work_off(app)
+    assert await states(held) == [State.SUCCEEDED]
+
+
+async def test_a_running_worker_hears_of_it(app, make_app, send):
+    operator = make_app(app.store.sibling()) if app.url == "memory://" else make_app(app.url)
+    async with working(app):
+        await (await send.enqueue("ann")).wait(30)
+        await operator.pause(task="send")
+        await eventually(lambda: app.session.holds._by_task)
+        held = await send.enqueue("bob")
+
+        async def aside():
+            return (await held.job()).state == State.BLOCKED
+
+        await eventually(aside)
+        await operator.resume(task="send")
+        await held.wait(30)
+    assert app.ran == [("ann", None), ("bob", None)]
+
+
+async def test_what_runs_goes_on(app):
+    go, started = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def long() -> str:
+        started.set()
+        await go.wait()
+        return "done"
+
+    async with working(app):
+        handle = await long.enqueue()
+        await started.wait()
+        await app.pause(task="long")
+        go.set()
+        assert await handle.result(30) == "done"
+
+
+async def test_a_worker_that_had_not_heard_of_the_end_does_not_strand_a_job(app, send):
+    await app.pause(task="send")
+    held = await send.enqueue("ann")
+    # As by a worker that read its pauses before they were lifted.
+    stale = app.session.holds._by_task
+    await app.resume(task="send")
+    app.session.holds._by_task = stale
+    assert await app.claim() == []
+    assert await states(held) == [State.BLOCKED]
+    async with working(app):
+        await held.wait(30)
+    assert await states(held) == [State.SUCCEEDED]
+
+
+async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
+    await app.pause(task="send")
+    held = await send.enqueue("ann")
+    await work_off(app)
+    # As by somebody who died after the mark, before the first page.
+    over = Pause("send", resumed_at=await app.now())
+    await app.put_record(KIND, "send", msgspec.json.encode(over))
+    async with working(app):
+        await held.wait(4)
+    assert await states(held) == [State.SUCCEEDED]
+
+
+async def test_records_that_cannot_be_read_harm_nobody(app, send):
+    for name, value in (("x", b'"?"'), ("y", b'{"task": "send"}'), ("send", b'{"task": 5}')):
+        await app.put_record(KIND, name, value)
+    handle = await send.enqueue("ann")
+    await work_off(app)
+    assert await states(handle) == [State.SUCCEEDED]
+    assert await app.paused_tasks() == []
+
+
+async def test_one_that_has_not_looked_for_minutes_puts_nothing_aside(make_app):
+    clock = ManualClock()
+    app = with_tasks(make_app(MemoryStore(clock), clock=clock))
+    await app.pause(task="send")
+    held = await app.enqueue("send", "ann")
+    await app.session.holds.refresh()
+    [record] = (await app.session.store.find(Where(), None, 1)).records
+    assert app.session.holds.outcome(record).kind == "paused"
+    clock.advance(LATE)
+    assert app.session.holds.outcome(record).kind == "released"
+    await work_off(app)
+    assert await states(held) == [State.BLOCKED]
+
+
+async def test_a_resumed_pause_is_forgotten_after_a_while(make_app):
+    clock = ManualClock()
+    app = with_tasks(make_app(MemoryStore(clock), clock=clock))
+    await app.pause(task="send", where={"customer": 42})
+    await app.resume(task="send", where={"customer": 42})
+    await app.session.holds.refresh()
+    await app.session.holds.free_the_late()
+    assert len(await app.records(KIND)) == 1
+    clock.advance(LATE + 1)
+    await app.session.holds.free_the_late()
+    assert await app.records(KIND) == {}
+
+
+async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(make_app):
+    clock = ManualClock()
+    app = with_tasks(make_app(MemoryStore(clock), clock=clock))
+    await app.pause(task="send")
+    await app.resume(task="send")
+    clock.advance(LATE + 1)
+    await app.session.holds.refresh()
+    await make_app(app.store.sibling(), clock=clock).pause(task="send")
+    await app.session.holds.free_the_late()
+    assert [one.name for one in await app.paused_tasks()] == ["send"]
+
+
+async def test_to_resume_frees_what_waits_even_where_no_pause_is_known(app, send):
+    await app.pause(task="send")
+    held = await send.enqueue("ann")
+    await work_off(app)
+    await app.put_record(KIND, "send", None)
+    said = await app.explain(held.id)
+    assert "resume it once more" in said.reason
+    await app.resume(task="send")
+    assert await states(held) == [State.QUEUED]
+
+
+async def test_a_suspect_stays_one_while_it_is_paused(app, send):
+    held = await send.enqueue("ann")
+    [claim] = await app.claim(lease=0.001)
+    await eventually(app.recover)
+    assert claim.job.id == held.id
+    assert (await held.job()).suspect
+    await app.pause(task="send")
+    await work_off(app)
+    job = await held.job()
+    assert (job.state, job.suspect) == (State.BLOCKED, True)
+
+
+async def test_what_was_put_aside_can_be_cancelled_but_not_retried(app, send):
+    await app.pause(task="send")
+    held = await send.enqueue("ann")
+    await work_off(app)
+    with pytest.raises(WrongState, match="it waits for pause:send"):
+        await app.retry(held.id)
+    assert await app.cancel(held.id)
+    await app.resume(task="send")
+    assert await states(held) == [State.CANCELLED]
+
+
+async def test_what_was_put_aside_can_be_replaced(app, send):
+    await app.pause(task="send")
+    held = await send.using(key="k", replace=True).enqueue("ann")
+    await work_off(app)
+    await send.using(key="k", replace=True).enqueue("bob")
+    await work_off(app)
+    assert await states(held) == [State.BLOCKED]
+    await app.resume(task="send")
+    await work_off(app)
+    assert app.ran == [("bob", None)]
+
+
+async def test_explain_names_the_pause_and_the_way_out_of_it(app, send):
+    await app.pause(task="send", where={"customer": "a b"})
+    held = await send.enqueue("ann", "a b")
+    way_out = """`holdfast resume --task send --where 'customer="a b"'` goes on with it"""
+    for _ in range(2):
+        assert way_out in (await app.explain(held.id)).reason
+        await work_off(app)
+    free = await send.enqueue("ann", "c")
+    assert "paused" not in (await app.explain(free.id)).reason
+
+
+async def test_very_many_are_put_aside_and_freed(app, send, other):
+    many = 10_000
+    await app.pause(task="send")
+    await app.enqueue_many([app.call(send, "ann", number) for number in range(many)])
+    free = await other.enqueue("bob")
+    await asyncio.wait_for(_until_idle(app), 60)
+    assert (await app.stats()).counts | {"blocked": many, "succeeded": 1} == (await app.stats()).counts
+    assert await states(free) == [State.SUCCEEDED]
+    await app.resume(task="send")
+    assert (await app.stats()).counts["queued"] == many
+
+
+async def _until_idle(app):
+    from holdfast import Worker
+
+    await Worker(app, until_idle=True, concurrency=100).run()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        ({}, "name either a queue or a task="),
+        ({"queue": "mail", "task": "send"}, "name either a queue or a task="),
+        ({"queue": "mail", "where": {"customer": 42}}, "where= goes with task="),
+        ({"task": ""}, "a task name is"),
+        ({"task": "send", "where": [42]}, "where= is a dict of arguments by name"),
+        ({"task": "send", "where": {"customer": object()}}, "cannot be encoded"),
+        ({"task": "send", "where": {"customer": "x" * 1000}}, "where= must be short"),
+    ],
+)
+async def test_what_makes_no_sense_is_refused(app, wrong, says):
+    for method in (app.pause, app.resume):
+        with pytest.raises(InvalidJob, match=says):
+            await method(**wrong)
+    assert await app.paused_tasks() == []
+
+
+def test_a_pause_is_named_the_same_whatever_the_order():
+    one, other = Pause("t", {"a": 1, "b": 2}), Pause("t", {"b": 2, "a": 1})
+    assert one.name == other.name == "t where a=1, b=2"

@@ -1,0 +1,55 @@
+"""Once, expiry and pauses of tasks, at a terminal."""
+
+import json
+
+
+def test_the_same_command_once(terminal):
+    first = terminal.json("enqueue", "--json", "--once", "queued", "--", "make report")
+    again = terminal.json("enqueue", "--json", "--once", "queued", "--", "make report")
+    assert (first["created"], again) == (True, {"id": first["id"], "created": False})
+    terminal("enqueue", "--once", "15m", "--key", "k", "--", "echo a")
+    assert "is there already, by its key" in terminal("enqueue", "--once", "15m", "--key", "k", "--", "echo b")
+
+
+def test_replace_and_debounce(terminal):
+    terminal("enqueue", "--id", "d", "--key", "k", "--debounce", "1h", "--debounce-max", "1d", "--", "echo a")
+    said = terminal("enqueue", "--key", "k", "--debounce", "1h", "--debounce-max", "1d", "--", "echo b")
+    assert said == "Job d waited, and was replaced: echo b\n"
+    assert terminal.job("d")["payload"] == {"command": "echo b"}
+    terminal("enqueue", json.dumps({"command": "echo c", "key": "k", "replace": True}))
+    job = terminal.job("d")
+    assert (job["payload"], job["state"]) == ({"command": "echo c"}, "queued")
+
+
+def test_expiry_is_shown(terminal):
+    terminal("enqueue", "--id", "soon", "--expires", "2h", "--", "echo a")
+    terminal("enqueue", "--id", "then", "--expires", "2099-01-31T12:00:00Z", "--", "echo a")
+    assert terminal.job("then")["expires_at"] == "2099-01-31T12:00:00Z"
+    assert "expires" in terminal("show", "soon")
+    assert "it expires if it has not started before" in terminal("explain", "soon")
+
+
+def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
+    assert terminal("pause", "--task", "send", "--where", "customer=42") == "Task send where customer=42 paused.\n"
+    assert terminal("pause", "--task", "send", "--where", "to=ann@example.com") != ""
+    said = terminal.json("status")["paused_tasks"]
+    assert said == [
+        {"task": "send", "where": {"customer": 42}},
+        {"task": "send", "where": {"to": "ann@example.com"}},
+    ]
+    for command in ("status", "queues"):
+        assert "Task send where customer=42 is paused: holdfast resume --task send --where customer=42" in terminal(
+            command
+        )
+    terminal("enqueue", "--id", "j", "--task", "send", "--args", '{"customer": 42}')
+    assert "task send where customer=42 is paused" in terminal("explain", "j")
+    assert terminal("resume", "--task", "send", "--where", "customer=42") == "Task send where customer=42 resumed.\n"
+    assert len(terminal.json("status")["paused_tasks"]) == 1
+
+
+def test_what_makes_no_sense_is_one_clear_line(terminal):
+    assert "name either a queue or a task" in terminal("pause", code=2)
+    assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
+    assert "'once' is 'queued', 'live', a number" in terminal("enqueue", "--once", "ever", "--", "x", code=2)
+    assert "need key=" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)
+    assert "expires is a time such as" in terminal("enqueue", "--expires", "2030-13-01", "--", "x", code=2)

@@ -1,0 +1,77 @@
+"""Once, expiry and pauses of tasks, over HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from support.workers import work_off
+
+
+async def test_once_and_the_key_say_what_is_one_job(http, app):
+    first = await http.submit("t", {"a": 1}, "k", once="live")
+    again = await http.submit("t", {"a": 2}, "k", once="live")
+    assert (first.status, again.status) == (201, 200)
+    assert again.json["id"] == first.json["id"]
+    [claim] = await app.claim()
+    await claim.complete()
+    assert (await http.submit("t", {"a": 3}, "k", once="live")).status == 201
+
+
+async def test_a_waiting_job_is_replaced_and_put_off(http):
+    first = (await http.submit("t", {"a": 1}, "k", debounce=3600)).json
+    again = await http.submit("t", {"a": 2}, "k", debounce=7200)
+    assert (again.status, again.json["id"], again.json["payload"]) == (200, first["id"], {"a": 2})
+    put_off = datetime.fromisoformat(again.json["run_at"]) - datetime.fromisoformat(first["run_at"])
+    assert put_off > timedelta(minutes=30)
+    now = await http.submit("t", {"a": 3}, "k", replace=True)
+    assert (now.json["status"], now.json["payload"]) == ("queued", {"a": 3})
+
+
+async def test_expiry_is_told_from_the_beginning(http, app):
+    made = (await http.submit("t", {}, "k1", expires_in=60)).json
+    read = (await http("GET", f"/v1/jobs/{made['id']}")).json
+    one, other = (datetime.fromisoformat(job["expires_at"]) for job in (made, read))
+    assert abs(one - other) < timedelta(seconds=5)
+    late = (await http.submit("t", {}, "k2", expires_at="2001-01-01T00:00:00Z")).json
+    await work_off(app)
+    job = (await http("GET", f"/v1/jobs/{late['id']}")).json
+    assert (job["status"], job["attempts"]) == ("cancelled", 0)
+    assert job["error"] == "expired: it was to start before 2001-01-01 00:00:00.000+00:00"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"once": "ever"},
+        {"once": 0},
+        {"once": 10**9},
+        {"replace": True, "once": "live"},
+        {"debounce": 5, "delay": 5},
+        {"debounce_max": 5},
+        {"expires_in": 5, "expires_at": "2030-01-01T00:00:00Z"},
+        {"expires_in": 5, "delay": 10},
+        {"expires_at": "2030-01-01T00:00:00"},
+    ],
+)
+async def test_what_makes_no_sense_is_refused(http, app, options):
+    assert (await http.submit("t", {}, "k", **options)).status == 422
+    assert (await app.jobs()).jobs == []
+
+
+async def test_a_task_is_paused_and_resumed(http, app):
+    held = (await http.submit("t", {"customer": 42})).json["id"]
+    free = (await http.submit("t", {"customer": 43})).json["id"]
+    body = {"where": {"customer": 42}}
+    assert (await http("POST", "/v1/tasks/t/pause", body)).json == {"task": "t", **body, "paused": True}
+    [paused] = (await http("GET", "/v1/tasks/paused")).json["paused"]
+    assert (paused["task"], paused["where"]) == ("t", {"customer": 42})
+    [claim] = await app.claim(limit=10)
+    assert claim.job.id == free
+    job = (await http("GET", f"/v1/jobs/{held}")).json
+    assert (job["status"], job["waits"]) == ("blocked", "pause:t where customer=42")
+    assert "holdfast resume --task t" in (await http("GET", f"/v1/jobs/{held}/explain")).json["reason"]
+    assert (await http("POST", "/v1/tasks/t/resume", body)).json["paused"] is False
+    assert (await http("GET", f"/v1/jobs/{held}")).json["status"] == "queued"
+    assert (await http("GET", "/v1/tasks/paused")).json == {"paused": []}
