@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .checks import checked_meta, checked_seconds
-from .codec import decode_value, encode_value
-from .errors import ConfigError, InvalidJob, LeaseLost, PayloadTooLarge
+from .clock import Clock
+from .codec import encode_value
+from .errors import ConfigError, InvalidJob, PayloadTooLarge
 from .job import Note, Record
 from .observe.trace_ids import trace_id_of
+from .remember import Remembering, on_loop
 from .view import Job, Progress, job_seen
+
+if TYPE_CHECKING:
+    from .flow import Work
+    from .flows import Flows
+    from .handle import Handle
+
+T = TypeVar("T")
 
 
 class Retry(Exception):
@@ -42,10 +51,11 @@ class Discard(Exception):
         super().__init__(reason)
 
 
-class Context:
+class Context(Remembering):
     """A running job's view of itself. A task gets it by annotating a parameter with `Context`.
 
-    Usable from async tasks and from thread tasks alike; `progress` and `checkpoint` are fenced.
+    Usable from async tasks and from thread tasks alike; what it writes is fenced. `checkpoint`, `step`, `sleep` and
+    `wait_for` are in `remember.py`.
     """
 
     def __init__(
@@ -54,18 +64,18 @@ class Context:
         write_note: Callable[[Note], Awaitable[bool]],
         *,
         loop: asyncio.AbstractEventLoop,
+        clock: Clock,
         max_payload: int,
         max_output: int,
         progress_soon: Callable[[Context], None],
         transact: Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None = None,
+        flows: Flows | None = None,
     ) -> None:
-        self._record = record
+        super().__init__(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
         self._transact = transact
+        self._flows = flows
         self.completed = False
         """Whether the job's end has been written already, together with the task's own writes."""
-        self._write_note = write_note
-        self._loop = loop
-        self._max_payload = max_payload
         self.max_output = max_output
         self._progress_soon = progress_soon
         self._stopped = False
@@ -73,7 +83,6 @@ class Context:
         self.saw_cancelled = False
         self.progress_busy = False
         self._job: Job | None = None
-        self._checkpoint = record.checkpoint
         self.progress_seen: bytes | None = None
 
     @property
@@ -116,32 +125,29 @@ class Context:
         self.saw_cancelled = self.saw_cancelled or self._stopped
         return self._stopped
 
-    @property
-    def last_checkpoint(self) -> Any:
-        """What an earlier attempt (or this one) last saved, or None."""
-        return None if self._checkpoint is None else decode_value(self._checkpoint)
-
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Say how far the job is. Cheap: only the newest is written, a few times a second."""
         self.progress_seen = encode_value(Progress(done, total, note), what="progress")
         self._call_on_loop(self._progress_soon, self)
 
-    def checkpoint(self, value: Any) -> Awaitable[None]:
-        """Save a value that the next attempt can read. Await it in async code; in a thread it returns once stored.
-
-        Raises LeaseLost if this claim has ended meanwhile: stop working then.
-        """
-        data = encode_value(value, exact=True, what="a checkpoint")
-        if len(data) > self._max_payload:
-            raise PayloadTooLarge(f"a checkpoint of {len(data)} bytes is over max_payload ({self._max_payload})")
-        record = self._record
-        note = Note(record.id, record.seq, record.fence, record.token, checkpoint=data)
-        return self._stored(self._save(note, data))
-
     def add_meta(self, /, **meta: Any) -> Awaitable[None]:
         """Add to the job's meta. Await it in async code; in a thread it returns once stored."""
         record, added = self._record, checked_meta(meta)
-        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=added), None))
+        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=added)))
+
+    def slow_down(self, seconds: float | timedelta) -> Awaitable[None]:
+        """Let no job of this job's lane start for so long, whoever runs it: for a service that answers 429.
+
+        This job itself goes on; raise Retry to have it run again when the time is over. Await it in async code; in
+        a thread it returns once stored.
+        """
+        record, rest = self._record, checked_seconds(seconds, "slow_down(…)", positive=True)
+        if record.lane is None:
+            raise ConfigError(
+                f"job {record.id!r} of task {record.task!r} is in no lane that could be slowed down: "
+                "give the task a limit=, or its queue one in queue_limits="
+            )
+        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, rest=rest)))
 
     @asynccontextmanager
     async def transaction(self, result: Any = None) -> AsyncGenerator[Any, None]:
@@ -166,20 +172,24 @@ class Context:
             yield connection
         self.completed = True
 
-    async def _save(self, note: Note, checkpoint: bytes | None) -> None:
-        if not await self._write_note(note):
-            raise LeaseLost(self._record.id, self._record.fence)
-        if checkpoint is not None:
-            self._checkpoint = checkpoint
+    def add_to_flow(self, work: Work, /, *args: Any, after: Iterable[Handle[Any]] = (), **kwargs: Any) -> Any:
+        """Add a job to the flow that this one belongs to; await it in async code. Gives the new job's handle.
 
-    def _stored(self, saving: Any) -> Awaitable[None]:
-        if _on_loop(self._loop):
-            return asyncio.ensure_future(saving)
-        asyncio.run_coroutine_threadsafe(saving, self._loop).result()
-        return _Done()
+        It starts at once; or, where it comes `after` others or takes their results (their handles as arguments), once
+        this job and those have ended. Give it a key (`task.using(key=…)`) if another attempt must not add it again.
+        """
+        if self._flows is None:
+            raise ConfigError("a job in a process of its own cannot add to its flow: use run_in='thread' or async")
+        return self._awaited(self._flows.add(self._record, work, args, kwargs, [each.id for each in after]))
+
+    def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T] | T:
+        """A coroutine of the app's: to be awaited on its loop; anywhere else this waits for it."""
+        if on_loop(self._loop):
+            return coroutine
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def _call_on_loop(self, function: Callable[[Context], None], argument: Context) -> None:
-        if _on_loop(self._loop):
+        if on_loop(self._loop):
             function(argument)
         else:
             self._loop.call_soon_threadsafe(function, argument)
@@ -207,17 +217,3 @@ class Context:
         """Make `cancelled` true."""
         self._stopped = True
         self.stopped_by = why
-
-
-class _Done:
-    """An awaitable that has nothing left to wait for."""
-
-    def __await__(self) -> Any:
-        return iter(())
-
-
-def _on_loop(loop: asyncio.AbstractEventLoop) -> bool:
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False

@@ -13,7 +13,7 @@ from .handle import Handle
 from .task import Call, Task, Using
 
 ON_DEAD = ("fail", "ignore", "compensate")
-Step = Task[..., Any] | Using[..., Any] | Call[Any]
+Work = Task[..., Any] | Using[..., Any] | Call[Any]
 """What can be added to a flow: a task, a task with options, or a call of one."""
 
 
@@ -52,9 +52,9 @@ class Node:
             other.forgiven = other.forgiven or on_dead == "ignore"
         return self
 
-    def compensate(self, step: Step, /, *args: Any, **kwargs: Any) -> Node:
+    def compensate(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
         """Add a job that runs only if this one dies or is cancelled."""
-        return self.flow.add(step, *args, **kwargs).after(self, on_dead="compensate")
+        return self.flow.add(work, *args, **kwargs).after(self, on_dead="compensate")
 
     def about(self, flow: str) -> Extra:
         """What its job has to know."""
@@ -75,9 +75,9 @@ class Flow:
         self.name = checked_name(name, "flow")
         self.nodes: list[Node] = []
 
-    def add(self, step: Step, /, *args: Any, **kwargs: Any) -> Node:
+    def add(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
         """Add a job. Results of others among its arguments, however deep in lists and dicts, make it wait for them."""
-        call = _called(step, args, kwargs)
+        call = _called(work, args, kwargs)
         for name in ("id", "key", "connection", "once"):
             if getattr(call.options, name) is not None:
                 raise InvalidJob(f"a job of a flow cannot have {name}= of its own")
@@ -91,23 +91,23 @@ class Flow:
         self.nodes.append(node)
         return node
 
-    def chain(self, first: Step, /, *rest: Step) -> Node:
+    def chain(self, first: Work, /, *rest: Work) -> Node:
         """Add jobs that run one after the other, each with the result of the one before as its first argument."""
         node = self.add(first)
-        for step in rest:
-            call = _called(step, (), {})
+        for work in rest:
+            call = _called(work, (), {})
             node = self.add(Call(call.task, call.options, (node, *call.args), call.kwargs))
         return node
 
-    def group(self, steps: Iterable[Step]) -> list[Node]:
+    def group(self, works: Iterable[Work]) -> list[Node]:
         """Add jobs that run side by side."""
-        return [self.add(step) for step in steps]
+        return [self.add(work) for work in works]
 
-    def on_end(self, step: Step, /, *args: Any, all_but: int = 0, **kwargs: Any) -> Node:
+    def on_end(self, work: Work, /, *args: Any, all_but: int = 0, **kwargs: Any) -> Node:
         """Add a job that runs once all jobs added before it have ended, however they ended, but for `all_but`."""
         if isinstance(all_but, bool) or not isinstance(all_but, int) or all_but < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"all_but is a number of jobs, not {all_but!r}")
-        node = self.add(step, *args, **kwargs)
+        node = self.add(work, *args, **kwargs)
         if node.parents:
             raise InvalidJob("a job of on_end waits for all; it cannot take the results of some")
         node.all_but = all_but
@@ -119,14 +119,14 @@ class Flow:
             raise InvalidJob(f"{node!r} belongs to another flow")
 
 
-def grown(flow: str, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str]) -> Node:
+def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str]) -> Node:
     """A job to be added to a flow that runs: handles of its jobs among the arguments stand for their results."""
     parents = {number_in(flow, id): "fail" for id in after}
 
     def place(value: Any) -> Any:
         return Hole(number_in(flow, value.id)) if isinstance(value, Handle) else value
 
-    call = _called(step, args, kwargs)
+    call = _called(work, args, kwargs)
     args, kwargs = (
         tuple(_plain(each, place) for each in call.args),
         {n: _plain(v, place) for n, v in call.kwargs.items()},
@@ -164,16 +164,16 @@ def all_of(flow: str) -> str:
     return f"flow:{flow}"
 
 
-def _called(step: Step, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
-    if isinstance(step, Call):
+def _called(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+    if isinstance(work, Call):
         if args or kwargs:
             raise InvalidJob("a call has its arguments already")
-        return step
-    if isinstance(step, Using):
-        return Call(step.task, step.options, args, kwargs)
-    if isinstance(step, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
-        return Call(step, step.options, args, kwargs)
-    raise InvalidJob(f"a flow is made of tasks and calls of tasks, not {step!r:.100}")
+        return work
+    if isinstance(work, Using):
+        return Call(work.task, work.options, args, kwargs)
+    if isinstance(work, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return Call(work, work.options, args, kwargs)
+    raise InvalidJob(f"a flow is made of tasks and calls of tasks, not {work!r:.100}")
 
 
 def _plain(value: Any, place: Callable[[Any], Any]) -> Any:

@@ -16,7 +16,7 @@ import msgspec
 
 from . import extra as extras
 from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
-from .flow import Flow, Node, Step, all_of, beginning_of, end_of, grown, member
+from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member
 from .flow_ends import ENDED, MAKING, PAGE, QUEUE, TASK, About, FlowEnds, again, counting, gathering, unneeded
 from .handle import Handle
 from .job import TERMINAL, Change, NewJob, Patch, Record, State
@@ -114,7 +114,8 @@ class Flows(FlowEnds):
         about = node.about(flow)
         job = app.new_job(app.session.settings, call.task, call.options, call.args, call.kwargs, holes=about.holes)
         if job.extra is not None:
-            about = msgspec.structs.replace(about, expires_at=extras.read(job.extra).expires_at)
+            said = extras.read(job.extra)
+            about = msgspec.structs.replace(about, expires_at=said.expires_at, expires_in=said.expires_in)
         if node.all_but is not None:
             waits = all_of(flow)
         else:
@@ -133,7 +134,7 @@ class Flows(FlowEnds):
     # -- add to a flow that runs
 
     async def add(
-        self, record: Record, step: Step, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str]
+        self, record: Record, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str]
     ) -> Handle[Any]:
         """Add a job to the flow of a running one.
 
@@ -143,7 +144,7 @@ class Flows(FlowEnds):
         flow = extras.read(record.extra).flow
         if flow is None:
             raise InvalidJob(f"job {record.id} belongs to no flow")
-        node = grown(flow, step, args, kwargs, after)
+        node = grown(flow, work, args, kwargs, after)
         node.number = await self._reserve(flow)
         job = msgspec.structs.replace(self._job(flow, node), waits=end_of(record.id) if node.parents else None)
         [id] = await self._app.insert_all([job])

@@ -25,3 +25,10 @@ async def kill_my_process() -> None:
 @app.task
 async def add(a: int, b: int) -> int:
     return a + b
+
+
+@app.task(batch=10, wait=0.2)
+async def halves(numbers: list[int]) -> list[float | Exception]:
+    if 13 in numbers:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return [ValueError("odd") if number % 2 else number / 2 for number in numbers]

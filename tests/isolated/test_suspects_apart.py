@@ -51,3 +51,16 @@ def test_a_job_that_kills_its_process_is_set_aside_and_its_neighbours_succeed(sh
     assert all(shop.job(f"add{number}")["attempt"] <= 2 for number in range(9))
     shop("worker", "stop")
     assert shop.census() == {}
+
+
+def test_the_jobs_of_a_batch_that_killed_its_process_are_told_apart(shop):
+    for number in (2, 3, 4, 13):
+        shop.store.submit("halves", f'{{"numbers": {number}}}'.encode(), json=True, id=f"n{number}", max_attempts=4)
+    shop("worker", "start", "-A", "suspect_jobs:app")
+    shop.until(lambda: shop.job("n13")["state"] == "dead", 40)
+    shop.until(lambda: shop.job("n4")["state"] == "succeeded" and shop.job("n3")["error"] == "ValueError: odd", 30)
+    assert "poisonous" in shop.job("n13")["error"]
+    assert (shop.job("n2")["result"], shop.job("n4")["result"]) == (1.0, 2.0)
+    assert [shop.job(f"n{number}")["history"][0]["outcome"] for number in (2, 3, 4)] == ["lost"] * 3
+    shop("worker", "stop")
+    assert shop.census() == {}

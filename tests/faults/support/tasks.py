@@ -13,6 +13,7 @@ from typing import Any
 from holdfast import Context, Holdfast
 from holdfast.clock import SystemClock
 
+from . import flow_tasks, step_tasks
 from .gates import Gates
 from .journal import Journal
 
@@ -84,4 +85,6 @@ def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any
                 await asyncio.sleep(0.005)
             os.kill(os.getpid(), signal.SIGKILL)
 
+    step_tasks.add_to(app, journal)
+    flow_tasks.add_to(app, journal)
     return app

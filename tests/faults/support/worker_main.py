@@ -13,6 +13,7 @@ from holdfast.observe.events import JobEvent
 
 from .journal import Journal
 from .processes import end_with_parent
+from .step_tasks import die_when_parked
 from .tasks import build
 
 EVENTS = {
@@ -52,6 +53,7 @@ def main() -> None:
     end_with_parent()
     journal = Journal(given.journal)
     logging.getLogger("holdfast").addHandler(JournalHandler(journal))
+    die_when_parked(journal)
     app = build(given.url, journal, wall_skew=given.wall_skew, lease=given.lease, poll=given.poll, grace=given.grace)
 
     def note(event: JobEvent) -> None:

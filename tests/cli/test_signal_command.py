@@ -1,0 +1,46 @@
+"""`holdfast signal`, as one types it."""
+
+TASKS = """
+from holdfast import Context, Holdfast
+
+app = Holdfast()
+
+
+@app.task
+async def order(ctx: Context, number: int) -> object:
+    await ctx.step("charge", lambda: {"paid": number})
+    return await ctx.wait_for(f"approval-{number}", timeout=3600)
+
+
+@app.task
+def nap(ctx: Context) -> None:
+    ctx.step("count sheep", lambda: 3)
+    ctx.sleep(days=3)
+"""
+
+
+def test_a_job_waits_until_it_is_signalled(terminal):
+    (terminal.folder / "shop.py").write_text(TASKS)
+    terminal("-A", "shop:app", "enqueue", '{"task": "order", "id": "o-42", "args": {"number": 42}}')
+    terminal("-A", "shop:app", "enqueue", '{"task": "nap", "id": "nap"}')
+    terminal("-A", "shop:app", "worker", "start", "--count", "1")
+    terminal.until(lambda: terminal.job("o-42")["waits"], 30)
+    terminal.until(lambda: terminal.job("nap")["state"] == "scheduled", 30)
+    said = terminal("explain", "o-42")
+    assert "it waits for signal 'approval-42', at most until" in said
+    assert "1 step is done: charge" in said
+    assert "signal approval-42, awaited at most until" in terminal("show", "o-42")
+    assert [step["name"] for step in terminal.json("show", "o-42")["steps"]] == ["charge", "approval-42"]
+    assert "it sleeps until" in terminal("explain", "nap")
+    assert "a sleep until" in terminal("show", "nap")
+    assert "Signal approval-42 sent; it woke 1 job." in terminal("signal", "approval-42", '{"by": "ann"}')
+    terminal.until(lambda: terminal.job("o-42")["state"] == "succeeded", 30)
+    assert terminal.job("o-42")["result"] == {"by": "ann"}
+    assert "signal approval-42, came at" in terminal("show", "o-42")
+    assert "Signal approval-42 sent; it woke 0 jobs." in terminal("signal", "approval-42")
+    terminal("worker", "stop")
+
+
+def test_mistakes_are_told_and_nothing_is_sent(terminal):
+    assert "the value is JSON" in terminal("signal", "x", "yes", code=2)
+    assert "a signal name is 1 to 128" in terminal("signal", " x", code=2)

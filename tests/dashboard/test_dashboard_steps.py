@@ -1,0 +1,29 @@
+"""A job in steps, as its page shows it: what it has done, what it waits for, and that it goes on."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+from holdfast import Context
+from support.browser import look
+
+pytestmark = pytest.mark.timeout(90)
+
+
+def test_a_job_that_waits_says_for_what_and_shows_its_steps(lab, page):
+    @lab.app.task
+    async def order(ctx: Context, number: int) -> object:
+        await ctx.step("charge", lambda: {"receipt": f"r-{number}"})
+        return await ctx.wait_for(f"approval-{number}", timeout=3600)
+
+    id = lab.enqueue("order", 42)
+    lab.work_off()
+    look(page, lab, f"#/jobs/{id}")
+    expect(page.locator(".why")).to_contain_text("It waits for signal 'approval-42', at most until")
+    expect(page.locator(".why")).to_contain_text("1 step is done: charge")
+    expect(page.get_by_text('"receipt": "r-42"')).to_be_visible()
+    assert lab.do(lab.app.signal("approval-42", {"by": "ann"})) == 1
+    lab.work_off()
+    expect(page.locator(".job-title")).to_contain_text("succeeded")
+    expect(page.get_by_text('"by": "ann"').first).to_be_visible()

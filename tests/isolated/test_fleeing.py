@@ -1,0 +1,57 @@
+"""Fork bombs, double-forked children and filled pipes: a job in a process of its own takes nothing with it."""
+
+import fcntl
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from support.eventually import eventually
+from support.workers import working
+
+sys.path.insert(0, str(Path(__file__).parent))
+import fleeing_jobs as tasks
+
+
+@pytest.fixture
+async def app(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(tasks.app, "_store", Holdfast(f"sqlite:///{tmp_path}/jobs.db")._store)
+    yield tasks.app
+    await tasks.app.close()
+
+
+def is_free(path):
+    """Whether nobody holds the lock of a file any more."""
+    lock = os.open(path, os.O_RDWR)
+    try:
+        with suppress(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        return False
+    finally:
+        os.close(lock)
+
+
+@pytest.mark.parametrize("name", ["flee_and_stay", "flee_and_return"])
+async def test_children_that_fork_and_flee_end_with_their_job(app, tmp_path, name):
+    path = tmp_path / "lock"
+    handle = await app.registry.tasks[name].enqueue(str(path))
+    async with working(app, concurrency=2):
+        job = await handle.wait(timeout=30)
+        await eventually(lambda: is_free(path), tasks.SECONDS / 3)
+    if name == "flee_and_return":
+        assert (job.state, job.result) == ("succeeded", "returned")
+    else:
+        assert job.error == "TimeoutError: ran longer than its timeout of 1 s"
+
+
+async def test_a_job_that_fills_its_pipes_is_not_held_up_by_them(app, tmp_path):
+    handle = await tasks.fill_the_pipe.enqueue(str(tmp_path / "done"))
+    async with working(app, concurrency=2):
+        job = await handle.wait(timeout=30)
+    assert job.state == "succeeded"
+    assert (tmp_path / "done").exists()

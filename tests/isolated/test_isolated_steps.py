@@ -1,0 +1,38 @@
+"""Steps, sleeps and signals of tasks in processes of their own, which have no store: the worker writes for them."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast import Holdfast
+from support.eventually import eventually
+from support.workers import working
+
+sys.path.insert(0, str(Path(__file__).parent))
+import step_jobs as tasks
+
+
+@pytest.fixture
+async def app(tmp_path, monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+    monkeypatch.setattr(tasks.app, "_store", Holdfast(f"sqlite:///{tmp_path}/jobs.db")._store)
+    yield tasks.app
+    await tasks.app.close()
+
+
+@pytest.mark.parametrize("task", [tasks.alone, tasks.pooled], ids=["isolated", "process"])
+async def test_a_killed_child_goes_on_behind_its_steps_and_waits_without_a_process(app, tmp_path, task):
+    handle = await task.enqueue(str(tmp_path))
+
+    async def waits():
+        return (await handle.job()).waits
+
+    async with working(app):
+        assert await eventually(waits, 30) == "signal:go"
+        job = await handle.job()
+        assert [step.name for step in job.steps if step.kind == "step"] == ["a", "b"]
+        assert {line.outcome for line in job.history} == {"failed", "snoozed", "parked"}
+        assert await app.signal("go", {"by": "ann"}) == 1
+        assert await handle.result(30) == ["mine", {"by": "ann"}]
+    assert [(tmp_path / name).read_text() for name in "ab"] == [".", "."]

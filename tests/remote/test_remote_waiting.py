@@ -1,0 +1,63 @@
+"""Steps and signals through a server, by workers whose token lets them work and no more."""
+
+import asyncio
+
+import pytest
+
+from holdfast import Context, Holdfast
+from holdfast.errors import ConfigError
+from holdfast.job import Change, Patch
+from holdfast.store.protocol import Batch
+from support.workers import work_off
+
+
+async def test_workers_wait_for_signals_and_send_them(serve, monkeypatch):
+    server = await serve(roles={"worker": frozenset({"work"})}, sweeps=True)
+    monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
+    async with Holdfast(server.url) as app:
+
+        @app.task
+        async def waits(ctx: Context, timeout: float | None) -> object:
+            await ctx.step("a", int)
+            return await ctx.wait_for("go", timeout)
+
+        @app.task
+        async def sends() -> int:
+            return await app.signal("go", 7)
+
+        handles = [await waits.enqueue(None), await waits.enqueue(3600)]
+        await work_off(app)
+        assert [(await handle.job()).state for handle in handles] == ["blocked", "scheduled"]
+        sent = await sends.enqueue()
+        await work_off(app)
+        assert await sent.result(5) == 2
+        assert await asyncio.gather(*(handle.result(5) for handle in handles)) == [7, 7]
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        Patch(state="cancelled"),
+        Patch(state="running"),
+        Patch(state="queued", payload=b"{}"),
+        Patch(state="queued", meta={"a": 1}),
+        Patch(state="queued", attempt=0),
+        Patch(cancel=True),
+        None,
+    ],
+)
+async def test_a_worker_frees_what_waits_and_changes_nothing_else_of_it(serve, open_at, monkeypatch, patch):
+    from holdfast.testing.build import new_job
+    from holdfast.testing.verbs import insert
+
+    server = await serve(roles={"worker": frozenset({"work"})})
+    monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
+    store = await open_at(server.url)
+    await insert(store, new_job("a", waits="signal:go"))
+    with pytest.raises(ConfigError, match="role 'operate'"):
+        await store.write(Batch(changes=[Change("a", "blocked", 0, patch)]))
+    assert (
+        await store.write(Batch(changes=[Change("a", "blocked", 0, Patch(state="queued", delay=0.0))]))
+    ).changes == [True]
+    with pytest.raises(ConfigError, match="role 'operate'"):
+        await store.write(Batch(changes=[Change("a", "queued", 0, Patch(state="queued", delay=0.0))]))

@@ -1,0 +1,430 @@
+"""A job that sleeps or waits for a signal gives its slot back, uncharged, and goes on behind it."""
+
+import asyncio
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from holdfast import Backoff, Context, Holdfast, InvalidJob, PayloadTooLarge, State, signals
+from holdfast.store.memory import MemoryStore
+from holdfast.testing import ManualClock
+from support.eventually import eventually
+from support.workers import work_off, working
+
+AT_ONCE = Backoff(base=0, jitter=0)
+KINDS = ["async", "thread"]
+DAY = 86400
+
+
+@pytest.fixture
+async def clocked():
+    """An app whose time the test sets, and its clock."""
+    clock = ManualClock()
+    async with Holdfast(MemoryStore(clock), clock=clock) as app:
+        yield app, clock
+
+
+def sleeper(app, kind, *args, **kwargs):
+    ran = []
+    if kind == "async":
+
+        @app.task
+        async def work(ctx: Context) -> str:
+            ran.append(ctx.attempt)
+            await ctx.step("before", int)
+            try:
+                await ctx.sleep(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001  # as tasks do
+                return f"swallowed {error!r}"
+            return "awake"
+
+    else:
+
+        @app.task
+        def work(ctx: Context) -> str:
+            ran.append(ctx.attempt)
+            ctx.step("before", int)
+            try:
+                ctx.sleep(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001
+                return f"swallowed {error!r}"
+            return "awake"
+
+    return work, ran
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("span", [{"days": 3}, {"hours": 71, "minutes": 60}, timedelta(days=3), 3 * DAY])
+async def test_a_sleeping_job_gives_its_slot_back_and_goes_on_when_its_time_has_come(clocked, kind, span):
+    app, clock = clocked
+    work, ran = sleeper(app, kind, **span) if isinstance(span, dict) else sleeper(app, kind, span)
+    handle = await work.enqueue()
+    await work_off(app, concurrency=1)
+    job = await handle.job()
+    assert (job.state, job.attempt) == (State.SCHEDULED, 0)
+    assert [(step.kind, step.name) for step in job.steps] == [("step", "before"), ("sleep", "1")]
+    assert job.steps[1].until == job.run_at
+    said = await app.explain(handle.id)
+    assert said.reason.startswith(f"it sleeps until {job.run_at.isoformat(' ', 'seconds')} (in 3 d)")
+    assert "1 step is done: before" in said.details
+    clock.advance(3 * DAY - 1)
+    await work_off(app)
+    assert (await handle.job()).state == State.SCHEDULED
+    clock.advance(1.01)
+    await work_off(app)
+    job = await handle.job()
+    assert (job.result, job.attempt, ran) == ("awake", 1, [1, 1])
+    assert [line.outcome for line in job.history] == ["snoozed", "succeeded"]
+
+
+async def test_a_sleep_is_not_begun_anew_by_a_crash_a_failure_or_a_retry(clocked):
+    app, clock = clocked
+
+    @app.task(retry=Backoff(base=3600, jitter=0))
+    async def work(ctx: Context) -> None:
+        await ctx.sleep(hours=2)
+        if ctx.attempt == 1:
+            raise RuntimeError("power cut")
+        await ctx.sleep(hours=2)
+
+    handle = await work.enqueue()
+    await work_off(app)
+    began = (await handle.job()).created_at
+    await app.retry(handle.id)  # somebody wakes it too early
+    await work_off(app)
+    clock.advance(2 * 3600 + 1)
+    await work_off(app)
+    assert (await handle.job()).state == State.FAILED
+    clock.advance(3600)
+    await work_off(app)
+    job = await handle.job()
+    assert job.state == State.SCHEDULED
+    assert [round((step.until - began).total_seconds() / 3600) for step in job.steps] == [2, 5]
+    assert [line.outcome for line in job.history] == ["snoozed", "snoozed", "failed", "snoozed"]
+
+
+@pytest.mark.parametrize("wrong", [{"weekdays": 3}, {"days": "three"}, {"days": 10**12}, {"days": float("nan")}])
+async def test_a_sleep_that_makes_no_sense_is_refused(app, wrong):
+    @app.task(max_attempts=1)
+    async def work(ctx: Context) -> None:
+        await ctx.sleep(**wrong)
+
+    handle = await work.enqueue()
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.steps) == (State.DEAD, ())
+    assert "InvalidJob: sleep" in job.error
+
+
+async def test_no_sleep_at_all_is_no_pause(app):
+    work, ran = sleeper(app, "async", seconds=0)
+    handle = await work.enqueue()
+    await work_off(app)
+    assert (await handle.result(1), ran) == ("awake", [1])
+
+
+async def test_a_sleep_in_a_task_group_is_a_sleep(app):
+    @app.task
+    async def work(ctx: Context) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.sleep(days=1))
+
+    handle = await work.enqueue()
+    await work_off(app)
+    assert (await handle.job()).state == State.SCHEDULED
+
+
+async def test_a_sleeping_job_can_be_cancelled(app):
+    work, _ = sleeper(app, "async", days=1)
+    handle = await work.enqueue()
+    await work_off(app)
+    assert await handle.cancel()
+    assert (await handle.job()).state == State.CANCELLED
+
+
+# -- signals
+
+
+def waiter(app, kind, name="approval-42", **options):
+    ran = []
+    if kind == "async":
+
+        @app.task(name=f"wait_for_{name!r:.50}", retry=AT_ONCE, max_attempts=2)
+        async def work(ctx: Context) -> object:
+            ran.append(ctx.attempt)
+            await ctx.step("before", int)
+            try:
+                return await ctx.wait_for(name, **options)
+            except TimeoutError as error:
+                return f"TimeoutError: {error}"
+
+    else:
+
+        @app.task(name=f"wait_for_{name!r:.50}", retry=AT_ONCE, max_attempts=2)
+        def work(ctx: Context) -> object:
+            ran.append(ctx.attempt)
+            ctx.step("before", int)
+            try:
+                return ctx.wait_for(name, **options)
+            except TimeoutError as error:
+                return f"TimeoutError: {error}"
+
+    return work, ran
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_signal_wakes_every_job_that_waits_for_it(app, kind):
+    work, ran = waiter(app, kind)
+    handles = [await work.enqueue() for _ in range(3)]
+    other = await waiter(app, kind, "another")[0].enqueue()
+    await work_off(app, concurrency=1)
+    jobs = [await handle.job() for handle in handles]
+    assert {(job.state, job.waits, job.attempt) for job in jobs} == {(State.BLOCKED, "signal:approval-42", 0)}
+    said = await app.explain(handles[0].id)
+    assert said.reason == "it waits for signal 'approval-42'; `holdfast signal approval-42` wakes it"
+    assert "1 step is done: before" in said.details
+    assert await app.signal("approval-42", {"by": "ann"}) == 3
+    assert {(await handle.job()).state for handle in handles} == {State.QUEUED}
+    await work_off(app)
+    assert [await handle.result(1) for handle in handles] == [{"by": "ann"}] * 3
+    assert ran == [1] * 6
+    steps = (await handles[0].job()).steps
+    assert [(step.kind, step.name, step.result) for step in steps] == [
+        ("step", "before", 0),
+        ("signal", "approval-42", {"by": "ann"}),
+    ]
+    assert (await other.job()).state == State.BLOCKED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("options", [{}, {"timeout": 0}, {"timeout": 600}])
+async def test_a_signal_that_was_sent_first_is_not_missed(app, kind, options):
+    work, _ = waiter(app, kind, **options)
+    assert await app.signal("approval-42", [1]) == 0
+    assert await app.signal("approval-42", [2]) == 0
+    handle = await work.enqueue()
+    await work_off(app)
+    assert await handle.result(1) == [2]
+
+
+async def test_a_signal_wakes_a_worker_that_waits_for_work(app):
+    work, _ = waiter(app, "async")
+    handle = await work.enqueue()
+    async with working(app, poll=30.0):
+        await eventually(lambda: _blocked(handle))
+        await app.signal("approval-42", "yes")
+        assert await handle.result(30) == "yes"
+
+
+async def _blocked(handle):
+    return (await handle.job()).state == State.BLOCKED
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_wait_with_a_timeout_ends_in_a_timeout_error_which_is_remembered(clocked, kind):
+    app, clock = clocked
+    work, _ = waiter(app, kind, timeout=timedelta(hours=1))
+    handle = await work.enqueue()
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.waits, job.attempt) == (State.SCHEDULED, "signal:approval-42", 0)
+    until = job.steps[-1].until
+    assert job.run_at == until
+    said = await app.explain(handle.id)
+    assert said.reason.startswith(
+        f"it waits for signal 'approval-42', at most until {until.isoformat(' ', 'seconds')}; "
+    )
+    clock.advance(3601)
+    await work_off(app)
+    assert await handle.result(1) == "TimeoutError: signal 'approval-42' has not come in time"
+    assert (await handle.job()).steps[-1].late
+
+
+async def test_what_had_not_come_in_time_is_waited_for_again_by_a_dead_job_that_is_retried(clocked):
+    app, clock = clocked
+
+    @app.task(max_attempts=1)
+    async def work(ctx: Context) -> object:
+        await ctx.step("before", int)
+        return await ctx.wait_for("approval-42", timeout=60)
+
+    handle = await work.enqueue()
+    await work_off(app)
+    clock.advance(61)
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.error) == (State.DEAD, "TimeoutError: signal 'approval-42' has not come in time")
+    await app.retry(handle.id)
+    assert [step.name for step in (await handle.job()).steps] == ["before"]
+    await work_off(app)
+    await app.signal("approval-42", True)
+    await work_off(app)
+    assert await handle.result(1) is True
+
+
+async def test_one_signal_at_a_time_is_waited_for_twice_in_one_run_never(app):
+    @app.task(max_attempts=1)
+    async def work(ctx: Context) -> None:
+        await ctx.wait_for("go")
+        await ctx.wait_for("go")
+
+    handle = await work.enqueue()
+    await app.signal("go")
+    await work_off(app)
+    assert "signal 'go' came before in this run" in (await handle.job()).error
+
+
+@pytest.mark.parametrize("name", ["", " x", "x" * 129, "a\nb", 7])
+async def test_a_name_that_is_none_is_refused(app, name):
+    with pytest.raises(InvalidJob, match="a signal name is 1 to 128 printable characters"):
+        await app.signal(name)
+    work, _ = waiter(app, "async", name)
+    handle = await work.enqueue()
+    await work_off(app)
+    assert "a signal name is 1 to 128 printable characters" in (await handle.job()).error
+
+
+@pytest.mark.parametrize("value", [object(), float("nan"), {1: 2}, "x" * 2000])
+async def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_stored(make_app, value):
+    app = make_app(max_payload=1000)
+    with pytest.raises((InvalidJob, PayloadTooLarge), match="signal 'go'"):
+        await app.signal("go", value)
+    assert await app.records(signals.KIND) == {}
+
+
+# -- whoever dies when
+
+
+class Died(BaseException):
+    """The process ended here."""
+
+
+async def test_a_signal_sent_between_a_waiters_look_and_its_parking_is_found_by_its_second_look(app, monkeypatch):
+    work, _ = waiter(app, "async")
+    handle = await work.enqueue()
+    await app.open()
+    settle = app.session.commit.settle_soon
+
+    def sent_just_before(end, answered):
+        async def later():
+            await app.signal("approval-42", 7)
+            settle(end, answered)
+
+        if end.waits is None:
+            settle(end, answered)
+        else:
+            asyncio.get_running_loop().create_task(later())
+
+    monkeypatch.setattr(app.session.commit, "settle_soon", sent_just_before)
+    await work_off(app)
+    assert await handle.result(1) == 7
+
+
+async def test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself(clocked, monkeypatch):
+    app, clock = clocked
+    work, _ = waiter(app, "async", timeout=DAY)
+    handle = await work.enqueue()
+    await app.signal("approval-42", "early")
+
+    async def dead(*_):
+        raise RuntimeError("the worker is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signals, "look_again", dead)
+        await work_off(app)
+    job = await handle.job()
+    assert (job.state, job.waits) == (State.SCHEDULED, "signal:approval-42")
+    assert (job.run_at - job.created_at).total_seconds() <= 61
+    clock.advance(61)
+    await work_off(app)
+    assert await handle.result(1) == "early"
+
+
+@pytest.mark.parametrize("dies_at", range(4))
+async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_upkeep(app, monkeypatch, dies_at):
+    work, _ = waiter(app, "async")
+    handles = [await work.enqueue() for _ in range(3)]
+    await work_off(app)
+    writes = []
+
+    def counted(write):
+        async def dies(*args):
+            if len(writes) == dies_at:
+                raise Died
+            writes.append(args)
+            return await write(*args)
+
+        return dies
+
+    with monkeypatch.context() as patched:
+        patched.setattr(app.session.store, "put_record", counted(app.session.store.put_record))
+        patched.setattr(app.session.commit, "change", counted(app.session.commit.change))
+        with pytest.raises(Died):
+            await app.signal("approval-42", "once")
+    await signals.upkeep(app.session)
+    sent = bool(await app.records(signals.kind_of("approval-42")))
+    assert sent == (dies_at >= 2)
+    await work_off(app)
+    states = {(await handle.job()).state for handle in handles}
+    assert states == ({State.SUCCEEDED} if sent else {State.BLOCKED})
+    assert await app.signal("approval-42", "again") == (0 if sent else 3)
+    await work_off(app)
+    assert {await handle.result(1) for handle in handles} == {"once" if sent else "again"}
+
+
+async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_the_same(app, monkeypatch):
+    work, _ = waiter(app, "async")
+    handle = await work.enqueue()
+    with monkeypatch.context() as patched:
+        patched.setattr(signals, "look_again", lambda *_: asyncio.sleep(0))
+        await work_off(app)
+    assert (await handle.job()).state == State.SCHEDULED
+    find = app.session.store.find
+
+    async def moved_after(*args):
+        found = await find(*args)
+        if found.records and found.records[0].state == State.SCHEDULED:
+            seen = found.records[0]
+            change = signals._left_in_peace(seen, "approval-42", await app.now())
+            assert await app.session.commit.change([change]) == [True]
+        return found
+
+    monkeypatch.setattr(app.session.store, "find", moved_after)
+    assert await app.signal("approval-42", "yes") == 1
+    await work_off(app)
+    assert await handle.result(1) == "yes"
+
+
+async def test_signals_are_forgotten_with_the_keys(clocked):
+    app, clock = clocked
+    await app.signal("old", 1)
+    clock.advance(4 * DAY)
+    await app.signal("new", 1)
+    clock.advance(4 * DAY)
+    await signals.upkeep(app.session)
+    assert list(await app.records(signals.KIND)) == ["new"]
+    assert await app.records(signals.kind_of("old")) == {}
+    await app.signal("new", 2)
+    clock.advance(4 * DAY)
+    await signals.upkeep(app.session)
+    assert list(await app.records(signals.kind_of("new"))) == ["new"]
+
+
+async def test_records_that_nobody_can_read_harm_no_upkeep(app):
+    await app.put_record(signals.KIND, "odd", b"{}")
+    await app.put_record(signals.kind_of("odd"), "odd", b"7")
+    await app.put_record(signals.KIND, "true", msgspec.json.encode(signals.Entry(0, told=False)))
+    await app.put_record(signals.kind_of("true"), "true", b"[")
+    await signals.upkeep(app.session)
+    assert list(await app.records(signals.KIND)) == ["odd"]
+
+
+async def test_a_thousand_waiters_are_woken_in_pages(app, monkeypatch):
+    monkeypatch.setattr(signals, "PAGE", 100)
+    work, _ = waiter(app, "async")
+    handles = await app.enqueue_many([(work,)] * 250)
+    await work_off(app, concurrency=50)
+    assert await app.signal("approval-42", 1) == 250
+    await work_off(app, concurrency=50)
+    assert (await app.stats()).counts[State.SUCCEEDED] == len(handles)
