@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections import Counter
+from collections import Counter, defaultdict
 
 from holdfast.job import TERMINAL
 from holdfast.testing.verbs import every
@@ -16,14 +15,18 @@ async def strays(store, server) -> list[str]:
     holders = {seen.holder.id for seen in await store.holders()}
     queues = {queue.name for queue in await store.stats()}
     running = Counter(record.holder for record in records.values() if record.state == "running")
+    waiting = defaultdict(set)
+    in_lanes = defaultdict(set)
+    for seq, record in records.items():
+        if record.waits is not None:
+            waiting[record.waits].add(seq)
+        if record.lane is not None and record.state == "running":
+            in_lanes[record.lane.name].add(seq)
     found: list[str] = []
 
     def must(truth: object, complaint: str) -> None:
         if not truth:
             found.append(complaint)
-
-    def seqs(members) -> set[str]:
-        return {re.search(r"(\d+)$", member.split(":")[0])[1] for member in members}
 
     hours = {hour.decode() for hour in server.call("ZRANGE", head + "hours", 0, -1)}
     for raw in server.keys(store.address.prefix):
@@ -41,6 +44,10 @@ async def strays(store, server) -> list[str]:
             "ended",
             "parked",
             "hours",
+            "lane-opens",
+            "lane-pace",
+            "lane-rest",
+            "lane-turn",
         ):
             continue  # looked into below, once each
         if kind == "jobs":
@@ -57,8 +64,17 @@ async def strays(store, server) -> list[str]:
             must(rest in queues, f"{key} is a queue without jobs")
             members = [member.decode() for member in server.call("ZRANGE", raw, 0, -1)]
             for member in members:
-                seq = member[17:] if kind in ("ready", "suspect") else member[1:].split(":")[0]
+                seq = (member[17:] if kind in ("ready", "suspect") else member[1:]).split(":")[0]
                 must(seq in records and records[seq].state not in TERMINAL, f"{key} has {member} of no waiting job")
+        elif kind == "waits":
+            members = {member.decode() for member in server.call("ZRANGE", raw, 0, -1)}
+            must(members == waiting.pop(rest, None), f"{key} has {members}")
+        elif kind == "lane-held":
+            members = {member[17:].decode().split(":")[0] for member in server.call("ZRANGE", raw, 0, -1)}
+            must(members == waiting.pop(f"lane:{rest}", None), f"{key} has {members}")
+        elif kind == "lane-runs":
+            members = {member.decode() for member in server.call("SMEMBERS", raw)}
+            must(members == in_lanes.pop(rest, None), f"{key} has {members}")
         elif kind == "minutes":
             must(rest in hours, f"{key} is of an hour that is not known")
         elif kind in ("watch", "moves"):
@@ -67,6 +83,8 @@ async def strays(store, server) -> list[str]:
             must(server.call("HLEN", raw), f"{key} is empty")
         else:
             found.append(f"{key} is of no known kind")
+    must(not waiting, f"what jobs wait for has no keys: {dict(waiting)}")
+    must(not in_lanes, f"lanes in which jobs run have no keys: {dict(in_lanes)}")
     kept = {key.decode().rpartition(":")[2] for key in server.keys(store.address.prefix) if b":minutes:" in key}
     must(hours == kept, f"hours are {hours}, with minutes of {kept}")
     ids = {id.decode() for id in server.call("HKEYS", head + "ids")}

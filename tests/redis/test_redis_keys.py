@@ -2,7 +2,9 @@
 
 from census import strays
 
-from holdfast.job import Output, State
+from holdfast.clock import MICROS
+from holdfast.job import Lane, Output, State, Where
+from holdfast.store.gate import KEPT
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import (
     cancellation,
@@ -36,7 +38,7 @@ async def live_a_little(store) -> None:
         settles += [snoozed(record, 60.0) for record in records[-1:]]
         answers = await store.write(Batch(notes=notes, settles=settles))
         assert all(answers.settles)
-    found = (await store.find(_where(), None, 400)).records
+    found = (await store.find(Where(), None, 400)).records
     waiting = [record for record in found if record.state in (State.SCHEDULED, State.FAILED)]
     over = [record for record in found if record.state == State.DEAD]
     assert len(waiting) > 20
@@ -49,20 +51,44 @@ async def live_a_little(store) -> None:
         assert await apply(store, change(record, state=State.QUEUED, delay=0.0))
     for record in over[:5]:
         assert await apply(store, retrial(record))
+    await wait_a_little(store)
     await store.beat([holder("bob"), holder("cyd")])
     await store.leave(["cyd"])
     await claim(store, "dan", "q0", limit=2)
 
 
+async def wait_a_little(store) -> None:
+    """Some of everything that jobs wait for: others, a signal with an end in time, lanes of all kinds."""
+    lanes = (
+        Lane("full", running=1),
+        Lane("slow", interval=60 * MICROS),
+        Lane("fair", weight=2),
+        Lane("both", running=2, interval=MICROS, burst=3),
+    )
+    waits = [new_job(queue="q0", waits=f"job:{n % 2}", lane=lanes[n % 4] if n % 3 else None) for n in range(12)]
+    await insert(store, *waits, *(new_job(queue="lanes", lane=lanes[n % 4], delay=60.0) for n in range(4)))
+    await insert(store, *(new_job(queue="lanes", lane=lanes[n % 4], extra=b"{}") for n in range(40)))
+    records = await claim(store, "ann", "lanes", limit=40)
+    assert {record.lane.name for record in records} == {"full", "slow", "fair", "both"}
+    ends = (succeeded, dead, released, failed)
+    settles = [ends[n % 4](record, tell=n % 2 == 0) for n, record in enumerate(records[:-5])]
+    settles += [snoozed(record, 60.0, waits="signal:x") for record in records[-5:-2]]
+    notes = [says(records[-1], rest=60.0)]
+    assert all((await store.write(Batch(notes=notes, settles=settles))).settles)
+    await claim(store, "ann", "lanes", limit=3)
+    for record in (await store.find(Where(waits="lane:slow"), None, 4)).records:
+        assert await apply(store, change(record, meta={"seen": 1}))
+    for record in (await store.find(Where(waits="lane:full"), None, 2)).records:
+        assert await apply(store, change(record, waits="job:2"))
+    for record in (await store.find(Where(waits="job:1"), None, 2)).records:
+        assert await apply(store, change(record, state=State.QUEUED))
+    for record in (await store.find(Where(waits="signal:x"), None, 1)).records:
+        assert await apply(store, deletion(record))
+
+
 def left(server, prefix) -> set[str]:
     """The kinds of the keys that there are."""
     return {key.decode().partition("}:")[2].partition(":")[0] for key in server.keys(prefix)}
-
-
-def _where():
-    from holdfast.job import Where
-
-    return Where()
 
 
 async def test_every_key_has_an_owner_in_the_midst_of_life(store, server):
@@ -72,15 +98,17 @@ async def test_every_key_has_an_owner_in_the_midst_of_life(store, server):
 
 async def test_nothing_but_the_number_is_left_when_all_is_over(store, server, prefix):
     await live_a_little(store)
-    while records := (await store.find(_where(), None, 100)).records:
+    while records := (await store.find(Where(), None, 100)).records:
         for record in records:
             assert await apply(store, deletion(await job(store, record.id)))
     await store.leave(["ann", "bob", "dan"])
     await store.put_record("pause", "q0", b"{}")
     await store.put_record("pause", "q0", None)
     assert await strays(store, server) == []
-    # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week.
-    assert left(server, prefix) <= {"seq", "gone", "keys", "key-ends", "hours", "minutes"}
+    # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week,
+    # what lanes have used for a day, and ends that somebody waits for until that one has seen them.
+    kept = {"seq", "gone", "keys", "key-ends", "hours", "minutes", "records"}
+    assert left(server, prefix) <= kept | {"lane-opens", "lane-pace", "lane-rest", "lane-turn"}
 
 
 async def test_jobs_that_are_not_kept_leave_nothing(store, server, prefix):
@@ -158,3 +186,18 @@ async def test_minutes_older_than_a_week_go_with_their_keys(store, server, prefi
     await store.tidy(10)
     assert server.call("EXISTS", f"{head}minutes:{old}") == 0
     assert await strays(store, server) == []
+
+
+async def test_lanes_that_nobody_needs_are_forgotten_after_a_day(store, server, prefix):
+    head = f"{{{prefix}}}:"
+    await insert(store, *(new_job(lane=Lane("held", running=1, interval=MICROS, weight=1)) for _ in range(3)))
+    [record] = await claim(store)
+    assert await claim(store) == []
+    assert await store.write(Batch(notes=[says(record, rest=60.0)]))
+    old = await store.now() - KEPT - MICROS
+    for key in ("lane-opens", "lane-pace", "lane-rest", "lane-turn"):
+        server.call("ZADD", head + key, old, "gone")
+    server.call("ZADD", head + "lane-opens", old, "held")
+    await store.tidy(10)
+    for key in ("lane-opens", "lane-pace", "lane-rest", "lane-turn"):
+        assert server.call("ZRANGE", head + key, 0, -1) == [b"held"]

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from ...clock import MICROS
-from ...job import Ask, Attempt, Change, Holder, NewJob, Note, Patch, Settlement, Where
+from ...job import Ask, Attempt, Change, Holder, Lane, NewJob, Note, Patch, Settlement, Where
+from ..gate import HOLDS
 from ..protocol import Batch
 
 UNSET = msgspec.UNSET
@@ -21,7 +22,8 @@ LETTER = {
 }  # fmt: skip
 to_json = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
-_NOTHING = (None, None, None, None)
+_BARE = (None, None, None, None, None)
+_NOTHING = (None, None, None, None, None, None)
 
 
 def micros(seconds: float) -> int:
@@ -43,8 +45,9 @@ def pack_batch(batch: Batch) -> Args:
 
 
 def is_plain(new: NewJob) -> bool:
-    """Whether a job is due now, with neither key nor depth."""
-    return new.key is None and new.max_depth is None and not new.delay and new.run_at is None
+    """Whether a job is due now, and nothing but its body is to be said of it."""
+    usual = new.key is None and new.max_depth is None and not new.delay and new.run_at is None
+    return usual and new.waits is None and new.lane is None and new.extra is None
 
 
 def pack_one(new: NewJob) -> tuple[str | bytes | int, ...]:
@@ -52,34 +55,39 @@ def pack_one(new: NewJob) -> tuple[str | bytes | int, ...]:
     return (new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
 
 
+@lru_cache(1024)
+def lane_text(lane: Lane) -> str:
+    """A lane as the scripts know it."""
+    return f"{lane.running},{lane.interval},{lane.burst},{lane.weight},{lane.name}"
+
+
 def _body(new: NewJob) -> bytes:
     """What never changes of a job, but for three numbers that the script puts in front, under a head of its own."""
-    whole = _pack(
-        (
-            new.id,
-            new.queue,
-            new.task,
-            to_json(new.tags).decode() if new.tags else None,
-            new.key,
-            new.codec,
-            new.max_attempts,
-            new.timeout,
-            new.retry,
-            to_json(new.meta).decode() if new.meta else None,
-            new.payload,
-        )
+    parts = (
+        new.id,
+        new.queue,
+        new.task,
+        to_json(new.tags).decode() if new.tags else None,
+        new.key,
+        new.codec,
+        new.max_attempts,
+        new.timeout,
+        new.retry,
+        to_json(new.meta).decode() if new.meta else None,
+        new.payload,
     )
-    return whole[1:]
+    return _pack(parts if new.lane is None else (*parts, lane_text(new.lane)))[1:]
 
 
 def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
     args.append(_body(new))
     delay = micros(new.delay) if new.delay else 0
-    if new.nonce or new.key is not None or new.max_depth is not None:
-        nonce = str(new.nonce) if new.nonce else None
-        rest = (nonce, new.key, new.fingerprint, new.max_depth)
-        return (new.id, new.queue, new.priority, delay, new.run_at, len(args), *rest)
-    return (new.id, new.queue, new.priority, delay, new.run_at, len(args))
+    common = (new.id, new.queue, new.priority, delay, new.run_at, len(args), str(new.nonce) if new.nonce else None)
+    if (new.key, new.max_depth, new.waits, new.lane, new.extra) == _BARE:
+        return common
+    lane = None if new.lane is None else lane_text(new.lane)
+    once = (new.once or None, micros(new.window))
+    return (*common, new.key, new.fingerprint, *once, new.max_depth, new.waits, lane, _beside(new.extra, args))
 
 
 def _beside(data: bytes | None, args: Args) -> int | None:
@@ -99,6 +107,7 @@ def _note(note: Note, args: Args) -> tuple[Any, ...]:
         None if note.pid is UNSET else note.pid,
         None if note.meta is UNSET else _meta(note.meta),
         None if (said := note.output) is UNSET else (said.at, _beside(said.data, args), said.keep),
+        None if note.rest is UNSET else micros(note.rest),
     )
 
 
@@ -119,7 +128,7 @@ def _end(end: Settlement, args: Args) -> tuple[Any, ...]:
         None if end.keep is None else micros(end.keep),
         _beside(end.result, args),
     )
-    rare = (end.key, end.seen_beat, end.error, end.traceback)
+    rare = (end.key, end.seen_beat, end.error, end.traceback, end.waits, end.tell or None)
     if end.outcome == "succeeded" and rare == _NOTHING and not (end.suspect or end.deaths):
         return common
     return (
@@ -152,7 +161,8 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
             drop.append(letter)
         else:
             wanted[letter] = value
-    for letter, name, data in (("r", "result", patch.result), ("o", "progress", patch.progress)):
+    beside = (("r", "result", patch.result), ("o", "progress", patch.progress), ("E", "extra", patch.extra))
+    for letter, name, data in beside:
         if data is None:
             drop.append(letter)
         elif data is not UNSET:
@@ -168,8 +178,16 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
         wanted["delay"] = micros(patch.delay)
     if patch.state is not UNSET:
         wanted["state"] = LETTER[patch.state]
-    if patch.keep is not UNSET and patch.keep is not None:
-        wanted["keep"] = micros(patch.keep)
+    if patch.keep is not UNSET:
+        wanted["keep"] = False if patch.keep is None else micros(patch.keep)
+    if patch.waits is not UNSET:
+        wanted["waits"] = False if patch.waits is None else patch.waits
+    if patch.payload is not UNSET:
+        wanted |= {"payload": _beside(_pack(patch.payload), args), "fingerprint": patch.fingerprint}
+    if patch.checkpoint is not UNSET:
+        wanted["checkpoint"] = _beside(patch.checkpoint, args) or 0
+    if patch.tell:
+        wanted["tell"] = True
     if drop:
         wanted["drop"] = drop
     return wanted
@@ -204,4 +222,7 @@ def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     """The argument of the find script."""
     states = [LETTER[state] for state in where.states] or None
     cursor = None if before is None else int(before)
-    return _pack((cursor, limit, states, where.queue, where.task, where.tag, where.finished_before))
+    waits, lane = where.waits, None
+    if waits is not None and waits.startswith(HOLDS):
+        waits, lane = None, waits.removeprefix(HOLDS)
+    return _pack((cursor, limit, states, where.queue, where.task, where.tag, where.finished_before, waits, lane))

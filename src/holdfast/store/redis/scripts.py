@@ -24,7 +24,12 @@ def _part(name: str) -> str:
 
 
 def _together(name: str, *parts: str) -> Script:
-    text = "\n".join(parts).encode()
+    """Each part is a function inside the one before: what it takes from further out costs it no search.
+
+    Every call defines all functions anew, and in one flat text each of them looks for each variable that it uses among
+    all that are used so: as long as the work itself, for a batch of one.
+    """
+    text = ("\nreturn (function()\n".join(parts) + "\nend)()" * (len(parts) - 1)).encode()
     return Script(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
@@ -32,12 +37,16 @@ NEEDS = {
     "common": ("head",),
     "told": ("head",),
     "enqueue_one": ("told",),
-    "enqueue": ("key",),
+    "lane": ("common",),
+    "enqueue": ("key", "lane"),
     "note": ("place",),
     "settle": ("place",),
     "change": ("place",),
-    "claim": ("gather", "job"),
-    "place": ("gather", "job", "key"),
+    "job": ("lane",),
+    "wait": ("gather",),
+    "gate": ("wait", "job"),
+    "claim": ("gate",),
+    "place": ("wait", "job", "key"),
     "read": ("job",),
     "get": ("read",),
     "find": ("read",),
@@ -77,4 +86,4 @@ def write_script(*kinds: str) -> Script:
     missing = [kind for kind in KINDS if kind not in kinds]
     absent = f"local {', '.join(missing)}\n" if missing else ""
     parts = _with_needs(("common", "told", *(kind for kind in KINDS if kind in kinds)), [])
-    return _together("write", *map(_part, parts), absent, _part("write"))
+    return _together("write", *map(_part, parts), absent + _part("write"))

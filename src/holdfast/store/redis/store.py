@@ -23,6 +23,7 @@ from ...job import (
     Tidied,
     Where,
 )
+from ..gate import KEPT
 from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Versioned
 from . import checks, trouble, unpack
 from .address import Address
@@ -186,7 +187,7 @@ class RedisStore:
             await self._open().run(_LEAVE, holders)
 
     async def tidy(self, limit: int) -> Tidied:
-        return Tidied(*await self._open().run(_TIDY, (limit, micros(MINUTES_KEPT))))
+        return Tidied(*await self._open().run(_TIDY, (limit, micros(MINUTES_KEPT), KEPT)))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         expected = "" if expect is None else str(expect)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from ...job import (
     Holder,
     HolderSeen,
     Inserted,
+    Lane,
     Lost,
     Minute,
     Move,
@@ -28,6 +30,7 @@ from ...job import (
     State,
 )
 from ...retry import Backoff
+from ..gate import HOLDS
 
 log = logging.getLogger("holdfast")
 
@@ -35,14 +38,17 @@ HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
 STATE = {
     b"q": State.QUEUED.value, b"w": State.SCHEDULED.value, b"f": State.FAILED.value, b"r": State.RUNNING.value,
     b"s": State.SUCCEEDED.value, b"d": State.DEAD.value, b"c": State.CANCELLED.value, b"b": State.BLOCKED.value,
+    b"h": State.BLOCKED.value,
 }  # fmt: skip
+HELD = b"h"
+"""The letter of a job that its lane holds."""
 MOVED = STATE | {b"x": "deleted"}
 RUNNING = State.RUNNING.value
 Row = Sequence[Any]
 
 
 class Body(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What never changes of a job, as it is stored."""
+    """What never changes of a job (but for its payload), as it is stored."""
 
     created_at: int
     run_at: int
@@ -58,13 +64,14 @@ class Body(msgspec.Struct, frozen=True, gc=False, array_like=True):
     retry: Backoff | None
     meta: str | None
     payload: bytes
+    lane: str | None = None
 
 
 _NOTHING = msgspec.Raw()
 
 
 class Life(msgspec.Struct, frozen=True, gc=False):
-    """What a life has changed of a job, as it is stored; see common.lua for the letters."""
+    """What a life has changed of a job, as it is stored; see job.lua for the letters."""
 
     u: int | None = None
     a: int = 0
@@ -85,6 +92,8 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     b: str | None = None
     m: dict[str, str] | None = None
     y: list[str] | None = None
+    W: str | None = None
+    E: msgspec.Raw = _NOTHING
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -118,6 +127,12 @@ def _bytes(raw: msgspec.Raw) -> bytes | None:
         return None
     head = data[0]
     return data[_HEAD.get(head, 1) :]
+
+
+@lru_cache(1024)
+def _lane(text: str) -> Lane:
+    running, interval, burst, weight, name = text.split(",", 4)
+    return Lane(name, int(running), int(interval), int(burst), int(weight))
 
 
 def record(seq: bytes, state: str, body: bytes, life: bytes | None, checkpoint: bytes | None) -> Record:
@@ -175,6 +190,11 @@ def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | No
     made.meta = {} if body.meta is None else _meta(body.meta)
     if life.m is not None:
         made.meta.update({name: _json(value) for name, value in life.m.items()})
+    made.waits = life.W
+    if body.lane is not None:
+        made.lane = _lane(body.lane)
+    if life.E:
+        made.extra = _bytes(life.E)
     if life.y is not None:
         made.history = tuple([Attempt(*msgspec.structs.astuple(_line(line))) for line in life.y])
     return made
@@ -212,7 +232,13 @@ def records(row: Row) -> Iterator[Record | None]:
     """Jobs from rows of five values; None where there is none."""
     values = iter(row)
     for seq, state, body, life, checkpoint in zip(values, values, values, values, values, strict=True):
-        yield None if seq is None else record(seq, STATE[state], body, life, checkpoint)
+        if seq is None:
+            yield None
+            continue
+        made = record(seq, STATE[state], body, life, checkpoint)
+        if state == HELD and made.lane is not None:
+            made.waits = HOLDS + made.lane.name
+        yield made
 
 
 def lost(row: Row) -> list[Lost]:

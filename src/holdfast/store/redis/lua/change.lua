@@ -1,8 +1,11 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
 -- Each is {id, state, fence, patch}; no patch deletes. A patch has the letters of a life, with `drop` for letters to
--- clear, and state, delay, keep, key_keep, result and progress (indexes), meta. Answers with one 1 or 0 each.
+-- clear, and state, delay, keep (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, and
+-- the indexes of result, progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0
+-- each.
 
 local PLAIN = { 'a', 'l', 'p', 'd', 'c', 'e', 'b', 'y' }
+local BESIDE = { r = 'result', o = 'progress', E = 'extra' }
 
 local function patch_life(life, patch)
   for _, letter in ipairs(PLAIN) do
@@ -13,11 +16,10 @@ local function patch_life(life, patch)
   for _, letter in ipairs(patch.drop or {}) do
     life[letter] = nil
   end
-  if patch.result then
-    life.r = ARGV[patch.result]
-  end
-  if patch.progress then
-    life.o = ARGV[patch.progress]
+  for letter, name in pairs(BESIDE) do
+    if patch[name] then
+      life[letter] = ARGV[patch[name]]
+    end
   end
   if patch.meta then
     merge_meta(life, patch.meta)
@@ -27,17 +29,43 @@ local function patch_life(life, patch)
     life.v = life.v and life.u
   end
   if not patch.state then
+    if patch.keep ~= nil and TERMINAL[life.s] then
+      life.x = patch.keep and now + patch.keep or nil
+    end
     return
   end
   life.s = patch.state
   if TERMINAL[life.s] then
-    life.z, life.x = now, patch.keep and now + patch.keep
+    life.z, life.x = now, patch.keep and now + patch.keep or nil
   else
     life.z, life.x, life.h, life.g, life.i = nil, nil, nil, nil, nil
   end
-  life.v = nil
+  life.v, life.L = nil, nil
 end
 
+-- What is kept beside the life: the payload, and what its key stands for; the checkpoint.
+local function patch_beside(id, seq, key, body, life, patch, its_key)
+  if patch.payload then
+    local from, to = payload_of(body)
+    gather('HSET', key, seq, string.sub(body, 1, from - 1) .. ARGV[patch.payload] .. string.sub(body, to))
+    local known = its_key and call('HGET', P .. 'keys', its_key)
+    if known then
+      local its_id, _, made_at = unpack_key(known)
+      if its_id == id then
+        gather('HSET', P .. 'keys', its_key, pack_key(id, patch.fingerprint or '', made_at))
+      end
+    end
+  end
+  if patch.checkpoint == 0 then
+    life.k = nil
+    gather('HDEL', key, seq .. '^')
+  elseif patch.checkpoint then
+    life.k = 1
+    gather('HSET', key, seq .. '^', ARGV[patch.checkpoint])
+  end
+end
+
+-- Returns 1 or 0, the lane that the job has left, its queue, and whether its end is to be told.
 local function change_one(id, seen_state, seen_fence, patch)
   local seq = call('HGET', P .. 'ids', id)
   seq = seq and string.match(seq, '^%d+')
@@ -52,10 +80,11 @@ local function change_one(id, seen_state, seen_fence, patch)
   end
   local life = kept[2] and cmsgpack.unpack(kept[2]) or {}
   local state = state_of(seq, body, life)
-  if state ~= seen_state or (life.f or 0) ~= seen_fence then
+  if (state == 'h' and 'b' or state) ~= seen_state or (life.f or 0) ~= seen_fence then
     return 0
   end
   local _, queue, _, _, its_key = words(body)
+  local lane = lane_of(body)
   exit(seq, body, life, state, queue)
   if not patch then
     if its_key and not TERMINAL[state] then
@@ -67,15 +96,20 @@ local function change_one(id, seen_state, seen_fence, patch)
     end
     forget(seq, id, queue, life)
     tell(id, 'x')
-    return 1
+    return 1, lane, queue
   end
-  life.s = state
+  local stays_held = state == 'h' and not patch.state and patch.waits == nil
+  if not stays_held then
+    life.s = state == 'h' and 'b' or state
+  end
   patch_life(life, patch)
   life.q = queue
   if patch.state then
     tell(id, life.s)
   end
   local over = TERMINAL[life.s]
+  local left = patch.state and (state == 'q' or state == 'r') and lane
+  local tells = over and patch.tell
   if its_key and not (over and TERMINAL[state]) then
     mind_key(its_key, id, over and now + (patch.key_keep or 0) or nil)
   end
@@ -83,26 +117,38 @@ local function change_one(id, seen_state, seen_fence, patch)
     if not TERMINAL[state] and life.x and life.x <= now then
       forget(seq, id, queue, life)
       ended[#ended + 1] = id
-      return 1
+      return 1, left, queue, tells
     end
     enter_ended(seq, life, queue, id)
   elseif life.s == 'r' then
     count('r', queue, 1)
     gather('SADD', P .. 'held:' .. life.h, seq)
-  elseif life.s == 'b' then
-    count('b', queue, 1)
+    if lane then
+      gather('SADD', lane_key('runs', lane), seq)
+    end
   else
-    enter_waiting(seq, body, life, queue)
+    enter_waiting(seq, body, life, stays_held and 'h' or life.s, queue)
   end
+  if patch.waits ~= nil or patch.state then
+    wait_for(life, seq, patch.waits or nil)
+  end
+  patch_beside(id, seq, key, body, life, patch, its_key)
   gather('HSET', key, seq .. '~', cmsgpack.pack(life))
-  return 1
+  return 1, left, queue, tells
 end
 
 local function change(changes)
   local answers = {}
   for place, wanted in ipairs(changes) do
-    answers[place] = change_one(wanted[1], wanted[2], wanted[3], wanted[4])
+    local answer, lane, queue, tells = change_one(wanted[1], wanted[2], wanted[3], wanted[4])
+    answers[place] = answer
     flush()
+    if lane then
+      make_room(lane, queue)
+    end
+    if tells then
+      put_ended(wanted[1])
+    end
   end
   return answers
 end

@@ -1,24 +1,36 @@
 -- CLAIM: make due jobs ready, take the lowest (priority, run_at, seq) per queue, count the attempt, raise the fence.
+-- Jobs whose lanes do not let them start are set aside on the way.
 -- An ask is {holder, lease, about, queues, limit, token, tasks, busy}. Answers {suspect waiting, due in, now,
 -- then seq, body, life, checkpoint of each job}. Finding nothing writes nothing.
 
-local PROMOTE = 1000
+local DUE = { 'later:', 'retry:' }
 
-local function promote(queue)
-  local some = false
-  for _, set in ipairs({ 'later:', 'retry:' }) do
-    local due = call('ZRANGEBYSCORE', P .. set .. queue, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE)
-    some = some or #due > 0
-    for at = 1, #due, 2 do
-      local seq, priority, suspect = string.match(due[at], '^%l(%d+):(%-?%d+)(.*)$')
-      gather('ZREM', P .. set .. queue, due[at])
-      local ready = suspect == '' and 'ready:' or 'suspect:'
-      gather('ZADD', P .. ready .. queue, priority, ready_member(tonumber(due[at + 1]), seq))
+local function make_ready(key, queue)
+  local due = call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE)
+  for at = 1, #due, 2 do
+    local seq, priority, suspect, lane = string.match(due[at], '^%l(%d+):(%-?%d+):?(s?):?(.*)$')
+    gather('ZREM', key, due[at])
+    local ready = suspect == '' and 'ready:' or 'suspect:'
+    gather('ZADD', P .. ready .. queue, priority, ready_member(tonumber(due[at + 1]), seq, lane ~= '' and lane))
+  end
+  flush()
+end
+
+-- Make due jobs ready, unless the claim only looks. Returns the earlier of `soonest` and the time of the next due one.
+local function promote(queue, looks, soonest)
+  for at = 1, 2 do
+    local key = P .. DUE[at] .. queue
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    if first and tonumber(first) <= now and not looks then
+      make_ready(key, queue)
+      first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    end
+    first = tonumber(first)
+    if first and not (soonest and soonest < first) then
+      soonest = first
     end
   end
-  if some then
-    flush()
-  end
+  return soonest
 end
 
 -- {member, priority, ...} of the first jobs of a queue, of certain tasks only where they are given.
@@ -52,37 +64,93 @@ local function before(priority, member, other_priority, other_member)
   return priority < other_priority or (priority == other_priority and member < other_member)
 end
 
--- The jobs to take from one queue as seqs, and whether a suspect whose turn it was had to be passed over.
-local function pick(queue, ask, limit, some, tasks)
-  if limit <= 0 then
-    return {}, false, false
-  end
-  local ready = P .. 'ready:' .. queue
-  local suspect = first_of(P .. 'suspect:' .. queue, 1, tasks)
-  local sound
-  if not suspect[1] and not tasks then
-    sound = call('ZPOPMIN', ready, limit)
-  else
-    sound = first_of(ready, limit, tasks)
-    local last = #sound - 1
-    if suspect[1] and not ask[8] and not some
-      and (not sound[1] or before(suspect[2], suspect[1], sound[2], sound[1])) then
-      call('ZREM', P .. 'suspect:' .. queue, suspect[1])
-      return { seq_of_ready(suspect[1]) }, false, true
+-- Choose from {member, priority, ...} taken out of a queue, up to a limit: those whose lanes let them start. The others
+-- on the way there are set aside. Returns how many were looked at, and the place of the last that was chosen.
+local function choose(some, limit, queue, picking)
+  local seqs, lanes, gates = picking.seqs, picking.lanes, picking.gates
+  local last
+  for at = 1, #some, 2 do
+    if limit <= 0 or picking.spare <= 0 then
+      return at - 1, last
     end
-    for at = 1, #sound, 2 do
-      gather('ZREM', ready, sound[at])
+    local seq, lane = seq_of_ready(some[at])
+    local gate = lane and gate_of(lane, gates)
+    if gate and starts(lane, gate) <= gate.started then
+      hold(queue, some[at], some[at + 1], gate)
+      picking.spare = picking.spare - 1
+    else
+      if gate then
+        gate.started = gate.started + 1
+        lanes[seq] = lane
+      end
+      seqs[#seqs + 1] = seq
+      last, limit = at, limit - 1
+    end
+  end
+  return #some, last
+end
+
+-- Take jobs from the front of a queue without suspects, whatever their task.
+local function pick_any(queue, picking)
+  local ready = P .. 'ready:' .. queue
+  local room = picking.limit
+  repeat
+    local wanted = math.min(room, picking.spare)
+    local some = call('ZPOPMIN', ready, wanted)
+    choose(some, wanted, queue, picking)
+    room = picking.limit - #picking.seqs
+  until #some < 2 * wanted or room <= 0 or picking.spare <= 0
+end
+
+-- Take sound jobs of a queue, of certain tasks only where they are given. Returns {member, priority} of the last one.
+local function pick_sound(queue, picking, tasks)
+  local ready, found = P .. 'ready:' .. queue, {}
+  local wanted = picking.limit
+  repeat
+    local some = first_of(ready, wanted, tasks)
+    local seen, last = choose(some, picking.limit - #picking.seqs, queue, picking)
+    for at = 1, seen, 2 do
+      gather('ZREM', ready, some[at])
     end
     flush()
-    if suspect[1] and (#sound < 2 * limit or before(suspect[2], suspect[1], sound[last + 1], sound[last])) then
-      suspect.passed = true
+    if last then
+      found = { some[last], some[last + 1] }
+    end
+    local all = #some < 2 * wanted
+    wanted = 200 -- some were set aside: look further ahead
+  until all or #picking.seqs >= picking.limit or picking.spare <= 0
+  return found
+end
+
+-- Choose from one queue: `seqs`, and their `lanes`. `waiting` says that a suspect whose turn it was had to be passed
+-- over, `alone` that one was chosen.
+local function pick(queue, picking, tasks, free)
+  local suspects = P .. 'suspect:' .. queue
+  picking.seqs = {}
+  while picking.limit > 0 and picking.spare > 0 do
+    local suspect = first_of(suspects, 1, tasks)
+    if not suspect[1] and not tasks then
+      return pick_any(queue, picking)
+    end
+    local sound = suspect[1] and free and first_of(P .. 'ready:' .. queue, 1, tasks) or {}
+    if suspect[1] and free and (not sound[1] or before(suspect[2], suspect[1], sound[2], sound[1])) then
+      choose(suspect, 1, queue, picking)
+      gather('ZREM', suspects, suspect[1])
+      flush()
+      if picking.seqs[1] then
+        picking.alone = true
+        return
+      end
+    else
+      local last = pick_sound(queue, picking, tasks)
+      if last[1] or not suspect[1] or not free then
+        local short = #picking.seqs < picking.limit
+        picking.waiting = picking.waiting
+          or (suspect[1] and (short or before(suspect[2], suspect[1], last[2], last[1])))
+        return
+      end
     end
   end
-  local seqs = {}
-  for at = 1, #sound, 2 do
-    seqs[#seqs + 1] = seq_of_ready(sound[at])
-  end
-  return seqs, suspect.passed or false, false
 end
 
 -- Renew the holder's lease where half of it is spent.
@@ -99,7 +167,7 @@ local function renew(holder, lease, about)
 end
 
 -- Hand the jobs of one queue to the holder: seq, body, life and checkpoint of each are added to `answer`.
-local function hand_over(queue, seqs, ask, answer)
+local function hand_over(queue, seqs, lanes, ask, answer)
   local held, fresh, rest = bucket('SADD', P .. 'held:' .. ask[1]), nil, nil
   local at, last, handed = 1, #seqs, 0
   while at <= last do
@@ -115,17 +183,20 @@ local function hand_over(queue, seqs, ask, answer)
     for n = 1, size, 2 do
       local body, life = kept[n], kept[n + 1]
       if body then
-        local checkpoint, kept_life = false, nil
-        if not life then
+        local checkpoint, kept_life, lane = false, nil, lanes[fields[n]]
+        if not life and not lane then
           -- Jobs that were never claimed have the same life from now on, but for `v`, which stands in front.
           fresh = fresh or cmsgpack.pack({ s = 'r', a = 1, f = 1, t = ask[6], h = ask[1], g = now, q = queue })
           rest = rest or string.sub(fresh, 2)
           life, kept_life = fresh, '\136\161v' .. packed_run_at(body) .. rest
         else
-          life = cmsgpack.unpack(life)
-          life.s, life.h, life.t, life.g, life.i, life.q = 'r', ask[1], ask[6], now, nil, queue
+          life = life and cmsgpack.unpack(life) or {}
+          life.s, life.h, life.t, life.g, life.i, life.q, life.L = 'r', ask[1], ask[6], now, nil, queue, lane
           life.a, life.f, life.v = (life.a or 0) + 1, (life.f or 0) + 1, run_at_of(body, life)
           checkpoint = life.k and call('HGET', key, fields[n] .. '^') or false
+          if life.W then
+            wait_for(life, fields[n], nil)
+          end
           life = cmsgpack.pack(life)
           kept_life = life
         end
@@ -144,19 +215,6 @@ local function hand_over(queue, seqs, ask, answer)
   count('r', queue, handed)
 end
 
-local function next_due(queues, paused)
-  local soonest
-  for at, queue in ipairs(queues) do
-    for _, set in ipairs({ 'later:', 'retry:' }) do
-      local first = not paused[at] and call('ZRANGE', P .. set .. queue, 0, 0, 'WITHSCORES')[2]
-      if first and (not soonest or tonumber(first) < soonest) then
-        soonest = tonumber(first)
-      end
-    end
-  end
-  return soonest and math.max(0, soonest - now) or -1
-end
-
 local function claim(ask)
   local queues, limit, tasks = ask[4], ask[5], nil
   if ask[7] then
@@ -165,35 +223,47 @@ local function claim(ask)
       tasks[task] = true
     end
   end
-  local answer, waiting, taken = { 0, -1, NOW }, false, 0
-  if not queues[1] then
-    return answer
+  local answer, hands, taken = { 0, -1, NOW }, {}, 0
+  local picking = { spare = HELD_LIMIT, lanes = {}, gates = {} }
+  local opening = next_opening()
+  if opening and opening <= now then
+    reopen(picking.gates)
+    opening = next_opening()
   end
-  local paused = call('HMGET', P .. 'records:pause', unpack(queues))
-  local hands = {}
+  local paused = queues[1] and call('HMGET', P .. 'records:pause', unpack(queues))
+  local over, soonest = false, nil
   for at, queue in ipairs(queues) do
     if not paused[at] then
-      promote(queue)
-      local seqs, passed, alone = pick(queue, ask, limit - taken, taken > 0, tasks)
-      waiting = waiting or passed
-      if #seqs > 0 then
-        hands[#hands + 1] = { queue, seqs }
-        taken = taken + #seqs
+      soonest = promote(queue, over, soonest)
+      if not over then
+        picking.limit = limit - taken
+        pick(queue, picking, tasks, not ask[8] and taken == 0)
+        if picking.seqs[1] then
+          hands[#hands + 1] = { queue, picking.seqs }
+          taken = taken + #picking.seqs
+        end
+        over = picking.alone or taken >= limit or picking.spare <= 0
       end
-      if alone or taken >= limit then
+      if over and taken > 0 then
         break
       end
     end
   end
-  answer[1] = waiting and 1 or 0
-  if taken == 0 then
-    answer[2] = next_due(queues, paused)
-    return answer
+  answer[1] = picking.waiting and 1 or 0
+  if taken > 0 then
+    renew(ask[1], ask[2], ask[3])
+    for _, hand in ipairs(hands) do
+      hand_over(hand[1], hand[2], picking.lanes, ask, answer)
+    end
   end
-  renew(ask[1], ask[2], ask[3])
-  for _, hand in ipairs(hands) do
-    hand_over(hand[1], hand[2], ask, answer)
-  end
+  start(picking.lanes, picking.gates)
   flush()
+  if taken == 0 then
+    if picking.spare < HELD_LIMIT then
+      opening = next_opening()
+    end
+    soonest = math.min(soonest or math.huge, opening or math.huge)
+    answer[2] = picking.spare <= 0 and 0 or soonest < math.huge and math.max(0, soonest - now) or -1
+  end
   return answer
 end

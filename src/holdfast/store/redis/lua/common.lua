@@ -21,15 +21,16 @@ local function sortable(seq)
   return string.char(96 + #seq) .. seq
 end
 
--- Where a waiting job stands: in `ready:` (and `suspect:`) by priority, then by this text; in `later:` (scheduled) and
--- `retry:` (failed) by the time it is due.
+-- Where a waiting job stands: in `ready:` (and `suspect:`, and `lane-held:`) by priority, then by this text; in
+-- `later:` (scheduled) and `retry:` (failed) by the time it is due. Its lane stands behind it, so that a claim moves it
+-- from one to another without reading it.
 
-local function ready_member(run_at, seq)
-  return string.format('%016.0f', run_at) .. sortable(seq)
+local function ready_member(run_at, seq, lane)
+  return string.format('%016.0f', run_at) .. sortable(seq) .. (lane and ':' .. lane or '')
 end
 
-local function later_member(seq, priority, suspect)
-  return sortable(seq) .. ':' .. priority .. (suspect and ':s' or '')
+local function later_member(seq, priority, suspect, lane)
+  return sortable(seq) .. ':' .. priority .. (suspect and ':s' or lane and ':' or '') .. (lane and ':' .. lane or '')
 end
 
 local function many(command, key, list)

@@ -1,11 +1,16 @@
 -- ENQUEUE: new jobs, each recognised if it is sent again.
--- Each is {id, queue, priority, delay, run_at, index of its body, nonce, key, fingerprint, max_depth}; times in
--- microseconds. Answers with the exceptions only: {place, outcome, id, ...}.
+-- Each is {id, queue, priority, delay, run_at, index of its body, nonce}, and, where it has any of them, {..., key,
+-- fingerprint, once, window, max_depth, waits, lane, index of extra}; times in microseconds. Answers with the
+-- exceptions only: {place, outcome, id, ...}.
 
-local function depth_of(queue, added)
-  local waiting = added[queue] or 0
+local STEP = 1000 -- microseconds between the turns of two jobs of a lane of weight 1
+
+-- Jobs that are ready, or wait for their time; `places` has those that are yet to be written.
+local function depth_of(queue, places)
+  local waiting = 0
   for _, set in ipairs({ 'ready:', 'suspect:', 'later:', 'retry:' }) do
-    waiting = waiting + call('ZCARD', P .. set .. queue)
+    local key = P .. set .. queue
+    waiting = waiting + call('ZCARD', key) + (places[key] and #places[key] / 2 or 0)
   end
   return waiting
 end
@@ -16,17 +21,38 @@ local function nonce_of(id)
   return known and (string.match(known, ':(.*)$') or '')
 end
 
+-- Whether the job that has a key, since some time, stands for a new one that is to be made once.
+local function stands(id, made_at, once, window)
+  if once == 'window' then
+    return made_at + window > now
+  end
+  local known = call('HGET', P .. 'ids', id)
+  if not known then
+    return false
+  end
+  local seq = string.match(known, '^%d+')
+  local kept = call('HGET', chunk_of(seq), seq .. '~')
+  local state = kept and cmsgpack.unpack(kept).s
+  return not (state == 's' or state == 'd' or state == 'c' or (once == 'queued' and state == 'r'))
+end
+
 -- The answer for a job whose key or id is known already, or whose queue is full; nil where it may be made.
-local function refusal(id, queue, nonce, key, fingerprint, max_depth, added)
+local function refusal(job, nonce, places)
+  local id, key, once, max_depth = job[1], job[8], job[10], job[12]
+  if once and nonce_of(id) == nonce then
+    return 'created', id -- another may have its key by now
+  end
   if key then
     local known = call('HGET', P .. 'keys', key)
     local ends = known and call('ZSCORE', P .. 'key-ends', key)
     if known and (not ends or tonumber(ends) > now) then
-      local its_id, its_fingerprint = unpack_key(known)
-      if its_id == id and (nonce_of(id) or '') == nonce then
-        return 'created', id
+      local its_id, its_fingerprint, made_at = unpack_key(known)
+      if not once or stands(its_id, made_at, once, job[11]) then
+        if its_id == id and (nonce_of(id) or '') == nonce then
+          return 'created', id
+        end
+        return its_fingerprint == (job[9] or '') and 'existing' or 'conflict', its_id
       end
-      return its_fingerprint == fingerprint and 'existing' or 'conflict', its_id
     end
   end
   if max_depth then
@@ -34,15 +60,32 @@ local function refusal(id, queue, nonce, key, fingerprint, max_depth, added)
     if its_nonce then
       return its_nonce == nonce and 'created' or 'exists', id
     end
-    if depth_of(queue, added) >= max_depth then
+    if depth_of(job[2], places) >= max_depth then
       return 'full', id
     end
   end
 end
 
 -- What stands in front of a body: the array's head, created_at, run_at and priority.
-local function head_of(created, run_at, priority)
-  return '\158\207' .. created .. '\207' .. struct.pack('>I8', run_at) .. '\209' .. struct.pack('>i2', priority)
+local function head_of(created, run_at, priority, lane)
+  local entries = lane and '\159' or '\158'
+  return entries .. '\207' .. created .. '\207' .. struct.pack('>I8', run_at) .. '\209' .. struct.pack('>i2', priority)
+end
+
+-- Where a job of a lane with a weight stands in its queue: one step behind the last one of its lane, but never before
+-- the head of its queue and priority nor far behind its tail (store/gate.py).
+local function turn_of(lane, weight, queue, priority)
+  local ready, name = P .. 'ready:' .. queue, name_of(lane)
+  local step, turn = math.max(1, math.floor(STEP / weight)), now
+  local first = call('ZRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
+  if first then
+    local last = call('ZREVRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
+    local head, tail = tonumber(string.sub(first, 1, 16)), tonumber(string.sub(last, 1, 16))
+    local finish = tonumber(call('ZSCORE', P .. 'lane-turn', name) or 0)
+    turn = math.min(math.max(head, finish), tail + step)
+  end
+  call('ZADD', P .. 'lane-turn', text(turn + step), name)
+  return turn
 end
 
 local function add(lists, key, one, two)
@@ -55,9 +98,37 @@ local function add(lists, key, one, two)
   list[size + 1], list[size + 2] = one, two
 end
 
+local function write_places(places)
+  for key, list in pairs(places) do
+    many('ZADD', key, list)
+    places[key] = nil
+  end
+end
+
+-- Put a job to its place that has more than a time: a lane, or something it waits for. Returns its state and run_at.
+local function place_specially(job, name, run_at, places, blocked)
+  local queue, priority, waits, lane = job[2], job[3], job[13], job[14]
+  if waits then
+    blocked[queue] = (blocked[queue] or 0) + 1
+    add(places, P .. 'waits:' .. waits, name, name)
+    return 'b', run_at
+  end
+  if run_at > now then
+    add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority, false, lane))
+    return 'w', run_at
+  end
+  local weight = tonumber(string.match(lane, '^%d+,%d+,%d+,(%d+)'))
+  if weight > 0 then
+    write_places(places) -- a turn is among all that are there
+    run_at = turn_of(lane, weight, queue, priority)
+  end
+  add(places, P .. 'ready:' .. queue, priority, ready_member(run_at, name, lane))
+  return 'q', run_at
+end
+
 local function enqueue(jobs)
   local ids, exceptions, added, heads = P .. 'ids', {}, {}, {}
-  local bodies, places = {}, {}
+  local bodies, places, blocked = {}, {}, {}
   -- Numbers of jobs that are not made are left out: only their order counts.
   local seq = call('INCRBY', KEYS[1], #jobs) - #jobs
   local created = struct.pack('>I8', now)
@@ -66,8 +137,8 @@ local function enqueue(jobs)
     local id, queue, priority, run_at = job[1], job[2], job[3], job[5]
     local nonce, key = job[7] or '', job[8]
     local outcome, its_id
-    if key or job[10] then
-      outcome, its_id = refusal(id, queue, nonce, key, job[9] or '', job[10], added)
+    if key or job[12] then
+      outcome, its_id = refusal(job, nonce, places)
     end
     seq = seq + 1
     local name = text(seq)
@@ -77,7 +148,12 @@ local function enqueue(jobs)
     if not outcome then
       run_at = run_at and math.max(now, run_at) or now + job[4]
       local head
-      if run_at > now then
+      if job[13] or job[14] then
+        local state
+        state, run_at = place_specially(job, name, run_at, places, blocked)
+        head = head_of(created, run_at, priority, job[14])
+        tell(id, state)
+      elseif run_at > now then
         head = head_of(created, run_at, priority)
         add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority))
         tell(id, 'w')
@@ -91,9 +167,13 @@ local function enqueue(jobs)
         tell(id, 'q')
       end
       add(bodies, chunk_of(seq), name, head .. ARGV[job[6]])
+      if job[13] or job[15] then
+        local life = { s = job[13] and 'b', W = job[13], E = job[15] and ARGV[job[15]] }
+        add(bodies, chunk_of(seq), name .. '~', cmsgpack.pack(life))
+      end
       added[queue] = (added[queue] or 0) + 1
       if key then
-        call('HSET', P .. 'keys', key, pack_key(id, job[9] or ''))
+        call('HSET', P .. 'keys', key, pack_key(id, job[9] or '', now))
         call('ZREM', P .. 'key-ends', key)
       end
     elseif outcome ~= 'created' then
@@ -106,8 +186,9 @@ local function enqueue(jobs)
     local number = string.sub(chunk, #P + 6)
     call('ZADD', P .. 'chunks', number, number)
   end
-  for key, list in pairs(places) do
-    many('ZADD', key, list)
+  write_places(places)
+  for queue, number in pairs(blocked) do
+    call('HINCRBY', P .. 'counts', 'b:' .. queue, number)
   end
   for queue, number in pairs(added) do
     call('HINCRBY', P .. 'counts', 't:' .. queue, number)

@@ -1,5 +1,6 @@
 -- FIND: one bounded step towards a page of jobs, newest first.
--- ARGV[1] is {before, limit, states, queue, task, tag, finished_before}: absent parts match everything.
+-- ARGV[1] is {before, limit, states, queue, task, tag, finished_before, waits, lane}: absent parts match everything;
+-- `lane` is the name of the one that holds the job.
 -- Answers {where the next step begins or nothing, then five values for each job found}.
 
 local LOOK = 2000 -- jobs that one step looks at
@@ -38,9 +39,13 @@ local function look_at(seq)
   if (want[4] and queue ~= want[4]) or (want[5] and task ~= want[5]) or (want[6] and not has_tag(tags)) then
     return
   end
-  if states or want[7] then
+  if states or want[7] or want[9] then
     local life = kept[2] and cmsgpack.unpack(kept[2])
-    if states and not states[state_of(seq, body, life)] then
+    local state = (states or want[9]) and state_of(seq, body, life)
+    if want[9] and not (state == 'h' and name_of(lane_of(body)) == want[9]) then
+      return
+    end
+    if states and not states[state == 'h' and 'b' or state] then
       return
     end
     if want[7] and not (life and life.z and life.z < want[7]) then
@@ -52,26 +57,26 @@ local function look_at(seq)
   end
 end
 
--- The seqs of all jobs in these states where sets know them and they are few; else nil.
-local function known_few()
+-- The sets that know the jobs that a lane holds, or those in these states: {key, how its members begin}; nil where
+-- there are none.
+local function known_sets()
+  if want[9] then
+    return { { P .. 'lane-held:' .. want[9], 'time' } }
+  end
   if not states or states.s or states.b then
     return nil
   end
-  local sets, total = {}, 0
-  local function add(key, command, of)
-    local size = call(of, key)
-    total = total + size
-    if size > 0 then
-      sets[#sets + 1] = { key, command }
-    end
+  local sets = {}
+  local function add(key, begins)
+    sets[#sets + 1] = { P .. key, begins }
   end
   if states.r then
     for _, holder in ipairs(call('ZRANGE', P .. 'holders', 0, -1)) do
-      add(P .. 'held:' .. holder, 'SMEMBERS', 'SCARD')
+      add('held:' .. holder, 'number')
     end
   end
   if states.d or states.c then
-    add(P .. 'parked', 'ZRANGE', 'ZCARD')
+    add('parked', 'number')
   end
   local queues = want[4] and { want[4] } or {}
   if not want[4] then
@@ -83,25 +88,30 @@ local function known_few()
   end
   for _, queue in ipairs(queues) do
     if states.q then
-      add(P .. 'ready:' .. queue, 'ZRANGE', 'ZCARD')
-      add(P .. 'suspect:' .. queue, 'ZRANGE', 'ZCARD')
+      add('ready:' .. queue, 'time')
+      add('suspect:' .. queue, 'time')
     end
     if states.w then
-      add(P .. 'later:' .. queue, 'ZRANGE', 'ZCARD')
+      add('later:' .. queue, 'number')
     end
     if states.f then
-      add(P .. 'retry:' .. queue, 'ZRANGE', 'ZCARD')
+      add('retry:' .. queue, 'number')
     end
+  end
+  return sets
+end
+
+-- The seqs that these sets know, newest first, where they are few; else nil.
+local function few_of(sets)
+  local seqs, total = {}, 0
+  for _, set in ipairs(sets) do
+    local held = string.find(set[1], P .. 'held:', 1, true) == 1
+    total = total + call(held and 'SCARD' or 'ZCARD', set[1])
     if total > FEW then
       return nil
     end
-  end
-  local seqs = {}
-  for _, set in ipairs(sets) do
-    local members = set[2] == 'ZRANGE' and call('ZRANGE', set[1], 0, -1) or call('SMEMBERS', set[1])
-    local ready = string.find(set[1], P .. 'ready:', 1, true) == 1 or string.find(set[1], P .. 'suspect:', 1, true) == 1
-    for _, member in ipairs(members) do
-      local seq = tonumber(ready and seq_of_ready(member) or string.match(member, '^%l?(%d+)'))
+    for _, member in ipairs(held and call('SMEMBERS', set[1]) or call('ZRANGE', set[1], 0, -1)) do
+      local seq = tonumber(set[2] == 'time' and seq_of_ready(member) or string.match(member, '^%l?(%d+)'))
       if seq < before then
         seqs[#seqs + 1] = seq
       end
@@ -133,7 +143,7 @@ local function look_through(seqs, looked)
     end
     look_at(text(seq))
     looked[1] = looked[1] + 1
-    before = seq
+    before = tonumber(seq)
     if found >= limit then
       return true
     end
@@ -142,13 +152,23 @@ local function look_through(seqs, looked)
 end
 
 local looked = { 0 }
-local few = known_few()
+local function below(per)
+  return before == math.huge and '+inf' or text(math.floor((before - 1) / per))
+end
+if want[8] then
+  local some = call('ZREVRANGEBYSCORE', P .. 'waits:' .. want[8], below(1), '-inf', 'LIMIT', 0, LOOK)
+  if not look_through(some, looked) and #some == LOOK then
+    answer[1] = text(before)
+  end
+  return answer
+end
+local sets = known_sets()
+local few = sets and few_of(sets)
 if few then
   look_through(few, looked)
   return answer
 end
-local top = before == math.huge and '+inf' or text(math.floor((before - 1) / PER_CHUNK))
-local chunks = call('ZREVRANGEBYSCORE', P .. 'chunks', top, '-inf', 'LIMIT', 0, LOOK)
+local chunks = call('ZREVRANGEBYSCORE', P .. 'chunks', below(PER_CHUNK), '-inf', 'LIMIT', 0, LOOK)
 for _, chunk in ipairs(chunks) do
   if look_through(seqs_of(chunk), looked) then
     return answer

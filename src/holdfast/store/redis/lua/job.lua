@@ -1,12 +1,13 @@
 -- How a job is read. It is up to three fields of one hash, {prefix}:jobs:<seq / 256>:
 --   <seq>    what never changes: a MessagePack array whose first 22 bytes have fixed places
 --            (created_at, run_at, priority), then id, queue, task, tags, key, codec, max_attempts, timeout, retry,
---            meta, payload
---   <seq>~   its life so far, a MessagePack map; missing until the first claim or change. Its letters: s state,
+--            meta, payload (which an operator may replace), and the lane, where it has one
+--   <seq>~   its life so far, a MessagePack map; missing until it says more than the body. Its letters: s state,
 --            u run_at, a attempt, l life, f fence, t token, h holder, i pid, p suspect, d deaths, c cancel,
 --            g started_at, z finished_at, x expires_at, n nonce of the last settlement, r result, o progress,
 --            k has a checkpoint, w has printed, e error, b traceback, m meta (JSON by name), y history (JSON lines),
---            q queue, v run_at while it runs (a settlement does not read what never changes)
+--            W what it waits for, E the core's own words, q queue; v run_at and L lane while it runs (a settlement
+--            does not read what never changes)
 --   <seq>^   its last checkpoint
 
 local TERMINAL = { s = true, d = true, c = true }
@@ -28,7 +29,7 @@ local function priority_of(body)
   return (struct.unpack('>i2', body, 21))
 end
 
--- The text (or nil) at a place of a MessagePack array, and the place behind it.
+-- The text or bytes (or nil) at a place of a MessagePack array, and the place behind it.
 local function word_at(body, at)
   local head = string.byte(body, at)
   if head == 0xc0 then
@@ -37,9 +38,9 @@ local function word_at(body, at)
   local size, from
   if head < 0xc0 then
     size, from = head - 0xa0, at + 1
-  elseif head == 0xd9 then
+  elseif head == 0xd9 or head == 0xc4 then
     size, from = string.byte(body, at + 1), at + 2
-  elseif head == 0xda then
+  elseif head == 0xda or head == 0xc5 then
     size, from = struct.unpack('>I2', body, at + 1), at + 3
   else
     size, from = struct.unpack('>I4', body, at + 1), at + 5
@@ -58,30 +59,51 @@ local function words(body)
   return id, queue, task, tags, key
 end
 
+-- Where the payload begins, and where it has ended.
+local function payload_of(body)
+  local from = cmsgpack.unpack_limit(body, 13, 1) + 1
+  local _, to = word_at(body, from)
+  return from, to
+end
+
+-- The lane as a text, "running,interval,burst,weight,name"; nil where there is none.
+local function lane_of(body)
+  if string.byte(body) == 0x9f then
+    local _, at = payload_of(body)
+    return (word_at(body, at))
+  end
+end
+
 local function run_at_of(body, life)
   return life and life.u or first_run_at(body)
 end
 
+-- The number of a job from where it stands, and its lane, where it has one.
 local function seq_of_ready(member)
+  local colon = string.find(member, ':', 18, true)
+  if colon then
+    return string.sub(member, 18, colon - 1), string.sub(member, colon + 1)
+  end
   return string.sub(member, 18)
 end
 
--- The state as it is kept: a job that a claim made queued has only changed its sorted set.
+-- The state as it is kept. A job that a claim made queued, or set aside, has only changed its sorted set: one that its
+-- lane holds is `h` here, and blocked to everybody else.
 local function state_of(seq, body, life)
-  local state = life and life.s
+  local state, lane = life and life.s, lane_of(body)
   if not state then
-    if first_run_at(body) == created_at(body) then
-      return 'q'
-    end
-    state = 'w'
+    state = first_run_at(body) == created_at(body) and 'q' or 'w'
   end
   if state == 'w' or state == 'f' then
     local _, queue = words(body)
     local set = state == 'w' and 'later:' or 'retry:'
-    local member = later_member(seq, priority_of(body), life and life.p)
-    if not call('ZSCORE', P .. set .. queue, member) then
-      return 'q'
+    if not call('ZSCORE', P .. set .. queue, later_member(seq, priority_of(body), life and life.p, lane)) then
+      state = 'q'
     end
+  end
+  if lane and state == 'q' then
+    local member = ready_member(run_at_of(body, life), seq, lane)
+    return call('ZSCORE', lane_key('held', lane), member) and 'h' or 'q'
   end
   return state
 end

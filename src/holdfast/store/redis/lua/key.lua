@@ -1,11 +1,11 @@
--- A key knows the id and the fingerprint that it stands for.
+-- A key knows the id and the fingerprint that it stands for, and when it was made.
 
-local function pack_key(id, fingerprint)
-  return #fingerprint .. ':' .. fingerprint .. id
+local function pack_key(id, fingerprint, made_at)
+  return struct.pack('>I8', made_at) .. #fingerprint .. ':' .. fingerprint .. id
 end
 
 local function unpack_key(known)
-  local colon = string.find(known, ':', 1, true)
-  local size = tonumber(string.sub(known, 1, colon - 1))
-  return string.sub(known, colon + 1 + size), string.sub(known, colon + 1, colon + size)
+  local colon = string.find(known, ':', 9, true)
+  local size = tonumber(string.sub(known, 9, colon - 1))
+  return string.sub(known, colon + 1 + size), string.sub(known, colon + 1, colon + size), struct.unpack('>I8', known)
 end

@@ -1,5 +1,6 @@
 -- NOTE: what a running job says of itself, under its fence.
--- Each is {seq, fence, token, index of progress, index of checkpoint, pid, meta, output}; output is {at, index, keep}.
+-- Each is {seq, fence, token, index of progress, index of checkpoint, pid, meta, output, rest}; output is {at, index,
+-- keep}, rest is microseconds for which no job of its lane is to start.
 -- Answers with one 1 or 0 each.
 
 -- Output is a sorted set of pieces by position; each begins with position, fence and at.
@@ -55,6 +56,9 @@ local function note(notes)
       if said[8] then
         life.w = 1
         print_behind(seq, life.f, said[8])
+      end
+      if said[9] and life.L then
+        call('ZADD', P .. 'lane-rest', 'GT', text(now + said[9]), name_of(life.L))
       end
       call('HSET', key, seq .. '~', cmsgpack.pack(life))
     end

@@ -1,16 +1,22 @@
 -- Where a job stands: every change of state leaves one index and enters another.
 
 local function exit(seq, body, life, state, queue)
-  local priority = priority_of(body)
+  local priority, lane = priority_of(body), lane_of(body)
   local suspect = life and life.p
   if state == 'q' then
-    gather('ZREM', P .. (suspect and 'suspect:' or 'ready:') .. queue, ready_member(run_at_of(body, life), seq))
+    gather('ZREM', P .. (suspect and 'suspect:' or 'ready:') .. queue, ready_member(run_at_of(body, life), seq, lane))
   elseif state == 'w' or state == 'f' then
-    gather('ZREM', P .. (state == 'w' and 'later:' or 'retry:') .. queue, later_member(seq, priority, suspect))
+    gather('ZREM', P .. (state == 'w' and 'later:' or 'retry:') .. queue, later_member(seq, priority, suspect, lane))
+  elseif state == 'h' then
+    count('b', queue, -1)
+    gather('ZREM', lane_key('held', lane), ready_member(run_at_of(body, life), seq, lane))
   else
     count(state, queue, -1)
     if state == 'r' then
       gather('SREM', P .. 'held:' .. life.h, seq)
+      if lane then
+        gather('SREM', lane_key('runs', lane), seq)
+      end
     elseif TERMINAL[state] then
       gather('ZREM', P .. 'ended', seq)
       if state ~= 's' then
@@ -20,13 +26,18 @@ local function exit(seq, body, life, state, queue)
   end
 end
 
-local function enter_waiting(seq, body, life, queue)
-  local priority, run_at = priority_of(body), run_at_of(body, life)
-  if life.s == 'q' then
-    gather('ZADD', P .. (life.p and 'suspect:' or 'ready:') .. queue, priority, ready_member(run_at, seq))
+local function enter_waiting(seq, body, life, state, queue)
+  local priority, run_at, lane = priority_of(body), run_at_of(body, life), lane_of(body)
+  if state == 'q' then
+    gather('ZADD', P .. (life.p and 'suspect:' or 'ready:') .. queue, priority, ready_member(run_at, seq, lane))
+  elseif state == 'b' then
+    count('b', queue, 1)
+  elseif state == 'h' then
+    count('b', queue, 1)
+    gather('ZADD', lane_key('held', lane), priority, ready_member(run_at, seq, lane))
   else
-    local set = life.s == 'w' and 'later:' or 'retry:'
-    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.p))
+    local set = state == 'w' and 'later:' or 'retry:'
+    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.p, lane))
   end
   rung['queue/' .. queue] = true
 end
@@ -52,8 +63,26 @@ local function forget(seq, id, queue, life)
   if life and life.w then
     call('DEL', P .. 'output:' .. seq)
   end
+  if life and life.W then
+    wait_for(life, seq, nil)
+  end
   count('t', queue, -1)
   shrunk[chunk] = true
+end
+
+-- A job of a queue has left the ready or the running: what its lane holds may have room now.
+local function make_room(lane, queue)
+  if call('EXISTS', lane_key('held', lane)) == 1 then
+    call('ZADD', P .. 'lane-opens', NOW, name_of(lane))
+    rung['queue/' .. queue] = true
+  end
+end
+
+-- Tell of an end by a record.
+local function put_ended(id)
+  local key = P .. 'records:ended'
+  local kept = call('HGET', key, id)
+  call('HSET', key, id, (kept and tonumber(string.match(kept, '^%d+')) or 0) + 1 .. ':{}')
 end
 
 -- The key of a job that ended (or lives again) is remembered until then (or for as long as it lives).

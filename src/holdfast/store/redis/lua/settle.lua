@@ -1,7 +1,7 @@
 -- SETTLE: end claims. Written only while fence and token are those of the claim; one sent again is recognised.
 -- Each is {seq, fence, token, nonce, id, state, attempt, keep, index of result}, and, unless it is a plain success,
--- {..., outcome, cancelled_keep, delay, suspect, deaths, key_keep, key, seen_beat, error, traceback}; times in
--- microseconds. Answers with one 1 or 0 each.
+-- {..., outcome, cancelled_keep, delay, suspect, deaths, key_keep, key, seen_beat, error, traceback, waits, tell};
+-- times in microseconds. Answers with one 1 or 0 each.
 
 local HISTORY_LIMIT = 50
 local REMEMBER = 300 * 1000000 -- a job removed as it ends is known by its settlement for five minutes
@@ -73,6 +73,7 @@ local function succeeded_life(kept, e)
     local life = cmsgpack.unpack(string.char(entries - 1) .. rest)
     known = { life = life, h = bucket('SREM', P .. 'held:' .. (life.h or '')), ends = 0, waited = 0 }
     known.fits = life.s == 'r' and not (life.c or life.r or life.n or life.e or life.b or life.d or life.p)
+      and not (life.W or life.L)
     alike[rest] = known
   end
   local life = known.life
@@ -103,6 +104,9 @@ local function succeeded_life(kept, e)
   return known.without .. word(e[4]), known.expires
 end
 
+-- What is written once all claims have ended: the ends to tell of, and the queues of lanes that jobs have left.
+local told_of, left = {}, {}
+
 -- End one claim in whatever way; the life of the job afterwards, or false where the job is gone.
 local function settle_one(e, life)
   local seq, id, nonce = e[1], e[5], e[4]
@@ -111,14 +115,22 @@ local function settle_one(e, life)
     state, outcome, keep = 'c', 'cancelled', e[11]
   end
   gather('SREM', P .. 'held:' .. life.h, seq)
+  if life.L then
+    gather('SREM', lane_key('runs', life.L), seq)
+    left[life.L] = left[life.L] or {}
+    left[life.L][queue] = true
+  end
   count('r', queue, -1)
   tell_ends(queue, outcome or 'succeeded', 1, math.max(0, life.g - (life.v or life.g)), math.max(0, now - life.g))
-  life.v = nil
+  life.v, life.L = nil, nil
   life.a, life.p, life.d, life.c, life.n = e[7], e[13], e[14], nil, nonce
   life.r, life.e, life.b = e[9] and ARGV[e[9]], e[18], e[19]
   if TERMINAL[state] then
     life.s, life.z, life.x = state, now, keep and now + keep
     tell(id, state)
+    if e[21] then
+      told_of[#told_of + 1] = id
+    end
     if e[16] then
       mind_key(e[16], id, now + e[15])
     end
@@ -129,6 +141,7 @@ local function settle_one(e, life)
       ended[#ended + 1] = id
       return false
     end
+    wait_for(life, seq, nil)
     enter_ended(seq, life, queue, id)
     return cmsgpack.pack(life)
   end
@@ -142,10 +155,11 @@ local function settle_one(e, life)
   if e[12] then
     life.u = now + e[12]
   end
-  life.s = run_at_of(body, life) > now and state or 'q'
+  life.s = (state == 'b' or run_at_of(body, life) > now) and state or 'q'
   life.h, life.g, life.i = nil, nil, nil
   tell(id, life.s)
-  enter_waiting(seq, body, life, queue)
+  wait_for(life, seq, e[20])
+  enter_waiting(seq, body, life, life.s, queue)
   if e[16] then
     mind_key(e[16], id, nil)
   end
@@ -209,5 +223,13 @@ local function settle(ends)
     end
   end
   flush()
+  for lane, queues in pairs(left) do
+    for queue in pairs(queues) do
+      make_room(lane, queue)
+    end
+  end
+  for _, id in ipairs(told_of) do
+    put_ended(id)
+  end
   return answers
 end

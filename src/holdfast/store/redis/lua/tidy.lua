@@ -1,5 +1,6 @@
 -- TIDY: remove at most ARGV[1] each of jobs past their retention, forgotten keys, and holders gone without jobs; and
--- minutes older than ARGV[2] microseconds, and moves that nobody watches. Answers how many of the first three.
+-- minutes older than ARGV[2] microseconds, moves that nobody watches, and what lanes have used more than ARGV[3]
+-- microseconds ago. Answers how many of the first three.
 
 local limit = ARGV[1]
 local jobs = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW, 'LIMIT', 0, limit)
@@ -36,5 +37,15 @@ if watched and tonumber(watched) <= now then
   call('DEL', P .. 'watch', P .. 'moves')
 end
 call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - 300 * 1000000))
+for _, set in ipairs({ 'lane-pace', 'lane-rest', 'lane-turn' }) do
+  for _, name in ipairs(call('ZRANGEBYSCORE', P .. set, '-inf', text(now - tonumber(ARGV[3])), 'LIMIT', 0, limit)) do
+    gather('ZREM', P .. set, name)
+  end
+end
+for _, name in ipairs(call('ZRANGEBYSCORE', P .. 'lane-opens', '-inf', NOW, 'LIMIT', 0, limit)) do
+  if call('EXISTS', P .. 'lane-held:' .. name) == 0 then
+    gather('ZREM', P .. 'lane-opens', name)
+  end
+end
 flush()
 return { #jobs, #keys, gone }

@@ -1,0 +1,133 @@
+"""Lanes under real concurrency: eight processes, fifty lanes, and never more of one lane at a time than it says."""
+
+import asyncio
+import multiprocessing
+from collections import Counter, defaultdict
+
+from census import strays
+from test_redis_depth import calls
+
+from holdfast.clock import SystemClock
+from holdfast.job import Lane, State, Where
+from holdfast.store.open import open_store
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, failed, new_job, released, succeeded
+from holdfast.testing.verbs import claim, every, insert
+
+PROCESSES, LANES, JOBS, RUNNING = 8, 50, 3000, 2
+ENDS = (succeeded, succeeded, succeeded, released, failed)
+
+
+async def work(url: str, name: str, number: int) -> None:
+    """Claim and settle until all jobs have ended; now and then one is put back, or fails once."""
+    store = open_store(url, SystemClock())
+    await store.open()
+    bell = store.listen(["queue/default"])
+    settles = []
+    while True:
+        answers = await store.write(Batch(settles=settles, asks=[ask(name, limit=1 + number % 4)]))
+        records = answers.asks[0].records
+        ends = [ENDS[(record.seq + number) % 5] if record.fence == 1 else succeeded for record in records]
+        settles = [end(record) for end, record in zip(ends, records, strict=True)]
+        if not records:
+            [queue] = await store.stats()
+            if queue.counts.keys() == {State.SUCCEEDED}:
+                break
+            await bell.wait(0.05)
+    await store.close()
+
+
+def process(url: str, number: int) -> None:
+    asyncio.run(work(url, f"worker-{number}", number))
+
+
+async def look(store) -> Counter:
+    """How many run in each lane at this moment: one step of the server."""
+    page = await store.find(Where(states=(State.RUNNING,)), None, 1000)
+    assert page.cursor is None
+    return Counter(record.lane.name for record in page.records)
+
+
+def most_at_once(records) -> dict[str, int]:
+    """The most claims of each lane that overlapped, by the times of every claim that was ever made."""
+    steps = defaultdict(list)
+    for record in records:
+        claims = [(line.started_at, line.ended_at) for line in record.history]
+        for start, end in [*claims, (record.started_at, record.finished_at)]:
+            steps[record.lane.name] += [(start, 1), (end, -1)]
+    most = {}
+    for lane, times in steps.items():
+        now = most[lane] = 0
+        for _, step in sorted(times):  # within one step of the server, what ends goes first
+            now += step
+            most[lane] = max(most[lane], now)
+    return most
+
+
+async def test_eight_processes_never_run_more_of_a_lane_than_it_allows(store, server, url):
+    lanes = [Lane(f"lane-{n}", running=RUNNING) for n in range(LANES)]
+    for first in range(0, JOBS, 500):
+        await insert(store, *(new_job(lane=lanes[n * n % LANES]) for n in range(first, first + 500)))
+    spawn = multiprocessing.get_context("spawn")
+    workers = [spawn.Process(target=process, args=(url, number)) for number in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    looks = 0
+    try:
+        while any(worker.is_alive() for worker in workers):
+            running = await look(store)
+            looks += bool(running)
+            assert all(number <= RUNNING for number in running.values()), running
+            assert {worker.exitcode for worker in workers} <= {None, 0}
+    finally:
+        for worker in workers:
+            worker.kill()
+            worker.join()
+    records = await every(store, page=1000)
+    assert len(records) == JOBS
+    assert {record.state for record in records} == {State.SUCCEEDED}
+    assert looks > 10
+    most = most_at_once(records)
+    assert max(most.values()) == RUNNING
+    assert await strays(store, server) == []
+
+
+async def cost(store, server) -> int:
+    """The commands that one claim makes inside the server."""
+    server.call("CONFIG", "RESETSTAT")
+    assert len(await claim(store, limit=10)) == 10
+    return sum(calls(server).values())
+
+
+async def test_a_claim_costs_the_same_however_many_lanes_hold_however_many_jobs(start_server, open_at):
+    server = start_server()
+    store = await open_at(server.url(durability="none"))
+
+    async def hold(lanes: range, jobs: int) -> None:
+        for n in lanes:
+            await insert(store, *(new_job(lane=Lane(f"l{n}", running=1), priority=-1) for _ in range(jobs)))
+        while (await store.write(Batch(asks=[ask(limit=1000)]))).asks[0].records:
+            pass
+
+    await hold(range(2), 10)
+    await insert(store, *(new_job() for _ in range(100)))
+    await cost(store, server)
+    few = await cost(store, server)
+    await claim(store, limit=100)
+    await hold(range(2, 200), 20)
+    await insert(store, *(new_job() for _ in range(100)))
+    await cost(store, server)
+    assert await cost(store, server) <= few + 2
+    held = await every(store, Where(waits="lane:l7"))
+    assert len(held) == 19
+
+
+async def test_more_held_jobs_than_are_sorted_at_once_are_listed_newest_first(store):
+    for first in range(0, 6000, 1000):
+        await insert(store, *(new_job(f"j{n}", lane=Lane("l", running=1)) for n in range(first, first + 1000)))
+    await insert(store, new_job("last"))
+    while "last" not in [record.id for record in await claim(store, limit=2)]:
+        pass
+    page = await store.find(Where(waits="lane:l"), None, 3)
+    assert [record.id for record in page.records] == ["j5999", "j5998", "j5997"]
+    assert len(await every(store, Where(waits="lane:l"), page=1000)) == 5999
