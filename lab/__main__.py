@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import sys
 
+from .machine import CASES
 from .real.places import PLACES
+from .sim.plan import PLACES as SIMULATED
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m lab", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     sim = commands.add_parser("sim", help="deterministic simulation of the core on a bad network")
+    sim.add_argument("--on", choices=SIMULATED, default="server", help="the reference store, or the bucket's own code")
     sim.add_argument("--count", type=int, default=1_000_000, help="schedules at the most")
     sim.add_argument("--minutes", type=float, help="stop after so long")
     sim.add_argument("--start", type=int, help="the first seed (default: on from the last run, and add up)")
@@ -23,33 +26,41 @@ def main() -> int:
     real.add_argument("store", choices=PLACES)
     real.add_argument("--minutes", type=float, default=5.0)
     real.add_argument("--seed", type=int, help="what goes wrong, and when; the processes go on as they will")
+    machine = commands.add_parser("machine", help="the conformance suite's state machine, for long")
+    machine.add_argument("store", choices=CASES)
+    machine.add_argument("--minutes", type=float, default=30.0)
     mutants = commands.add_parser("mutants", help="plant defects in a copy of the source, and see them caught")
     mutants.add_argument("--only", default="", help="only those with this in their file, their words or their test")
-    everything = commands.add_parser("all", help="the simulation, every store, and the planted defects, in turn")
-    everything.add_argument("--minutes", type=float, default=30.0, help="for each store, and for the simulation")
+    everything = commands.add_parser(
+        "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
+    )
+    everything.add_argument("--minutes", type=float, default=30.0, help="for each of them")
     commands.add_parser("report", help="put the figures into docs/explain/reliability.md")
     return _do(parser.parse_args())
 
 
 def _do(given: argparse.Namespace) -> int:
-    from . import report
+    from . import machine, report
     from .mutants import command as mutants
     from .real import command as real
     from .sim import command as sim
 
     if given.command == "sim" and (given.seed is not None or given.plan is not None):
-        return sim.one(given.seed or 0, smaller=given.shrink, plan=given.plan)
+        return sim.one(given.seed or 0, given.on, smaller=given.shrink, plan=given.plan)
     if given.command == "sim":
-        return sim.run(given.count, given.minutes, given.start, given.failures)
+        return sim.run(given.on, given.count, given.minutes, given.start, given.failures)
     if given.command == "run":
         return real.run(given.store, given.minutes, given.seed)
+    if given.command == "machine":
+        return machine.run(given.store, given.minutes)
     if given.command == "mutants":
         return mutants.run(given.only)
     if given.command == "report":
         return report.run()
-    broken = sim.run(1_000_000, given.minutes, None, 5)
+    broken = sum(sim.run(place, 1_000_000, given.minutes, None, 5) for place in SIMULATED)
     for store in PLACES:
         broken += real.run(store, given.minutes)
+        broken += machine.run(store, given.minutes)
     return min(1, broken + mutants.run())
 
 

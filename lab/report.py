@@ -6,7 +6,9 @@ import json
 import re
 from pathlib import Path
 
+from .machine import GOAL
 from .real.places import PLACES
+from .sim.plan import PLACES as SIMULATED
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PAGE = RESULTS.parent.parent / "docs" / "explain" / "reliability.md"
@@ -23,6 +25,7 @@ MORE = (
     "killed at a named point",
     "killed by a poison job",
     "stopped past the lease",
+    "syncs failed",
     "connections cut",
     "processes with a wall clock an hour off",
     "claims",
@@ -36,7 +39,8 @@ MORE = (
 def run() -> int:
     """Rewrite what stands between the page's marks."""
     page = PAGE.read_text()
-    for name, table in (("simulation", simulation()), ("stores", stores()), ("mutants", mutants())):
+    tables = {"simulation": simulation(), "stores": stores(), "machine": machines(), "mutants": mutants()}
+    for name, table in tables.items():
         mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         page = mark.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page)
     PAGE.write_text(page)
@@ -44,15 +48,30 @@ def run() -> int:
 
 
 def simulation() -> str:
-    kept = _kept("simulation")
+    kept = {place: found for place in SIMULATED if (found := _kept(f"simulation-{place}"))}
     if not kept:
         return "No run so far.\n"
-    head = (
-        f"{kept['schedules']:,} schedules (seeds 0 to {kept['next_seed'] - 1:,}) in {kept['seconds'] / 60:,.0f} minutes"
-        f" of one process, of the 1,000,000 that are the goal; {len(kept['failed'])} failed.\n"
-    )
-    rows = [f"| {name} | {count:,} |" for name, count in kept["counts"].items()]
-    return "\n".join([head, "| met on the way | times |", "| --- | ---: |", *rows]) + "\n"
+    names = sorted({name for found in kept.values() for name in found["counts"]})
+    rows = [["", *kept], ["---", *["---:"] * len(kept)]]
+    rows.append(["schedules", *(f"{found['schedules']:,}" for found in kept.values())])
+    rows.append(["schedules that failed", *(f"{len(found['failed']):,}" for found in kept.values())])
+    rows.append(["minutes of one process", *(f"{found['seconds'] / 60:,.0f}" for found in kept.values())])
+    rows += [[name, *(f"{found['counts'].get(name, 0):,}" for found in kept.values())] for name in names]
+    total = sum(found["schedules"] for found in kept.values())
+    head = f"{total:,} schedules so far, of the 1,000,000 that are the goal.\n"
+    return "\n".join([head, *_lines(rows)]) + "\n"
+
+
+def machines() -> str:
+    kept = _kept("machine")
+    if not kept:
+        return "No run so far.\n"
+    rows = [["store", "examples of 50 steps", "goal", "minutes", "parts that failed"]]
+    rows.append(["---", *["---:"] * 4])
+    for store, found in kept.items():
+        minutes, failed = f"{found['seconds'] / 60:,.0f}", f"{len(found['failed'])}"
+        rows.append([store, f"{found['examples']:,}", f"{GOAL:,}", minutes, failed])
+    return "\n".join(_lines(rows)) + "\n"
 
 
 def stores() -> str:
@@ -71,7 +90,11 @@ def stores() -> str:
         for name in (*GOALS, *MORE)
     ]
     rows.append(["rounds in which a rule was broken", *(str(len(found["broken"])) for found in kept.values()), "0"])
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows) + "\n"
+    return "\n".join(_lines(rows)) + "\n"
+
+
+def _lines(rows: list[list[str]]) -> list[str]:
+    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 def mutants() -> str:

@@ -31,12 +31,12 @@ def run(only: str = "") -> int:
             shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
         shutil.copy(ROOT / "pyproject.toml", tree)
         fine: dict[str, str] = {}
-        seeds = max((defect.seeds for defect in chosen), default=0)
         for number, defect in enumerate(chosen, start=1):
             begun = time.monotonic()
-            who = defect.test or "simulation"
+            who = defect.test or f"simulation on a {defect.place}"
             if who not in fine:  # all seeds at once, for every defect that a seed catches
-                fine[who] = _caught(tree, replace(defect, seeds=defect.seeds and seeds))
+                most = max(one.seeds for one in chosen if one.place == defect.place)
+                fine[who] = _caught(tree, replace(defect, seeds=defect.seeds and most))
             answer = f"{who} fails without the defect too" if fine[who] else _plant(tree, defect)
             by = answer.partition("caught by ")[2]
             if not by:
@@ -81,7 +81,8 @@ def _caught(tree: Path, defect: Defect) -> str:
             *(["-k", pattern] if pattern else []),
         ]
     else:
-        command = ["-m", "lab", "sim", "--start", "0", "--count", str(defect.seeds), "--failures", "1"]
+        count = ["--start", "0", "--count", str(defect.seeds), "--failures", "1"]
+        command = ["-m", "lab", "sim", "--on", defect.place, *count]
     done = subprocess.run(
         [sys.executable, *command],
         cwd=tree,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
 from collections import Counter
 from pathlib import Path
 
+from .disk import Disk
 from .places import PLACES
 from .round import Mix, Round
 
@@ -21,7 +23,8 @@ def run(store: str, minutes: float, seed: int | None = None) -> int:
     """Go on where the last run ended; 1 where a rule was broken, the journal kept."""
     file = RESULTS / f"{store}.json"
     kept = json.loads(file.read_text()) if file.exists() else {"rounds": 0, "seconds": 0.0, "broken": [], "counts": {}}
-    place = PLACES[store]()
+    place, disk = PLACES[store](), Disk()
+    os.environ.update(disk.env)  # for the server, whoever starts it
     place.start()
     begun = time.monotonic()
     try:
@@ -30,7 +33,7 @@ def run(store: str, minutes: float, seed: int | None = None) -> int:
             round_seed = seed if seed is not None else 1_000_000 + number
             folder = Path(tempfile.mkdtemp(prefix=f"holdfast-lab-{store}-"))
             started = time.monotonic()
-            report = Round(place, folder, number, round_seed, Mix()).run(min(ROUND, left))
+            report = Round(place, folder, number, round_seed, Mix(), disk).run(min(ROUND, left))
             took = time.monotonic() - started
             print(f"round {number} (seed {round_seed}, {took:.0f} s): {report.verdict.explain()}", flush=True)
             kept["rounds"] = number
@@ -46,6 +49,7 @@ def run(store: str, minutes: float, seed: int | None = None) -> int:
             shutil.rmtree(folder, ignore_errors=True)
     finally:
         place.remove()
+        disk.remove()
     for name, count in kept["counts"].items():
         print(f"{count:10} {name}")
     return 0

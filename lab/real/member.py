@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import faulthandler
+import gc
 import logging
 import os
 import signal
@@ -59,7 +61,7 @@ class Member:
         if kind == "fails" and ctx.fence == 1:
             raise ValueError("no luck")
         if kind == "snoozes" and ctx.fence == 1:
-            raise Snooze(after=0.2)
+            raise Snooze(0.2)
         if kind == "checkpoints":
             await ctx.checkpoint({"fence": ctx.fence})
         await asyncio.sleep(self.chance.random() * (2.0 if kind == "slow" else 0.01))
@@ -195,6 +197,19 @@ class Member:
         await self.app.close()
 
 
+def tell_where_it_is() -> None:
+    """From SIGUSR1 on: where every thread and every task is, for whoever wonders why this process does not end."""
+
+    def tasks(*_: object) -> None:
+        faulthandler.dump_traceback()
+        for task in gc.get_objects():
+            if isinstance(task, asyncio.Task) and not task.done():
+                task.print_stack(file=sys.stderr)
+        sys.stderr.flush()
+
+    signal.signal(signal.SIGUSR1, tasks)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--url", required=True)
@@ -205,6 +220,7 @@ def main() -> None:
     parser.add_argument("--lose", type=float, default=0.0)
     given = parser.parse_args()
     end_with_parent()
+    tell_where_it_is()
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
     asyncio.run(Member(given.url, given.journal, given.seed, crash=given.crash, lose=given.lose).live(given.role))
     sys.stdout.flush()

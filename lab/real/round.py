@@ -31,12 +31,20 @@ from holdfast.testing.history import (
 from holdfast.testing.verbs import every
 
 from ..process import Process
+from ..until import until
+from .disk import Disk
 from .faulty import POINTS
 from .member import LEASE
 from .places import Place
 from .proxy import Proxy
 
 HOUR = 3600
+LONGEST = 120.0
+"""Seconds of faults, where something that must be met is not."""
+WORK = 50_000
+"""Bytes of the journal with which faults begin."""
+SPELL = 2.0
+"""Seconds for which nothing can be synced, where nobody wants to."""
 DRAIN_LIMIT = 240.0
 
 
@@ -48,12 +56,16 @@ class Mix:
     stops: float = 6.0
     restarts: float = 3.0
     troubles: float = 600.0
+    bad_disks: float = 4.0
+    """Spells in which nothing can be synced; a server is started again after one."""
     crash_points: float = 0.3
     """Of all processes, those that are told to die at a named point."""
     lose: float = 0.02
     """Of all answers, those that a process loses itself: for stores without a line to cut."""
     skewed: float = 0.25
     """Of all processes, those whose wall clock is an hour off."""
+    must_meet: tuple[str, ...] = ()
+    """What a round goes on for, beyond its time, until it was met."""
     workers: int = 3
     producers: int = 2
     hands: int = 1
@@ -71,8 +83,11 @@ class Report:
 class Round:
     """A round under way."""
 
-    def __init__(self, place: Place, folder: Path, number: int, seed: int, mix: Mix) -> None:
+    def __init__(  # noqa: PLR0917  # a round has what it has
+        self, place: Place, folder: Path, number: int, seed: int, mix: Mix, disk: Disk | None = None
+    ) -> None:
         self.place = place
+        self.disk = disk
         self.folder = folder
         self.number = number
         self.mix = mix
@@ -92,6 +107,7 @@ class Round:
             for role, count in self._wanted().items():
                 for _ in range(count):
                     self._start(role)
+            until(lambda: self.journal.path.exists() and self.journal.path.stat().st_size > WORK, "there is work")
             self._trouble(seconds)
             self._calm()
             self._drain()
@@ -131,6 +147,9 @@ class Round:
             self.skewed = True
             self.counts["processes with a wall clock an hour off"] += 1
             env = {"LD_PRELOAD": library, "FAKETIME": f"{skew:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+        if self.disk is not None and self.disk.env:
+            preload = " ".join(filter(None, [env.get("LD_PRELOAD"), self.disk.env["LD_PRELOAD"]]))
+            env |= self.disk.env | {"LD_PRELOAD": preload}
         name = f"{self.started}-{role}"
         process = Process(name, "lab.real.member", args, self.folder / f"{name}.log", env=env)
         self.members.append((role, process))
@@ -138,8 +157,8 @@ class Round:
     def _keep_up(self) -> None:
         """Whoever died is replaced; whoever has been stopped for long enough goes on."""
         now = time.monotonic()
-        for pid, (process, until) in list(self.stopped.items()):
-            if now >= until:
+        for pid, (process, when) in list(self.stopped.items()):
+            if now >= when:
                 del self.stopped[pid]
                 if process.running:
                     process.thaw()
@@ -161,14 +180,19 @@ class Round:
         rates = {"kill": mix.kills, "stop": mix.stops}
         if self.proxy is not None:
             rates |= {"restart": mix.restarts, "disturb": mix.troubles}
+        if self.disk is not None and self.disk.can_fail and mix.bad_disks:
+            rates["spoil"] = mix.bad_disks
         due = {what: begun + self._pause(rate) for what, rate in rates.items()}
-        while (now := time.monotonic()) < begun + seconds:
+        while (now := time.monotonic()) < begun + (seconds if self._has_met_all() else LONGEST):
             for what, when in due.items():
                 if now >= when:
                     getattr(self, f"_{what}")()
                     due[what] = time.monotonic() + self._pause(rates[what])
             self._keep_up()
             time.sleep(0.02)
+
+    def _has_met_all(self) -> bool:
+        return all(self.counts[name] for name in self.mix.must_meet)
 
     def _pause(self, per_minute: float) -> float:
         return self.chance.expovariate(per_minute / 60.0)
@@ -197,6 +221,19 @@ class Round:
         time.sleep(self.chance.choice((0.0, 0.1, 1.0)))
         self.place.start()
         self.counts["server killed and restarted"] += 1
+
+    def _spoil(self) -> None:
+        assert self.disk is not None
+        before, end = self.disk.failures(), time.monotonic() + SPELL
+        with self.disk.failing(self.chance.choice(("all", "all", "all", "once", "folders"))):
+            while self.disk.failures() == before and time.monotonic() < end:
+                time.sleep(0.01)
+            time.sleep(self.chance.uniform(0.0, 0.5))
+            if self.place.has_server:  # it has ended by itself, or should be: what it cannot sync it cannot promise
+                self.place.kill()
+        if self.place.has_server:
+            self.place.start()
+        self.counts["syncs failed"] += self.disk.failures() - before
 
     def _disturb(self) -> None:
         if self.proxy is not None:
@@ -269,7 +306,10 @@ class Round:
             try:
                 code = process.ended(30.0)
             except AssertionError:
-                self.journal.write(left(f"{process!r} does not end:\n{process.output()[-1500:]}"))
+                process.send(signal.SIGUSR1)
+                with suppress(AssertionError):
+                    process.ended(2.0)
+                self.journal.write(left(f"{process!r} does not end:\n{process.output()}"))
                 continue
             if code not in (0, -signal.SIGKILL, -signal.SIGTERM):  # the last: it had not begun yet
                 self.journal.write(left(f"{process!r} ended with {code}:\n{process.output()[-1500:]}"))

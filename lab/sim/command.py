@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import json
-import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,12 +15,14 @@ from .plan import Plan, draw
 from .schedule import Result, simulate
 from .shrink import shrink
 
-RESULTS = Path(__file__).resolve().parent.parent / "results" / "simulation.json"
+RESULTS = Path(__file__).resolve().parent.parent / "results"
 GATHER_EVERY = 100
+KEEP_EVERY = 5.0
+"""Minutes after which figures are written down, so that a long run can be ended at any time."""
 
 
 def many(
-    start: int, count: int, minutes: float | None = None, failures: int = 5
+    start: int, count: int, minutes: float | None = None, failures: int = 5, place: str = "server"
 ) -> tuple[int, list[int], Counter[str]]:
     """Simulate seeds from `start` on: how many were, those that failed, and what was met on the way."""
     total: Counter[str] = Counter()
@@ -30,8 +32,8 @@ def many(
     gc.disable()
     try:
         while done < count and (deadline is None or time.monotonic() < deadline):
-            result = simulate(draw(start + done))
-            total += result.counts
+            result = simulate(draw(start + done, place))
+            total.update(result.counts)
             done += 1
             if not result.verdict:
                 failed.append(start + done - 1)
@@ -42,21 +44,21 @@ def many(
                 gc.collect()
     finally:
         gc.enable()
-    return done, failed, total
+    return done, failed, +total
 
 
 def report(result: Result) -> str:
     """A failure, and how to see it again."""
-    seed = result.plan.seed
+    seed, place = result.plan.seed, result.plan.place
     return (
         f"seed {seed} fails: {result.verdict.explain()}\n\n"
-        f"replay it:  python -m lab sim --seed {seed}\nshrink it:  python -m lab sim --seed {seed} --shrink\n"
+        f"replay and shrink it:  python -m lab sim --on {place} --seed {seed} --shrink\n"
     )
 
 
-def one(seed: int, *, smaller: bool, plan: str | None = None) -> int:
+def one(seed: int, place: str, *, smaller: bool, plan: str | None = None) -> int:
     """Replay one seed (or one plan), and tell all of it; with `smaller` look for the smallest plan that fails."""
-    given = draw(seed) if plan is None else msgspec.json.decode(plan, type=Plan)
+    given = draw(seed, place) if plan is None else msgspec.json.decode(plan, type=Plan)
     result = simulate(given)
     print(f"seed {seed}: trace {result.digest}, {result.steps} steps, {result.seconds:.1f} virtual s")
     if smaller and not result.verdict:
@@ -69,23 +71,47 @@ def one(seed: int, *, smaller: bool, plan: str | None = None) -> int:
     return 0 if result.verdict else 1
 
 
-def run(count: int, minutes: float | None, start: int | None, failures: int) -> int:
+def run(place: str, count: int, minutes: float | None, start: int | None, failures: int) -> int:
     """Go on where the last run ended, and add up."""
-    kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {"schedules": 0, "next_seed": 0, "counts": {}}
-    first = kept["next_seed"] if start is None else start
+    if start is not None:
+        return 1 if _part(place, start, count, minutes, failures)[1] else 0
+    deadline = None if minutes is None else time.monotonic() + minutes * 60
+    while count > 0 and (left := KEEP_EVERY if deadline is None else (deadline - time.monotonic()) / 60) > 0:
+        kept = _kept(place)
+        begun = time.monotonic()
+        done, failed, total = _part(place, kept["next_seed"], count, min(left, KEEP_EVERY), failures)
+        kept["schedules"] += done
+        kept["next_seed"] += done
+        kept["failed"] += failed
+        kept["seconds"] = round(kept["seconds"] + time.monotonic() - begun, 1)
+        kept["counts"] = dict(sorted((Counter(kept["counts"]) + total).items()))
+        _file(place).write_text(json.dumps(kept, indent=1) + "\n")
+        print(f"in all: {kept['schedules']} schedules, {len(kept['failed'])} failed", flush=True)
+        if len(failed) >= failures:
+            return 1
+        count -= done
+    return 1 if _kept(place)["failed"] else 0
+
+
+def _part(
+    place: str, start: int, count: int, minutes: float | None, failures: int
+) -> tuple[int, list[int], Counter[str]]:
     begun = time.monotonic()
-    done, failed, total = many(first, count, minutes, failures)
+    done, failed, total = many(start, count, minutes, failures, place)
     took = time.monotonic() - begun
-    print(f"{done} schedules in {took:.0f} s ({done / took * 60:.0f} a minute), {len(failed)} failed: {failed}")
+    rate = f"{done / took * 60:.0f} a minute"
+    print(f"{place}: {done} schedules in {took:.0f} s ({rate}), {len(failed)} failed: {failed}")
     for name, number in sorted(total.items()):
         print(f"{number:10} {name}")
-    if start is None:
-        kept["schedules"] += done
-        kept["next_seed"] = first + done
-        kept["failed"] = kept.get("failed", []) + failed
-        kept["seconds"] = round(kept.get("seconds", 0) + took, 1)
-        kept["counts"] = dict(sorted((Counter(kept["counts"]) + total).items()))
-        RESULTS.parent.mkdir(exist_ok=True)
-        RESULTS.write_text(json.dumps(kept, indent=1) + "\n")
-        print(f"in all: {kept['schedules']} schedules, {len(kept['failed'])} failed", file=sys.stderr)
-    return 1 if failed else 0
+    return done, failed, total
+
+
+def _file(place: str) -> Path:
+    return RESULTS / f"simulation-{place}.json"
+
+
+def _kept(place: str) -> dict[str, Any]:
+    if _file(place).exists():
+        return json.loads(_file(place).read_text())
+    RESULTS.mkdir(exist_ok=True)
+    return {"schedules": 0, "next_seed": 0, "seconds": 0.0, "failed": [], "counts": {}}

@@ -1,41 +1,38 @@
-"""A store at the other end of a bad network: requests and answers take their time, and some never arrive.
-
-The store itself is the reference store, so what is tested is everything above the seam: app, worker, group commit.
-"""
+"""A server at the other end of a bad network: requests and answers take their time, and some never arrive."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import Any
 
-from holdfast.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
-from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Bell
-
 from .plan import Rates
-from .world import Loop, Process, World
+from .world import World
 
 PATIENCE = 1.5
 """Seconds after which a client gives up an answer."""
 LATE = 3.0
-"""Seconds that a request may be on its way, at the most."""
-UNCERTAIN = frozenset({"write", "put_record", "leave"})
+"""Seconds that a request may be on its way; one in a few is on its way for longer, where `very_late` says so."""
+
+Lost = Callable[[str], Exception]
+"""What a caller is told who gets no answer, and why."""
 
 
 class Network:
-    """The one server, and the way to it."""
+    """The one server, and the way to it. What the server does is in the requests."""
+
+    very_late = LATE
 
     def __init__(self, world: World, rates: Rates, counts: Counter[str]) -> None:
         self.world = world
         self.rates = rates
         self.counts = counts
         self.server = world.process("server")
-        self.store = MemoryStore(self.server.clock)
         self.down = False
         self.epoch = 0
-        self.deaf = False
+        self.last_arrival = 0.0
+        """When the last of all requests that are late is there."""
 
     def restart(self, seconds: float) -> None:
         """The server is gone for a while; what is kept stays, and every connection is cut."""
@@ -50,7 +47,7 @@ class Network:
     def calm(self) -> None:
         """From now on all is well."""
         self.rates = Rates()
-        self.down = self.deaf = False
+        self.down = False
 
     def latency(self) -> float:
         chance = self.world.chance.random
@@ -59,91 +56,53 @@ class Network:
             return chance() * 2.0
         return 0.0005 + chance() * 0.01
 
-    def draw(self) -> str:
-        """What becomes of a call."""
+    def draw(self, fates: tuple[tuple[str, float], ...]) -> str:
+        """What becomes of a request."""
         if self.down:
             return "refused"
         left = self.world.chance.random()
-        for fate, rate in self.rates.fates():
+        for fate, rate in fates:
             left -= rate
             if left < 0:
                 return fate
         return "answered"
 
-
-class Line:
-    """One process's connection to the store: a Store, by way of the network."""
-
-    name = "simulated"
-    features = frozenset[str]()
-
-    def __init__(self, network: Network, process: Process) -> None:
-        self._network = network
-        self._process = process
-
-    def sibling(self) -> Line:
-        return Line(self._network, self._process)
-
-    def abandon(self) -> None:
-        """Nothing to let go."""
-
-    async def close(self) -> None:
-        """Nothing to let go."""
-
-    def listen(self, topics: Iterable[str]) -> Bell:
-        if self._network.deaf:
-            self._network.counts["bells that never ring"] += 1
-            return self._network.store.listen(())
-        return self._network.store.listen(topics)
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name in ("transaction", "insert_bound"):
-            raise AttributeError(name)
-
-        async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(name, args, kwargs)
-
-        return call
-
-    async def _call(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        network, loop = self._network, asyncio.get_running_loop()
-        fate = network.draw()
-        if fate != "answered" and name == "write":
-            network.counts[f"writes: {fate}"] += 1
-        elif fate != "answered":
-            network.counts[f"other calls: {fate}"] += 1
-        if fate == "refused":
-            await asyncio.sleep(network.latency())
-            raise StoreUnavailable("connection refused (simulated)")
-        answer: asyncio.Future[Any] = loop.create_future()
-        request = _Request(network, name, args, kwargs, fate, answer)
-        post: Loop = network.server.loop
-        there = network.latency() if fate != "late" else PATIENCE + network.world.chance.random() * (LATE - PATIENCE)
-        if fate != "lost":
-            post.call_later(there, request.arrive)
+    async def ask(self, work: Callable[[], Any], fate: str, lost: Lost) -> Any:
+        """Have the server do some work, and get its answer: or, as `fate` says, not."""
+        loop = asyncio.get_running_loop()
+        request = _Request(self, work, fate, lost, loop.create_future())
+        post = self.server.loop
+        if fate == "lost":
+            post.call_later(self.latency() + self.latency(), request.fail)  # the connection breaks with it
         else:
-            post.call_later(there + network.latency(), request.fail)  # the connection breaks with it
+            post.call_later(self._late() if fate == "late" else self.latency(), request.arrive)
         impatience = loop.call_later(PATIENCE, request.give_up)
         try:
-            return await answer
+            return await request.answer
         finally:
             impatience.cancel()
+
+    def _late(self) -> float:
+        chance = self.world.chance.random
+        longest = LATE if chance() < 0.7 else self.very_late
+        there = PATIENCE + chance() * (longest - PATIENCE)
+        self.last_arrival = max(self.last_arrival, self.server.loop.time() + there)
+        return there
 
 
 class _Request:
     """One call on its way there and back."""
 
-    def __init__(  # noqa: PLR0917  # a message has what it has
-        self,
-        network: Network,
-        name: str,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        fate: str,
-        answer: asyncio.Future[Any],
+    __slots__ = ("answer", "epoch", "fate", "lost", "network", "value", "work")
+
+    def __init__(
+        self, network: Network, work: Callable[[], Any], fate: str, lost: Lost, answer: asyncio.Future[Any]
     ) -> None:
-        self.network, self.name, self.fate, self.answer = network, name, fate, answer
-        self.args, self.kwargs = args, kwargs
+        self.network = network
+        self.work = work
+        self.fate = fate
+        self.lost = lost
+        self.answer = answer
         self.epoch = network.epoch
         self.value: Any = None
 
@@ -153,43 +112,21 @@ class _Request:
             network.counts["requests lost in a restart"] += 1
             self.fail()
             return
-        try:
-            getattr(network.store, self.name)(*self.args, **self.kwargs).send(None)
-        except StopIteration as done:
-            self.value = done.value
-        else:
-            raise AssertionError(f"the reference store waits in {self.name}")
-        back = network.latency()
-        network.server.loop.call_later(back, self.fail if self.fate == "unanswered" else self.deliver)
+        self.value = self.work()
+        network.server.loop.call_later(network.latency(), self.fail if self.fate == "unanswered" else self.deliver)
 
     def deliver(self) -> None:
         if self.network.epoch != self.epoch:
             self.network.counts["answers lost in a restart"] += 1
             self.fail()
-        else:
-            self._resolve(self.value, None)
+        elif not self.answer.done():
+            self.answer.set_result(self.value)
 
     def fail(self) -> None:
-        self._resolve(None, _unknown(self.name, "the connection was cut"))
+        if not self.answer.done():
+            self.answer.set_exception(self.lost("the connection was cut (simulated)"))
 
     def give_up(self) -> None:
         """On the caller's loop: it has waited long enough."""
         if not self.answer.done():
-            self.answer.set_exception(_unknown(self.name, "no answer in time"))
-
-    def _resolve(self, value: Any, error: Exception | None) -> None:
-        def resolve() -> None:
-            if self.answer.done():
-                return
-            if error is None:
-                self.answer.set_result(value)
-            else:
-                self.answer.set_exception(error)
-
-        self.answer.get_loop().call_soon_threadsafe(resolve)
-
-
-def _unknown(name: str, why: str) -> HoldfastError:
-    if name in UNCERTAIN:
-        return OutcomeUnknown(f"{why} (simulated)")
-    return StoreUnavailable(f"{why} (simulated)")
+            self.answer.set_exception(self.lost("no answer in time (simulated)"))

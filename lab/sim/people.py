@@ -14,9 +14,12 @@ from holdfast.job import State
 from holdfast.retry import Backoff
 from holdfast.testing.history import Entry, Pages, acknowledged, began, denied, ran, recorded
 
-from .network import LATE, Line, Network
+from .bucket import Bucket
 from .plan import Deed, Plan, PlannedJob
+from .server import Server
 from .world import Loop, Process
+
+Place = Server | Bucket
 
 LEASE, POLL, GRACE = 3.0, 1.0, 2.0
 RETRIES = Backoff(base=0.3, factor=1.5, jitter=0.2, cap=1.0)
@@ -53,14 +56,17 @@ class SimWorker(Worker):
 class Member:
     """A process of the schedule, with its app."""
 
-    def __init__(self, plan: Plan, process: Process, network: Network, entries: list[Entry], counts: Counter[str]):
+    def __init__(self, plan: Plan, process: Process, place: Place, entries: list[Entry], counts: Counter[str]):
         self.plan = plan
         self.process = process
         self.counts = counts
-        self.journal = Pages(process.name, network.server.clock, entries)
+        self.worker: SimWorker | None = None
+        self.closed = False
+        """Its app was closed, and is to stay so."""
+        self.journal = Pages(process.name, place.server.clock, entries)
         seed = plan.chance * 1000 + len(process.world.processes)
         self.app = Holdfast(
-            recorded(Line(network, process), self.journal, process.name),  # type: ignore[arg-type]
+            recorded(place.store(process), self.journal, process.name),
             clock=process.clock,
             entropy=Entropy(seed),
             lease=LEASE,
@@ -95,7 +101,7 @@ class Member:
             await asyncio.sleep(0.05)
             raise ValueError("no luck")
         elif kind == "snoozes" and fence < 2:
-            raise Snooze(after=0.5)
+            raise Snooze(0.5)
         elif kind == "discards":
             raise Discard("pointless")
         elif kind == "checkpoints":
@@ -172,7 +178,18 @@ class Member:
             except HoldfastError:  # the store could not be reached at the start: whoever starts it tries again
                 await asyncio.sleep(0.5)
                 continue
-            return
+            break
+        await self.app.close()
+        self.closed = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether it still does something of which the history could tell."""
+        if self.process.dead:
+            return False
+        if self.worker is not None:
+            return self.worker.holder is not None and not self.worker.idle
+        return any(not task.done() for task in self.process.loop.tasks)
 
     # -- operators, and consumers by hand
 
@@ -221,9 +238,9 @@ class Member:
             except HoldfastError as error:
                 self.counts[f"by hand: {type(error).__name__}"] += 1
 
-    async def reopen(self) -> None:
+    async def reopen(self, after: float) -> None:
         """Nothing may stay paused, not even by a pause that was long on its way."""
-        await asyncio.sleep(LATE)
+        await asyncio.sleep(after)
         while True:
             try:
                 await self.app.resume("default")

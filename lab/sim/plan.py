@@ -6,6 +6,7 @@ from random import Random
 
 import msgspec
 
+PLACES = ("server", "bucket")
 KINDS = ("ok", "slow", "fails", "snoozes", "discards", "times_out", "checkpoints", "blocks")
 
 
@@ -22,6 +23,12 @@ class Rates(msgspec.Struct, frozen=True):
     """It arrives when the caller has given up, perhaps after its repetition."""
     slow: float = 0.0
     """Single messages that take up to two seconds."""
+    cut: float = 0.0
+    """In a bucket: a body that ends too soon."""
+    conflict: float = 0.0
+    """In a bucket: a put that did nothing, and is told that there is such an object."""
+    exists: float = 0.0
+    """In a bucket: a put that created its object, and is told that there was one."""
 
     def fates(self) -> tuple[tuple[str, float], ...]:
         return (
@@ -81,14 +88,16 @@ class Plan(msgspec.Struct, frozen=True):
     poisonous: bool
     """One job kills its process; then faults are few, so that nobody else may end badly."""
     calm_at: float
+    place: str = "server"
+    """Where the jobs are: a `server`, which is the reference store, or a `bucket`, with the bucket store's own code."""
 
 
-def draw(seed: int) -> Plan:
+def draw(seed: int, place: str = "server") -> Plan:
     """The plan of a seed."""
-    chance = Random(seed)
+    chance, bucket = Random(seed), place == "bucket"
     poisonous = chance.random() < 0.15
     producers, workers = chance.randint(1, 2), chance.randint(1, 3)
-    calm_at = chance.uniform(3.0, 9.0)
+    calm_at = chance.uniform(3.0, 12.0 if bucket else 9.0)
     count = chance.randint(1, 7)
     keys = [f"key-{n}" for n in range(max(1, count // 2))]
     jobs = [_job(chance, producers, calm_at, keys) for _ in range(count)]
@@ -98,14 +107,17 @@ def draw(seed: int) -> Plan:
             PlannedJob(chance.uniform(0.0, 1.0), 0, "poison"),
         ]
     few = 1 if poisonous else 4
-    faults = tuple(_fault(chance, workers, producers, calm_at) for _ in range(chance.randint(0, few)))
+    longest = 12.0 if bucket else 6.0  # asleep while others clean up behind it
+    faults = tuple(_fault(chance, workers, producers, calm_at, longest) for _ in range(chance.randint(0, few)))
     deeds = tuple(_deed(chance, calm_at) for _ in range(0 if poisonous else chance.randint(0, 3)))
     bad = chance.random() < 0.7 and not poisonous
-    rates = _rates(chance) if bad else Rates()
+    rates = (_bucket_rates(chance) if bucket else _rates(chance)) if bad else Rates()
     skews = tuple(chance.choice((0.0, 0.0, 3600.0, -3600.0)) for _ in range(workers + producers))
+    if bucket and chance.random() < 0.5:  # with one time for all, more rules can be held to
+        skews = (0.0,) * len(skews)
     return Plan(
         seed, chance.getrandbits(32), producers, workers, chance.randint(1, 4), skews, tuple(jobs), faults, deeds,
-        rates, chance.random() < 0.2, poisonous, calm_at,
+        rates, chance.random() < 0.2 and not bucket, poisonous, calm_at, place,
     )  # fmt: skip
 
 
@@ -124,14 +136,14 @@ def _job(chance: Random, producers: int, calm_at: float, keys: list[str]) -> Pla
     )
 
 
-def _fault(chance: Random, workers: int, producers: int, calm_at: float) -> Fault:
+def _fault(chance: Random, workers: int, producers: int, calm_at: float, longest: float) -> Fault:
     at = chance.uniform(0.1, calm_at)
     what = chance.choice(("kill", "kill", "stop", "stop", "restart", "term"))
     if what == "kill":
         who = chance.randrange(workers + producers)
         return Fault("kill", who, at) if chance.random() < 0.4 else Fault("kill", who, step=chance.randrange(400))
     if what == "stop":
-        return Fault("stop", chance.randrange(workers + producers), at, seconds=chance.uniform(0.5, 6.0))
+        return Fault("stop", chance.randrange(workers + producers), at, seconds=chance.uniform(0.5, longest))
     if what == "restart":
         return Fault("restart", at=at, seconds=chance.choice((0.0, 0.2, chance.uniform(0.0, 5.0))))
     return Fault("term", chance.randrange(workers), at)
@@ -147,3 +159,12 @@ def _rates(chance: Random) -> Rates:
         return chance.choice((0.0, 0.02, 0.1, 0.3))
 
     return Rates(rate(), rate(), rate(), rate() / 3, chance.choice((0.0, 0.05)))
+
+
+def _bucket_rates(chance: Random) -> Rates:
+    def rate() -> float:
+        return chance.choice((0.0, 0.02, 0.06, 0.15))
+
+    return Rates(
+        rate(), rate(), rate(), rate(), chance.choice((0.0, 0.05)), cut=rate() / 2, conflict=rate(), exists=rate()
+    )

@@ -7,12 +7,13 @@ any two steps, which is at any `await`, and is never stepped again; it can be st
 from __future__ import annotations
 
 import asyncio
-import heapq
-import math
+import warnings
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context
+from contextvars import Context, copy_context
+from heapq import heappop, heappush
+from math import ceil
 from random import Random
 from typing import Any
 
@@ -20,6 +21,8 @@ from holdfast.clock import MICROS
 from holdfast.testing.clock import EPOCH
 
 NEVER = 1 << 62
+MOST_STEPS = 400_000
+"""After which a world is given up: somebody goes round in circles."""
 
 
 class World:
@@ -33,7 +36,7 @@ class World:
         self.loops: list[Loop] = []
         self.active: list[Loop] = []
         """Loops that have something to do now."""
-        self.timers: list[tuple[int, int, Loop, asyncio.TimerHandle | None]] = []
+        self.timers: list[tuple[int, int, Loop, Handle | None]] = []
         self.running: Loop | None = None
         self.order = 0
         self.steps = 0
@@ -45,11 +48,11 @@ class World:
         self.processes.append(made)
         return made
 
-    def run(self, over: Callable[[], bool], limit: float) -> bool:
-        """Step until `over`; False where the virtual time limit (in seconds) came first."""
-        chance, active, until = self.chance.random, self.active, int(limit * MICROS)
+    def run(self, until: float, over: Callable[[], bool] = lambda: False) -> bool:
+        """Step until `over`; False where the virtual time (in seconds) came first."""
+        chance, active, limit = self.chance.random, self.active, int(until * MICROS)
         try:
-            while not over():
+            while not over() and self.steps < MOST_STEPS:
                 if active:
                     at = 0 if len(active) == 1 else int(chance() * len(active))
                     loop = active[at]
@@ -62,9 +65,9 @@ class World:
                         loop.active = False
                         active[at] = active[-1]
                         active.pop()
-                elif not self._pass_time(until):
+                elif not self._pass_time(limit):
                     return False
-            return True
+            return self.steps < MOST_STEPS
         finally:
             events._set_running_loop(None)
             self.running = None
@@ -76,8 +79,8 @@ class World:
             when, order, loop, handle = timers[0]
             if when > until:
                 break
-            heapq.heappop(timers)
-            if handle is not None and handle._cancelled:
+            heappop(timers)
+            if handle is not None and handle.callback is None:
                 continue
             self.now = max(self.now, when)
             wakes = loop.asleep_until()
@@ -88,7 +91,7 @@ class World:
                     loop.activate()
                 return True
             if wakes != NEVER:
-                heapq.heappush(timers, (wakes, order, loop, handle))
+                heappush(timers, (wakes, order, loop, handle))
         self.now = max(self.now, until)
         return False
 
@@ -96,13 +99,15 @@ class World:
         """Look at a loop again when its process wakes."""
         if when != NEVER:
             self.order += 1
-            heapq.heappush(self.timers, (when, self.order, loop, None))
+            heappush(self.timers, (when, self.order, loop, None))
 
     def bury(self) -> None:
         """Let go of every task without letting it do anything that matters any more."""
-        self.timers.clear()
-        for loop in self.loops:
-            loop.ready.clear()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # what another loop was handed, and never came to begin
+            self.timers.clear()
+            for loop in self.loops:
+                loop.ready.clear()
         for _ in range(20):
             tasks = [task for loop in self.loops for task in loop.tasks if not task.done()]
             for loop in self.loops:
@@ -115,12 +120,16 @@ class World:
 
 def _close(task: asyncio.Task[Any]) -> None:
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    for _ in range(20):
-        try:
-            task.get_coro().close()  # type: ignore[union-attr]
-        except BaseException:  # noqa: BLE001  # it would rather have gone on; it will not
-            continue
-        return
+    events._set_running_loop(task.get_loop())  # else its last words would make a loop of their own
+    try:
+        for _ in range(20):
+            try:
+                task.get_coro().close()  # type: ignore[union-attr]
+            except BaseException:  # noqa: BLE001  # it would rather have gone on; it will not
+                continue
+            return
+    finally:
+        events._set_running_loop(None)
 
 
 class Process:
@@ -129,6 +138,7 @@ class Process:
     def __init__(self, world: World, name: str, skew: float) -> None:
         self.world = world
         self.name = name
+        self.skew = skew
         self.clock = SimClock(world, skew)
         self.dead = False
         self.stopped_until = 0
@@ -175,13 +185,37 @@ class SimClock:
         return "simulated"
 
 
+class Handle:
+    """A callback that waits for its turn: all that asyncio asks of one, and nothing else, for there are many."""
+
+    __slots__ = ("args", "callback", "context", "time")
+
+    def __init__(
+        self, callback: Callable[..., Any], args: tuple[Any, ...], context: Context | None, time: float
+    ) -> None:
+        self.callback: Callable[..., Any] | None = callback
+        self.args = args
+        self.context = copy_context() if context is None else context
+        self.time = time
+
+    def cancel(self) -> None:
+        self.callback = None
+        self.args = ()
+
+    def cancelled(self) -> bool:
+        return self.callback is None
+
+    def when(self) -> float:
+        return self.time
+
+
 class Loop(asyncio.AbstractEventLoop):
     """As much of an event loop as code without sockets and threads needs."""
 
     def __init__(self, process: Process) -> None:
         self.process = process
         self.world = process.world
-        self.ready: deque[asyncio.Handle] = deque()
+        self.ready: deque[Handle] = deque()
         self.active = False
         self.tasks: list[asyncio.Task[Any]] = []
         self.blocked_until = 0
@@ -193,30 +227,36 @@ class Loop(asyncio.AbstractEventLoop):
     def asleep_until(self) -> int:
         """When this loop can be stepped: a time that is past, to come, or never."""
         process = self.process
-        return NEVER if process.dead else max(process.stopped_until, self.blocked_until)
+        if process.dead:
+            return NEVER
+        return max(process.stopped_until, self.blocked_until)
 
     def step(self) -> int:
         """One turn: everything that is ready now. Between any two callbacks the process may die."""
-        ready, process = self.ready, self.process
-        if self.world.running is not self:
+        ready, process, world = self.ready, self.process, self.world
+        if world.running is not self:
             events._set_running_loop(self)
-            self.world.running = self
+            world.running = self
         done = 0
         for _ in range(len(ready)):
             if process.steps == process.dies_at_step:
                 process.kill()
-            if (done and self.asleep_until() > self.world.now) or process.dead:
+            if process.dead or (done and self.asleep_until() > world.now):
                 break
             handle = ready.popleft()
             process.steps += 1
             done += 1
-            if not handle._cancelled:
-                handle._run()
+            if handle.callback is not None:
+                try:
+                    handle.context.run(handle.callback, *handle.args)
+                except Exception as error:  # noqa: BLE001  # as any loop does: it is told, and the loop goes on
+                    self.call_exception_handler({"message": f"in {handle.callback}", "exception": error})
         return done
 
-    def add(self, handle: asyncio.Handle) -> None:
+    def add(self, handle: Handle) -> None:
         self.ready.append(handle)
-        self.activate()
+        if not self.active:
+            self.activate()
 
     def activate(self) -> None:
         if not self.active:
@@ -232,29 +272,27 @@ class Loop(asyncio.AbstractEventLoop):
     def time(self) -> float:
         return self.world.now / MICROS
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
-        self.add(handle)
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Handle:
+        handle = Handle(callback, args, context, 0.0)
+        self.ready.append(handle)
+        if not self.active:
+            self.active = True
+            self.world.active.append(self)
         return handle
 
     call_soon_threadsafe = call_soon
 
     def call_later(
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        return self.call_at(self.time() + delay, callback, *args, context=context)
+    ) -> Handle:
+        return self.call_at(self.world.now / MICROS + delay, callback, *args, context=context)
 
-    def call_at(
-        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
-    ) -> asyncio.TimerHandle:
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
-        self.world.order += 1
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> Handle:
+        handle, world = Handle(callback, args, context, when), self.world
+        world.order += 1
         if when < NEVER:
-            heapq.heappush(self.world.timers, (math.ceil(when * MICROS), self.world.order, self, handle))
+            heappush(world.timers, (ceil(when * MICROS), world.order, self, handle))
         return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are passed over when their time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

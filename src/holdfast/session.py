@@ -13,7 +13,9 @@ import msgspec
 from .checks import checked_seconds
 from .clock import Clock, Entropy
 from .errors import JobNotFound
+from .holds import Holds
 from .job import TERMINAL, Record
+from .lifecycle import Outcome, too_late
 from .observe.events import Events
 from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
@@ -42,13 +44,19 @@ class Session:
         self._refreshing: asyncio.Task[None] | None = None
         self._tidy_at = clock.monotonic() + TIDY_EVERY
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
+        self.holds = Holds(store, self.commit, clock)
+        """Which tasks are paused."""
         self.feed = Feed(self, events)
         """What webhooks are told."""
 
     async def open(self) -> None:
         """Connect, and read the store's config."""
         await self.store.open()
-        await self.refresh()
+        try:
+            await self.refresh()
+        except BaseException:
+            await self.store.close()
+            raise
 
     async def close(self) -> None:
         """Let what was handed in be written, then disconnect."""
@@ -91,6 +99,11 @@ class Session:
         if now >= self._tidy_at:
             self._tidy_at = now + TIDY_EVERY
             await self.store.tidy(TIDY_LIMIT)
+            await self.holds.free_the_late()
+
+    def refusal(self, record: Record) -> Outcome | None:
+        """How a claim ends at once, where its job is not to run: it is too late for it, or it is paused."""
+        return too_late(record) or self.holds.outcome(record)
 
     # -- looking
 

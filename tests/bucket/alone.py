@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import asynccontextmanager
-
-from fleet import Here
 
 from holdfast.clock import Entropy
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.engine import Engine
 from holdfast.store.bucket.pace import Pace
+from holdfast.store.bucket.thread import Shared
 from support.virtual import VirtualClock, VirtualLoop, run_virtually
 
+_seeds = itertools.count(7)
+"""No two processes may have one name: what the second of them writes would be taken for written."""
 PACE = Pace(snapshot_entries=5, look_soonest=0.5, look_latest=2.0)
+
+
+class Here(Shared):
+    """The engine on the caller's own loop: no thread, so that everything happens in one order."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(engine.bucket, engine.clock, engine.pace)
+        self.engine = engine
+
+    async def run(self, work):
+        return await work(self.engine)
 
 
 @asynccontextmanager
 async def opened(bucket, clock, pace=PACE):
     """A process of its own, for as long as the block lasts."""
-    engine = Engine(bucket, clock, Entropy(7), pace)
+    engine = Engine(bucket, clock, Entropy(next(_seeds)), pace)
     await engine.open()
     try:
         yield BucketStore(bucket, pace, clock=clock, _shared=Here(engine))

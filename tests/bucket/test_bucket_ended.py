@@ -13,6 +13,7 @@ from holdfast.job import Inserted, State, Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, deletion, new_job, retrial, says, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, every, insert, job, note, settle
+from support.virtual import VirtualClock
 
 LONG = b'"' + b"x" * 1000 + b'"'
 HUGE = b"y" * 100_000
@@ -28,7 +29,7 @@ async def run_some(store, count, *, result=b"1", keep=7 * DAY, **options):
         assert await settle(store, succeeded(claimed, result, keep=keep))
 
 
-async def pass_commits(store, count=30):
+async def pass_commits(store, count=60):
     """Time, and commits in it, so that the log is kept short."""
     for n in range(count):
         await asyncio.sleep(20.0)
@@ -156,3 +157,22 @@ def test_cost_does_not_grow_with_depth():
     shallow, deep = (virtually(lambda clock, depth=depth: cost(clock, depth)) for depth in (1000, 20_000))
     for small, large in zip(shallow, deep, strict=True):
         assert large <= 1.5 * small
+
+
+def test_a_clock_an_hour_fast_does_not_put_away_what_has_just_ended():
+    """Its enqueue may still be repeated: it is recognised for as long as the job is in the state."""
+
+    async def story(clock):
+        bucket, fast = InMemory(clock), VirtualClock(asyncio.get_running_loop(), 3600.0)
+        async with opened(bucket, clock) as store, opened(bucket, fast) as other:
+            new = new_job("once")
+            await insert(store, new)
+            await settle(store, succeeded(await claim_one(store)))
+            for n in range(20):
+                await other.put_record("config", "n", b"%d" % n)
+                await asyncio.sleep(1.0)
+            [answer] = await insert(store, new)
+            assert (answer.outcome, answer.id) == ("created", "once")
+            assert [record.state for record in await every(store)] == ["succeeded"]
+
+    virtually(story)

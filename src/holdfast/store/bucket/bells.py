@@ -14,7 +14,8 @@ class Bells:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._bells: set[Ring] = set()
+        self._bells: dict[Ring, None] = {}
+        """In the order of listening, so that what follows from a ring is the same in every run."""
         self.heard: Callable[[], object] = _nobody
         """Called, on whatever thread, when somebody begins to listen."""
 
@@ -24,14 +25,14 @@ class Bells:
     def make(self, topics: frozenset[str]) -> Ring:
         bell = Ring(topics, self.remove)
         with self._lock:
-            self._bells.add(bell)
+            self._bells[bell] = None
         with contextlib.suppress(RuntimeError):  # the engine has ended
             self.heard()
         return bell
 
     def remove(self, bell: Ring) -> None:
         with self._lock:
-            self._bells.discard(bell)
+            self._bells.pop(bell, None)
 
     def ring(self, topics: set[str]) -> None:
         with self._lock:

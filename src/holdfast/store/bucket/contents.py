@@ -6,10 +6,12 @@ import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
+from typing import TypeVar
 
 import msgspec
 
-from ...job import Printed, Record, Where
+from ...clock import Entropy
+from ...job import Change, Printed, Record, Where
 from ..jobs import matches
 from ..protocol import Batch
 from . import beside
@@ -18,6 +20,7 @@ from .replica import Archived, Replica
 from .requests import Counted
 from .wire import VERSION, Damaged, Segment, Table, encode, log_key, pack, unpack
 
+S = TypeVar("S", bound=msgspec.Struct)
 KEPT_ENTRIES, KEPT_SEGMENTS = 64, 8
 """What is kept in memory after it was read."""
 
@@ -47,11 +50,12 @@ class _Loaded:
 
 
 class Contents:
-    """Reads what jobs are made of."""
+    """Reads what jobs are made of, and writes what does not go into the log."""
 
-    def __init__(self, bucket: Counted, log: Log) -> None:
+    def __init__(self, bucket: Counted, log: Log, entropy: Entropy) -> None:
         self._bucket = bucket
         self._log = log
+        self._entropy = entropy
         self._entries: OrderedDict[int, list[Batch]] = OrderedDict()
         self._segments: OrderedDict[str, _Loaded] = OrderedDict()
 
@@ -100,30 +104,44 @@ class Contents:
         self._entries.move_to_end(number)
         return self._entries[number]
 
+    # -- what is written beside the log
+
+    async def outgoing(self, item: S, field: str) -> S:
+        """A payload or result as it goes into the log; a large one is written beside it first."""
+        value = getattr(item, field)
+        if not isinstance(value, bytes) or (len(value) < beside.BESIDE and not value.startswith(b"\0")):
+            return item
+        if len(value) < beside.BESIDE:
+            return msgspec.structs.replace(item, **{field: beside.plain(value)})
+        key = beside.new_key(f"{self._entropy.token():016x}", len(value))
+        await self._bucket.put_surely(key, value)
+        return msgspec.structs.replace(item, **{field: beside.own(key)})
+
+    async def outgoing_change(self, change: Change) -> Change:
+        if change.patch is None:
+            return change
+        patch = await self.outgoing(await self.outgoing(change.patch, "payload"), "result")
+        return msgspec.structs.replace(change, patch=patch)
+
     # -- the ended
 
-    async def write_segment(self, name: str, replica: Replica, records: Sequence[Record]) -> Segment:
-        """Write ended jobs to `done/`, with everything that belongs to them."""
+    async def write_segment(self, name: str, replica: Replica, as_of: int, ended: Sequence[Record]) -> Segment:
+        """Write ended jobs to `done/`, with everything that belongs to them: copies, as they were after `as_of`."""
         jobs = replica.jobs
-        whole = [copy(record) for record in records]
-        own = [key for r in records for value in (r.payload, r.result) if (key := beside.own_key(value)) is not None]
-        await self.fill(whole, own=False)
-        ids = sorted(record.id for record in records)
-        ended = Ended(
-            VERSION,
-            pack(whole),
-            {id: [piece.printed for piece in jobs.printed[id]] for id in ids if id in jobs.printed},
-            {id: jobs.nonces[id] for id in ids if id in jobs.nonces},
-        )
-        await self._bucket.put_surely(f"done/{name}", encode(ended))
-        times = [record.expires_at for record in records if record.expires_at is not None]
+        own = [key for r in ended for value in (r.payload, r.result) if (key := beside.own_key(value)) is not None]
+        ids = sorted(record.id for record in ended)
+        printed = {id: [piece.printed for piece in jobs.printed[id]] for id in ids if id in jobs.printed}
+        nonces = {id: jobs.nonces[id] for id in ids if id in jobs.nonces}
+        await self.fill(ended, own=False)
+        await self._bucket.put_surely(f"done/{name}", encode(Ended(VERSION, pack(ended), printed, nonces)))
+        times = [record.expires_at for record in ended if record.expires_at is not None]
         return Segment(
             name,
-            replica.position,
-            [(record.seq, record.fence) for record in records],
+            as_of,
+            [(record.seq, record.fence) for record in ended],
             ids[0],
             ids[-1],
-            max(times) if len(times) == len(records) else None,
+            max(times) if len(times) == len(ended) else None,
             own,
         )
 
@@ -138,25 +156,22 @@ class Contents:
         self._segments.move_to_end(name)
         return self._segments[name]
 
-    async def ended(self, id: str) -> tuple[str, Record, int, list[Printed]] | None:
-        """An ended job that has left the state: its segment, itself, its nonce and its output."""
-        for archived in self._likely(id):
+    async def ended(self, replica: Replica, id: str) -> tuple[str, Record, int, list[Printed]] | None:
+        """An ended job that has left this state: its segment, itself, its nonce and its output."""
+        for archived in _likely(replica, id):
             loaded = await self._segment(archived.name)
             record = loaded.by_id.get(id)
             if record is not None and record.seq not in archived.hidden:
                 found = copy(record)
                 return archived.name, found, loaded.nonces.get(id, 0), loaded.printed.get(id, [])
+        if id in replica.jobs.jobs:
+            raise Gone(f"job {id} was brought back from `done/` while it was looked for; try again")
         return None
 
-    def _likely(self, id: str) -> Iterator[Archived]:
-        for archived in reversed(list(self._log.replica.archived.values())):
-            if archived.first <= id <= archived.last:
-                yield archived
-
-    async def newest_ended(self, where: Where, before: int | None, limit: int) -> list[Record]:
+    async def newest_ended(self, replica: Replica, where: Where, before: int | None, limit: int) -> list[Record]:
         """The ended jobs that match, newest first; at most `limit`."""
         found: list[Record] = []
-        for archived in sorted(self._log.replica.archived.values(), key=lambda each: each.high, reverse=True):
+        for archived in sorted(replica.archived.values(), key=lambda each: each.high, reverse=True):
             if len(found) >= limit and archived.high < found[limit - 1].seq:
                 break
             if before is not None and archived.low >= before:
@@ -165,6 +180,12 @@ class Contents:
             found += _matching(loaded.newest, archived.hidden, where, before)
             found.sort(key=lambda record: record.seq, reverse=True)
         return [copy(record) for record in found[:limit]]
+
+
+def _likely(replica: Replica, id: str) -> Iterator[Archived]:
+    for archived in reversed(list(replica.archived.values())):
+        if archived.first <= id <= archived.last:
+            yield archived
 
 
 def _matching(records: Iterable[Record], hidden: set[int], where: Where, before: int | None) -> list[Record]:

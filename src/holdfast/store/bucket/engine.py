@@ -12,8 +12,6 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-import msgspec
-
 from ...clock import Clock, Entropy
 from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from ...job import Holder, NewJob
@@ -33,7 +31,7 @@ from .wire import Batched, Mark, Put, Revived, Segment, Tidy, Watched, pack
 from .writer import Writer
 
 logger = logging.getLogger("holdfast")
-S = TypeVar("S", bound=msgspec.Struct)
+T = TypeVar("T")
 OPERATIONS = 5000
 """Operations of one entry, about, so that a flood does not delay the first of them for long."""
 
@@ -80,7 +78,7 @@ class Engine:
         self._entropy = entropy
         self.log = Log(self.bucket, clock, pace, self._applied)
         self._writer = Writer(self.bucket, self.log, clock, entropy)
-        self.contents = Contents(self.bucket, self.log)
+        self.contents = Contents(self.bucket, self.log, entropy)
         self.watch = Watch(clock)
         self._keeper = Keeper(
             self.bucket, self.log, self.contents, entropy=entropy, clock=clock, pace=pace, write=self.write
@@ -92,9 +90,10 @@ class Engine:
         self.listened: Callable[[], bool] = lambda: False
         self.heard = asyncio.Event()
         """Somebody has begun to listen."""
-        self._looking: asyncio.Task[None] | None = None
-        self._next_look: asyncio.Task[None] | None = None
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._looking: asyncio.Task[Replica] | None = None
+        self._next_look: asyncio.Task[Replica] | None = None
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+        """In the order of their beginning, in which they end."""
         self._happened = False
         self._looked_at = 0.0
         self._pause = pace.look_soonest
@@ -125,23 +124,23 @@ class Engine:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._writer.close()
 
-    def _spawn(self, work: Coroutine[Any, Any, None], *, quiet: bool = False) -> asyncio.Task[None]:
+    def _spawn(self, work: Coroutine[Any, Any, T], *, quiet: bool = False) -> asyncio.Task[T]:
         """A task that ends with the engine; unless `quiet`, its errors are nobody else's to tell."""
 
-        def ended(task: asyncio.Task[None]) -> None:
-            self._tasks.discard(task)
+        def ended(task: asyncio.Task[T]) -> None:
+            self._tasks.pop(task, None)
             if not task.cancelled() and task.exception() is not None and not quiet:
                 logger.error("a task of the bucket store failed", exc_info=task.exception())
 
         task = asyncio.ensure_future(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(ended)
         return task
 
-    def _applied(self, done: dict[tuple[str, int], Done]) -> None:
-        self._writer.applied(done)
-        jobs = self.replica.jobs
-        if jobs.rung:
+    def _applied(self, replica: Replica, done: dict[tuple[str, int], Done]) -> None:
+        self._writer.applied(replica, done)
+        jobs = replica.jobs
+        if jobs.rung and replica is self.replica:  # else nobody would find what the bell rings for
             rung, jobs.rung = jobs.rung, set()
             self.ring(rung)
             self._happened = True
@@ -152,8 +151,7 @@ class Engine:
         """The state as of some moment after this call."""
         if self._next_look is None:
             self._next_look = self._spawn(self._look_after(self._looking), quiet=True)
-        await asyncio.shield(self._next_look)
-        return self.replica
+        return await asyncio.shield(self._next_look)
 
     async def recent(self) -> Replica:
         """The state for whoever asks again and again: while a look is taken now and then, as that look found it."""
@@ -162,14 +160,14 @@ class Engine:
             return self.replica
         return await self.view()
 
-    async def _look_after(self, before: asyncio.Task[None] | None) -> None:
+    async def _look_after(self, before: asyncio.Task[Replica] | None) -> Replica:
         if before is not None:
             await asyncio.wait([before])
         # From here on it would be too late for a new caller: what is read next may be older than its call.
         self._looking, self._next_look = self._next_look, None
-        await self._follow()
+        return await self._follow()
 
-    async def _follow(self) -> None:
+    async def _follow(self) -> Replica:
         self._tell_or_not()
         while True:
             replica = self.replica
@@ -180,8 +178,9 @@ class Engine:
                 logger.warning("this process was away from its bucket for too long; it reads the log again")
                 await self.log.join(replica)
                 continue
-            break
-        self._look()
+            if self.replica is replica:
+                self._look()
+                return replica
 
     def _look(self) -> None:
         """The state is the log's, now."""
@@ -300,6 +299,12 @@ class Engine:
         asks = [ask for wish in wishes for ask in wish.batch.asks]
         beats = [holder for wish in wishes for holder in wish.beats]
         revives = await self._revives(inserts, [change.id for change in changes])
+        inserts = [await self.contents.outgoing(new, "payload") for new in inserts]
+        settles = [await self.contents.outgoing(end, "result") for end in settles]
+        changes = [await self.contents.outgoing_change(change) for change in changes]
+        patches = [change.patch for change in changes if change.patch is not None]
+        values = [new.payload for new in inserts] + [end.result for end in settles]
+        values += [value for patch in patches for value in (patch.payload, patch.result) if isinstance(value, bytes)]
         replica = self.replica
         return Batched(
             "",
@@ -307,10 +312,11 @@ class Engine:
             base,
             self.clock.now(),
             bool(changes or any(new.nonce for new in inserts)),
+            any(beside.own_key(value) for value in values),
             revives,
-            pack([await self._outgoing(new, "payload") for new in inserts]),
+            pack(inserts),
             pack([note for wish in wishes for note in wish.batch.notes]),
-            pack([await self._outgoing(end, "result") for end in settles]),
+            pack(settles),
             pack(changes),
             pack(asks),
             sorted({ask.holder.id for ask in asks if self._half_spent(replica, ask.holder)}),
@@ -328,24 +334,14 @@ class Engine:
         known = replica.jobs.holders.get(holder.id)
         return known is not None and self.watch.silent(replica, known) > holder.lease / 2
 
-    async def _outgoing(self, item: S, field: str) -> S:
-        """A payload or result as it goes into the log; a large one is written beside it first."""
-        value = getattr(item, field)
-        if value is None or (len(value) < beside.BESIDE and not value.startswith(b"\0")):
-            return item
-        if len(value) < beside.BESIDE:
-            return msgspec.structs.replace(item, **{field: beside.plain(value)})
-        key = beside.new_key(f"{self._entropy.token():016x}", len(value))
-        await self.bucket.put_surely(key, value)
-        return msgspec.structs.replace(item, **{field: beside.own(key)})
-
     async def _revives(self, inserts: list[NewJob], changed: list[str]) -> list[Revived]:
         """The ended jobs that have left the state and are spoken of: by an operator, or by an id that was chosen."""
         wanted = {new.id for new in inserts if new.nonce} | set(changed)
-        if not self.replica.archived:
+        replica = self.replica
+        if not replica.archived:
             return []
-        living = self.replica.jobs.jobs
-        ended = [await self.contents.ended(id) for id in sorted(wanted) if id not in living]
+        living = replica.jobs.jobs
+        ended = [await self.contents.ended(replica, id) for id in sorted(wanted) if id not in living]
         return [Revived(each[0], each[1], each[2]) for each in ended if each is not None]
 
     async def _deliver(self, wish: Wish, done: Done) -> None:

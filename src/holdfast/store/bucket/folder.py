@@ -23,6 +23,8 @@ class Folder:
 
     def __init__(self, path: str) -> None:
         self.path = Path(path).absolute()
+        self._unsynced: set[Path] = set()
+        """Where a new name may not be on the disk yet: nothing is read from there before it is."""
 
     def __str__(self) -> str:
         return f"folder {self.path}"
@@ -36,8 +38,11 @@ class Folder:
             raise ConfigError(f"{self.path} cannot be made a bucket: {error.strerror}") from error
 
     async def get(self, key: str) -> bytes | None:
+        file = self.path / key
+        if file.parent in self._unsynced:
+            self._sync_names(file.parent)
         try:
-            return (self.path / key).read_bytes()
+            return file.read_bytes()
         except FileNotFoundError:
             return None
 
@@ -64,8 +69,13 @@ class Folder:
                 return False
         finally:
             aside.unlink(missing_ok=True)
-        _sync(target.parent)
+        self._unsynced.add(target.parent)
+        self._sync_names(target.parent)
         return True
+
+    def _sync_names(self, folder: Path) -> None:
+        _sync(folder)
+        self._unsynced.discard(folder)
 
     def _create(self, aside: Path) -> int:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC

@@ -3,6 +3,9 @@
 Removing is where the danger is (see `log.py`), so it is slow to act: only entries at or below the last snapshot but
 one, only what is older than `clean_after` by the bucket's own clock, only what holds nothing of a job that is kept; and
 never the two newest snapshots. Snapshots are made, and cleaning is done, only from a state that was verified.
+
+An object beside the log may be old, and the entry that needs it still to come, from a writer that slept. So every
+cleaning comes after a mark in the log, and an entry that needs objects from before the last mark is refused.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from copy import copy
 from typing import TYPE_CHECKING
 
 from ...clock import MICROS, Clock, Entropy
@@ -30,8 +34,8 @@ AMPLIFY = 2
 """A snapshot is due when the log since the last one is this many times its size: so they cost half as much as it."""
 PER_JOB = 80
 """Bytes of a snapshot for each job or key, about."""
-ARCHIVE_AFTER = 60.0
-"""Seconds after its end for which a job stays in the state: a settlement that is sent again is recognised there."""
+DAY = 86400.0
+"""Seconds by which no clock is wrong: a job that ended so long ago has ended long ago."""
 SEGMENT_BYTES = 4_000_000
 PARALLEL = 8
 
@@ -58,6 +62,8 @@ class Keeper:
         self._pace = pace
         self._write = write
         self._busy = False
+        self._seen: dict[tuple[int, int], float] = {}
+        """Ended jobs of the state, by seq and fence, and since when this process has known them as such."""
 
     def is_due(self) -> bool:
         replica = self._log.replica
@@ -72,9 +78,9 @@ class Keeper:
             return
         self._busy = True
         try:
+            await self._log.trust()
             await self._archive()
-            await self._snapshot()
-            await self.clean()
+            await self._clean(await self._snapshot())
         except Stale:
             pass  # whoever reads or writes next joins again
         except Exception as error:  # noqa: BLE001  # nothing depends on this round
@@ -85,41 +91,54 @@ class Keeper:
     # -- the ended
 
     async def _archive(self) -> None:
-        replica = self._log.replica
-        before = self._clock.now() - int(ARCHIVE_AFTER * MICROS)
-        over = [r for r in replica.jobs.jobs.values() if r.state in TERMINAL and (r.finished_at or before) < before]
+        replica, now = self._log.replica, self._clock.monotonic()
+        ended = {(job.seq, job.fence): job for job in replica.jobs.jobs.values() if job.state in TERMINAL}
+        self._seen = {place: self._seen.get(place, now) for place in ended}
+        # By this process's own time: the clock that `finished_at` is from may be an hour behind.
+        long_ago = self._clock.now() - int(DAY * MICROS)
+        over = [
+            job
+            for place, job in ended.items()
+            if now - self._seen[place] >= self._pace.archive_after or (job.finished_at or 0) < long_ago
+        ]
         segments: list[Segment] = []
         parts = list(_parts(over, self._pace.archive_jobs))
         for at in range(0, len(parts), PARALLEL):
-            names = [f"{self._entropy.token():016x}" for _ in parts[at : at + PARALLEL]]
-            written = zip(names, parts[at : at + PARALLEL], strict=True)
+            as_of = replica.position
+            # Some may live again by now; what happens to the others from here on counts against their segment.
+            ended = [
+                [copy(record) for record in part if record.state in TERMINAL] for part in parts[at : at + PARALLEL]
+            ]
+            named = [(f"{self._entropy.token():016x}", part) for part in ended if part]
             segments += await asyncio.gather(
-                *(self._contents.write_segment(name, replica, part) for name, part in written)
+                *(self._contents.write_segment(name, replica, as_of, part) for name, part in named)
             )
         if segments and self._log.replica is replica:
             await self._write(_wish(segments=segments))
 
     # -- snapshots
 
-    async def _snapshot(self) -> None:
+    async def _snapshot(self) -> int:
+        """Write and mark one; its number."""
         await self._log.trust()
         replica = self._log.replica
         number, data = replica.position, encode(dump(replica))
         await self._log.verify(replica, number + 1)
         await self._bucket.put_surely(snapshot_key(number), data)  # another process's would be the same
         await self._write(_wish(marks=[Mark(number, len(data))]))
+        return number
 
     # -- cleaning
 
-    async def clean(self) -> None:
-        """Remove what nobody needs any more."""
+    async def _clean(self, marked: int) -> None:
+        """Remove what nobody needs any more, and what is older than the snapshot of this number, which was marked."""
         snapshots = await self._bucket.list("snapshot/")
-        if len(snapshots) < 2:
+        times = [each.modified for each in snapshots if number_of(each.key) == marked]
+        if len(snapshots) < 2 or not times:
             return
         await self._log.trust()
         replica = self._log.replica
-        newest, floor = snapshots[-1], number_of(snapshots[-2].key)
-        old = newest.modified - int(self._pace.clean_after * MICROS)
+        floor, old = number_of(snapshots[-2].key), times[0] - int(self._pace.clean_after * MICROS)
         needed = replica.needed_entries()
         goes = [each.key for each in snapshots[:-2] if each.modified < old]
         goes += [
@@ -130,7 +149,7 @@ class Keeper:
         for left_behind in ("inbox/", "probe/"):
             goes += _older(await self._bucket.list(left_behind), old)
         goes += _unneeded(await self._bucket.list("done/"), old, {f"done/{name}" for name in replica.archived})
-        goes += _unneeded(await self._bucket.list("payload/"), old - 86400 * MICROS, replica.needed_objects())
+        goes += _unneeded(await self._bucket.list("payload/"), old, replica.needed_objects())
         if self._log.replica is replica and goes:
             await self._bucket.delete(goes)
 

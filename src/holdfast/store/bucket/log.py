@@ -14,7 +14,9 @@ ADR 0041 has all the rules.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from ...clock import Clock
@@ -46,29 +48,42 @@ class Log:
     """One process's place in the log. Several tasks may read and write at once: an entry is applied by the first."""
 
     def __init__(
-        self, bucket: Bucket, clock: Clock, pace: Pace, applied: Callable[[dict[tuple[str, int], Done]], None]
+        self, bucket: Bucket, clock: Clock, pace: Pace, applied: Callable[[Replica, dict[tuple[str, int], Done]], None]
     ) -> None:
         self._bucket = bucket
         self._clock = clock
         self._pace = pace
         self._applied = applied
-        self.replica = Replica()
+        self.replica = self._coming = Replica()
+        """The state; and the one that takes its place once it is known to be the head's."""
         self.fresh: Moment | None = None
         self._joining = asyncio.Lock()
 
     # -- joining
 
     async def join(self, instead_of: Replica) -> None:
-        """Take the highest snapshot, replay what follows, and prove that this is the head; unless another task has."""
+        """Take the highest snapshot, replay what follows, and prove that this is the head; unless another task has.
+
+        Nobody sees the new state before that.
+        """
         async with self._joining:
-            while self.replica is instead_of:
-                replica, self.fresh = await self._start(), None
-                replica.jobs.telling = self.replica.jobs.telling
-                self.replica = replica
-                try:
-                    await self.follow()
-                except Stale:
-                    instead_of = replica
+            if self.replica is instead_of:
+                self.fresh = None
+                with _uncollected():
+                    self.replica, self.fresh = await self._anew()
+                self.replica.jobs.telling = instead_of.jobs.telling
+                self._applied(self.replica, {})
+
+    async def _anew(self) -> tuple[Replica, Moment]:
+        while True:
+            self._coming = await self._start()
+            self._coming.jobs.telling = self.replica.jobs.telling
+            try:
+                asked = await self._to_head(self._coming)
+                await self.verify(self._coming, self._coming.position + 1)
+            except Stale:
+                continue
+            return self._coming, asked
 
     async def _start(self) -> Replica:
         while listed := await self._bucket.list("snapshot/"):
@@ -82,9 +97,18 @@ class Log:
 
     async def follow(self) -> None:
         """Read on to the head, and make sure of it. Stale where this state has fallen behind what is kept."""
+        replica = self.replica
+        asked = await self._to_head(replica)
+        if self._age() >= self._pace.verify_after * 0.8:
+            await self.verify(replica, replica.position + 1)
+            self.fresh = asked
+        self.still(replica)
+
+    async def _to_head(self, replica: Replica) -> Moment:
+        """Read on until a number is not there; when that was asked."""
         window = 1
         while True:
-            replica, asked = self.replica, Moment.of(self._clock)
+            asked = Moment.of(self._clock)
             first = replica.position + 1
             found = await asyncio.gather(*(self.read(number) for number in range(first, first + window)))
             for number, read in enumerate(found, first):
@@ -94,16 +118,8 @@ class Log:
             else:
                 window = min(AHEAD, window * 2)
                 continue
-            if self.replica is replica and replica.position >= first + found.index(None):
-                continue  # another task was quicker
-            await self._prove(replica, asked)
-            return
-
-    async def _prove(self, replica: Replica, asked: Moment) -> None:
-        """The number behind the last was not there at `asked` or later: renew the proof where most of it is spent."""
-        if self._age() >= self._pace.verify_after * 0.8:
-            await self.verify(replica, replica.position + 1)
-            self.fresh = asked
+            if replica.position < first + found.index(None):  # else another task was quicker
+                return asked
 
     async def read(self, number: int) -> Read | None:
         found = await self.fetch(log_key(number), Entry)
@@ -125,7 +141,7 @@ class Log:
 
     def apply(self, replica: Replica, number: int, read: Read) -> None:
         """Apply an entry, unless another task has."""
-        if self.replica is not replica:
+        if not self._counts(replica):
             raise Stale
         if number <= replica.position:
             return
@@ -133,9 +149,18 @@ class Log:
             done = replica.apply(number, read.entry, len(read.data))
         except ChainBroken as error:
             raise Stale from error
-        self._applied(done)
+        self._applied(replica, done)
+
+    def _counts(self, replica: Replica) -> bool:
+        """Whether nobody has joined again since."""
+        return replica is self.replica or replica is self._coming
 
     # -- believing
+
+    def still(self, replica: Replica) -> None:
+        """Stale where another task has joined again."""
+        if self.replica is not replica:
+            raise Stale
 
     def _age(self) -> float:
         return float("inf") if self.fresh is None else self.fresh.until(Moment.of(self._clock))
@@ -148,7 +173,7 @@ class Log:
     async def verify(self, replica: Replica, number: int) -> None:
         """Make sure that `number` was never cleaned away; Stale where it may have been."""
         listed = await self._bucket.list("snapshot/", after=snapshot_key(number - 1))
-        if self.replica is not replica or any(number_of(each.key) >= number for each in listed):
+        if not self._counts(replica) or any(number_of(each.key) >= number for each in listed):
             raise Stale
 
     async def trust(self) -> None:
@@ -163,3 +188,15 @@ class Log:
         if self.fresh is None or first_put.monotonic > self.fresh.monotonic:
             self.fresh = first_put
         self.apply(replica, number, read)
+
+
+@contextmanager
+def _uncollected() -> Generator[None]:
+    """Without the garbage collector, which would look through a million new jobs again and again, and find none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

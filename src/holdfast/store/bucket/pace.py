@@ -14,6 +14,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """The age at which objects may be removed, by the bucket's clock. At least three times `verify_after`."""
     snapshot_entries: int = 1000
     """Entries of log between two snapshots, at the least."""
+    archive_after: float = 300.0
+    """For which an ended job stays in the state: whatever is sent again, four times with `patience`, is recognised."""
     archive_jobs: int = 1000
     """Ended jobs of one segment of `done/`, at the most."""
     look_soonest: float = 0.05

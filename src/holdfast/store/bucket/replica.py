@@ -26,9 +26,7 @@ class Done(msgspec.Struct):
     """What became of one batch."""
 
     refused: str = ""
-    """Why nothing of it was applied: it is `old` (based too far back, or jobs have gone to `done/` since), or cannot
-    be read.
-    """
+    """Why nothing of it was applied: it is `old` (based too far back for what it depends on), or cannot be read."""
     answers: Answers = msgspec.field(default_factory=Answers)
     beats: list[Beat] = []
     records: list[bool] = []
@@ -94,6 +92,8 @@ class Replica:
         self.snapshot_size = 0
         self.bytes_since = 0
         """Bytes of log since that snapshot."""
+        self.marked = 0
+        """The last entry that says that a snapshot was written. Cleaning comes after it."""
         self.spent = Spent()
         """Requests of all processes together, as far as they have said."""
 
@@ -116,11 +116,14 @@ class Replica:
             self.writers = {name: last for name, last in self.writers.items() if last.position >= number - WINDOW}
         return done
 
-    def _archived_since(self, base: int) -> bool:
-        return any(archived.position > base for archived in self.archived.values())
+    def _is_old(self, batched: Batched) -> bool:
+        base = batched.base
+        if self.position - base > WINDOW or (batched.beside and self.marked > base):
+            return True
+        return batched.looked and any(archived.position > base for archived in self.archived.values())
 
     def _apply(self, batched: Batched, index: int) -> Done:
-        if self.position - batched.base > WINDOW or (batched.looked and self._archived_since(batched.base)):
+        if self._is_old(batched):
             return Done(refused="old")
         try:
             batch = batched.batch()
@@ -150,6 +153,7 @@ class Replica:
         for segment in batched.segments:
             self._archive(segment)
         for mark in batched.marks:
+            self.marked = self.position
             if mark.number > self.snapshot:
                 self.snapshot, self.snapshot_size, self.bytes_since = mark.number, mark.size, 0
         return done
@@ -201,6 +205,8 @@ class Replica:
         return Tidied(tidied.jobs + removed, tidied.keys, tidied.holders)
 
     def _archive(self, segment: Segment) -> None:
+        if segment.as_of < self.marked:
+            return  # it may have been cleaned away; its jobs go with the next
         counts: dict[str, dict[str, int]] = {}
         hidden: set[int] = set()
         for seq, fence in segment.jobs:
@@ -289,6 +295,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     retouched: dict[int, int] = {}
     spent: Spent | None = None
     gates: dict[str, Gate] = {}
+    marked: int = 0
 
 
 def dump(replica: Replica) -> Snapshot:
@@ -316,6 +323,7 @@ def dump(replica: Replica) -> Snapshot:
         replica.retouched,
         replica.spent,
         jobs.standing.gates,
+        replica.marked,
     )
 
 
@@ -327,8 +335,7 @@ def load(snapshot: Snapshot, size: int) -> Replica:
     replica.nonce, replica.snapshot_size = snapshot.nonce, size
     jobs.seq, jobs.moves = snapshot.seq, snapshot.moves
     jobs.holders = {h.holder.id: Holding(h.holder, h.beat, h.lease, h.left, {}) for h in snapshot.holders}
-    while snapshot.jobs:
-        jobs.restore(unpack([snapshot.jobs.pop(0)], Record))
+    jobs.restore(_records(snapshot))
     for held in snapshot.holders:
         jobs.holders[held.holder.id].jobs = {id: jobs.jobs[id] for id in held.jobs}
     jobs.nonces, jobs.settled = snapshot.nonces, snapshot.settled
@@ -337,6 +344,15 @@ def load(snapshot: Snapshot, size: int) -> Replica:
     jobs.standing.restore_gates(snapshot.gates)
     jobs.minutes = {(m.at, m.queue, m.outcome): m for m in unpack(snapshot.minutes, Minute)}
     replica.writers, replica.watched, replica.retouched = snapshot.writers, snapshot.watched, snapshot.retouched
-    replica.spent = snapshot.spent or Spent()
+    replica.spent, replica.marked = snapshot.spent or Spent(), snapshot.marked
     replica.archived = {archived.name: archived for archived in snapshot.archived}
     return replica
+
+
+def _records(snapshot: Snapshot) -> list[Record]:
+    """The jobs of a snapshot, table by table, each of which is let go at once: a million rows are large."""
+    records: list[Record] = []
+    snapshot.jobs.reverse()
+    while snapshot.jobs:
+        records += unpack([snapshot.jobs.pop()], Record)
+    return records

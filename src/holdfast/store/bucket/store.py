@@ -31,6 +31,7 @@ from .doctor import examine
 from .engine import Engine, Wish
 from .folder import Folder
 from .pace import FOLDER, Pace
+from .replica import Replica
 from .requests import Counted
 from .seam import Bucket
 from .thread import Shared
@@ -176,8 +177,9 @@ class BucketStore:
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
         async def work(engine: Engine) -> list[Record | None]:
-            jobs = (await engine.view()).jobs.jobs
-            found = [copy(record) if (record := jobs.get(id)) else await _ended(engine, id) for id in ids]
+            replica = await engine.view()
+            jobs = replica.jobs.jobs
+            found = [copy(record) if (record := jobs.get(id)) else await _ended(engine, replica, id) for id in ids]
             await engine.contents.fill([record for record in found if record is not None])
             return found
 
@@ -189,7 +191,7 @@ class BucketStore:
             before = int(cursor) if cursor is not None else None
             page = [copy(record) for record in islice(replica.jobs.newest(where, before), limit + 1)]
             if replica.archived and (not where.states or TERMINAL.intersection(where.states)):
-                page += await engine.contents.newest_ended(where, before, limit + 1)
+                page += await engine.contents.newest_ended(replica, where, before, limit + 1)
                 page = sorted(page, key=lambda record: record.seq, reverse=True)[: limit + 1]
             await engine.contents.fill(page[:limit])
             return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
@@ -198,10 +200,10 @@ class BucketStore:
 
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         async def work(engine: Engine) -> list[Printed]:
-            jobs = (await engine.view()).jobs
-            if id in jobs.jobs:
-                return jobs.output(id, position, limit)
-            ended = await engine.contents.ended(id)
+            replica = await engine.view()
+            if id in replica.jobs.jobs:
+                return replica.jobs.output(id, position, limit)
+            ended = await engine.contents.ended(replica, id)
             return [] if ended is None else read_output(ended[3], position, limit)
 
         return await self._shared.run(_again(work))
@@ -259,6 +261,6 @@ def _again(work: Callable[[Engine], Coroutine[Any, Any, T]]) -> Callable[[Engine
     return twice
 
 
-async def _ended(engine: Engine, id: str) -> Record | None:
-    found = await engine.contents.ended(id)
+async def _ended(engine: Engine, replica: Replica, id: str) -> Record | None:
+    found = await engine.contents.ended(replica, id)
     return None if found is None else found[1]

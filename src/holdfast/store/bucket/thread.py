@@ -7,13 +7,14 @@ along with whatever else is being written.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from ...clock import Clock, fresh_entropy
+from ...clock import Clock, Entropy, fresh_entropy
 from ...errors import StoreUnavailable
 from .bells import Bells
 from .engine import Engine
@@ -24,8 +25,61 @@ from .seam import Bucket
 T = TypeVar("T")
 
 
+class Life:
+    """One run of the engine, on a thread of its own."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self.engine: Future[Engine] = Future()
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._ending = False
+        self.over: Future[None] = Future()
+
+    def start(self) -> None:
+        # A daemon, so that a program that forgot to close still ends.
+        threading.Thread(target=self._run, name="holdfast-bucket", daemon=True).start()
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self.live(fresh_entropy()))
+        finally:
+            self.over.set_result(None)
+
+    async def live(self, entropy: Entropy) -> None:
+        """Open an engine, and close it when it is time."""
+        self.loop = asyncio.get_running_loop()
+        if self._ending:  # whoever opened it was gone before this thread had begun
+            self._stop.set()
+        shared = self._shared
+        try:
+            engine = Engine(shared.bucket, shared.clock, entropy, shared.pace)
+            engine.ring, engine.listened = shared.bells.ring, lambda: bool(shared.bells)
+            shared.bells.heard = partial(self.loop.call_soon_threadsafe, engine.heard.set)
+            if isinstance(shared.bucket, Folder):
+                shared.bucket.make()
+            await engine.open()
+        except BaseException as error:  # noqa: BLE001  # belongs to whoever opens
+            self.engine.set_exception(error)
+            return
+        self.engine.set_result(engine)
+        await self._stop.wait()
+        await engine.close()
+
+    async def end(self) -> None:
+        """Let the engine close, and wait until it has."""
+        self._ending = True
+        if self.loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended by itself
+                self.loop.call_soon_threadsafe(self._stop.set)
+        await asyncio.wrap_future(self.over)
+
+
 class Shared:
     """One engine and its thread, alive while at least one store is open."""
+
+    life_class = Life
+    """How the engine runs: a simulation, in which there are no threads, has another."""
 
     def __init__(self, bucket: Bucket, clock: Clock, pace: Pace) -> None:
         self.bucket = bucket
@@ -34,14 +88,19 @@ class Shared:
         self.bells = Bells()
         self._lock = threading.Lock()
         self._users = 0
-        self._life: _Life | None = None
+        self._life: Life | None = None
+
+    def anew(self) -> Shared:
+        """The same, with nothing of this one's life."""
+        return type(self)(self.bucket, self.clock, self.pace)
 
     async def open(self) -> None:
         """One more user; the first starts the engine, and all wait until it has joined the log."""
         with self._lock:
             self._users += 1
             if self._life is None:
-                self._life = _Life(self)
+                self._life = self.life_class(self)
+                self._life.start()
             life = self._life
         try:
             await asyncio.shield(asyncio.wrap_future(life.engine))
@@ -65,44 +124,3 @@ class Shared:
         if life is None or life.loop is None or not life.engine.done():
             raise StoreUnavailable(f"the store in {self.bucket} is not open")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(life.engine.result()), life.loop))
-
-
-class _Life:
-    """One run of the engine's thread."""
-
-    def __init__(self, shared: Shared) -> None:
-        self._shared = shared
-        self.engine: Future[Engine] = Future()
-        self.loop: asyncio.AbstractEventLoop | None = None
-        self._stop = asyncio.Event()
-        self._over: Future[None] = Future()
-        # A daemon, so that a program that forgot to close still ends.
-        threading.Thread(target=self._run, name="holdfast-bucket", daemon=True).start()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(self._live())
-        finally:
-            self._over.set_result(None)
-
-    async def _live(self) -> None:
-        self.loop = asyncio.get_running_loop()
-        shared = self._shared
-        try:
-            engine = Engine(shared.bucket, shared.clock, fresh_entropy(), shared.pace)
-            engine.ring, engine.listened = shared.bells.ring, lambda: bool(shared.bells)
-            shared.bells.heard = partial(self.loop.call_soon_threadsafe, engine.heard.set)
-            if isinstance(shared.bucket, Folder):
-                shared.bucket.make()
-            await engine.open()
-        except BaseException as error:  # noqa: BLE001  # belongs to whoever opens
-            self.engine.set_exception(error)
-            return
-        self.engine.set_result(engine)
-        await self._stop.wait()
-        await engine.close()
-
-    async def end(self) -> None:
-        if self.loop is not None and not self._over.done():
-            self.loop.call_soon_threadsafe(self._stop.set)
-        await asyncio.wrap_future(self._over)

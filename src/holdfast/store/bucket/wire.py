@@ -7,8 +7,8 @@ written as a table: what they have in common once (`like`), and the rest in rows
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Iterable, Sequence
+from itertools import groupby, repeat
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
@@ -17,7 +17,7 @@ from ...errors import StoreUnavailable
 from ...job import Ask, Change, Holder, NewJob, Note, Record, Settlement
 from ..protocol import Batch
 
-VERSION = 2
+VERSION = 3
 """Of the state machine and of this format. A process that finds a newer one stops, rather than replay it wrongly."""
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -115,6 +115,10 @@ class Batched(msgspec.Struct, omit_defaults=True):
     """The writer's wall clock."""
     looked: bool = False
     """The writer looked for its jobs in `done/`: refused if any have gone there since `base`."""
+    beside: bool = False
+    """Objects were written for it beside the log: refused if a snapshot was marked since `base`, for then these may
+    have been cleaned away before anybody knew that they were needed.
+    """
     revives: list[Revived] = []
     inserts: list[Table] = []
     notes: list[Table] = []
@@ -251,22 +255,35 @@ def _table(kind: type[msgspec.Struct], items: Sequence[msgspec.Struct], unset: t
 
 
 def unpack(tables: list[Table], kind: type[T]) -> list[T]:
-    """The structs of some tables, in order."""
+    """The structs of some tables, in order. What they have in common is one object in all of them."""
     found: list[T] = []
     for table in tables:
-        like = dict(table.like)
-        for name in table.text:
-            if isinstance(like.get(name), str):
-                like[name] = like[name].encode()
-        encoded = [table.vary.index(name) for name in table.text if name in table.vary]
-        rows: list[dict[str, Any]] = []
-        for row in table.rows:
-            for at in encoded:
-                if row[at] is not None:
-                    row[at] = row[at].encode()
-            rows.append({**like, **dict(zip(table.vary, row, strict=True))})
-        found += msgspec.convert(rows, list[kind])
+        varying = zip(table.vary, zip(*table.rows, strict=True), strict=True) if table.vary else ()
+        columns: dict[str, Iterable[Any]] = {
+            name: msgspec.convert(_values(table, name, column), list[hint])
+            for name, column in varying
+            if (hint := _hints(kind).get(name)) is not None
+        }
+        for name, hint in _hints(kind).items():
+            if name not in columns:
+                columns[name] = repeat(_common(table, kind, name, hint), len(table.rows))
+        found += map(kind, *(columns[name] for name in kind.__struct_fields__))
     return found
+
+
+def _values(table: Table, name: str, column: Iterable[Any]) -> list[Any]:
+    return (
+        [value.encode() if isinstance(value, str) else value for value in column] if name in table.text else [*column]
+    )
+
+
+def _common(table: Table, kind: type[msgspec.Struct], name: str, hint: Any) -> Any:
+    if name in table.like:
+        [value] = msgspec.convert(_values(table, name, [table.like[name]]), list[hint])
+        return value
+    if name not in _defaults(kind):
+        raise ValueError(f"{kind.__name__} without {name}")
+    return _defaults(kind)[name]
 
 
 def _as_text(column: list[Any]) -> list[Any] | None:
@@ -278,6 +295,7 @@ def _as_text(column: list[Any]) -> list[Any] | None:
 
 _usual: dict[type, dict[str, Any]] = {}
 _binary: dict[type, frozenset[str]] = {}
+_types: dict[type, dict[str, Any]] = {}
 
 
 def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
@@ -291,6 +309,13 @@ def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
 
 def _bytes_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
     if kind not in _binary:
-        hints = get_type_hints(kind)
+        hints = _hints(kind)
         _binary[kind] = frozenset(name for name, hint in hints.items() if hint is bytes or bytes in get_args(hint))
     return _binary[kind]
+
+
+def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
+    if kind not in _types:
+        hints = get_type_hints(kind)
+        _types[kind] = {name: hints[name] for name in kind.__struct_fields__}
+    return _types[kind]

@@ -36,6 +36,8 @@ RIVALRY, LEAD = 2.0, 8
 """Seconds after a lost race, and round trips after another's last entry, for which a writer lets that other write."""
 PATIENCE = 6
 """Round trips, and up to twice as many, for which a batch waits in the inbox before its writer tries again."""
+QUIET = 3
+"""The same, where nobody writes."""
 BEHIND = 3
 """Round trips after which a process that lost is not losing a race, but behind."""
 ENTRY_BYTES = 4_000_000
@@ -57,8 +59,8 @@ class Writer:
         self._entropy = entropy
         self.name = f"{entropy.token():016x}"
         self._number = 0
-        self._outcomes: dict[int, tuple[Replica, Done]] = {}
-        """What became of the batch that is being written, and in which state: only the log's own counts, once it is
+        self._outcomes: dict[Replica, Done] = {}
+        """What became of the batch that is being written, by the state in which: only the log's own counts, once it is
         there. One that was given up may have been told of an entry that was never part of the log.
         """
         self._adoptable: dict[tuple[str, int], Batched] = {}
@@ -74,18 +76,17 @@ class Writer:
         self._trip = 0.05
         """Seconds that a put takes, about."""
 
-    def applied(self, done: dict[tuple[str, int], Done]) -> None:
+    def applied(self, replica: Replica, done: dict[tuple[str, int], Done]) -> None:
         """Entries were applied: keep what is ours."""
         self._foreign_at = NEVER if self._winning else self._time()
         for (writer, number), each in done.items():
             if writer != self.name:
                 self._company = self._time()
             elif number == self._number:
-                self._outcomes[number] = (self._log.replica, each)
+                self._outcomes[replica] = each
 
-    def _outcome(self, number: int) -> Done | None:
-        replica, done = self._outcomes.get(number, (None, None))
-        return done if replica is self._log.replica else None
+    def _outcome(self) -> Done | None:
+        return self._outcomes.get(self._log.replica)
 
     # -- one batch
 
@@ -94,29 +95,26 @@ class Writer:
         self._number += 1
         self._outcomes.clear()
         batched.writer, batched.number = self.name, self._number
-        lost, handed = self._would_lose(), False
+        lost, handed, tried = self._would_lose(), False, False
         while True:
             replica = self._log.replica
             try:
-                while (done := self._outcome(batched.number)) is None:
-                    if self._log.replica is not replica:
-                        raise Stale  # another task has joined again: the batch may be in what it took
+                while (done := self._outcome()) is None:
+                    self._log.still(replica)  # else the batch may be in what another task took
                     if lost:
                         handed = handed or await self._hand_in(batched)
-                        if await self._adopted(batched):
+                        if await self._adopted():
                             self._lost_at = self._time()
                             continue
-                    behind = self._time() - self._at_head > BEHIND * self._trip
-                    lost = not await self._append([batched, *self._waiting()])
-                    if lost and behind and not handed:
-                        # Not a race: others wrote while this process had nothing to do with the log.
+                    if await self._append([batched, *self._waiting()]):
+                        self._lost_at = NEVER
+                    elif tried or handed:
+                        self._lost_at, lost = self._time(), True
+                    elif self._time() - self._at_head > BEHIND * self._trip:
                         await patiently(self._catch_up)
-                        lost = False
-                    elif lost:
-                        self._lost_at = self._time()
+                    tried = True  # once is no race: another wrote while this process did not look
                 await patiently(self._log.trust)
-                if self._log.replica is not replica:
-                    raise Stale  # what was told before does not count
+                self._log.still(replica)  # else what was told before does not count
             except Stale:
                 await self._join_again(batched, replica)
                 continue
@@ -126,6 +124,7 @@ class Writer:
                 withdrawal = asyncio.ensure_future(self._withdraw(batched))
                 self._withdrawals.add(withdrawal)
                 withdrawal.add_done_callback(self._withdrawals.discard)
+            self._outcomes.clear()
             return done
 
     def _would_lose(self) -> bool:
@@ -141,7 +140,7 @@ class Writer:
         """Away for too long: take the log from its newest snapshot, and see there whether the batch was applied."""
         logger.warning("this process was away from its bucket for too long; it reads the log again")
         await patiently(lambda: self._log.join(stale))
-        if self._outcome(batched.number) is not None:
+        if self._outcome() is not None:
             return
         last = self._log.replica.writers.get(self.name)
         applied = last is not None and last.number >= batched.number
@@ -202,18 +201,24 @@ class Writer:
         await patiently(lambda: self._bucket.put_if_absent(inbox_key(batched), encode(Handed(VERSION, batched))))
         return True
 
-    async def _adopted(self, batched: Batched) -> bool:
-        """Follow the log for a while; whether the batch was applied."""
-        until = self._time() + self._trip * (PATIENCE + PATIENCE * self._entropy.fraction())
+    async def _adopted(self) -> bool:
+        """Follow the log for a while; whether the batch that is being written was applied."""
+        chance = 1 + self._entropy.fraction()
+        until = self._time() + self._trip * PATIENCE * chance
+        moved = self._time()
         while True:
             before = self._log.replica.position
             await patiently(self._catch_up)
-            if self._outcome(batched.number) is not None:
+            if self._outcome() is not None:
                 return True
+            if self._log.replica.position != before:
+                moved = self._time()
+            elif self._time() - moved > self._trip * QUIET * chance:
+                return False
+            else:
+                await asyncio.sleep(max(0.001, self._trip))
             if self._time() >= until:
                 return False
-            if self._log.replica.position == before:
-                await asyncio.sleep(max(0.001, self._trip / 4))
 
     async def _withdraw(self, batched: Batched) -> None:
         with contextlib.suppress(Exception):  # cleaning finds it
@@ -224,10 +229,11 @@ class Writer:
     async def adopt(self) -> bool:
         """With nothing to write of one's own, and the last entry being one's own: write what others have handed in."""
         waiting = self._waiting() if self._foreign_at == NEVER else []
-        if waiting:
-            with contextlib.suppress(Stale):
-                await self._append(waiting)
-        return bool(waiting)
+        try:
+            return bool(waiting) and await self._append(waiting)
+        except Exception as error:  # noqa: BLE001  # whoever looks or writes next meets it, and can be told
+            logger.debug("writing what others handed in: %s: %s", type(error).__name__, error)
+            return False
 
     async def close(self) -> None:
         """Wait for what is still on its way."""
@@ -244,8 +250,10 @@ class Writer:
         return list(self._adoptable.values())
 
     def _lists(self) -> bool:
+        """Whether somebody may have handed in: whoever loses does, twice in a row, to one that writes one after the other."""
         self._unlisted += 1
-        if self._time() - self._company > COMPANY and self._unlisted < ALONE:
+        leads = self._foreign_at == NEVER and self._time() - self._company <= COMPANY
+        if not leads and self._unlisted < ALONE:
             return False
         self._unlisted = 0
         return True

@@ -7,7 +7,7 @@ import msgspec
 from ...job import TERMINAL, Change, Record, State
 from .. import apply
 from . import lanes, sql, told
-from .rows import WORD, record
+from .rows import WORD, record, to_json
 from .settle import put, save
 from .step import Step
 
@@ -59,4 +59,4 @@ def _replace_payload(step: Step, kept: Record, fingerprint: str) -> None:
 
 def _make_room(step: Step, kept: Record) -> None:
     if kept.lane is not None:
-        lanes.make_room(step, kept.queue, kept.lane.name)
+        lanes.make_room(step, kept.queue, to_json([kept.lane.name]).decode())

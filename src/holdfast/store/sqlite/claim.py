@@ -106,12 +106,10 @@ def _take(step: Step, queue: str, picking: Picking, lanes: Lanes, *, suspect: in
     while len(taken) < limit and picking.spare > 0:
         wanted = limit - len(taken)
         rows = step.connection.execute(sql.SELECT_READY[which], (queue, *_tasks(ask), wanted)).fetchall()
-        page = [
-            claimed(row, queue, ask, step.now, suspect == 1) if row[-1] else _claimed_whole(step, row[0], ask)
-            for row in rows
-        ]
+        whole = _whole(step, [row[0] for row in rows if not row[-1]], ask)
+        page = [claimed(row, queue, ask, step.now, suspect == 1) if row[-1] else whole[row[0]] for row in rows]
         by = (ask.holder.id, ask.token, step.now)
-        if not all(row[-1] for row in rows):
+        if whole:
             page = lanes.let_start(page, picking)
             step.connection.execute(sql.TAKE_THESE, (*by, to_json([record.seq for record in page]).decode()))
         elif page:
@@ -123,14 +121,17 @@ def _take(step: Step, queue: str, picking: Picking, lanes: Lanes, *, suspect: in
     return taken
 
 
-def _claimed_whole(step: Step, seq: int, ask: Ask) -> Record:
-    """The claim on a job that has more to it than most."""
-    whole = record(step.one(sql.BY_SEQ, seq))
-    whole.state, whole.holder, whole.token, whole.started_at = RUNNING, ask.holder.id, ask.token, step.now
-    whole.attempt += 1
-    whole.fence += 1
-    whole.pid = whole.waits = None
-    return whole
+def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
+    """The claims on jobs that have more to them than most, by number."""
+    if not seqs:
+        return {}
+    found = [record(row) for row in step.connection.execute(sql.BY_SEQS, (to_json(seqs).decode(),)).fetchall()]
+    for one in found:
+        one.state, one.holder, one.token, one.started_at = RUNNING, ask.holder.id, ask.token, step.now
+        one.attempt += 1
+        one.fence += 1
+        one.pid = one.waits = None
+    return {one.seq: one for one in found}
 
 
 def _place(taken: Record) -> tuple[int, int, int]:

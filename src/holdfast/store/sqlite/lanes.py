@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copy import copy
 
 import msgspec
@@ -11,7 +12,7 @@ from ..gate import HOLDS, Gate
 from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
 from ..standing import Picking
 from . import sql
-from .rows import lane_of
+from .rows import lane_of, to_json
 from .step import Step
 
 
@@ -29,9 +30,9 @@ def rest(step: Step, lane: str, until: int) -> None:
     step.connection.execute(sql.REST, (lane, until))
 
 
-def make_room(step: Step, queue: str, lane: str) -> None:
-    """A job has left the ready or the running: have a claim look at what its lane holds, if it does."""
-    if step.connection.execute(sql.MAKE_ROOM, (lane, step.now)).rowcount:
+def make_room(step: Step, queue: str, lanes: str) -> None:
+    """Jobs of these lanes (as JSON) have left the ready or the running: have a claim look at what they still hold."""
+    if step.connection.execute(sql.MAKE_ROOM, (lanes, step.now)).rowcount:
         step.rung.add(f"queue/{queue}")
 
 
@@ -57,45 +58,52 @@ class Lanes:
         self._running: dict[str, int] = {}
         """Claims by lane, before this one."""
 
-    def _gate(self, lane: str) -> Gate:
-        gate = self._gates.get(lane)
-        if gate is None:
-            gate = self._gates[lane] = _read(self._step, lane)
-            self._before[lane] = copy(gate)
-        return gate
-
-    def _runs(self, lane: Lane) -> int:
-        if not lane.running:
-            return 0  # nobody asks how many
-        runs = self._running.get(lane.name)
-        if runs is None:
-            runs = self._running[lane.name] = self._step.value(sql.RUNNING_OF_LANE, lane.name)
-        return runs
+    def _meet(self, lanes: Iterable[str]) -> None:
+        """Read what is remembered of lanes, and what runs, all at once."""
+        new = [lane for lane in dict.fromkeys(lanes) if lane not in self._gates]
+        if not new:
+            return
+        names = (to_json(new).decode(),)
+        gates = {lane: Gate(*row) for lane, *row in self._step.connection.execute(sql.GATES, names).fetchall()}
+        for lane in new:
+            self._gates[lane] = gates.get(lane) or Gate()
+            self._before[lane] = copy(self._gates[lane])
+        self._running.update(dict.fromkeys(new, 0))
+        self._running.update(self._step.connection.execute(sql.RUNNING_OF_LANES, names).fetchall())
 
     def reopen(self) -> None:
         """Make held jobs ready, as many as their lanes let start."""
         rows = self._step.connection.execute(sql.OPENING, (self._step.now, HELD_LIMIT)).fetchall()
-        for (name,) in rows:
-            self._let_go(name)
+        self._meet(name for (name,) in rows)
+        gone = [seq for (name,) in rows for seq in self._let_go(name)]
+        if gone:
+            self._step.connection.execute(sql.LET_GO_THESE, (to_json(gone).decode(),))
 
-    def _let_go(self, name: str) -> None:
-        now, gate, held = self._step.now, self._gate(name), HOLDS + name
-        first = self._step.one(sql.FIRST_HELD, held)
-        lane = None if first is None else lane_of(*first)
+    def _let_go(self, name: str) -> list[int]:
+        """The job of a lane that is to be made ready, where it is one; where there are more, they are already."""
+        now, gate, held = self._step.now, self._gates[name], HOLDS + name
+        first = self._step.connection.execute(sql.FIRST_HELD, (held,)).fetchall()
+        lane = lane_of(*first[0][1:]) if first else None
         if lane is None:
             gate.opens_at = None
-            return
-        free = min(PROMOTE_LIMIT, gate.starts(lane, self._runs(lane), now))
-        self._step.connection.execute(sql.LET_GO, (held, free))
-        if self._step.one(sql.FIRST_HELD, held) is None:
-            gate.opens_at = None
+            return []
+        running = self._running[name]
+        free = min(PROMOTE_LIMIT, gate.starts(lane, running, now))
+        if free > 1:
+            self._step.connection.execute(sql.LET_GO, (held, free))
+            left = self._step.one(sql.FIRST_HELD, held) is not None
         else:
-            gate.opens_at = now if free == PROMOTE_LIMIT else gate.next_look(lane, self._runs(lane), now)
+            left = len(first) > free
+        gate.opens_at = None
+        if left:
+            gate.opens_at = now if free == PROMOTE_LIMIT else gate.next_look(lane, running, now)
+        return [first[0][0]] if free == 1 else []
 
     def let_start(self, records: list[Record], picking: Picking) -> list[Record]:
         """Those that may start; the others are set aside. The rest is left alone once too many are."""
         starting: list[Record] = []
         held: list[Record] = []
+        self._meet(record.lane.name for record in records if record.lane is not None)
         for record in records:
             (starting if self._starts(record, picking) else held).append(record)
             if len(held) >= picking.spare:
@@ -103,7 +111,8 @@ class Lanes:
         for record in held:
             lane = record.lane
             assert lane is not None
-            self._gate(lane.name).opens_at = self._gate(lane.name).next_look(lane, self._runs(lane), picking.now)
+            gate = self._gates[lane.name]
+            gate.opens_at = gate.next_look(lane, self._running[lane.name], picking.now)
         self._step.connection.executemany(sql.HOLD, [(record.seq,) for record in held])
         picking.spare -= len(held)
         return starting
@@ -113,7 +122,7 @@ class Lanes:
         if lane is None:
             return True
         before = started.get(lane.name, 0)
-        if self._gate(lane.name).starts(lane, self._runs(lane), picking.now) <= before:
+        if self._gates[lane.name].starts(lane, self._running[lane.name], picking.now) <= before:
             return False
         started[lane.name] = before + 1
         return True
@@ -122,7 +131,7 @@ class Lanes:
         """The claim takes these: count their starts, and write what it changed."""
         for record in chosen:
             if record.lane is not None:
-                self._gate(record.lane.name).started(record.lane, self._step.now)
+                self._gates[record.lane.name].started(record.lane, self._step.now)
         for name, gate in self._gates.items():
             if gate != self._before[name]:
                 _write(self._step, name, gate)

@@ -9,7 +9,7 @@ import msgspec
 from ...job import TERMINAL, Note, Record, Settlement, State
 from .. import apply
 from . import lanes, output, sql, told
-from .rows import WORD, record, saved_row
+from .rows import WORD, record, saved_row, to_json
 from .step import Mismatch, Step
 
 UNSET = msgspec.UNSET
@@ -104,8 +104,8 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     step.rung.update([f"job/{end.id}" for end in ends])
     told.move(step, ((end.id, end.state) for end in ends))
     told.ended(step, [end.id for end in ends if end.tell])
-    for queue, lane in left:
-        lanes.make_room(step, queue, lane)
+    for queue, freed in left:
+        lanes.make_room(step, queue, freed)
     kept.clear()
     gone.clear()
     return [True] * count
@@ -134,7 +134,7 @@ def _settle(step: Step, end: Settlement) -> bool:
     told.move(step, [(kept.id, kept.state)])
     put(step, kept, end.key_keep, end.nonce)
     if kept.lane is not None:
-        lanes.make_room(step, kept.queue, kept.lane.name)
+        lanes.make_room(step, kept.queue, to_json([kept.lane.name]).decode())
     if end.tell and kept.state in TERMINAL:
         told.ended(step, [kept.id])
     return True

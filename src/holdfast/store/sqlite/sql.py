@@ -32,7 +32,9 @@ CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 SCHEMA_TABLE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
 SCHEMA_VERSION = "SELECT max(version) FROM holdfast_schema"
 SCHEMA_STEP = "INSERT INTO holdfast_schema (version, applied_at) VALUES ({version}, {now})"
-SEAL = "UPDATE holdfast_schema SET applied_at = applied_at + 1 WHERE version = (SELECT max(version) FROM holdfast_schema)"
+SEAL = (
+    "UPDATE holdfast_schema SET applied_at = applied_at + 1 WHERE version = (SELECT max(version) FROM holdfast_schema)"
+)
 """Writes a page, which overwrites what a failed commit may have left in the log. (What stays the same is not written.)"""
 
 # -- enqueue
@@ -107,11 +109,11 @@ _FIRST_READY = {
 }
 SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
 """The first ready jobs of a queue, in order: the few columns that differ between fresh jobs (a column costs as much as
-a comparison), and whether all others are as at the start. A job with more to it is read whole, by BY_SEQ."""
+a comparison), and whether all others are as at the start. Jobs with more to them are read whole, by BY_SEQS."""
 TAKE = {which: f"{_TAKE} WHERE seq IN (SELECT seq {ready})" for which, ready in _FIRST_READY.items()}
 """Claim what SELECT_READY has just read, where all of it is as at the start."""
 TAKE_THESE = f"{_TAKE}, waits = NULL WHERE seq IN (SELECT value FROM json_each(?))"
-BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
+BY_SEQS = f"SELECT {JOB} FROM holdfast_job WHERE seq IN (SELECT value FROM json_each(?))"
 RENEW_FOR_CLAIM = """
 INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6)
 ON CONFLICT (id) DO UPDATE SET beat = beat + 1, beaten_at = ?3, expires = ?4, boot_id = ?5, seen_at = ?6
@@ -128,6 +130,9 @@ WHERE queue = ?1 AND state = 'queued' AND suspect = 0 AND priority = ?2 ORDER BY
 ENDS = f"SELECT ({_TURN.format(order='ASC')}), ({_TURN.format(order='DESC')})"
 """The first and the last turn of the ready jobs of a queue and a priority."""
 GATE = "SELECT tat, rest_until, finish, opens_at FROM holdfast_gate WHERE lane = ?"
+GATES = """
+SELECT lane, tat, rest_until, finish, opens_at FROM holdfast_gate WHERE lane IN (SELECT value FROM json_each(?))
+"""
 PUT_GATE = "INSERT OR REPLACE INTO holdfast_gate (lane, tat, rest_until, finish, opens_at) VALUES (?, ?, ?, ?, ?)"
 REMOVE_GATE = "DELETE FROM holdfast_gate WHERE lane = ?"
 REST = """
@@ -136,23 +141,29 @@ ON CONFLICT (lane) DO UPDATE SET rest_until = max(rest_until, excluded.rest_unti
 """
 _HELD = "FROM holdfast_job AS held INDEXED BY holdfast_held WHERE held.waits = {lane} AND held.lane IS NOT NULL"
 MAKE_ROOM = f"""
-INSERT INTO holdfast_gate (lane, opens_at) SELECT ?1, ?2
-WHERE EXISTS (SELECT 1 {_HELD.format(lane=f"'{HOLDS}' || ?1")})
+INSERT INTO holdfast_gate (lane, opens_at) SELECT freed.value, ?2 FROM json_each(?1) AS freed
+WHERE EXISTS (SELECT 1 {_HELD.format(lane=f"'{HOLDS}' || freed.value")})
 ON CONFLICT (lane) DO UPDATE SET opens_at = excluded.opens_at
 """
-"""Have a lane's gate (?1) looked at (?2), where something is held."""
+"""Have the gates of lanes (?1) looked at (?2), where something is held."""
 OPENING = """
 SELECT lane FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, lane LIMIT ?
 """
 NEXT_OPENING = """
 SELECT opens_at FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 1
 """
-RUNNING_OF_LANE = "SELECT count(*) FROM holdfast_job INDEXED BY holdfast_lane WHERE lane = ? AND state = 'running'"
-FIRST_HELD = f"SELECT lane, bounds, id {_HELD.format(lane='?')} ORDER BY priority, run_at, seq LIMIT 1"
+RUNNING_OF_LANES = """
+SELECT lane, count(*) FROM holdfast_job INDEXED BY holdfast_lane
+WHERE lane IN (SELECT value FROM json_each(?)) AND state = 'running' GROUP BY lane
+"""
+FIRST_HELD = f"SELECT seq, lane, bounds, id {_HELD.format(lane='?')} ORDER BY priority, run_at, seq LIMIT 2"
 HOLD = f"UPDATE holdfast_job SET state = 'blocked', waits = '{HOLDS}' || lane WHERE seq = ?"
 LET_GO = f"""
 UPDATE holdfast_job SET state = 'queued', waits = NULL
 WHERE seq IN (SELECT seq {_HELD.format(lane="?")} ORDER BY priority, run_at, seq LIMIT ?)
+"""
+LET_GO_THESE = """
+UPDATE holdfast_job SET state = 'queued', waits = NULL WHERE seq IN (SELECT value FROM json_each(?))
 """
 
 # -- note, settle, change
@@ -300,11 +311,11 @@ PUT_MOVES = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
 TRIM_MOVES = "DELETE FROM holdfast_move WHERE upto <= ?"
 MOVES = "SELECT upto, at, moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
 TIMES = """
-SELECT queue, lane, count(*), sum(max(0, coalesce(started_at, ?1) - run_at)),
-    sum(max(0, ?1 - coalesce(started_at, ?1))) FROM holdfast_job
-WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue, lane
+SELECT queue, count(*), sum(max(0, coalesce(started_at, ?1) - run_at)), sum(max(0, ?1 - coalesce(started_at, ?1))),
+    json_group_array(lane) FILTER (WHERE lane IS NOT NULL) FROM holdfast_job
+WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue
 """
-"""How long claims that end now (?1) have waited and run, by queue and lane."""
+"""How long claims that end now (?1) have waited and run, by queue, and their lanes."""
 TELL_ENDED = """
 INSERT INTO holdfast_record (kind, name, value, version) VALUES ('ended', ?, ?, 1)
 ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = version + 1

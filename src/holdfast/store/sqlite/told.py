@@ -32,20 +32,20 @@ def count(step: Step, ended: Minute) -> None:
     step.ended[place] = ended if before is None else apply.together(before, ended)
 
 
-def count_all(step: Step, ends: Sequence[Settlement]) -> set[tuple[str, str]]:
-    """These claims are about to end for good; the (queue, lane) of those that have a lane."""
-    left: set[tuple[str, str]] = set()
+def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
+    """These claims are about to end for good; the lanes that they are in, as JSON, with their queue."""
+    left: list[tuple[str, str]] = []
     ways = {(end.outcome, end.state, end.keep == 0) for end in ends}
     for way in ways:
         outcome, state, gone = way
         seqs = [end.seq for end in ends if len(ways) == 1 or (end.outcome, end.state, end.keep == 0) == way]
         rows = step.connection.execute(sql.TIMES, (step.now, msgspec.json.encode(seqs).decode()))
-        for queue, lane, number, waited, ran in rows:
+        for queue, number, waited, ran, lanes in rows:
             count(step, Minute(apply.minute(step.now), queue, outcome, number, waited, ran))
             if not gone:
                 keep(step, queue, state, number)
-            if lane is not None:
-                left.add((queue, lane))
+            if lanes != "[]":
+                left.append((queue, lanes))
     return left
 
 

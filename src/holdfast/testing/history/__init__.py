@@ -8,12 +8,13 @@
 Programs of a run write the rest themselves: `acknowledged`, `denied`, `began`, `ran`, and at the end `final`.
 """
 
+from .broken import Broken
 from .check import Verdict, check, story
 from .journal import Entry, Journal, JournalFile, Pages, Past, dump, read
 from .lives import Terms
 from .program import acknowledged, began, calm, denied, final, held_by_the_dead, left, ran
 from .recorded import recorded
-from .rules import OF_ALL, OF_JOB, Broken
+from .rules import OF_ALL, OF_JOB
 
 __all__ = [
     "OF_ALL",

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ...clock import MICROS
+from .broken import Broken
 from .journal import Entry
 from .lives import NEVER, Asked, History, Terms, understand
-from .rules import OF_ALL, OF_ANY_JOB, OF_JOB, Broken
+from .rules import OF_ALL, OF_ANY_JOB, OF_JOB
 
 STORIES = 3
 _SHOWN = (

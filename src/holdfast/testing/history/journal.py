@@ -53,6 +53,11 @@ class Entry(msgspec.Struct, omit_defaults=True):
     run_at: int = 0
     seq: int = 0
     started_at: int = 0
+    lane: str = ""
+    room: int = 0
+    """Claims that the lane may have at one time; 0: any number."""
+    interval: int = 0
+    burst: int = 1
     later: bool = False
     """A job that is not due at once."""
     sweep: bool = False

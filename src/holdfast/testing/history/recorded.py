@@ -11,11 +11,12 @@ from typing import Any, cast
 import msgspec
 
 from ...errors import OutcomeUnknown, StoreUnavailable
-from ...job import Ask, Beat, Change, Claims, Holder, Lost, NewJob, Record, Settlement
+from ...job import Ask, Beat, Change, Claims, Holder, Lane, Lost, NewJob, Record, Settlement
 from ...store.protocol import Answers, Batch, Store
 from .journal import Entry, Journal
 
 UNSET = msgspec.UNSET
+NO_LANE = Lane("")
 _HIDDEN = frozenset({"transaction", "insert_bound"})
 """Ways to write that pass by `write`: what is not recorded is not offered."""
 
@@ -142,10 +143,12 @@ def _ask(ask: Ask, call: str) -> Entry:
 
 
 def _claimed(record: Record, call: str) -> Entry:
+    lane = record.lane or NO_LANE
     return Entry(
         "claimed", call=call, job=record.id, fence=record.fence, life=record.life, attempt=record.attempt,
         max_attempts=record.max_attempts, holder=record.holder or "", queue=record.queue, task=record.task,
         priority=record.priority, run_at=record.run_at, seq=record.seq, started_at=record.started_at or 0,
+        lane=lane.name, room=lane.running, interval=lane.interval, burst=lane.burst,
     )  # fmt: skip
 
 

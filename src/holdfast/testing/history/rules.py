@@ -7,23 +7,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import pairwise
 
 from ...clock import MICROS
 from ...job import TERMINAL, State
+from .broken import Broken
+from .lanes import no_lane_runs_more_than_it_may, no_lane_starts_more_often_than_it_may
 from .lives import NEVER, POSSIBLE, Claim, History, Life, ended
 
-UNCHARGED = frozenset({"released", "snoozed"})
-
-
-@dataclass(frozen=True, slots=True)
-class Broken:
-    """A rule that a history breaks, and by which job; "" where it is nobody's."""
-
-    rule: str
-    job: str
-    what: str
+UNCHARGED = frozenset({"released", "snoozed", "parked", "paused", "expired"})
 
 
 Found = Iterator[str]
@@ -52,6 +44,8 @@ def nothing_is_written_that_was_called_unwritten(life: Life) -> Found:
     for fence in {end.entry.fence for end in life.ends.values()}:
         ends = [end for end in life.ends.values() if end.entry.fence == fence]
         again = [claim for claim in life.claims if claim.entry.fence > fence]
+        if not life.run.terms.everybody and fence in _swept(life):
+            continue  # by somebody who tells nothing
         if again and all(one.says == "failed" for end in ends for one in end.sent) and not _changed(life, fence):
             yield f"every end of the claim with fence {fence} was told that nothing was written, and yet it ended"
 
@@ -248,8 +242,8 @@ def one_job_per_key(history: History) -> Iterator[Broken]:
 def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
     """O: a claim never passes over a job of its queue that stood before, and was there all the while.
 
-    Held to it are jobs that were due at once and are claimed for the first time; where an ask was never answered, a
-    job may be locked or taken by it, and nothing is said about what was claimed meanwhile.
+    Held to it are jobs of no lane that were due at once and are claimed for the first time; where an ask was never
+    answered, a job may be locked or taken by it, and nothing is said about what was claimed meanwhile.
     """
     if not history.terms.store_time:
         return
@@ -260,7 +254,7 @@ def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
             claimed.setdefault(claim.entry.queue, []).append(claim)
         first = next((one for one in life.claims if one.entry.fence == 1), None)
         there = next((one for one in life.inserts if one.says == "ok"), None)
-        if first is None or there is None or there.entry.later or len(life.inserts) > 1:
+        if first is None or there is None or there.entry.later or len(life.inserts) > 1 or first.entry.lane:
             continue
         if any(change.asked < first.told for change in life.changes):
             continue
@@ -304,7 +298,19 @@ def nothing_is_left_behind(history: History) -> Iterator[Broken]:
         yield Broken(nothing_is_left_behind.__name__, "", entry.what)
 
 
-OF_ALL = (one_job_per_key, the_first_in_order_is_claimed_first, nothing_is_left_behind)
+OF_ALL = (
+    one_job_per_key,
+    the_first_in_order_is_claimed_first,
+    no_lane_runs_more_than_it_may,
+    no_lane_starts_more_often_than_it_may,
+    nothing_is_left_behind,
+)
+
+
+def _swept(life: Life) -> set[int]:
+    """The claims that the store keeps as lost."""
+    past = None if life.final is None else life.final.past
+    return {line.fence for line in past or () if line.outcome == "lost"}
 
 
 def _retried(life: Life) -> bool:

@@ -1,0 +1,99 @@
+"""The reference store behind a bad network. What is tested is everything above the seam: app, worker, group commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.store.memory import MemoryStore
+from holdfast.store.protocol import Bell, Store
+
+from .network import Network
+from .plan import Plan
+from .world import Process, World
+
+UNCERTAIN = frozenset({"write", "put_record", "leave"})
+
+
+class Server(Network):
+    """A database's server: it has the one clock, and the one truth."""
+
+    one_clock = True
+
+    def __init__(self, world: World, plan: Plan, counts: Counter[str]) -> None:
+        super().__init__(world, plan.rates, counts)
+        self.truth = MemoryStore(self.server.clock)
+        self.deaf = plan.deaf
+
+    def calm(self) -> None:
+        super().calm()
+        self.deaf = False
+
+    def store(self, process: Process) -> Any:
+        """A process's store."""
+        return Line(self, process)
+
+    def observer(self, process: Process) -> Store:
+        """What there is, seen without the network."""
+        return self.truth
+
+    def left_running(self, process: Process) -> int:
+        """Nothing of the store runs in its clients."""
+        return 0
+
+
+class Line:
+    """One process's connection to the store: a Store, by way of the network."""
+
+    name = "simulated"
+    features = frozenset[str]()
+
+    def __init__(self, network: Server, process: Process) -> None:
+        self._network = network
+        self._process = process
+
+    def sibling(self) -> Line:
+        return Line(self._network, self._process)
+
+    def abandon(self) -> None:
+        """Nothing to let go."""
+
+    async def close(self) -> None:
+        """Nothing to let go."""
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        if self._network.deaf:
+            self._network.counts["bells that never ring"] += 1
+            return self._network.truth.listen(())
+        return self._network.truth.listen(topics)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name in ("transaction", "insert_bound"):
+            raise AttributeError(name)
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            return await self._call(name, lambda: _at_once(getattr(self._network.truth, name)(*args, **kwargs)))
+
+        return call
+
+    async def _call(self, name: str, work: Callable[[], Any]) -> Any:
+        network = self._network
+        fate = network.draw(network.rates.fates())
+        if fate != "answered":
+            network.counts[f"writes: {fate}" if name == "write" else f"other calls: {fate}"] += 1
+        if fate == "refused":
+            await asyncio.sleep(network.latency())
+            raise StoreUnavailable("connection refused (simulated)")
+        return await network.ask(work, fate, OutcomeUnknown if name in UNCERTAIN else StoreUnavailable)
+
+
+def _at_once(call: Any) -> Any:
+    """The answer of a coroutine that never waits."""
+    try:
+        call.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("the reference store waits")

@@ -1,0 +1,140 @@
+"""A process that was away while its place in the log was cleaned: what it writes there is not in the log."""
+
+from __future__ import annotations
+
+import asyncio
+
+import msgspec
+import pytest
+from alone import PACE, opened, virtually
+from delayed import Delayed, InMemory
+from held import Held
+
+from holdfast.store.bucket.seam import NotWritten
+from holdfast.testing.build import change, new_job, succeeded
+from holdfast.testing.verbs import apply, claim_one, insert, job, settle
+
+SECOND = "log/0000000000000002"
+TRIP = 0.1
+
+
+def test_a_sleeper_that_reads_its_own_entry_does_not_take_it_for_written():
+    """It wins a number that was cleaned away; a look that is under way reads that entry before it joins anew."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as busy, opened(Delayed(bucket, TRIP), clock) as sleeper:
+            await insert(busy, new_job("first"))
+            await sleeper.get(["first"])
+            await busy.put_record("config", "tick", b"0")
+            while SECOND in bucket.objects:
+                await asyncio.sleep(PACE.clean_after / 10)
+                await busy.put_record("config", "tick", b"0")
+            writing = asyncio.create_task(insert(sleeper, new_job("late")))
+            await asyncio.sleep(1.5 * TRIP)
+            await sleeper.get(["first"])
+            await writing
+            return (await busy.get(["late"]))[0]
+
+    assert virtually(story) is not None, "acknowledged, and nobody will ever see it"
+
+
+@pytest.mark.parametrize("trips", range(1, 12))
+def test_what_is_read_while_the_log_is_joined_again_is_the_head(trips):
+    """A writer that slept joins again; a look that began before, or begins meanwhile, misses nothing."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as busy, opened(Delayed(bucket, TRIP), clock) as sleeper:
+            await insert(busy, new_job("first"))
+            await sleeper.get(["first"])
+            await busy.put_record("config", "tick", b"0")
+            while SECOND in bucket.objects:
+                await asyncio.sleep(PACE.clean_after / 10)
+                await busy.put_record("config", "tick", b"0")
+            writing = asyncio.create_task(insert(sleeper, new_job("late")))
+            await asyncio.sleep(trips * TRIP / 2)
+            await insert(busy, new_job("newest"))
+            found = await sleeper.get(["newest"])
+            await writing
+            return found[0]
+
+    assert virtually(story) is not None
+
+
+def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_again():
+    """Days may pass between the two in a process that sleeps, and to others the object is one that nobody needs."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        held, patient = Held(bucket, "log/", answered=False), msgspec.structs.replace(PACE, patience=1e9)
+        async with opened(bucket, clock) as busy, opened(held, clock, patient) as sleeper:
+            await insert(busy, new_job("first"))
+            await sleeper.get(["first"])
+            held.shut()
+            writing = asyncio.create_task(insert(sleeper, new_job("late", payload=b"x" * 100_000)))
+            await held.reached.wait()
+            while any(key.startswith("payload/") for key in bucket.objects):
+                await asyncio.sleep(PACE.clean_after / 10)
+                await busy.put_record("config", "tick", b"0")
+            held.open()
+            await writing
+            return (await job(busy, "late")).payload
+
+    assert virtually(story) == b"x" * 100_000
+
+
+def test_a_change_of_an_ended_job_while_it_is_written_to_its_segment_is_kept():
+    async def story(clock):
+        bucket = InMemory(clock)
+        held = Held(bucket, "done/", answered=True)
+        async with opened(held, clock) as store:
+            await insert(store, new_job("a"))
+            assert await settle(store, succeeded(await claim_one(store), b"1", keep=1e6))
+            held.shut()
+            while not held.reached.is_set():
+                await asyncio.sleep(20.0)
+                await store.put_record("config", "tick", b"0")
+            assert await apply(store, change(await job(store, "a"), meta={"seen": True}))
+            held.open()
+            while "a" in store._shared.engine.replica.jobs.jobs:
+                await asyncio.sleep(20.0)
+                await store.put_record("config", "tick", b"0")
+            return (await job(store, "a")).meta
+
+    assert virtually(story) == {"seen": True}
+
+
+class Full(InMemory):
+    """Has no room, now and then."""
+
+    full = False
+
+    async def put_if_absent(self, key, data):
+        if self.full and key.startswith("log/"):
+            raise NotWritten(f"{key} cannot be written: no space left")
+        return await super().put_if_absent(key, data)
+
+
+def test_an_engine_that_could_not_write_for_others_writes_again():
+    """A batch is handed in; the one that would write it has no room, and later has."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        full = Full(clock)
+        full.objects = bucket.objects
+        async with opened(full, clock) as store, opened(bucket, clock) as other:
+            await insert(store, new_job("a"))
+            engine = store._shared.engine
+            batched = await other._shared.engine._batch([])
+            batched.writer, batched.number = "other", 1
+            engine._writer._adoptable["other", 1] = batched
+            full.full = True
+            with pytest.raises(NotWritten):
+                await insert(store, new_job("b"))
+            full.full = False
+            await insert(store, new_job("c"))
+            return await store.get(["a", "b", "c"])
+
+    a, b, c = virtually(story)
+    assert (a is not None, b, c is not None) == (True, None, True)
