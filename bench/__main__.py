@@ -1,4 +1,4 @@
-"""`python -m bench [sqlite|postgres|redis|bucket|http]` measures; `python -m bench report FILE.json` cites it."""
+"""`python -m bench [sqlite|postgres|redis|bucket|http|limits]` measures; `python -m bench report FILE` cites it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ def main() -> None:
     redis = commands.add_parser("redis", help="Holdfast on Redis beside SAQ, arq, taskiq, streaq, Dramatiq, … and raw")
     http = commands.add_parser("http", help="submissions over HTTP beside a bare Starlette hello-world")
     bucket = commands.add_parser("bucket", help="Holdfast on a bucket, 50 ms a request, beside a queue in one object")
-    for command in (postgres, redis, bucket, http):
+    limits = commands.add_parser("limits", help="claims with 10,000 limited keys waiting, on every store")
+    for command in (postgres, redis, bucket, http, limits):
         command.add_argument("--quick", action="store_true", help="small counts, one repeat: only to see that it works")
         command.add_argument("--repeats", type=int, help=f"how often everything is measured (default {FULL.repeats})")
         command.add_argument("--only", help="only scenarios with this in their name")
@@ -62,6 +63,14 @@ def main() -> None:
         from .bucket import DURABILITY, Bucket
 
         measure(options, arguments, Bucket(), DURABILITY)
+    elif options.command == "limits":
+        from .limits import DURABILITY, Limits
+
+        bench = Limits()
+        try:
+            measure(options, arguments, bench, DURABILITY)
+        finally:
+            bench.close()
     elif options.command == "http":
         from .http import DURABILITY, Http
 

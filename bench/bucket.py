@@ -25,9 +25,23 @@ DURABILITY = {
 DELAY = 0.05
 CALLERS, BACKLOG = 1000, 10_000
 ONE = "enqueue, claim and settle, 1,000 callers"
-MANY = "the same, 16 writer processes, 64 callers each"
 DEEP = "the same, 10,000 jobs queued"
 REQUESTS, SLOWEST = "requests per job", "slowest operation"
+
+
+def many_name(writers: int) -> str:
+    return f"the same, {writers} writer processes, 64 callers each"
+
+
+MANY = many_name(16)
+FEW = 2000
+"""Jobs of a backlog that is made one commit at a time."""
+KINDS: dict[str, dict[str, Any]] = {
+    "in bulk": {"rounds": 20},
+    "keyed": {"rounds": 20, "key": True},
+    "one by one": {"rounds": 1, "at_once": 1},
+    "one by one, 1 KB each": {"rounds": 1, "at_once": 1, "size": 1000},
+}
 
 
 def depth_name(depth: int, kind: str = "in bulk") -> str:
@@ -41,10 +55,10 @@ class Bucket:
         return own_versions(["holdfast", "msgspec"])
 
     def scenarios(self, scale: Scale) -> list[Scenario]:
-        seconds = max(3.0, scale.idle)
+        seconds = max(3.0, scale.idle / 2)
         return [
             Scenario(ONE, "jobs/s", {HOLDFAST: lambda folder: self._through(folder, ONE, seconds, callers=CALLERS)}),
-            Scenario(MANY, "jobs/s", {HOLDFAST: lambda folder: self._writers(folder, seconds)}),
+            *[Scenario(many_name(each), "jobs/s", {HOLDFAST: self._writers(each, seconds)}) for each in (2, 4, 16)],
             Scenario(
                 DEEP,
                 "jobs/s",
@@ -57,7 +71,11 @@ class Bucket:
                 },
             ),
             *[Scenario(depth_name(depth), "µs", {HOLDFAST: self._depth(depth)}) for depth in scale.depths],
-            Scenario(depth_name(100_000, "keyed"), "µs", {HOLDFAST: self._depth(100_000, key=True)}),
+            Scenario(depth_name(100_000, "keyed"), "µs", {HOLDFAST: self._depth(100_000, "keyed")}),
+            *[
+                Scenario(depth_name(FEW, kind), "µs", {HOLDFAST: self._depth(FEW, kind)})
+                for kind in ("one by one", "one by one, 1 KB each")
+            ],
         ]
 
     def _through(self, folder: Path, name: str, seconds: float, **more: Any) -> Values:
@@ -68,19 +86,24 @@ class Bucket:
             f"{SLOWEST}: {name}, s": found["slowest"],
         }
 
-    def _writers(self, folder: Path, seconds: float) -> Values:
-        request = {"do": "holdfast", "folder": str(folder / "bucket"), "delay": DELAY, "callers": 64}
-        found = _sides([{**request, "seconds": seconds}] * 16)
-        return {
-            f"{MANY}, jobs/s": sum(each["rate"] for each in found),
-            f"{SLOWEST}: {MANY}, s": max(each["slowest"] for each in found),
-            f"slowest writer's share: {MANY}, jobs/s": min(each["rate"] for each in found),
-        }
-
-    def _depth(self, depth: int, *, key: bool = False) -> Callable[[Path], Values]:
+    def _writers(self, writers: int, seconds: float) -> Callable[[Path], Values]:
         def measure(folder: Path) -> Values:
-            place, name = str(folder / "bucket"), depth_name(depth, "keyed" if key else "in bulk")
-            found = _side(do="depth", folder=place, depth=depth, key=key)
+            request = {"do": "holdfast", "folder": str(folder / "bucket"), "delay": DELAY, "callers": 64}
+            found, name = _sides([{**request, "seconds": seconds}] * writers), many_name(writers)
+            rate = sum(each["rate"] for each in found)
+            return {
+                f"{name}, jobs/s": rate,
+                f"{REQUESTS}: {name}, requests": sum(each["rate"] * each["requests"] for each in found) / rate,
+                f"{SLOWEST}: {name}, s": max(each["slowest"] for each in found),
+                f"slowest writer's share: {name}, jobs/s": min(each["rate"] for each in found),
+            }
+
+        return measure
+
+    def _depth(self, depth: int, kind: str = "in bulk") -> Callable[[Path], Values]:
+        def measure(folder: Path) -> Values:
+            place, name = str(folder / "bucket"), depth_name(depth, kind)
+            found = _side(do="depth", folder=place, depth=depth, **KINDS[kind])
             joined = _side(do="join", folder=place)
             return {
                 f"{name}, µs": found["micros"],

@@ -67,11 +67,12 @@ class Queue:
         await self.store.open()
         self.commit = GroupCommit(self.store, self._entropy)
 
-    async def fill(self, count: int, key: bool = False) -> None:
-        for start in range(0, count, 1000):
-            names = [self._entropy.uuid7(self._clock.now()) for _ in range(min(1000, count - start))]
+    async def fill(self, count: int, *, at_once: int = 1000, key: bool = False, size: int = 0) -> None:
+        payload = b'"' + b"x" * size + b'"' if size else PAYLOAD
+        for start in range(0, count, at_once):
+            names = [self._entropy.uuid7(self._clock.now()) for _ in range(min(at_once, count - start))]
             jobs = [
-                NewJob(n, "add", "q", PAYLOAD, key=n if key else None, fingerprint=n[:8] if key else "") for n in names
+                NewJob(n, "add", "q", payload, key=n if key else None, fingerprint=n[:8] if key else "") for n in names
             ]
             await self.store.write(Batch(inserts=jobs))
 
@@ -193,14 +194,13 @@ async def through(queue: Any, callers: int, seconds: float) -> dict[str, float]:
     return {"rate": done / took, "requests": spent / max(1, done), "slowest": slowest}
 
 
-async def at_depth(folder: str, depth: int, *, key: bool) -> dict[str, float]:
-    """What jobs cost that are enqueued in bulk, and claimed and settled behind a backlog; then, what joining costs."""
+async def at_depth(folder: str, depth: int, rounds: int, **filling: Any) -> dict[str, float]:
+    """What jobs cost that are enqueued behind a backlog of their kind, and claimed and settled 1,000 at a time."""
     queue = Queue(folder, 0.0)
     await queue.open()
-    await queue.fill(depth, key=key)
+    await queue.fill(depth, **filling)
     filled = queue.bucket.bytes / depth, queue.bucket.requests / depth
     queue.bucket.requests = queue.bucket.bytes = 0
-    rounds = 20
     began = time.monotonic()
     for _ in range(rounds):
         answers = await queue.store.write(Batch(asks=[Ask(queue._holder, ("q",), 1000, queue._entropy.token())]))
@@ -209,7 +209,7 @@ async def at_depth(folder: str, depth: int, *, key: bool) -> dict[str, float]:
             for r in answers.asks[0].records
         ]
         await queue.store.write(Batch(settles=ends))
-        await queue.fill(len(ends), key=key)
+        await queue.fill(len(ends), **filling)
     took = (time.monotonic() - began) / rounds / 1000
     jobs = rounds * 1000
     result = {"fill_bytes": filled[0], "fill_requests": filled[1], "micros": took * 1e6}
@@ -238,7 +238,7 @@ def _resident() -> int:
 async def main(request: dict[str, Any]) -> dict[str, float]:
     do = request.pop("do")
     if do == "depth":
-        return await at_depth(request["folder"], request["depth"], key=request.get("key", False))
+        return await at_depth(**request)
     if do == "join":
         return await join(request["folder"])
     seconds = request["delay"]

@@ -61,4 +61,6 @@ def number(value: float) -> str:
     """A figure with as many digits as it deserves."""
     if value >= 1000:
         return f"{value:,.0f}"
+    if 0 < value < 0.1:
+        return f"{value:.2g}"
     return f"{value:.1f}" if value >= 20 else f"{value:.2f}"

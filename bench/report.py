@@ -51,6 +51,10 @@ def judge(run: dict[str, Any], figures: Figures) -> list[Verdict]:
         from .http import judge_http
 
         return judge_http(figures)
+    if run["store"] == "limits":
+        from .limits import judge_limits
+
+        return judge_limits(figures)
     return judge_sqlite(figures, depths)
 
 

@@ -102,7 +102,7 @@ def test_a_task_cannot_be_registered_under_a_wrong_name(app, name):
 @pytest.mark.parametrize("name", ["", "x" * 129, "a\nb", 5, None, ["a"], "\ud800"])
 async def test_a_wrong_queue_cannot_be_paused_resumed_or_claimed(app, name):
     for call in (lambda: app.pause(name), lambda: app.resume(name), lambda: app.claim([name])):
-        with pytest.raises(InvalidJob, match="a queue name is 1 to 128"):
+        with pytest.raises(InvalidJob, match=r"a queue name is 1 to 128|name either a queue or a task="):
             await call()
 
 
@@ -328,5 +328,5 @@ def test_a_worker_with_a_wrong_option_cannot_be_made(options):
 async def test_one_queue_may_be_named_without_a_list(make_app):
     app = make_app()
     handle = await app.submit("noop", b"{}", queue="mail", json=True)
-    await asyncio.wait_for(Worker(app, queues="mail", until_idle=True).run(), 5)
+    await asyncio.wait_for(Worker(app, queues="mail", until_idle=True).run(), 30)
     assert await handle.result(timeout=1) is None

@@ -58,7 +58,7 @@ def public(kind):
 
 
 OWN_PARTS = frozenset(
-    "beat ended enqueue_call insert_all insert_bound leave note open put_record record records settle".split()  # noqa: SIM905
+    "at_home beat ended enqueue_call insert insert_all insert_bound leave note open put_record record records settle".split()  # noqa: SIM905
 )
 """What the app's own parts await of each other."""
 
@@ -85,7 +85,7 @@ def test_the_blocking_form_takes_the_same_arguments(kind, blocking):
 def test_the_readmes_one_line_works(app, add):
     handle = add.sync.enqueue(1, 2)
     work_off_blocking(app)
-    assert handle.result(timeout=2) == 3
+    assert handle.result(timeout=30) == 3
 
 
 def test_enqueue_and_look(app, add):
@@ -98,7 +98,7 @@ def test_enqueue_and_look(app, add):
     assert sync.stats().counts["queued"] == 3
     assert sync.workers() == []
     work_off_blocking(app)
-    assert [one.result(timeout=2) for one in (handle, *many)] == [3, 2, 4]
+    assert [one.result(timeout=30) for one in (handle, *many)] == [3, 2, 4]
     assert handle.wait(timeout=1).state == State.SUCCEEDED
 
 
@@ -222,7 +222,7 @@ async def test_a_thread_beside_the_loop_shares_the_loops_app(app, add):
     assert {job.id for job in (await app.jobs()).jobs} == {handle.id, other.id}
     async with working(app):
         assert await asyncio.to_thread(other.result, 3) == 4
-        assert await handle.result(timeout=3) == 2
+        assert await handle.result(timeout=30) == 2
 
 
 def test_async_code_beside_blocking_code_shares_its_app(app, add):
@@ -249,10 +249,10 @@ async def test_blocking_and_async_callers_may_both_be_the_first(app):
 async def test_a_task_in_a_thread_may_enqueue_another(app, add):
     @app.task
     def parent() -> int:
-        return add.sync.enqueue(20, 1).result(timeout=3) * 2
+        return add.sync.enqueue(20, 1).result(timeout=30) * 2
 
     async with working(app, concurrency=4):
-        assert await (await parent.enqueue()).result(timeout=4) == 42
+        assert await (await parent.enqueue()).result(timeout=30) == 42
 
 
 # -- opening and closing

@@ -54,7 +54,7 @@ async def test_json_of_ones_own_is_readable_and_runs_as_a_task(app):
     handle = await app.submit("add", b'{"a": 1, "b": 2}', json=True)
     assert (await handle.job()).payload == {"a": 1, "b": 2}
     await work_off(app)
-    assert await handle.result(timeout=2) == 3
+    assert await handle.result(timeout=30) == 3
 
 
 @pytest.mark.parametrize(

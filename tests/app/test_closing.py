@@ -34,7 +34,7 @@ def test_a_first_use_that_was_cut_short_leaves_an_app_that_works_on_the_next_loo
 
     asyncio.run(cut_short())
     for _ in range(2):
-        asyncio.run(asyncio.wait_for(app.enqueue("noop"), 5))
+        asyncio.run(asyncio.wait_for(app.enqueue("noop"), 30))
     app.sync.close()
 
 
@@ -42,7 +42,7 @@ async def test_closing_the_app_stops_its_worker_first(make_app):
     app = make_app()
     handle = await app.enqueue("noop")
     working = asyncio.create_task(Worker(app).run())
-    await handle.result(timeout=4)
+    await handle.result(timeout=30)
     await app.close()
     assert working.done()
     await working
@@ -62,7 +62,7 @@ async def test_a_worker_that_is_cancelled_twice_still_gives_its_job_back(make_ap
 
     handle = await stubborn.enqueue()
     working = asyncio.create_task(Worker(app).run())
-    await asyncio.wait_for(begun.wait(), 4)
+    await asyncio.wait_for(begun.wait(), 30)
     working.cancel()
     await asyncio.sleep(0)
     working.cancel()
@@ -70,7 +70,7 @@ async def test_a_worker_that_is_cancelled_twice_still_gives_its_job_back(make_ap
         await working
     assert (await handle.job()).state != State.RUNNING
     assert not await app.workers()
-    await asyncio.wait_for(app.close(), 4)
+    await asyncio.wait_for(app.close(), 30)
 
 
 async def test_a_worker_stops_while_others_go_on_enqueueing(make_app):

@@ -100,7 +100,7 @@ async def test_a_key_is_remembered_after_its_job_has_ended(app, greet):
     await work_off(app)
     again = await greet.using(key="k").enqueue("ann")
     assert again.id == first.id
-    assert await again.result(timeout=2) == "hello ann"
+    assert await again.result(timeout=30) == "hello ann"
 
 
 async def test_a_key_of_a_job_that_was_deleted_before_it_ran_is_free(app, greet):

@@ -100,7 +100,7 @@ def test_two_loops_in_two_threads_share_one_app(app):
 def test_a_waiter_in_another_loop_hears_of_the_end(app):
     async def here():
         handle = await app.enqueue("noop")
-        waiting = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(handle.result(timeout=4))))
+        waiting = asyncio.create_task(asyncio.to_thread(lambda: asyncio.run(handle.result(timeout=30))))
         await work_off(app)
         assert await waiting is None
         await app.close()

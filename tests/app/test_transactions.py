@@ -69,7 +69,7 @@ async def test_the_job_exists_once_the_transaction_commits(app, ship, connection
     assert (await handle.job()).state == State.QUEUED
     assert orders(file) == [1]
     await work_off(app)
-    assert await handle.result(timeout=2) == "shipped 1"
+    assert await handle.result(timeout=30) == "shipped 1"
 
 
 async def test_a_rollback_takes_the_job_with_it(app, ship, connection, file):
@@ -201,7 +201,7 @@ async def test_a_waiting_worker_starts_the_job_soon_after_the_commit(make_sqlite
     async with working(app):
         handle = await ship.using(connection=connection).enqueue(1)
         connection.commit()
-        assert await handle.result(timeout=4) == "shipped 1"
+        assert await handle.result(timeout=30) == "shipped 1"
 
 
 def test_a_connection_to_another_file_is_refused(app, ship, tmp_path):

@@ -141,7 +141,7 @@ async def test_a_job_that_enqueues_another_waits_for_it(app):
 
     @app.task
     def parent_in_a_thread() -> str:
-        return app.sync.enqueue("greet_later", "grandchild").result(timeout=2)
+        return app.sync.enqueue("greet_later", "grandchild").result(timeout=30)
 
     async with inline(app):
         await parent.enqueue()

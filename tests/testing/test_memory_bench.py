@@ -88,7 +88,7 @@ async def test_advancing_wakes_a_worker_that_waits_for_its_time(app):
 
             await eventually(listed)
             bench.advance(3600)
-            await handle.result(timeout=4)
+            await handle.result(timeout=30)
     assert app.sent == ["ann"]
 
 

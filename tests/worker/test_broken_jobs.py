@@ -29,8 +29,8 @@ async def beside_good_ones(app, make_bad):
     bad = await make_bad()
     after = await app.enqueue("add", 2, 2)
     await work_off(app, concurrency=2)
-    assert await before.result(timeout=2) == 2
-    assert await after.result(timeout=2) == 4
+    assert await before.result(timeout=30) == 2
+    assert await after.result(timeout=30) == 4
     return await bad.job()
 
 
@@ -275,8 +275,8 @@ async def test_sys_exit_in_a_task_does_not_end_the_worker(app):
 
     async with working(app, concurrency=1):
         handle = await bad.enqueue()
-        assert (await handle.wait(timeout=4)).error == "SystemExit: enough"
-        assert await (await app.enqueue("add", 1, 2)).result(timeout=4) == 3
+        assert (await handle.wait(timeout=30)).error == "SystemExit: enough"
+        assert await (await app.enqueue("add", 1, 2)).result(timeout=30) == 3
 
 
 async def test_every_slot_survives_many_bad_jobs(app):
@@ -326,7 +326,7 @@ async def test_a_task_that_was_renamed_between_deploys_recovers(app, make_app):
     handle = await app.submit(
         "new_name", b'{"a": 1, "b": 2}', json=True, max_attempts=2, retry=Backoff(base=0, jitter=0)
     )
-    await asyncio.wait_for(_fail_once(app), 4)
+    await asyncio.wait_for(_fail_once(app), 30)
     new = make_app(app.session.store.sibling())
 
     @new.task(name="new_name")

@@ -145,7 +145,7 @@ async def test_a_time_that_is_none_harms_nobody_else(app, strange):
 
     handle, other = await work.enqueue(), await app.enqueue("noop")
     async with working(app, concurrency=1):
-        assert await other.result(timeout=4) is None
+        assert await other.result(timeout=30) is None
 
         async def settled():
             return (await handle.job()).state != State.RUNNING
@@ -205,7 +205,7 @@ async def test_a_rule_that_answers_nonsense_harms_nobody_else(app, answer):
 
     handle, other = await work.enqueue(), await app.enqueue("noop")
     async with working(app, concurrency=1):
-        assert await other.result(timeout=4) is None
+        assert await other.result(timeout=30) is None
 
         async def settled():
             return (await handle.job()).error is not None

@@ -28,7 +28,7 @@ async def test_progress_is_seen_while_the_job_runs(app):
         progress = await eventually(seen)
         assert (progress.done, progress.total, progress.note) == (3, 10, "mixing")
         gate.set()
-        await handle.wait(timeout=4)
+        await handle.wait(timeout=30)
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])
@@ -185,7 +185,7 @@ async def test_a_job_that_lost_its_claim_is_told_when_it_says_something():
     async with app:
         handle = await work.enqueue()
         async with working(app):
-            await asyncio.wait_for(entered.wait(), 4)
+            await asyncio.wait_for(entered.wait(), 30)
             await app.fail(handle.id, "a monitor's word")
             gate.set()
             await eventually(lambda: told)

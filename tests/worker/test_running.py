@@ -33,7 +33,7 @@ async def test_a_plain_function_runs_in_a_thread_and_blocks_nobody(app):
 
     @app.task
     def block() -> str:
-        released.wait(4)
+        released.wait(30)
         return threading.current_thread().name
 
     @app.task
@@ -43,7 +43,7 @@ async def test_a_plain_function_runs_in_a_thread_and_blocks_nobody(app):
     async with working(app, concurrency=2):
         blocked = await block.enqueue()
         await release.enqueue()
-        assert (await blocked.result(timeout=4)).startswith("holdfast-task")
+        assert (await blocked.result(timeout=30)).startswith("holdfast-task")
 
 
 async def test_an_async_task_that_blocks_the_loop_runs_once(make_app):
@@ -127,7 +127,7 @@ async def test_no_queue_starves_behind_another_that_never_empties(app):
         await endless.enqueue()
     async with working(app, queues=["busy", "rare", "also"], concurrency=1):
         handle = await rare.enqueue()
-        await handle.wait(timeout=4)
+        await handle.wait(timeout=30)
     assert ran.index("rare") < 50
 
 
@@ -170,7 +170,7 @@ async def test_threads_fill_the_same_slots(app):
     def block() -> None:
         with lock:
             running.append(1)
-        gate.wait(4)
+        gate.wait(30)
 
     for _ in range(6):
         await block.enqueue()
@@ -299,11 +299,11 @@ async def test_tasks_may_enqueue_more_tasks(app):
     async def count(n: int) -> int:
         if n:
             handle = await count.enqueue(n - 1)
-            return 1 + await handle.result(timeout=3)
+            return 1 + await handle.result(timeout=30)
         return 0
 
     async with working(app, concurrency=5):
-        assert await (await count.enqueue(3)).result(timeout=4) == 3
+        assert await (await count.enqueue(3)).result(timeout=30) == 3
 
 
 # -- in the user's own program
@@ -317,7 +317,7 @@ async def test_a_worker_lives_in_a_task_group_of_the_users_own(app):
     worker = Worker(app, poll=0.1)
     async with asyncio.TaskGroup() as group:
         group.create_task(worker.run())
-        assert await (await add.enqueue(1, 2)).result(timeout=4) == 3
+        assert await (await add.enqueue(1, 2)).result(timeout=30) == 3
         worker.stop()
 
 
@@ -332,7 +332,7 @@ async def test_two_workers_share_an_app(app):
     async with working(app, concurrency=2), working(app, concurrency=2):
         handles = await app.enqueue_many([(work, n) for n in range(40)])
         for handle in handles:
-            await handle.wait(timeout=4)
+            await handle.wait(timeout=30)
         assert (await app.stats()).workers == 2
     assert sorted(ran) == list(range(40))
 
@@ -351,7 +351,7 @@ async def test_two_apps_on_one_store_share_the_work(app, make_app):
     handles = await app.enqueue_many([("work", n) for n in range(40)])
     async with working(app, concurrency=2), working(other, concurrency=2):
         for handle in handles:
-            await handle.wait(timeout=4)
+            await handle.wait(timeout=30)
     assert sorted(ran) == list(range(40))
 
 

@@ -74,7 +74,7 @@ async def test_a_thread_keeps_its_slot_and_lease_until_it_really_ends(make_app):
         entered.set()
         while not ctx.cancelled:
             time.sleep(0.01)
-        gate.wait(4)
+        gate.wait(30)
         return "late"
 
     handle, waiting = await block.enqueue(), await app.enqueue("noop")
@@ -89,7 +89,7 @@ async def test_a_thread_keeps_its_slot_and_lease_until_it_really_ends(make_app):
         assert (await handle.job()).state == State.RUNNING
         assert (await waiting.job()).state == State.QUEUED, "its slot is not free"
         gate.set()
-        assert await waiting.result(timeout=4) is None
+        assert await waiting.result(timeout=30) is None
     job = await handle.job()
     assert (job.state, job.error) == (State.DEAD, "TimeoutError: ran longer than its timeout of 0.1 s")
 

@@ -27,8 +27,9 @@ class inline:  # noqa: N801  # a context manager that reads like a word
 
     It travels as JSON, through the app's own store and hooks, and is run by a worker of this process: what would not
     work later does not work here. A failed attempt is repeated at once, without waiting for its back-off. What is due
-    later (`delay`, `at`, `Snooze`), or waits in a paused queue, stays where it is. Jobs that waited in the same queue
-    before are run too. A job enqueued in your own transaction (`connection=`) is not: it does not exist yet.
+    later (`delay`, `at`, `Snooze`, a sleep), or waits for a signal or in a paused queue, stays where it is. Jobs that
+    waited in the same queue before are run too. A job enqueued in your own transaction (`connection=`) is not: it does
+    not exist yet.
     """
 
     def __init__(self, app: Holdfast) -> None:
@@ -40,8 +41,8 @@ class inline:  # noqa: N801  # a context manager that reads like a word
         insert = self._app.insert_all
         self._before = vars(self._app).get("insert_all")
 
-        async def insert_and_run(jobs: Sequence[NewJob]) -> list[str | HoldfastError]:
-            ids = await insert(jobs)
+        async def insert_and_run(jobs: Sequence[NewJob], how: Any = None) -> list[str | HoldfastError]:
+            ids = await insert(jobs, how)
             for id in dict.fromkeys(id for id in ids if isinstance(id, str)):
                 await self._run_at_home(id)
             return ids

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..errors import HoldfastError
 from ..job import Ask, Claims, Holder, Record
 from ..store.protocol import Bell
+from .freeing import Freeing
 from .slots import Slots
 from .turns import Turns
 
@@ -39,6 +40,7 @@ class Claimer:
         poll: float,
         turns: Turns,
         until_idle: bool,
+        freeing: Freeing,
     ) -> None:
         self._app = app
         self._slots = slots
@@ -46,6 +48,7 @@ class Claimer:
         self._begin = begin
         self._poll = poll
         self._until_idle = until_idle
+        self._freeing = freeing
         self._turns = turns
         self._patient_until = -holder.lease
         self._loop = asyncio.get_running_loop()
@@ -59,7 +62,9 @@ class Claimer:
                 self._slots.freed.clear()
                 await self._slots.freed.wait()
                 continue
+            quiet = self._until_idle and await self._quiet()
             try:
+                await self._app.session.holds.fresh()
                 claims = await self._app.session.commit.claim(self._ask(free))
             except HoldfastError as error:
                 faults += 1
@@ -72,9 +77,13 @@ class Claimer:
             self._mind_suspects(claims)
             if claims.records:
                 continue
-            if self._until_idle and not self._slots and not self._slots.settling:
+            if quiet and await self._quiet():
                 return
             await bell.wait(self._pause(claims))
+
+    async def _quiet(self) -> bool:
+        """Whether nothing here can make another job ready. It was so before a claim that found nothing: all is done."""
+        return not self._slots and not self._slots.settling and await self._freeing.idle()
 
     def _ask(self, free: int) -> Ask:
         busy = bool(self._slots) and not self._slots.suspects_apart

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
+
+from ..errors import HoldfastError
+from ..flow_ends import ENDED
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -20,18 +24,25 @@ class Freeing:
         self._every = every
         self._ended: list[str] = []
         self._some = asyncio.Event()
-        self._busy = False
-        self._seen: set[str] = set()
-        """Ends that were told, and not dealt with, at the last look."""
+        self._seen: set[str] | None = None
+        """Ends that were told, and not dealt with, at the last look. The first one deals with all."""
+        self._loop = asyncio.get_running_loop()
+        self._next_look = self._loop.time()
         self._told = app.session.commit.hear_of_ends
-        if "sweeps" not in app.session.store.features:  # else whoever has the store does all of this
+        self._ours = "sweeps" not in app.session.store.features  # else whoever has the store does all of this
+        self._busy = self._ours
+        if self._ours:
             self._told.add(self._heard)
         self._task = asyncio.create_task(self._run())
 
-    @property
-    def idle(self) -> bool:
-        """Whether all that has ended here is dealt with."""
-        return not self._ended and not self._busy
+    async def idle(self) -> bool:
+        """Whether all that has ended here is dealt with, by whomever."""
+        if self._ours:
+            return not self._ended and not self._busy
+        try:
+            return not await self._app.records(ENDED)
+        except HoldfastError:
+            return False  # the next claim says what is wrong
 
     def _heard(self, id: str) -> None:
         self._ended.append(id)
@@ -47,21 +58,20 @@ class Freeing:
 
     async def _run(self) -> None:
         while self._heard in self._told:
-            try:
-                async with asyncio.timeout(self._every * (0.5 + self._app.entropy.fraction())):
+            with suppress(TimeoutError):
+                async with asyncio.timeout_at(self._next_look):
                     await self._some.wait()
-            except TimeoutError:
-                pass
             await self._free()
 
     async def _free(self) -> None:
         self._some.clear()
         ended, self._ended = self._ended, []
-        self._busy = bool(ended)
+        self._busy = True
         try:
             if ended:
                 await self._app.flows.free(ended)
-            else:
+            if (now := self._loop.time()) >= self._next_look:  # however many end here
+                self._next_look = now + self._every * (0.5 + self._app.entropy.fraction())
                 self._seen = await self._app.flows.repair(self._seen)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
             logger.warning("flows could not be looked at, trying again: %s: %s", type(error).__name__, error)

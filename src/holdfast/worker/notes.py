@@ -7,7 +7,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from ..clock import Clock
 from ..context import Context
+from ..flows import Flows
 from ..job import Note, Record
 
 PROGRESS_PAUSE = 0.25
@@ -20,9 +22,13 @@ class Notes:
         self,
         write: Callable[[Note], Awaitable[bool]],
         limits: Callable[[], tuple[int, int]],
+        clock: Clock,
         transact: Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None = None,
+        flows: Flows | None = None,
     ) -> None:
         self._write = write
+        self._clock = clock
+        self._flows = flows
         self._transact = transact
         self._limits = limits
         self._loop = asyncio.get_running_loop()
@@ -34,10 +40,12 @@ class Notes:
             record,
             self._write,
             loop=self._loop,
+            clock=self._clock,
             max_payload=max_payload,
             max_output=max_output,
             progress_soon=self._progress,
             transact=self._transact,
+            flows=self._flows,
         )
 
     def _progress(self, context: Context) -> None:

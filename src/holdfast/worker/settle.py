@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .. import signals, steps
 from ..errors import HoldfastError
 from ..job import Record, Settlement
 from ..lifecycle import Outcome
@@ -29,6 +30,7 @@ class Settler:
     def __init__(self, app: Holdfast, slots: Slots) -> None:
         self._app = app
         self._slots = slots
+        self._looking: set[asyncio.Task[None]] = set()
         self._commit = app.session.commit
         self._loop = asyncio.get_running_loop()
 
@@ -58,12 +60,29 @@ class Settler:
             self._slots.owed += 1
             self._loop.call_later(RESEND_PAUSE, self._again, run, end)
             return
-        self._slots.settling.discard(run.key)
-        self._slots.note_quiet()
+        if answer and steps.signal_of(end.waits) is not None:
+            looking = self._loop.create_task(self._look_again(run))
+            self._looking.add(looking)
+            looking.add_done_callback(self._looking.discard)
+        else:
+            self._done(run)
         if answer:
             self._app.events.settled(run.record, end, run.began)
         else:
             self._app.events.refused(run.record)
+
+    def _done(self, run: Run) -> None:
+        self._slots.settling.discard(run.key)
+        self._slots.note_quiet()
+
+    async def _look_again(self, run: Run) -> None:
+        """What it waits for may have come just before it began to wait."""
+        try:
+            await signals.look_again(self._app.session, run.record.id)
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the job is due again within a minute
+            logger.warning("job %s: its signal could not be looked for: %s", run.record.id, error)
+        finally:
+            self._done(run)
 
     def _again(self, run: Run, end: Settlement) -> None:
         self._slots.owed -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from .run import Run
+from .run import Batch, Run
 
 Key = tuple[str, int]
 """A claim: job id and fence."""
@@ -23,6 +23,10 @@ class Slots:
         self.owed = 0
         """Ended here, but the store refused or did not answer: these keep their slots."""
         self._alone = 0
+        self._batches: dict[Batch, int] = {}
+        """How many runs of each batch there are: together they take one slot."""
+        self._riding = 0
+        """Runs beyond the first of their batch."""
         self.freed = asyncio.Event()
         self.quiet = asyncio.Event()
         """Nothing runs, and nothing waits to be written."""
@@ -32,11 +36,15 @@ class Slots:
 
     def free(self) -> int:
         """How many jobs may be claimed now; none while a suspect runs, which must be alone."""
-        return 0 if self._alone else self.size - len(self.runs) - self.owed
+        return 0 if self._alone else self.size - len(self.runs) + self._riding - self.owed
 
     def add(self, run: Run) -> None:
         """A claim takes a slot."""
         self.runs[run.key] = run
+        if run.batch is not None:
+            before = self._batches.get(run.batch, 0)
+            self._batches[run.batch] = before + 1
+            self._riding += before > 0
         if run.record.suspect and not self.suspects_apart:
             self._alone += 1
 
@@ -44,6 +52,11 @@ class Slots:
         """A run has ended; False if its claim was given up before."""
         if self.runs.pop(run.key, None) is None:
             return False
+        if run.batch is not None:
+            left = self._batches.pop(run.batch) - 1
+            if left:
+                self._batches[run.batch] = left
+                self._riding -= 1
         if run.record.suspect and not self.suspects_apart:
             self._alone -= 1
         self.freed.set()

@@ -1,10 +1,12 @@
-"""What every worker does on the side, with no leader: recover lost claims, remove what is past its time."""
+"""What every worker does on the side, with no leader: recover lost claims, free and remove what is due."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from typing import TYPE_CHECKING
+
+from .. import signals
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -32,11 +34,14 @@ class Upkeep:
         while True:
             try:
                 self._app.session.fresh_settings()
+                await self._app.session.holds.refresh()
                 sweeps = "sweeps" not in self._app.session.store.features  # else whoever has the store does
                 if sweeps:
                     await self._app.recover()
+                    await self._app.session.holds.free_the_late()
                 if sweeps and clock.monotonic() >= tidy_at:
                     tidied = await self._app.session.store.tidy(TIDY_LIMIT)
+                    await signals.upkeep(self._app.session)
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better

@@ -19,11 +19,13 @@ from ..observe import traces
 from ..settings import parse
 from ..store.protocol import Transacting
 from ..webhooks import QUEUE as WEBHOOKS
+from .batch import Batches
 from .claim import Claimer
 from .clockwork import Clockwork
+from .freeing import Freeing
 from .lease import Leases
 from .notes import Notes
-from .run import Run, Runner
+from .run import Batch, Run, Runner
 from .run.webhook import allow_webhooks
 from .settle import Settler, transacting
 from .slots import Slots
@@ -46,11 +48,11 @@ class Worker:
     app; otherwise it waits until this process runs nothing else.
 
     1. Claims as many jobs as it has free slots, woken by hints, polling without them (`claim.py`).
-    2. Runs each: async tasks on the loop, plain functions in threads (`run.py`).
+    2. Runs each: async tasks on the loop, plain functions in threads (`run.py`); or several by one call (`batch.py`).
     3. Settles each with its fence, and repeats a write that failed until the store answers (`settle.py`).
     4. Keeps its lease from a thread of its own, and hears there of cancelled and lost jobs (`lease.py`).
     5. Recovers what other workers lost, and removes what is past its retention (`upkeep.py`).
-    6. Enqueues what is due by the clock (`clockwork.py`).
+    6. Enqueues what is due by the clock (`clockwork.py`), and frees what waits for jobs that ended (`freeing.py`).
     7. Stops in order: no new claims, a grace period, then everything is given back uncharged.
     """
 
@@ -108,11 +110,22 @@ class Worker:
         apart = self._suspects_apart and not isinstance(session.store, Transacting)
         self._slots = Slots(size, suspects_apart=apart)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
-        notes = Notes(session.commit.note, limits, transacting(app))
+        notes = Notes(session.commit.note, limits, app.clock, transacting(app), app.flows)
         self._runner = Runner(app, size, notes.context, suspects_apart=apart)
         self._settler = Settler(app, self._slots)
+        self._batches = Batches(app, holder, self._runner.call_together, self._begin, poll=poll)
         self._stopping = asyncio.Event()
-        claimer = Claimer(app, self._slots, holder, self._begin, poll=poll, turns=turns, until_idle=self._until_idle)
+        self._freeing = Freeing(app, poll)
+        claimer = Claimer(
+            app,
+            self._slots,
+            holder,
+            self._begin,
+            poll=poll,
+            turns=turns,
+            until_idle=self._until_idle,
+            freeing=self._freeing,
+        )
         leases = Leases(app, self._slots, holder)
         heart = self.heart_class(session.store.sibling(), holder, leases.before_beat, leases.after_beat)
         bell = session.store.listen([f"queue/{name}" for name in queues])
@@ -139,7 +152,7 @@ class Worker:
                 bell.close()
                 upkeep.stop()
                 clockwork.stop()
-                await self._to_the_end(loop.create_task(self._leave(claiming, heart, holder.id, settings.grace)))
+                await self._to_the_end(loop.create_task(self._leave(claiming, heart, leases, settings.grace)))
         if not claiming.cancelled():
             claiming.result()
 
@@ -153,14 +166,17 @@ class Worker:
                 self._slots.quiet.set()
         leaving.result()
 
-    async def _leave(self, claiming: asyncio.Task[None], heart: Heart, holder: str, grace: float) -> None:
+    async def _leave(self, claiming: asyncio.Task[None], heart: Heart, leases: Leases, grace: float) -> None:
         """Let what runs end or give it back, let go of everything, and say good-bye."""
-        app = self.app
+        app, holder = self.app, leases.holder.id
         try:
             await asyncio.wait([claiming])
+            self._batches.stop()
             await self._end_runs(grace)
+            await self._freeing.stop()
             await self._runner.close()
             await heart.stopped()
+            await leases.close()
             await app.session.store.leave([holder])
         except HoldfastError as error:
             logger.warning("worker %s could not say good-bye; its lease ends by itself: %s", holder, error)
@@ -205,10 +221,16 @@ class Worker:
         if self._stops > 1:
             self._slots.quiet.set()
 
-    def _begin(self, record: Record) -> None:
-        run = Run(record, self.app.clock.monotonic())
+    def _begin(self, record: Record, batch: Batch | None = None) -> None:
+        run, refusal = Run(record, self.app.clock.monotonic()), self.app.session.refusal(record)
+        task = self.app.registry.tasks.get(record.task)
+        if task is not None and task.batch is not None and refusal is None:
+            (batch or self._batches.place(record, task)).add(run)
         self._slots.add(run)
         self.app.events.claimed(record)
+        if refusal is not None:
+            self._settler.settle(run, refusal)
+            return
         run.runner = asyncio.create_task(self._run(run))
 
     async def _run(self, run: Run) -> None:
@@ -221,6 +243,8 @@ class Worker:
         except BaseException as error:  # a defect of ours must not keep a claim and its slot for ever
             logger.exception("running job %s raised", run.record.id)
             outcome = Outcome.failed(f"{type(error).__name__}: {error}")
+        if run.batch is not None:
+            run.batch.leave(run)
         self._settler.settle(run, outcome)
 
     async def _end_runs(self, grace: float) -> None:

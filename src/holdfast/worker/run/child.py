@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 
 from ...app import Holdfast
+from ...batch import item_of, only_part
 from ...context import Context
 from ...errors import StoreUnavailable
 from ...job import Note
@@ -126,12 +127,16 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
     try:
         task = app.registry.find(record.task)
         args, kwargs = task.decode(record.payload)
-        new_context = asyncio.run_coroutine_threadsafe(_notes(line, start), line.loop).result().context
+        new_context = asyncio.run_coroutine_threadsafe(_notes(app, line, start), line.loop).result().context
         context = line.context = new_context(record)
         if task.arguments.context_name is not None:
             kwargs[task.arguments.context_name] = context
+        if task.batch is not None:
+            args, kwargs = ([item_of(args, kwargs)],), {}
         ran = True
         value = asyncio.run(task.fn(*args, **kwargs)) if task.is_async else task.fn(*args, **kwargs)
+        if task.batch is not None:
+            value = only_part(task.name, value)
     except _Stopped:
         raise
     except SystemExit as error:
@@ -143,8 +148,8 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
     return explain.returned(task, value, start.max_payload)
 
 
-async def _notes(line: Line, start: Start) -> Notes:
-    return Notes(line.note, lambda: (start.max_payload, start.max_output))
+async def _notes(app: Holdfast, line: Line, start: Start) -> Notes:
+    return Notes(line.note, lambda: (start.max_payload, start.max_output), app.clock)
 
 
 @contextlib.contextmanager

@@ -7,13 +7,14 @@ import traceback
 from concurrent.futures import thread as futures_thread
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ...checks import checked_seconds
 from ...clock import Clock
 from ...context import Discard, Retry, Snooze
 from ...errors import InvalidJob, ProcessFailed, UnknownTask
 from ...lifecycle import Outcome
+from ...remember import Forgotten, Parked
 from ...retry import Backoff
 from ...view import job_seen, micros
 
@@ -50,6 +51,10 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
     """The outcome of a task that raised. `ran`: its own code had begun."""
     if isinstance(error, Ended):
         return error.outcome
+    if (parked := _parked(error)) is not None:
+        return Outcome.snoozed(parked.delay) if parked.waits is None else Outcome.parked(parked.waits, parked.delay)
+    if isinstance(error, Forgotten):
+        return Outcome.dead(str(error))
     if isinstance(error, Snooze):
         return Outcome.snoozed(_seconds_until(error.until, clock))
     if isinstance(error, Discard):
@@ -75,13 +80,21 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
 
 def report(app: Holdfast, error: BaseException, record: Record) -> None:
     """Hand an error to the app's hooks; one that raises harms nobody."""
-    if isinstance(error, Snooze | Discard | Retry | Ended):
+    if isinstance(error, Snooze | Discard | Retry | Ended) or _parked(error) is not None:
         return
     for hook in app.on_error:
         try:
             hook(error, job_seen(record))
         except Exception:
             logger.exception("an error hook raised")
+
+
+def _parked(error: BaseException) -> Parked | None:
+    """The sleep or wait that ended a run; also out of a TaskGroup, in which nothing else went wrong."""
+    if not isinstance(error, BaseExceptionGroup):
+        return error if isinstance(error, Parked) else None
+    inner = [_parked(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions]
+    return None if None in inner else inner[0]
 
 
 def describe(error: BaseException) -> tuple[str, str]:

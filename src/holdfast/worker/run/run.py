@@ -6,12 +6,13 @@ import asyncio
 
 from ...context import Context
 from ...job import Record
+from .batch import Batch
 
 
 class Run:
     """One claim while it runs. `why` says who asked it to stop: cancel, timeout, lost, release; None: nobody."""
 
-    __slots__ = ("began", "begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "why")
+    __slots__ = ("batch", "began", "begun", "context", "in_thread", "key", "ran", "record", "runner", "timer", "why")
 
     def __init__(self, record: Record, began: float | None = None) -> None:
         self.record = record
@@ -21,6 +22,8 @@ class Run:
         self.runner: asyncio.Task[None] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.context: Context | None = None
+        self.batch: Batch | None = None
+        """Those that it shares its call with, where the task handles several jobs at once."""
         self.in_thread = False
         self.begun = False
         """Whether its task on the loop has begun: until then, interrupting it would end it without a word."""
@@ -41,5 +44,9 @@ class Run:
             self.why = why
         if self.context is not None:
             self.context.ask_to_stop(self.why)
-        if self.runner is not None and self.begun and not self.in_thread:
+        if self.runner is None or not self.begun or self.in_thread:
+            return
+        if self.batch is not None:
+            self.batch.stop(self)
+        else:
             self.runner.cancel()

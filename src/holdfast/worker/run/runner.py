@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from ... import extra
+from ...batch import item_of
 from ...context import Context
 from ...errors import ProcessFailed, UnknownTask
 from ...job import Record
@@ -55,18 +57,17 @@ class Runner:
         try:
             task = self._app.registry.tasks.get(record.task) or self._app.registry.find(record.task)
             name, apart = task.arguments.context_name, self._apart(record, task)
+            if record.extra is not None and extra.read(record.extra).holes:
+                record.payload = await self._app.flows.with_results(record)
             args, kwargs = ((), {}) if apart else task.decode(record.payload)
             if name is not None or apart or self._app.around_run:
                 run.context = self._new_context(record)
                 if name is not None:
                     kwargs[name] = run.context
-            timeout = record.timeout or task.options.timeout
-            if timeout is not None:
-                run.timer = self._loop.call_later(timeout, run.stop, "timeout")
             fn, args, on_loop = self._app.registry.unpacked(task, args)
-            run.in_thread = not on_loop and not apart
-            self._app.events.started(record)
-            run.ran = True
+            if run.batch is None or apart:
+                run.in_thread = not on_loop and not apart
+                self._start(run, task)
             if self._app.around_run:
                 value = await self._hooked(run, task, partial(fn, *args, **kwargs), len(self._app.around_run))
             else:
@@ -85,6 +86,18 @@ class Runner:
             return Outcome.succeeded(value.data)
         return explain.returned(task, value, self._app.session.settings.max_payload)
 
+    def _start(self, run: Run, task: Task[..., Any]) -> None:
+        """The user's own code is about to run."""
+        timeout = run.record.timeout or task.options.timeout
+        if timeout is not None:
+            run.timer = self._loop.call_later(timeout, run.stop, "timeout")
+        self._app.events.started(run.record)
+        run.ran = True
+
+    def call_together(self, task: Task[..., Any], items: list[Any]) -> Awaitable[Any]:
+        """The one call of a batch."""
+        return task.fn(items) if task.is_async else self._threads.call(task.fn, (items,), {})
+
     def _apart(self, record: Record, task: Task[..., Any]) -> bool:
         return task.run_in in IN_CHILDREN or (self._suspects_apart and record.suspect and not task.built_in)
 
@@ -95,6 +108,8 @@ class Runner:
             return self._threads.call(fn, args, kwargs)
         if self._apart(run.record, task):
             return self._children.call(run, task)
+        if run.batch is not None:
+            return run.batch.share(run, item_of(args, kwargs), partial(self._start, run, task))
         return fn(*args, **kwargs)
 
     async def _hooked(self, run: Run, task: Task[..., Any], fn: partial[Any], left: int) -> Any:

@@ -1,0 +1,108 @@
+"""Gathering: the jobs that one call of a batch task is to handle, claimed beside the first until it is full."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from ..errors import HoldfastError
+from ..job import Ask, Holder, Record
+from .run import Batch
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+    from ..task import Task
+
+logger = logging.getLogger("holdfast")
+
+
+class Batches:
+    """The batches of a worker that still gather, one per task and queue.
+
+    A batch takes one slot. Its first job comes by an ordinary claim; more are asked for until it is full or its time is
+    over, and those that ordinary claims bring meanwhile join it. A suspect is a batch of its own.
+    """
+
+    def __init__(
+        self,
+        app: Holdfast,
+        holder: Holder,
+        call: Callable[[Task[..., Any], list[Any]], Awaitable[Any]],
+        begin: Callable[[Record, Batch | None], None],
+        *,
+        poll: float,
+    ) -> None:
+        self._app = app
+        self._holder = holder
+        self._call = call
+        self._begin = begin
+        self._poll = poll
+        self._open: dict[tuple[str, str], Batch] = {}
+        self._gathering: dict[asyncio.Task[None], Batch] = {}
+
+    def place(self, record: Record, task: Task[..., Any]) -> Batch:
+        """The batch for a job that was claimed: the one that gathers, or a new one."""
+        key = (task.name, record.queue)
+        batch = None if record.suspect else self._open.get(key)
+        if batch is not None and batch.room:
+            return batch
+        batch = Batch(task, partial(self._call, task))
+        if record.suspect:
+            batch.close()
+        else:
+            self._open[key] = batch
+            gathering = asyncio.create_task(self._gather(batch, record.queue))
+            self._gathering[gathering] = batch
+            gathering.add_done_callback(lambda done: self._gathered(done, key))
+        return batch
+
+    def stop(self) -> None:
+        """Give back what was gathered for calls that have not begun."""
+        for gathering, batch in self._gathering.items():
+            gathering.cancel()
+            for run in batch.runs:
+                run.stop("release")
+
+    def _gathered(self, done: asyncio.Task[None], key: tuple[str, str]) -> None:
+        batch = self._gathering.pop(done)
+        if self._open.get(key) is batch:
+            del self._open[key]
+        if not done.cancelled() and (error := done.exception()) is not None:
+            logger.error("gathering jobs of task %r raised", batch.task.name, exc_info=error)
+        if not done.cancelled():
+            batch.close()
+
+    async def _gather(self, batch: Batch, queue: str) -> None:
+        assert batch.task.batch is not None
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + batch.task.batch.wait
+        bell = self._app.session.store.listen([f"queue/{queue}"])
+        try:
+            while batch.runs and batch.room:
+                due_in = await self._claim(batch, queue)
+                left = deadline - loop.time()
+                if left <= 0:
+                    return
+                if due_in is not None:
+                    await bell.wait(min(left, due_in, self._poll))
+        finally:
+            bell.close()
+
+    async def _claim(self, batch: Batch, queue: str) -> float | None:
+        """Ask for as many jobs as there is room for; where there were none, how long to wait for the next."""
+        # As one that is busy, since suspects run alone.
+        ask = Ask(self._holder, (queue,), batch.room, self._app.entropy.token(), (batch.task.name,), True)
+        try:
+            claims = await self._app.session.commit.claim(ask)
+        except HoldfastError as error:
+            logger.warning("gathering jobs of task %r failed, trying again: %s", batch.task.name, error)
+            return self._poll
+        for record in claims.records:
+            # An ordinary claim may have filled it meanwhile: what is too much begins the next one.
+            self._begin(record, batch if batch.room else None)
+        if claims.records:
+            return None
+        return self._poll if claims.due_in is None else claims.due_in + 0.001

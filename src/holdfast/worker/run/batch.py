@@ -1,0 +1,103 @@
+"""One call for several runs: each hands in what it brings, waits, and gets its own part of what the call returns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from ...batch import parts
+
+if TYPE_CHECKING:
+    from ...task import Task
+    from .run import Run
+
+
+class Batch:
+    """The runs of one task that share a call.
+
+    1. While it gathers, runs are added; one that is asked to stop leaves at once.
+    2. Closed, it calls the function as soon as every run has handed in its item, or has ended without.
+    3. Each run goes on with its own part, and ends on its own. While the call runs it serves them all: it is
+       interrupted only once each of them was asked to stop.
+    """
+
+    def __init__(self, task: Task[..., Any], call: Callable[[list[Any]], Awaitable[Any]]) -> None:
+        self.task = task
+        self.runs: dict[Run, None] = {}
+        self._call = call
+        self._shares: dict[Run, _Share] = {}
+        self._closed = False
+        self._calling: asyncio.Task[None] | None = None
+
+    @property
+    def room(self) -> int:
+        """How many more runs it takes."""
+        most = 0 if self.task.batch is None or self._closed else self.task.batch.size
+        return max(0, most - len(self.runs))
+
+    def add(self, run: Run) -> None:
+        """One more run."""
+        self.runs[run] = None
+        run.batch = self
+
+    def close(self) -> None:
+        """Take no more."""
+        self._closed = True
+        self._go()
+
+    def leave(self, run: Run) -> None:
+        """A run has ended, however it did."""
+        del self.runs[run]
+        if self._calling is None:
+            self._shares.pop(run, None)
+            self._go()
+
+    async def share(self, run: Run, item: Any, starts: Callable[[], None]) -> Any:
+        """Hand in a run's item, and wait for its part of the call. `starts` is told when the call begins."""
+        share = self._shares[run] = _Share(item, starts)
+        self._go()
+        return await share.part
+
+    def stop(self, run: Run) -> None:
+        """A run was asked to stop."""
+        if self._calling is None:
+            if run.runner is not None:
+                run.runner.cancel()
+        elif all(one.stopped for one in self.runs):
+            self._calling.cancel()
+
+    def _go(self) -> None:
+        if self._closed and self._calling is None and self._shares and len(self._shares) == len(self.runs):
+            self._calling = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        shares = list(self._shares.values())
+        for run, share in self._shares.items():
+            run.in_thread = not self.task.is_async
+            share.starts()
+        try:
+            found = parts(self.task.name, await self._call([share.item for share in shares]), len(shares))
+        except BaseException as error:  # noqa: BLE001  # whatever user code raises ends these jobs, never the worker
+            found = [error] * len(shares)
+        for share, part in zip(shares, found, strict=True):
+            share.give(part)
+
+
+class _Share:
+    """What one run brings to a call, and gets of it."""
+
+    def __init__(self, item: Any, starts: Callable[[], None]) -> None:
+        self.item = item
+        self.starts = starts
+        self.part: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def give(self, part: Any) -> None:
+        if self.part.done():
+            return
+        if isinstance(part, StopIteration):  # a future cannot carry it
+            part = RuntimeError(f"the task gave {part!r}")
+        if isinstance(part, BaseException):
+            self.part.set_exception(part)
+        else:
+            self.part.set_result(part)

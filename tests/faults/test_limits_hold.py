@@ -1,0 +1,78 @@
+"""Limits under kill -9: no more of a lane run, and none start more often, than its limit says; and all of it ends."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import pytest
+from support.limited_main import RUNNING, build
+from support.processes import Process
+from support.until import until
+
+from holdfast.job import TERMINAL, Record, Where
+from holdfast.testing.history import JournalFile, Terms, acknowledged, check, final, read
+from holdfast.view import split_holder
+
+WORKERS = 3
+KILLS = int(os.environ.get("HOLDFAST_ROUNDS", "4"))
+"""20 is what the promise is held to."""
+KEYS = 6
+LIMITED, RATED = 60 * KEYS, 5 * KEYS
+LONG = 0.3
+"""Seconds that a job takes which a blow is sure to meet."""
+
+
+@pytest.mark.timeout(120 + 10 * KILLS)
+def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
+    journal = tmp_path / "journal"
+    app = build(store_url, str(journal))
+    with app.sync as sync:
+        lasting = [LONG if n % 5 == 0 else chance.uniform(0, 0.04) for n in range(LIMITED)]
+        calls = [(app.registry.tasks["limited"], n % KEYS, seconds) for n, seconds in enumerate(lasting)]
+        calls += [(app.registry.tasks["rated"], n % KEYS) for n in range(RATED)]
+        chance.shuffle(calls)
+        ids = [handle.id for handle in sync.enqueue_many(calls)]
+        journalled = JournalFile(journal)
+        journalled.write(*(acknowledged(id, expect="succeeded") for id in ids))
+        most: Counter[str] = Counter()
+
+        def running() -> list[Record]:
+            """What runs, all at one moment."""
+            found = sync.run(app.session.store.find, Where(states=("running",)), None, 1000).records
+            for lane, count in Counter(one.lane.name for one in found if one.lane and one.lane.running).items():
+                most[lane] = max(most[lane], count)
+            return found
+
+        def left() -> int:
+            running()
+            return sum(count for state, count in sync.stats().counts.items() if state not in TERMINAL)
+
+        def struck() -> Process | None:
+            """The process of a job that has only just begun, killed."""
+            for record in running():
+                pid = split_holder(record.holder)[1]
+                if f'"seconds":{LONG}'.encode() in record.payload:
+                    victim = next((one for one in workers if one.pid == pid), None)
+                    if victim is not None:
+                        victim.kill()
+                        return victim
+            return None
+
+        workers = [processes.start("limited_main") for _ in range(WORKERS)]
+        for turn in range(KILLS):
+            # Somewhere within what is left to do, so that each blow meets work.
+            goal = len(ids) * (KILLS - turn) // (KILLS + 1)
+            until(lambda goal=goal: left() <= goal, f"{goal} jobs are left")
+            victim = until(struck, "a worker runs a long job")
+            workers[workers.index(victim)] = processes.start("limited_main")
+        until(lambda: left() == 0, "all jobs have ended", 60)
+        records = sync.run(app.session.store.get, ids)
+        processes.close()
+    assert max(most.values()) == RUNNING, f"never full, so nothing was shown; or more than full: {most}"
+    journalled.write(*final(records))
+    verdict = check(read(journal), Terms(runs=False, everybody="sweeps" not in app._store.features))
+    verdict.demand()
+    lost = sum(line.outcome == "lost" for record in records for line in record.history)
+    print(f"{verdict.explain()}; {lost} claims were lost under {KILLS} kills")
+    assert lost, "no kill met a job that ran: this run has shown nothing"
