@@ -35,7 +35,7 @@ SCHEMA_STEP = "INSERT INTO holdfast_schema (version, applied_at) VALUES ({versio
 SEAL = (
     "UPDATE holdfast_schema SET applied_at = applied_at + 1 WHERE version = (SELECT max(version) FROM holdfast_schema)"
 )
-"""Writes a page, which overwrites what a failed commit may have left in the log. (What stays the same is not written.)"""
+"""Writes a page, over what a failed commit may have left in the log. (What stays the same would not be written.)"""
 
 # -- enqueue
 
