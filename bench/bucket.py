@@ -55,7 +55,7 @@ class Bucket:
         return own_versions(["holdfast", "msgspec"])
 
     def scenarios(self, scale: Scale) -> list[Scenario]:
-        seconds = max(3.0, scale.idle / 2)
+        seconds = max(3.0, scale.idle)
         return [
             Scenario(ONE, "jobs/s", {HOLDFAST: lambda folder: self._through(folder, ONE, seconds, callers=CALLERS)}),
             *[Scenario(many_name(each), "jobs/s", {HOLDFAST: self._writers(each, seconds)}) for each in (2, 4, 16)],

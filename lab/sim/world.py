@@ -291,7 +291,9 @@ class Loop(asyncio.AbstractEventLoop):
         handle, world = Handle(callback, args, context, when), self.world
         world.order += 1
         if when < NEVER:
-            heappush(world.timers, (ceil(when * MICROS), world.order, self, handle))
+            # Later is a microsecond at the least: else who waits out the last bit of a float would wait for ever.
+            at = max(ceil(when * MICROS), world.now + (when > self.time()))
+            heappush(world.timers, (at, world.order, self, handle))
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
+from . import steps
 from .codec import shown
 from .errors import InvalidJob
+from .extra import expires_at, flow_of
 from .job import Attempt, HolderSeen, Record, State
 from .lifecycle import history
 
@@ -33,6 +36,22 @@ class Progress(msgspec.Struct, frozen=True):
     done: float
     total: float | None = None
     note: str | None = None
+
+
+class StepSeen(msgspec.Struct, frozen=True):
+    """A step of a job: finished, or waited in."""
+
+    kind: str
+    """`step`, `sleep` or `signal`."""
+    name: str
+    """A sleep's is its number."""
+    at: datetime | None
+    """When it was finished; a sleep has none."""
+    until: datetime | None
+    """Until when it sleeps, or waits for its signal at the most."""
+    late: bool
+    """The signal has not come in time."""
+    result: Any
 
 
 class Job(msgspec.Struct, frozen=True):
@@ -68,6 +87,16 @@ class Job(msgspec.Struct, frozen=True):
     cancel_requested: bool
     suspect: bool
     history: tuple[AttemptSeen, ...]
+    waits: str | None = None
+    """What it waits for besides its time, such as `pause:send`."""
+    expires_at: datetime | None = None
+    """Too late to start, from then on."""
+    lane: str | None = None
+    """The lane that its limit puts it in."""
+    flow: str | None = None
+    """The flow that it belongs to."""
+    steps: tuple[StepSeen, ...] = ()
+    """What it has done so far, where it does it in steps."""
 
     @property
     def failures(self) -> int:
@@ -78,6 +107,7 @@ class Job(msgspec.Struct, frozen=True):
 def job_seen(record: Record) -> Job:
     """The snapshot of a stored record."""
     node, pid = split_holder(record.holder)
+    memory = steps.read(record.checkpoint)
     return Job(
         id=record.id,
         queue=record.queue,
@@ -101,13 +131,18 @@ def job_seen(record: Record) -> Job:
         error=record.error,
         traceback=record.traceback,
         progress=_progress(record.progress),
-        checkpoint=None if record.checkpoint is None else shown(record.checkpoint, "json"),
+        checkpoint=None if memory.value is msgspec.UNSET else shown(bytes(memory.value), "json"),
         key=record.key,
         tags=record.tags,
-        meta=record.meta,
+        meta=deepcopy(record.meta) if record.meta else {},  # the caller's own: a store may share it between jobs
         cancel_requested=record.cancel,
         suspect=record.suspect,
         history=tuple(_attempt(line) for line in history(record)),
+        waits=record.waits,
+        expires_at=_maybe(expires_at(record)),
+        lane=None if record.lane is None else record.lane.name,
+        flow=flow_of(record),
+        steps=tuple(_step(step) for step in memory.steps),
     )
 
 
@@ -211,6 +246,12 @@ def _attempt(line: Attempt) -> AttemptSeen:
         moment(line.ended_at),
         line.outcome,
         line.error,
+    )
+
+
+def _step(step: steps.Step) -> StepSeen:
+    return StepSeen(
+        step.kind, step.name, _maybe(step.at), _maybe(step.until), step.late, shown(bytes(step.result), "json")
     )
 
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.job import Inserted, State, Where
 from holdfast.store.protocol import Batch
-from holdfast.testing.build import ask, deletion, new_job, retrial, says, succeeded
+from holdfast.testing.build import ask, change, deletion, new_job, retrial, says, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, every, insert, job, note, settle
 from support.virtual import VirtualClock
 
@@ -174,5 +174,22 @@ def test_a_clock_an_hour_fast_does_not_put_away_what_has_just_ended():
             [answer] = await insert(store, new)
             assert (answer.outcome, answer.id) == ("created", "once")
             assert [record.state for record in await every(store)] == ["succeeded"]
+
+    virtually(story)
+
+
+@pytest.mark.parametrize(
+    "payload", [b"\0@payload/none.5", b"\0=", b"\0#1/0/inserts/0", HUGE], ids=["object", "plain", "entry", "huge"]
+)
+def test_a_payload_that_an_operator_puts_in_is_kept_as_it_is(payload):
+    """Also one that looks like a pointer of the log's own."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await insert(store, new_job("a"))
+            assert await apply(store, change(await job(store, "a"), payload=payload))
+            assert (await job(store, "a")).payload == payload
+        assert len(payload) < 1000 or any(key.startswith("payload/") for key in bucket.objects)
 
     virtually(story)

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AsyncExitStack
 
 import pytest
+from alone import opened, virtually
 from delayed import Delayed, InMemory
 
 from holdfast import Holdfast
 from holdfast.clock import Entropy, SystemClock
 from holdfast.errors import ConfigError
 from holdfast.store.bucket import BucketStore
+from holdfast.store.bucket.pace import Pace
 from holdfast.store.bucket.wire import VERSION
 from holdfast.store.commit import GroupCommit
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
-from holdfast.testing.verbs import enqueue, running, settle
+from holdfast.testing.verbs import enqueue, insert, running, settle
 
 
 @pytest.fixture
@@ -79,6 +82,26 @@ async def test_requests_of_everybody_are_counted(store, bucket):
     # What each has asked for since its own last commit is told with its next.
     assert 0.7 * made <= cost.requests_per_job * 40 <= made
     assert cost.dollars_per_million > 5.0
+
+
+@pytest.mark.parametrize(("writers", "most"), [(1, 1.2), (2, 5.0), (4, 7.0), (16, 19.0)])
+def test_writers_that_take_turns_ask_for_little(writers, most):
+    """Everybody reads everybody's entries, and meets one that it did not know of; nobody waits to be adopted."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        doors = [Delayed(bucket, 0.05) for _ in range(writers)]
+        async with AsyncExitStack() as stack:
+            stores = [await stack.enter_async_context(opened(door, clock, Pace())) for door in doors]
+            for door in doors:
+                door.requests.clear()
+            for n in range(40):
+                for who, store in enumerate(stores):
+                    await insert(store, new_job(f"job-{n}-{who}"))
+            assert not any(key.startswith("inbox/") for key in bucket.objects)
+            return sum(door.requests.total() for door in doors) / (40 * writers)
+
+    assert virtually(story) <= most
 
 
 async def test_an_object_with_four_methods_is_a_store():

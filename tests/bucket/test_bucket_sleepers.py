@@ -10,7 +10,9 @@ from alone import PACE, opened, virtually
 from delayed import Delayed, InMemory
 from held import Held
 
+from holdfast.store.bucket.engine import Wish
 from holdfast.store.bucket.seam import NotWritten
+from holdfast.store.bucket.wire import Mark, Segment
 from holdfast.testing.build import change, new_job, succeeded
 from holdfast.testing.verbs import apply, claim_one, insert, job, settle
 
@@ -103,6 +105,22 @@ def test_a_change_of_an_ended_job_while_it_is_written_to_its_segment_is_kept():
             return (await job(store, "a")).meta
 
     assert virtually(story) == {"seen": True}
+
+
+def test_a_segment_that_may_have_been_cleaned_away_is_overlooked():
+    """Its writer slept between its put and its entry; others have marked a snapshot since, after which they clean."""
+
+    async def story(clock):
+        async with opened(InMemory(clock), clock) as store:
+            await insert(store, new_job("a"))
+            assert await settle(store, succeeded(await claim_one(store), b"1", keep=1e6))
+            engine, seen = store._shared.engine, await job(store, "a")
+            segment = Segment("gone", engine.replica.position, [(seen.seq, seen.fence)], "a", "a", None)
+            await engine.write(Wish(marks=[Mark(1, 100)]))
+            await engine.write(Wish(segments=[segment]))
+            return await job(store, "a") == seen
+
+    assert virtually(story)
 
 
 class Full(InMemory):

@@ -50,7 +50,7 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
         key=new.key,
         created_at=now,
         tags=new.tags,
-        meta=dict(new.meta),
+        meta=new.meta,
         retry=new.retry,
         waits=new.waits,
         lane=new.lane,

@@ -10,7 +10,7 @@ which holders' leases have ended.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from itertools import islice
 
@@ -416,11 +416,11 @@ class Jobs:
 
     # -- looking
 
-    def restore(self, records: Iterable[Record]) -> None:
+    def restore(self, records: Sequence[Record]) -> None:
         """Take in jobs as they were before, in the order in which they stood."""
-        for record in records:
-            self.jobs[record.id] = self.by_seq[record.seq] = record
-            self.standing.enter(record)
+        self.jobs.update((record.id, record) for record in records)
+        self.by_seq.update((record.seq, record) for record in records)
+        self.standing.restore(records)
 
     def newest(self, where: Where, before: int | None) -> Iterator[Record]:
         """The jobs that match, newest first; the very records."""

@@ -41,6 +41,9 @@ class Line:
         else:
             bisect.insort(self._places, place, lo=self._start)
 
+    def extend(self, places: Iterable[Place]) -> None:
+        self._places, self._start = sorted((*self, *places)), 0
+
     def remove(self, place: Place) -> None:
         at = bisect.bisect_left(self._places, place, lo=self._start)
         if at == len(self._places) or self._places[at] != place:
@@ -60,8 +63,8 @@ class Ready:
     def __init__(self) -> None:
         self.sound, self.suspects = Line(), Line()
 
-    def line(self, record: Record) -> Line:
-        return self.suspects if record.suspect else self.sound
+    def line(self, suspect: bool) -> Line:
+        return self.suspects if suspect else self.sound
 
 
 def place(record: Record) -> Place:

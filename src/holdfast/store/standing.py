@@ -8,7 +8,7 @@ from itertools import islice
 
 from ..job import Ask, Record, State
 from .gate import HOLDS, KEPT, Gate
-from .line import Line, Ready, place
+from .line import Line, Place, Ready, place
 from .protocol import HELD_LIMIT, PROMOTE_LIMIT
 
 DUE = frozenset({State.SCHEDULED, State.FAILED})
@@ -65,11 +65,25 @@ class Standing:
         elif record.state == State.RUNNING and record.lane is not None:
             self.running[record.lane.name] = self.running.get(record.lane.name, 0) + 1
 
+    def restore(self, records: Iterable[Record]) -> None:
+        """Enter many at once: the queued ones, of which there may be a million, line by line."""
+        places: dict[tuple[str, bool], list[Place]] = {}
+        for record in records:
+            if record.state == State.QUEUED and record.waits is None:
+                places.setdefault((record.queue, record.suspect), []).append(place(record))
+            else:
+                self.enter(record)
+        for (queue, suspect), some in places.items():
+            self._ready(queue).line(suspect).extend(some)
+
     def _queue(self, record: Record) -> None:
-        ready = self.ready.get(record.queue)
+        self._ready(record.queue).line(record.suspect).add(place(record))
+
+    def _ready(self, queue: str) -> Ready:
+        ready = self.ready.get(queue)
         if ready is None:
-            ready = self.ready[record.queue] = Ready()
-        ready.line(record).add(place(record))
+            ready = self.ready[queue] = Ready()
+        return ready
 
     def exit(self, record: Record) -> None:
         if record.waits is not None:
@@ -78,7 +92,7 @@ class Standing:
             if not line:
                 del self.waiting[record.waits]
         if record.state == State.QUEUED:
-            self.ready[record.queue].line(record).remove(place(record))
+            self.ready[record.queue].line(record.suspect).remove(place(record))
             self.early.discard(record.seq)
         elif record.state in DUE:
             self.due[record.queue].remove((0, record.run_at, record.seq))

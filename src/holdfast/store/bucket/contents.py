@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TypeVar
 
@@ -68,16 +68,18 @@ class Contents:
         """
         pointing = [r for r in records if r.payload[:1] == b"\0" or (r.result or b"")[:1] == b"\0"]
         values = [value for r in pointing for value in (r.payload, r.result)]
-        await asyncio.gather(*(self._entry(number) for number in beside.entries(values)))
+        numbers = sorted(beside.entries(values))
+        entries = dict(zip(numbers, await asyncio.gather(*(self._entry(number) for number in numbers)), strict=True))
         for record in pointing:
-            record.payload = await self._value(record.payload, record.id, own=own)
-            record.result = None if record.result is None else await self._value(record.result, record.id, own=own)
+            record.payload = await self._value(record.payload, record.id, entries, own=own)
+            if record.result is not None:
+                record.result = await self._value(record.result, record.id, entries, own=own)
 
-    async def _value(self, value: bytes, id: str, *, own: bool) -> bytes:
+    async def _value(self, value: bytes, id: str, entries: Mapping[int, list[Batch]], *, own: bool) -> bytes:
         place = beside.log_place(value)
         if place is not None:
             number, batch, kind, index = place
-            found = (await self._entry(number))[batch]
+            found = entries[number][batch]
             value = found.inserts[index].payload if kind == "inserts" else found.settles[index].result or b""
         if not own:
             return value

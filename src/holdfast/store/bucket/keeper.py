@@ -106,10 +106,10 @@ class Keeper:
         for at in range(0, len(parts), PARALLEL):
             as_of = replica.position
             # Some may live again by now; what happens to the others from here on counts against their segment.
-            ended = [
+            copies = [
                 [copy(record) for record in part if record.state in TERMINAL] for part in parts[at : at + PARALLEL]
             ]
-            named = [(f"{self._entropy.token():016x}", part) for part in ended if part]
+            named = [(f"{self._entropy.token():016x}", part) for part in copies if part]
             segments += await asyncio.gather(
                 *(self._contents.write_segment(name, replica, as_of, part) for name, part in named)
             )

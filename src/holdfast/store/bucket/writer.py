@@ -1,9 +1,10 @@
 """Writing to the log: one put at the next number for everything that waits; the loser's batch is adopted.
 
 Losing is what needs care. The winner of a number needs one round trip for its next, a loser two, so losers would starve
-for as long as the winner has work. A writer that has lost a race therefore hands its batch in, at `inbox/`, and follows
-the log. Whoever wrote last lists the inbox beside its own puts and takes in what it finds. If nobody does in time,
-anyone may write. There is no election: put-if-absent still decides, and a batch that comes twice is applied once.
+for as long as the winner has work. A writer that has lost twice therefore hands its batch in, at `inbox/`, and follows
+the log. Whoever wrote last lists the inbox beside its own puts and takes in what it finds. If nobody does in time, or
+nobody writes, anyone may write. There is no election: put-if-absent still decides, and a batch that comes twice is
+applied once. Writers that take turns lose once each, and need no inbox.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ class Writer:
             elif self._time() - moved > self._trip * QUIET * chance:
                 return False
             else:
-                await asyncio.sleep(max(0.001, self._trip))
+                await asyncio.sleep(max(0.001, self._trip / 2))
             if self._time() >= until:
                 return False
 
@@ -250,7 +251,7 @@ class Writer:
         return list(self._adoptable.values())
 
     def _lists(self) -> bool:
-        """Whether somebody may have handed in: whoever loses does, twice in a row, to one that writes one after the other."""
+        """Whether somebody may have handed in: losers do, to a writer that writes one entry after the other."""
         self._unlisted += 1
         leads = self._foreign_at == NEVER and self._time() - self._company <= COMPANY
         if not leads and self._unlisted < ALONE:
