@@ -71,7 +71,6 @@ def test_a_rate_that_is_none_is_refused(rate):
         ({"key": "a..b"}, "a parameter, a dotted path or a function"),
         ({"key": lambda *args: ""}, "by their names"),
     ],
-    ids=str,
 )
 def test_a_limit_that_makes_no_sense_is_refused(given, reason):
     with pytest.raises(ConfigError, match=reason):

@@ -1,0 +1,231 @@
+"""Flows when several things happen at once, or stop half way: nothing is left waiting, and no end is lost."""
+
+import asyncio
+
+import pytest
+
+from holdfast import Context, Flow, State
+from holdfast.flow_ends import ENDED, FEW, FlowEnds
+from holdfast.flows import Flows
+from holdfast.retry import Backoff
+from support.eventually import eventually
+from support.flowing import ByHand, Tasks, run
+from support.workers import work_off, working
+
+
+@pytest.fixture
+def tasks(app):
+    return Tasks(app)
+
+
+# -- at the same time
+
+
+async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_it(app, tasks, monkeypatch):
+    flow = Flow()
+    parents = flow.group(tasks.note.using().call(word) for word in "ab")
+    flow.add(tasks.note, "last").after(*parents)
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    first, second = await other.claim()
+    await other.end(second)
+    decide = FlowEnds._decide
+
+    async def and_the_other_ends(self, children):
+        decided = await decide(self, children)
+        if (await app.record(first.id)).state == State.RUNNING:
+            await other.end(first)
+            await Flows(app).free([first.id])  # by its own worker, which finds nobody waiting yet
+        return decided
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowEnds, "_decide", and_the_other_ends)
+        await app.flows.free([second.id])
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
+async def test_the_same_holds_where_whoever_made_it_wait_dies_then(app, tasks, monkeypatch):
+    flow = Flow()
+    parents = flow.group(tasks.note.using().call(word) for word in "ab")
+    flow.add(tasks.note, "last").after(*parents)
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    first, second = await other.claim()
+    await other.end(second)
+    change = FlowEnds._change
+
+    async def dies_behind_it(self, changes):
+        await other.end(first)
+        await app.put_record(ENDED, first.id, None)  # its own worker found nobody waiting yet
+        await change(self, changes)
+        raise RuntimeError("the process died here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowEnds, "_change", dies_behind_it)
+        with pytest.raises(RuntimeError):
+            await app.flows.free([second.id])
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
+async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app, tasks, monkeypatch):
+    counted = asyncio.Event()
+
+    @app.task
+    async def grow(ctx: Context) -> None:
+        await counted.wait()
+        await ctx.add_to_flow(tasks.note.using(delay=3600), "late")
+
+    flow = Flow()
+    flow.add(tasks.note, "first")
+    grows = flow.add(grow)
+    handle = await app.enqueue_flow(flow)
+    left = FlowEnds._left
+
+    async def and_it_grows(self, *args):
+        counted.set()
+        await handle.handle(grows).result(30)
+        return await left(self, *args)
+
+    monkeypatch.setattr(FlowEnds, "_left", and_it_grows)
+    async with working(app, poll=0.05):
+        await handle.handle(grows).result(30)
+
+        async def all_told():
+            return await app.records(ENDED) == {}
+
+        await eventually(all_told)
+    assert ((await handle.status()).state, (await handle.status()).jobs) == (State.BLOCKED, 3)
+
+
+async def test_an_early_job_that_is_retried_is_waited_for_though_all_before_it_had_ended(app, tasks):
+    flow = Flow()
+    bad = flow.add(tasks.fragile, "early")
+    flow.group(app.registry.tasks["noop"].using().call() for _ in range(2 * FEW))
+    late = flow.add(tasks.note.using(delay=3600), "late")
+    flow.add(tasks.note, "last")
+    done = flow.on_end(tasks.note, "done")
+    handle = await app.enqueue_flow(flow)
+    await work_off(app)
+    await app.pause("default")
+    await app.retry(handle.handle(bad).id)
+    await app.cancel(handle.handle(late).id)
+    assert (await handle.handle(done).job()).state == State.BLOCKED
+    tasks.broken = False
+    await app.resume("default")
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).counts == {"succeeded": 2 * FEW + 3, "cancelled": 1}
+
+
+async def test_a_flow_that_is_cancelled_while_it_is_made_ends(app, tasks, monkeypatch):
+    flow = Flow()
+    flow.add(tasks.note, "a")
+    put = type(app).put_record
+
+    async def cancelled_first(self, kind, name, value, expect=None):
+        if kind == ENDED and value is not None:
+            await app.cancel(name)
+        return await put(self, kind, name, value, expect)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(type(app), "put_record", cancelled_first)
+        handle = await app.enqueue_flow(flow)
+    assert (await handle.wait(30)).state == State.CANCELLED
+
+
+async def test_ends_that_others_left_are_found_while_jobs_end_here_all_the_time(app, tasks):
+    left = Flow()
+    left.add(tasks.note, left.add(tasks.note, "left"))
+    handle = await app.enqueue_flow(left)
+    other = ByHand(app)
+    [record] = await other.claim()
+    stop = False
+
+    @app.task
+    async def busy(ctx: Context) -> None:
+        if not stop:
+            await ctx.add_to_flow(busy)
+
+    flow = Flow()
+    flow.add(busy)
+    async with working(app, poll=0.1):
+        await app.enqueue_flow(flow)
+        app.session.commit.hear_of_ends, heard = set(), app.session.commit.hear_of_ends
+        await other.end(record)  # and its worker dies before it frees anything
+        app.session.commit.hear_of_ends = heard
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+        stop = True
+
+
+async def test_a_worker_that_ends_once_idle_first_frees_what_others_left(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, flow.add(tasks.note, "a"))
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [record] = await other.claim()
+    await other.end(record)
+    await work_off(app)
+    assert (await handle.status()).state == State.SUCCEEDED
+
+
+async def test_an_attempt_that_failed_does_not_unsay_the_end_of_the_next(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, flow.add(tasks.note, "a"))
+    await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [record] = await other.claim()
+    await app.put_record(ENDED, record.id, b"{}")  # as if it ended right after the look below
+    await app.flows.free([record.id])
+    assert list(await app.records(ENDED)) == [record.id]
+
+
+# -- all of them
+
+
+async def test_a_job_that_waits_for_all_needs_no_other(app, tasks):
+    flow = Flow()
+    flow.on_end(tasks.note, "alone")
+    _, status = await run(app, flow)
+    assert (status.state, tasks.ran) == (State.SUCCEEDED, ["alone"])
+
+
+async def test_a_job_that_waits_for_all_also_waits_for_its_time(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, "a")
+    last = flow.on_end(tasks.note.using(delay=3600), "late")
+    handle = await app.enqueue_flow(flow)
+    await work_off(app)
+    assert ((await handle.handle(last).job()).state, tasks.ran) == (State.SCHEDULED, ["a"])
+
+
+async def test_a_job_that_waits_for_all_waits_for_those_that_were_added_before_a_cancellation(app, tasks):
+    @app.task
+    async def grow(ctx: Context) -> None:
+        await ctx.add_to_flow(tasks.note.using(delay=3600), "grown")
+
+    flow = Flow()
+    flow.add(grow)
+    flow.on_end(tasks.note, "done")
+    handle = await app.enqueue_flow(flow)
+    await work_off(app)
+    await handle.cancel()
+    assert (await handle.status()).jobs == 3
+    await handle.retry()
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+    assert tasks.ran == ["grown", "done"]
+
+
+async def test_what_is_added_again_by_another_attempt_counts_once(app, tasks):
+    @app.task(max_attempts=2, retry=Backoff(base=0, jitter=0))
+    async def grow(ctx: Context) -> None:
+        for word in "abc":
+            await ctx.add_to_flow(tasks.note.using(key=f"{ctx.job.id}-{word}"), word)
+        if ctx.job.attempt == 1:
+            raise ValueError("once more")
+
+    flow = Flow()
+    flow.add(grow)
+    _, status = await run(app, flow)
+    assert (status.state, status.jobs, status.counts) == (State.SUCCEEDED, 4, {"succeeded": 4})

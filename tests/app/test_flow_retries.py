@@ -1,0 +1,219 @@
+"""Flows taken up again, undone and operated on: by whomever, and whatever of them has ended how."""
+
+import asyncio
+import pickle
+
+import pytest
+
+from holdfast import Context, Flow, InvalidJob, State, WrongState
+from holdfast.flow_ends import FlowEnds
+from holdfast.flows import Flows
+from support.flowing import ByHand, Tasks, run, states
+from support.workers import working
+
+
+@pytest.fixture
+def tasks(app):
+    return Tasks(app)
+
+
+# -- retry
+
+
+async def test_two_who_retry_at_once_retry_once(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, flow.add(tasks.fragile, "bad"))
+    handle, _ = await run(app, flow)
+    tasks.broken = False
+    assert sum(await asyncio.gather(handle.retry(), handle.retry(), return_exceptions=False)) == 2
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).counts == {"succeeded": 2}
+    assert tasks.ran == ["bad", "mended"]
+
+
+async def test_a_flow_of_which_all_went_well_after_all_can_be_retried(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, "a")
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [record] = await other.claim()
+    await handle.cancel()
+    await other.end(record)
+    await app.flows.free([record.id])
+    assert (await handle.status()).state == State.CANCELLED
+    assert await handle.retry() == 0
+    assert (await handle.status()).state == State.SUCCEEDED
+
+
+async def test_a_dead_job_after_another_dead_one_waits_for_it_again(app, tasks):
+    flow = Flow()
+    first = flow.add(tasks.fragile, "first")
+    flow.add(tasks.fragile, first).after(first, on_dead="ignore")
+    first.compensate(tasks.fragile, "undo")
+    handle, _ = await run(app, flow)
+    tasks.broken = False
+    assert await handle.retry() == 3
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+    assert (tasks.ran, await states(handle)) == (["first", "mended"], ["succeeded", "succeeded", "cancelled"])
+
+
+async def test_retrying_one_job_leaves_others_cancelled_that_do_not_come_after_it(app, tasks):
+    flow = Flow()
+    nodes = flow.group(tasks.note.using(delay=3600).call(word) for word in "ab")
+    flow.add(tasks.note, nodes[0])
+    handle = await app.enqueue_flow(flow)
+    await handle.cancel()
+    await app.retry(handle.handle(nodes[0]).id)
+    assert await states(handle) == ["queued", "cancelled", "blocked"]
+    with pytest.raises(WrongState, match="nothing to retry"):
+        await app.flows.retry(handle.id, [])
+
+
+async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, monkeypatch):
+    flow = Flow()
+    bad, good = flow.add(tasks.fragile, "bad"), flow.add(tasks.note, "good")
+    flow.add(tasks.note, "child").after(bad, good)
+    handle, _ = await run(app, flow)
+    tasks.broken = False
+    change = FlowEnds._change
+
+    async def dies_behind_it(self, changes):
+        await change(self, changes)
+        if any(change.patch.waits == f"job:{handle.id}.1" for change in changes):
+            raise RuntimeError("the process died here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowEnds, "_change", dies_behind_it)
+        with pytest.raises(RuntimeError):
+            await handle.retry()
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.DEAD
+        assert await handle.retry() == 2
+        assert (await handle.wait(30)).counts == {"succeeded": 3}
+
+
+async def test_all_dead_jobs_of_a_flow_are_retried_in_one_look_at_it(app, tasks, monkeypatch):
+    flow = Flow()
+    flow.group(tasks.fragile.using().call(word) for word in "abcd")
+    handle, _ = await run(app, flow)
+    tasks.broken = False
+    looks, retry = [], Flows.retry
+
+    async def counted(self, *args):
+        looks.append(args)
+        return await retry(self, *args)
+
+    monkeypatch.setattr(Flows, "retry", counted)
+    assert await app.retry_dead(queue="default") == 4
+    assert len(looks) == 1
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
+# -- compensation
+
+
+async def test_what_comes_after_a_compensation_that_was_not_needed_is_not_needed(app, tasks):
+    flow = Flow()
+    undo = flow.add(tasks.note, "good").compensate(tasks.note, "undo")
+    flow.add(tasks.note, "tell").after(undo)
+    undo.compensate(tasks.note, "undo the undoing")
+    handle, status = await run(app, flow)
+    assert (status.state, tasks.ran) == (State.SUCCEEDED, ["good"])
+    assert await states(handle) == ["succeeded", *["cancelled"] * 3]
+
+
+async def test_one_compensation_for_several_runs_if_one_of_them_died(app, tasks):
+    flow = Flow()
+    both = [flow.add(tasks.note, "good"), flow.add(tasks.fragile, "bad")]
+    flow.add(tasks.note, "undo").after(*both, on_dead="compensate")
+    flow.add(tasks.note, "unneeded").after(both[0], on_dead="compensate")
+    handle, _ = await run(app, flow)
+    assert (tasks.ran, await states(handle)) == (["good", "undo"], ["succeeded", "dead", "succeeded", "cancelled"])
+
+
+async def test_a_death_that_only_some_ignore_counts(app, tasks):
+    flow = Flow()
+    bad = flow.add(tasks.fragile, "bad")
+    flow.add(tasks.note, "all the same").after(bad, on_dead="ignore")
+    bad.compensate(tasks.note, "undo")
+    assert (await run(app, flow))[1].state == State.DEAD
+
+
+# -- operate on many
+
+
+async def test_changes_of_many_go_by_the_rules_of_flows(app, tasks):
+    flow = Flow()
+    first = flow.add(tasks.note.using(delay=3600), "a")
+    flow.add(tasks.note, first)
+    handle = await app.enqueue_flow(flow)
+    assert (await app.change_many("delete", ids=[handle.id, f"{handle.id}.0"])).changed == 0
+    assert (await app.change_many("cancel", ids=[handle.id])).changed == 1
+    assert await states(handle) == ["cancelled", "cancelled"]
+    assert (await app.change_many("retry", ids=[handle.id, f"{handle.id}.0"])).changed == 1
+    assert await states(handle) == ["queued", "blocked"]
+
+
+async def test_a_cancelled_job_takes_along_what_waited_for_it_at_once(app, tasks):
+    flow = Flow()
+    first = flow.add(tasks.note.using(delay=3600), "a")
+    flow.add(tasks.note, first)
+    handle = await app.enqueue_flow(flow)
+    await app.cancel(handle.handle(first).id)
+    assert (await states(handle), (await handle.status()).state) == (["cancelled", "cancelled"], State.DEAD)
+
+
+async def test_the_retention_of_a_task_holds_once_its_flow_has_ended(app, tasks):
+    @app.task(retention=0)
+    async def brief() -> str:
+        return "brief"
+
+    flow = Flow()
+    flow.add(tasks.note, flow.add(brief))
+    handle, status = await run(app, flow)
+    assert (status.state, tasks.ran) == (State.SUCCEEDED, ["brief"])
+    await app.session.store.tidy(100)
+    assert [job.task for job in await handle.jobs()] == ["note"]
+
+
+async def test_a_task_of_ones_own_may_be_called_flow(app):
+    @app.task(name="flow")
+    async def own(word: str) -> None: ...
+
+    handle = await own.using(delay=3600).enqueue("x")
+    assert await app.cancel(handle.id)
+    assert (await app.retry(handle.id)).state == State.QUEUED
+
+
+# -- bad input
+
+
+async def test_a_key_of_a_job_elsewhere_is_not_taken_for_one_of_the_flow(app, tasks):
+    await tasks.note.using(key="taken", delay=3600).enqueue("w")
+
+    @app.task(max_attempts=1)
+    async def grow(ctx: Context) -> None:
+        await ctx.add_to_flow(tasks.note.using(key="taken"), "w")
+
+    flow = Flow()
+    flow.add(grow)
+    _, status = await run(app, flow)
+    assert "'taken' stands for job" in status.error
+
+
+async def test_what_a_flow_cannot_do_is_refused_while_it_is_made(app, tasks):
+    class Pickled:
+        name = "pickled"
+        dumps, loads = staticmethod(pickle.dumps), staticmethod(pickle.loads)
+
+    @app.task(codec=Pickled())
+    async def pickled() -> str: ...
+
+    flow = Flow()
+    first = flow.add(pickled)
+    with pytest.raises(InvalidJob, match="codec of its own"):
+        flow.add(tasks.note, first)
+    with pytest.raises(InvalidJob, match="waits for all others already"):
+        flow.on_end(tasks.note, "x", all_but=1).after(first)
