@@ -37,7 +37,7 @@ async def test_the_writes_and_the_completion_commit_together(app, sql, table):
     handle = await pay.enqueue(7)
     await work_off(app)
     assert seen == [State.RUNNING, State.SUCCEEDED]
-    assert await handle.result(timeout=5) == {"paid": 7}
+    assert await handle.result(timeout=30) == {"paid": 7}
     assert (await handle.job()).attempt == 1
     assert await sql.fetchval(f"SELECT array_agg(n) FROM {table}") == [7]
 

@@ -12,15 +12,18 @@ import time
 import asyncpg
 import pytest
 
+from holdfast.job import Lane, Where
+from holdfast.store.postgres import observe
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, says, succeeded
-from holdfast.testing.verbs import claim, every, insert
+from holdfast.testing.verbs import claim, every, insert, settle
 
 DEPTH = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
 WEAR = int(os.environ.get("HOLDFAST_WEAR", "12000"))
-CLAIM = "UPDATE holdfast.job AS j SET state = 'running'"
+CHOICE, CLAIM = "SELECT array_agg(f.ctid)", "UPDATE holdfast.job AS j SET state = 'running'"
+"""The two statements of a claim."""
 
 
 async def fill(sql, schema, number):
@@ -58,10 +61,11 @@ def buffers(plan):
     return sum(int(number) for number in re.findall(r"\d+", counts))
 
 
-async def claim_plan(store, schema):
+async def claim_plans(store, schema):
     plans = await explained(store, ask("me", limit=10))
-    [plan] = [plan for plan in plans if CLAIM.replace("holdfast.", f"{schema}.") in plan]
-    return plan
+    [choice] = [plan for plan in plans if CHOICE in plan]
+    [claim] = [plan for plan in plans if CLAIM.replace("holdfast.", f"{schema}.") in plan]
+    return choice, claim
 
 
 @pytest.mark.timeout(600)
@@ -71,13 +75,14 @@ async def test_the_claim_reads_its_index_in_order_at_any_depth_without_statistic
     for depth in (1000, DEPTH):
         await sql.execute(f"TRUNCATE {schema}.job")
         await fill(sql, schema, depth)
-        plan = await claim_plan(store, schema)
-        assert "Index Scan using job_ready" in plan
-        assert "Tid Scan" in plan
-        assert "Sort" not in plan
-        assert "Seq Scan" not in plan
-        assert "Bitmap" not in plan
-        read[depth] = buffers(plan)
+        choice, claim = await claim_plans(store, schema)
+        assert "Index Scan using job_ready" in choice
+        assert "Tid Scan" in claim
+        for plan in (choice, claim):
+            assert "Sort" not in plan
+            assert "Seq Scan" not in plan
+            assert "Bitmap" not in plan
+        read[depth] = buffers(choice) + buffers(claim)
     assert read[DEPTH] <= read[1000] * 1.5 + 20, read
 
 
@@ -121,6 +126,39 @@ async def test_notes_and_ends_find_their_jobs_by_number_though_planned_on_an_emp
     for plan in plans:
         assert "Index Scan using job_pkey on job j" in plan, plan
         assert "using job_running" not in plan, plan
+
+
+async def test_a_lane_is_looked_at_by_its_indexes_though_planned_on_an_empty_table(store, sql, schema):
+    """What runs of a lane and what it holds, whatever else runs and waits."""
+    me, lane = holder("me", 3600.0), Lane("one", running=1)
+    await insert(store, *(new_job(f"a{n}", lane=lane, queue="laned") for n in range(300)))
+    [first] = await claim(store, me, "laned", limit=300)
+    await insert(store, *(new_job() for _ in range(2000)), *(new_job(waits=f"job:{n}") for n in range(2000)))
+    await claim(store, me, limit=1000)
+    await settle(store, succeeded(first))
+    plans = [plan for plan in await explained(store, ask(me, "laned", limit=10)) if f"{schema}.job AS" in plan]
+    assert [record.id for record in await every(store, Where(states=("running",), queue="laned"))] == ["a1"]
+    for name in ("job_lane", "job_held"):
+        assert any(f"using {name}" in plan for plan in plans), name
+    for plan in plans:
+        assert "Seq Scan on job" not in plan
+        if "Buffers" in plan:
+            assert buffers(plan) < 60, plan
+
+
+@pytest.mark.parametrize("analyzed", [False, True])
+async def test_what_waits_is_found_by_its_index(store, sql, schema, analyzed):
+    await fill(sql, schema, 5000)
+    await insert(store, *(new_job(f"a{n}", waits="w") for n in range(30)))
+    if analyzed:
+        await sql.execute(f"ANALYZE {schema}.job")
+    for where in (Where(waits="w"), Where(waits="w", queue="default", states=("blocked",))):
+        statement, values = observe.find(where, None, 11)
+        said = await sql.fetch(f"EXPLAIN {statements.for_schema(statement, schema)}", *values)
+        plan = "\n".join(row[0] for row in said)
+        assert "job_waits" in plan
+        assert "job_pkey" not in plan
+        assert "Seq Scan on job" not in plan
 
 
 async def drain(store, me, number, size=100):

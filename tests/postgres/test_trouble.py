@@ -11,21 +11,36 @@ from holdfast.store.postgres import PostgresStore, pool
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running
+from support.eventually import eventually
 from support.workers import working
 
 
 async def cut(sql):
-    """End every other connection to the server."""
+    """End every connection of Holdfast to the server."""
     await sql.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'")
+
+
+async def cut_while_idle(store, sql):
+    """The same, and wait until the store has heard of it: what is sent before that may be lost."""
+    idle = list(store._pool._idle)
+    await cut(sql)
+    await eventually(lambda: all(link.raw.is_closed() for link in idle))
+
+
+async def until_blocked(sql):
+    """Wait until somebody waits for a lock."""
+
+    async def blocked():
+        return await sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+
+    await eventually(blocked)
 
 
 async def test_a_store_goes_on_after_its_connections_were_cut(store, sql):
     await insert(store, new_job("a"))
-    await cut(sql)
-    await asyncio.sleep(0.1)
+    await cut_while_idle(store, sql)
     assert [record.id for record in await every(store)] == ["a"]
-    await cut(sql)
-    await asyncio.sleep(0.1)
+    await cut_while_idle(store, sql)
     assert (await insert(store, new_job("b")))[0].outcome == "created"
 
 
@@ -34,7 +49,7 @@ async def test_a_write_whose_connection_is_cut_meanwhile_is_unknown(store, sql, 
     async with sql.transaction():
         await sql.execute(f"LOCK TABLE {schema}.job IN ACCESS EXCLUSIVE MODE")
         writing = asyncio.create_task(insert(store, new_job("b")))
-        await asyncio.sleep(0.2)
+        await until_blocked(sql)
         await cut(sql)
         with pytest.raises(OutcomeUnknown):
             await writing
@@ -44,11 +59,12 @@ async def test_a_write_whose_connection_is_cut_meanwhile_is_unknown(store, sql, 
 async def test_a_bell_rings_again_after_its_connection_was_cut(store, sql):
     bell = store.listen(["queue/default"])
     await bell.wait(5.0)
-    await cut(sql)
-    await asyncio.wait_for(bell.wait(60.0), 5.0)  # rings once: something may have been missed
-    await asyncio.sleep(0.1)
+    await cut_while_idle(store, sql)
+    await asyncio.wait_for(bell.wait(60.0), 30)  # rings once: something may have been missed
+    await eventually(lambda: store._bells._attended)
+    await bell.wait(0.0)  # and once more, for the same reason
     await insert(store, new_job())
-    await asyncio.wait_for(bell.wait(60.0), 5.0)
+    await asyncio.wait_for(bell.wait(60.0), 30)
     bell.close()
 
 
@@ -86,10 +102,9 @@ async def test_a_deadlock_between_two_batches_is_resolved_inside(store, sql, sch
     await transaction.start()
     await sql.execute(f"SELECT FROM {schema}.job WHERE seq = $1 FOR UPDATE", two.seq)
     settling = asyncio.create_task(store.write(Batch(settles=[succeeded(one), succeeded(two)])))
-    await asyncio.sleep(0.2)
-    theirs = asyncio.create_task(sql.execute(f"SELECT FROM {schema}.job WHERE seq = $1 FOR UPDATE", one.seq))
-    await asyncio.sleep(2.0)  # the server finds the deadlock after one second, and undoes ours
-    await theirs
+    await until_blocked(sql)
+    # The server finds the deadlock after one second, and undoes ours.
+    await sql.execute(f"SELECT FROM {schema}.job WHERE seq = $1 FOR UPDATE", one.seq)
     await transaction.rollback()
     assert list((await settling).settles) == [True, True]
 

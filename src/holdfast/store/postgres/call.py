@@ -19,10 +19,10 @@ from .rows import json_or_null, record, to_json
 
 UNSET = msgspec.UNSET
 
-NO_INSERTS = (None,) * 18
-NO_NOTES = (None,) * 11
-NO_SETTLES = (None,) * 15
-NO_ASK = (None,) * 8
+NO_INSERTS = (None,) * 23
+NO_NOTES = (None,) * 12
+NO_SETTLES = (None,) * 16
+NO_ASK = (None,) * 9
 
 _said = msgspec.json.Decoder(dict[str, Any]).decode
 _DEFAULTS = NewJob("", "", "", b"")
@@ -34,7 +34,8 @@ class Call:
 
     __slots__ = ("_batch", "_notes", "_odd", "_plain", "arguments")
 
-    def __init__(self, batch: Batch, *, told: bool) -> None:
+    def __init__(self, batch: Batch, *, told: bool, patient: bool = True) -> None:
+        """`patient`: may wait for claims of the same lanes; not where the transaction has claimed before."""
         self._batch = batch
         self._notes: dict[tuple[int, int, int], int] = {}
         self._plain: Sequence[int] = ()
@@ -44,7 +45,7 @@ class Call:
             *(insert_arguments(batch.inserts) if batch.inserts else NO_INSERTS),
             *(self._note_arguments(batch.notes) if batch.notes else NO_NOTES),
             *(self._settle_arguments(batch.settles) if batch.settles else NO_SETTLES),
-            *(_ask_arguments(batch.asks[0]) if batch.asks else NO_ASK),
+            *((*_ask_arguments(batch.asks[0]), patient) if batch.asks else NO_ASK),
         )
 
     def _note_arguments(self, notes: Sequence[Note]) -> Sequence[Any]:
@@ -67,6 +68,7 @@ class Call:
             _some([None if note.checkpoint is UNSET else note.checkpoint for note in said]),
             _some([None if note.pid is UNSET else note.pid for note in said]),
             _some([None if note.meta is UNSET else to_json(note.meta).decode() for note in said]),
+            _some([None if note.rest is UNSET else note.rest for note in said]),
             [self._notes[note.seq, note.fence, note.token] for note in printed] or None,
             [piece.at for piece in pieces] or None,
             [piece.data for piece in pieces] or None,
@@ -96,7 +98,7 @@ class Call:
         self._plain, self._odd = plain, odd
         words = to_json([_word(ends[at], place) for place, at in enumerate(odd)]).decode() if odd else None
         if not plain:
-            return (*(None,) * 14, words)
+            return (*(None,) * 15, words)
         chosen = [ends[at] for at in plain]
         return (
             [end.id for end in chosen],
@@ -113,6 +115,7 @@ class Call:
             _some([end.traceback for end in chosen]),
             [end.keep for end in chosen],
             [end.key_keep for end in chosen] if any(end.key is not None for end in chosen) else None,
+            [end.tell for end in chosen] if any(end.tell for end in chosen) else None,
             words,
         )
 
@@ -155,7 +158,18 @@ def is_lone(batch: Batch) -> bool:
     """Whether it is one plain job and nothing else."""
     if len(batch.inserts) != 1 or batch.notes or batch.settles or batch.changes or batch.asks:
         return False
-    return batch.inserts[0].key is None and batch.inserts[0].max_depth is None
+    new = batch.inserts[0]
+    return _is_plain(new) and new.waits is None and new.lane is None and new.extra is None
+
+
+def _is_plain(new: NewJob) -> bool:
+    """Whether it can be inserted without a look at others: at its key's, its queue's, or its lane's."""
+    return new.key is None and _is_free(new)
+
+
+def _is_free(new: NewJob) -> bool:
+    """Whether it does not matter to what becomes of it in which order a batch is inserted."""
+    return new.max_depth is None and (new.lane is None or not new.lane.weight)
 
 
 def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
@@ -181,21 +195,21 @@ def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
 
 def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
     """The arguments that enqueue, in the order of `sql.NEW`."""
-    if any(new.key is not None or new.max_depth is not None for new in jobs):
+    if not all(map(_is_plain, jobs)):
         places: list[int] | None = list(range(1, len(jobs) + 1))
-        if len({new.id for new in jobs}) == len(jobs) and all(new.max_depth is None for new in jobs):
+        if len({new.id for new in jobs}) == len(jobs) and all(map(_is_free, jobs)):
             # Keys are taken in their order, so that two batches never wait for each other.
             places.sort(key=lambda place: jobs[place - 1].key or "")
             jobs = [jobs[place - 1] for place in places]
-        once = False
+        alike = False
     else:
-        places, once = None, True
+        places, alike = None, True
     # Column by column, without a step of Python per value: a thousand jobs have seventeen thousand.
     columns = dict(zip(NewJob.__struct_fields__, map(list, zip(*map(astuple, jobs), strict=True)), strict=True))
 
     def column(name: str) -> list[Any]:
         values = columns[name]
-        return values[:1] if once and values.count(values[0]) == len(values) else values
+        return values[:1] if alike and values.count(values[0]) == len(values) else values
 
     def unusual(name: str) -> list[Any] | None:
         usual, values = getattr(_DEFAULTS, name), columns[name]
@@ -216,9 +230,14 @@ def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
         _texts(columns["tags"]),
         _texts(columns["meta"]),
         _texts(columns["retry"]),
-        None if once else columns["key"],
-        None if once else columns["fingerprint"],
-        None if once else columns["max_depth"],
+        _some(columns["waits"]),
+        _texts(columns["lane"]),
+        _some(columns["extra"]),
+        None if alike else columns["key"],
+        None if alike else columns["fingerprint"],
+        None if alike else unusual("once"),
+        None if alike else unusual("window"),
+        None if alike else columns["max_depth"],
         places,
     )
 
@@ -255,6 +274,8 @@ def _both(first: Note, second: Note) -> Note:
     changed: dict[str, Any] = {
         name: value for name in ("progress", "checkpoint", "pid") if (value := getattr(second, name)) is not UNSET
     }
+    if second.rest is not UNSET:
+        changed["rest"] = second.rest if first.rest is UNSET else max(first.rest, second.rest)
     if second.meta is not UNSET:
         changed["meta"] = second.meta if first.meta is UNSET else {**first.meta, **second.meta}
     return msgspec.structs.replace(first, **changed)

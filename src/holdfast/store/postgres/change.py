@@ -5,13 +5,15 @@ Rows are locked, changed by the rules that every store shares, and written back,
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import UNSET
 
-from ...job import TERMINAL, Change, Record
+from ...job import TERMINAL, Change, Record, State
 from .. import apply
+from ..gate import HOLDS
 from . import sql
 from .pool import Link
 from .rows import record, row
@@ -28,6 +30,13 @@ class Changes:
         self._touched: dict[str, Record] = {}
         self._removed: list[int] = []
         self._keys: dict[tuple[str, str], int | None] = {}
+        self._forgotten: list[tuple[str, str]] = []
+        self._fingerprints: dict[tuple[str, str], str] = {}
+        self._holding = Counter[str]()
+        """Jobs that wait for a lane, by what they wait for."""
+        self._left: dict[str, bool] = {}
+        """Lanes that a job has left, and whether they held others then."""
+        self._told: list[str] = []
         self._moved: list[tuple[str, str]] = []
         self.queues: set[str] = set()
         self.ended: set[str] = set()
@@ -40,6 +49,10 @@ class Changes:
             for found in await self._link.fetch(self._say(statement), ids):
                 kept = record(found)
                 self._jobs[kept.id], self._was_over[kept.id] = kept, over
+        lanes = {HOLDS + kept.lane.name for kept in self._jobs.values() if kept.lane is not None}
+        if lanes:
+            found = await self._link.fetch(self._say(sql.HOLDING), sorted(lanes), len(changes) + 1)
+            self._holding.update(dict[str, int](found))
         now = (await self._link.fetch(self._say(sql.NOW)))[0][0]
         answers = [self._change(change, now) for change in changes]
         await self._write()
@@ -49,14 +62,22 @@ class Changes:
         kept = self._jobs.get(change.id)
         if kept is None or kept.state != change.seen_state or kept.fence != change.seen_fence:
             return False
-        was_over = kept.state in TERMINAL
+        was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
+        if kept.waits is not None:
+            self._holding[kept.waits] -= 1
         if change.patch is None:
-            if not was_over:
-                self._key(kept, 0)
+            if not was_over and kept.key is not None:
+                self._keys.pop((kept.key, kept.id), None)
+                self._forgotten.append((kept.key, kept.id))
             self._remove(kept)
+            self._make_room(kept)
             self._moved.append((kept.id, "deleted"))
             return True
         apply.patch(kept, change.patch, now)
+        if kept.waits is not None:
+            self._holding[kept.waits] += 1
+        if change.patch.payload is not UNSET and kept.key is not None:
+            self._fingerprints[kept.key, kept.id] = change.patch.fingerprint
         self._touched[kept.id] = kept
         over = kept.state in TERMINAL
         if over:
@@ -69,7 +90,18 @@ class Changes:
             self._remove(kept)
         if change.patch.state is not UNSET:
             self._moved.append((kept.id, str(kept.state)))
+            if was_ready:
+                self._make_room(kept)
+        if change.patch.tell and over:
+            self._told.append(kept.id)
         return True
+
+    def _make_room(self, kept: Record) -> None:
+        if kept.lane is not None:
+            held = self._holding[HOLDS + kept.lane.name] > 0
+            self._left[kept.lane.name] = held or self._left.get(kept.lane.name, False)
+            if held:
+                self.queues.add(kept.queue)
 
     def _key(self, kept: Record, expires_at: int | None) -> None:
         if kept.key is not None:
@@ -96,7 +128,17 @@ class Changes:
         if self._keys:
             keys = sorted(self._keys)
             times = [self._keys[key] for key in keys]
-            await self._link.fetch(self._say(sql.SET_KEYS), [key for key, _ in keys], [id for _, id in keys], times)
+            await self._link.fetch(self._say(sql.SET_KEYS), *zip(*keys, strict=True), times)
+        if self._forgotten:
+            await self._link.fetch(self._say(sql.FORGET_KEYS), *zip(*self._forgotten, strict=True))
+        if self._fingerprints:
+            keys = sorted(self._fingerprints)
+            prints = [self._fingerprints[key] for key in keys]
+            await self._link.fetch(self._say(sql.SET_FINGERPRINTS), *zip(*keys, strict=True), prints)
+        if self._left:
+            await self._link.fetch(self._say(sql.MAKE_ROOM), list(self._left), list(self._left.values()))
+        if self._told:
+            await self._link.fetch(self._say(sql.TELL_ENDED), self._told)
         if self._moved:
             ids, states = zip(*self._moved, strict=True)
             await self._link.fetch(self._say(sql.TELL), ids, states)

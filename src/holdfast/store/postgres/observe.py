@@ -29,6 +29,8 @@ def find(where: Where, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
         add("task = {}::text", where.task)
     if where.tag is not None:
         add("tags ? {}::text", where.tag)
+    if where.waits is not None:
+        add("waits = {}::text", where.waits)
     if where.finished_before is not None:
         add("finished_at < {}::bigint", where.finished_before)
     condition = " AND ".join(parts)

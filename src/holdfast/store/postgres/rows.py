@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ...job import Attempt, Record
+from ...job import Attempt, Lane, Record
 from ...retry import Backoff
 
 log = logging.getLogger("holdfast")
@@ -22,12 +22,13 @@ _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _retry = msgspec.json.Decoder(Backoff).decode
 _history = msgspec.json.Decoder(tuple[Attempt, ...]).decode
+_lane = msgspec.json.Decoder(Lane).decode
 
 
 def record(row: Any, at: int = 0) -> Record:
     """A Record from a row that has its columns in order, beginning with column `at`."""
     made = Record(*row[at : at + PLAIN])
-    tags, meta, retry, history = row[at + PLAIN : at + PLAIN + 4]
+    tags, meta, retry, history, made.waits, lane, made.extra = row[at + PLAIN : at + PLAIN + 7]
     if tags is not None:
         made.tags = _read(_tags, tags, (), made.id)
     if meta is not None:
@@ -36,6 +37,8 @@ def record(row: Any, at: int = 0) -> Record:
         made.retry = _read(_retry, retry, None, made.id)
     if history is not None:
         made.history = _read(_history, history, (), made.id)
+    if lane is not None:
+        made.lane = _read(_lane, lane, None, made.id)
     return made
 
 
@@ -54,7 +57,8 @@ def json_or_null(value: Any) -> str | None:
 
 def row(kept: Record) -> Sequence[Any]:
     """The values of a Record's columns, in order."""
-    retry = None if kept.retry is None else to_json(kept.retry).decode()
+    retry, lane = (None if value is None else to_json(value).decode() for value in (kept.retry, kept.lane))
     plain = [getattr(kept, name) for name in COLUMNS[:PLAIN]]
     plain[4] = str(kept.state)
-    return (*plain, json_or_null(kept.tags), json_or_null(kept.meta), retry, json_or_null(kept.history))
+    lists = (json_or_null(kept.tags), json_or_null(kept.meta), retry, json_or_null(kept.history))
+    return (*plain, *lists, kept.waits, lane, kept.extra)

@@ -22,12 +22,13 @@ NEW = {
     "ids": "text[]", "queues": "text[]", "tasks": "text[]", "priorities": "integer[]", "delays": "double precision[]",
     "run_ats": "bigint[]", "payloads": "bytea[]", "codecs": "text[]", "max_attempts": "integer[]",
     "timeouts": "double precision[]", "nonces": "bigint[]", "tags": "text[]", "metas": "text[]", "retries": "text[]",
-    "keys": "text[]", "fingerprints": "text[]", "depths": "integer[]", "places": "bigint[]",
+    "waits": "text[]", "lanes": "text[]", "extras": "bytea[]", "keys": "text[]", "fingerprints": "text[]",
+    "onces": "text[]", "windows": "double precision[]", "depths": "integer[]", "places": "bigint[]",
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
 INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
 """A lone plain job, without what a batch costs."""
-WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 54))})"
+WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 62))})"
 """A whole batch: one round trip, one transaction."""
 
 # -- change: read, decide in Python, write; in one transaction
@@ -36,7 +37,8 @@ LOCK_LIVING = f"SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq 
 LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 _CHANGING = (
     "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
-    "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
+    "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history", "waits",
+    "extra",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
 _VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
@@ -44,6 +46,7 @@ _USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
     "bigint", "text", "text", "text", "text", "integer", "bigint", "bytea", "text", "integer", "double precision",
     "text", "bigint", "integer", "integer", "bigint", "bigint", "text", "integer", "boolean", "integer", "boolean",
     "bigint", "bigint", "bigint", "bytea", "text", "text", "bytea", "bytea", "jsonb", "json", "json", "jsonb",
+    "text", "jsonb", "bytea",
 )))  # fmt: skip
 _TYPED = f"WITH given AS (SELECT {_USED})"
 """Names the type of every parameter, also of those that a statement does not use."""
@@ -68,6 +71,26 @@ UPDATE holdfast.key AS k SET expires_at = u.expires_at
 FROM unnest($1::text[], $2::text[], $3::bigint[]) AS u(key, id, expires_at) WHERE k.key = u.key AND k.id = u.id
 """
 """When the keys of these jobs are forgotten; NULL: while the job lives."""
+FORGET_KEYS = """
+DELETE FROM holdfast.key AS k USING unnest($1::text[], $2::text[]) AS u(key, id) WHERE k.key = u.key AND k.id = u.id
+"""
+SET_FINGERPRINTS = """
+UPDATE holdfast.key AS k SET fingerprint = u.fingerprint
+FROM unnest($1::text[], $2::text[], $3::text[]) AS u(key, id, fingerprint) WHERE k.key = u.key AND k.id = u.id
+"""
+"""What the keys of these jobs stand for."""
+HOLDING = """
+SELECT w, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
+    SELECT FROM holdfast.job AS j WHERE j.gen = g.gen AND j.waits = w AND j.state = 'blocked' AND j.lane IS NOT NULL
+    LIMIT $2) AS h) FROM unnest($1::text[]) AS w
+"""
+"""How many jobs wait for each of these lanes; $2 is enough to know."""
+MAKE_ROOM = """
+INSERT INTO holdfast.notice (gen, lane, held)
+SELECT holdfast.open_generation(), u.lane, u.held FROM unnest($1::text[], $2::boolean[]) AS u(lane, held)
+"""
+"""Jobs of these lanes have left the ready or the running; and whether others were held then."""
+TELL_ENDED = "SELECT holdfast.tell_ended($1)"
 HINT = "SELECT holdfast.hint($1, $2, $3)"
 TELL = "SELECT holdfast.tell(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"
@@ -182,7 +205,9 @@ RETIRE = "SELECT holdfast.retire()"
 """Forget the generations that are empty; how many are left."""
 
 STRAYS = """
-SELECT count(*) FROM holdfast.job AS j WHERE NOT EXISTS (SELECT FROM holdfast.generation AS g WHERE g.gen = j.gen)
+SELECT count(*) FROM holdfast.job AS j
+WHERE ((j.state <> 'blocked' OR j.waits LIKE 'lane:%')
+        AND NOT EXISTS (SELECT FROM holdfast.generation AS g WHERE g.gen = j.gen))
     OR (j.state = 'running' AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder))
 """
 """Living jobs that no claim or sweep would find; there are none, unless somebody wrote to the tables by hand."""

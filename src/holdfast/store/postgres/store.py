@@ -241,8 +241,8 @@ class PostgresStore:
         answers = Answers()
         done: list[tuple[Call, list[Any]]] = []
 
-        async def part(some: Batch) -> Answers:
-            call = Call(some, told=told)
+        async def part(some: Batch, *, patient: bool = True) -> Answers:
+            call = Call(some, told=told, patient=patient)
             rows = await link.fetch(self._say(sql.WRITE), *call.arguments)
             done.append((call, rows))
             return call.answers(rows)[0]
@@ -257,7 +257,9 @@ class PostgresStore:
                 if changes.queues or changes.ended:
                     names = (sorted(changes.queues), sorted(changes.ended), told)
                     hint = (await link.fetch(self._say(sql.HINT), *names))[0][0]
-            answers.asks = [(await part(Batch(asks=[ask]))).asks[0] for ask in batch.asks]
+            answers.asks = [
+                (await part(Batch(asks=[ask]), patient=at == 0)).asks[0] for at, ask in enumerate(batch.asks)
+            ]
         for call, rows in done:
             self._answer(call, rows)
         if told and hint is not None:

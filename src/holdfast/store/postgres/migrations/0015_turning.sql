@@ -1,0 +1,125 @@
+-- Version 15: turning generations, with what lanes hold and what claims are yet to notice.
+
+-- One bounded step: open another generation where the newest is worn, see that old ones empty, retire the empty.
+-- To be called again while it says so: a generation becomes the newest only once its row has been committed.
+CREATE OR REPLACE FUNCTION holdfast.turn(queues text[]) RETURNS TABLE (generations bigint, again boolean)
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_sort = off
+AS $$
+DECLARE
+    newest integer;
+    coming integer;
+    g record;
+    room integer := 1000;
+    moved bigint;
+    left_over boolean;
+BEGIN
+    again := false;
+    IF NOT pg_try_advisory_xact_lock(holdfast.lock_class(), 3) THEN
+        SELECT count(*) INTO generations FROM holdfast.generation;
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    SELECT last_value INTO newest FROM holdfast.newest_generation;
+    SELECT max(x.gen) INTO coming FROM holdfast.generation AS x;
+    IF coming > newest THEN
+        PERFORM setval('holdfast.newest_generation', coming);
+        newest := coming;
+    ELSIF (SELECT count(*) FROM holdfast.generation) < 16
+        AND EXISTS (SELECT FROM unnest(queues) AS q WHERE holdfast.wear(q, newest) > 30)
+    THEN
+        INSERT INTO holdfast.generation (gen) VALUES (newest + 1);
+        again := true;
+    END IF;
+    FOR g IN SELECT x.gen, x.closed FROM holdfast.generation AS x WHERE x.gen < newest ORDER BY x.gen LOOP
+        IF NOT g.closed THEN
+            -- Whoever may still add to it holds this lock until the end of their transaction.
+            CONTINUE WHEN NOT pg_try_advisory_xact_lock(holdfast.lock_class(), 1000 + g.gen);
+            UPDATE holdfast.generation AS x SET closed = true WHERE x.gen = g.gen;
+        END IF;
+        -- Where claims may begin. It only ever rises: a closed generation takes no more rows.
+        INSERT INTO holdfast.floor AS f (gen, queue, priority, run_at, seq)
+        SELECT g.gen, q.name, p.priority, p.run_at, p.seq
+        FROM unnest(queues) AS q(name) CROSS JOIN LATERAL (
+            SELECT j.priority, j.run_at, j.seq
+            FROM (SELECT) AS one LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = q.name
+            CROSS JOIN LATERAL (
+                SELECT x.priority, x.run_at, x.seq FROM holdfast.job AS x
+                WHERE x.gen = g.gen AND x.queue = q.name AND x.suspect = false AND x.state = 'queued'
+                    AND (x.priority, x.run_at, x.seq)
+                        >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
+                ORDER BY x.priority, x.run_at, x.seq LIMIT 1
+            ) AS j
+        ) AS p
+        ON CONFLICT (gen, queue) DO UPDATE SET
+            priority = excluded.priority, run_at = excluded.run_at, seq = excluded.seq;
+        -- What is left of it moves to the newest, a little at a time; many ready jobs are left where they are.
+        -- Looked for from the back, where stragglers stand.
+        left_over := (SELECT count(*) FROM (
+            SELECT FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'queued'
+            ORDER BY x.gen DESC, x.queue DESC, x.suspect DESC, x.priority DESC, x.run_at DESC, x.seq DESC LIMIT 1001
+        ) AS stragglers) > 1000;
+        IF NOT left_over AND room > 0 THEN
+            UPDATE holdfast.job AS j SET gen = newest WHERE j.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'queued'
+                ORDER BY x.gen DESC, x.queue DESC, x.suspect DESC, x.priority DESC, x.run_at DESC, x.seq DESC
+                LIMIT room FOR UPDATE SKIP LOCKED));
+            GET DIAGNOSTICS moved = ROW_COUNT;
+            room := room - moved;
+        END IF;
+        IF room > 0 THEN
+            UPDATE holdfast.job AS j SET gen = newest WHERE j.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state IN ('scheduled', 'failed')
+                ORDER BY x.gen DESC, x.queue DESC, x.run_at DESC, x.seq DESC LIMIT room FOR UPDATE SKIP LOCKED));
+            GET DIAGNOSTICS moved = ROW_COUNT;
+            room := room - moved;
+        END IF;
+        IF room > 0 THEN
+            UPDATE holdfast.job AS j SET gen = newest WHERE j.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'running'
+                ORDER BY x.gen DESC, x.holder DESC LIMIT room FOR UPDATE SKIP LOCKED));
+            GET DIAGNOSTICS moved = ROW_COUNT;
+            room := room - moved;
+        END IF;
+        IF room > 0 THEN
+            UPDATE holdfast.job AS j SET gen = newest WHERE j.ctid = ANY (ARRAY(
+                SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'blocked' AND x.lane IS NOT NULL
+                ORDER BY x.gen DESC, x.waits DESC, x.priority DESC, x.run_at DESC, x.seq DESC
+                LIMIT room FOR UPDATE SKIP LOCKED));
+            GET DIAGNOSTICS moved = ROW_COUNT;
+            room := room - moved;
+        END IF;
+    END LOOP;
+    SELECT count(*) INTO generations FROM holdfast.generation;
+    RETURN NEXT;
+END $$;
+
+-- Forget closed generations that are empty. Apart from turn(), so that what it moved has been committed:
+-- a claim that began before does not see the moved rows in their new place, and must still find them in the old one.
+CREATE OR REPLACE FUNCTION holdfast.retire() RETURNS bigint LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+DECLARE
+    g integer;
+BEGIN
+    FOR g IN SELECT x.gen FROM holdfast.generation AS x WHERE x.closed ORDER BY x.gen LOOP
+        IF NOT EXISTS (SELECT FROM holdfast.job AS x WHERE x.gen = g AND x.state = 'queued')
+            AND NOT EXISTS (SELECT FROM holdfast.job AS x WHERE x.gen = g AND x.state IN ('scheduled', 'failed'))
+            AND NOT EXISTS (SELECT FROM holdfast.job AS x WHERE x.gen = g AND x.state = 'running')
+            AND NOT EXISTS (SELECT FROM holdfast.job AS x
+                WHERE x.gen = g AND x.state = 'blocked' AND x.lane IS NOT NULL)
+            AND NOT EXISTS (SELECT FROM holdfast.notice AS x WHERE x.gen = g)
+        THEN
+            DELETE FROM holdfast.generation AS x WHERE x.gen = g;
+            DELETE FROM holdfast.floor AS f WHERE f.gen = g;
+        END IF;
+    END LOOP;
+    RETURN (SELECT count(*) FROM holdfast.generation);
+END $$;

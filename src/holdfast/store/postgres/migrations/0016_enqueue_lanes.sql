@@ -1,0 +1,269 @@
+-- Version 16: ENQUEUE with what a job waits for, its lane, and for how long its key stands.
+
+-- The first and the last turn of the ready jobs of a queue and priority, suspects apart.
+CREATE FUNCTION holdfast.ends(of_queue text, of_priority integer, OUT first bigint, OUT last bigint)
+LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    SELECT min(f.run_at) INTO first
+    FROM holdfast.generation AS g LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue
+    CROSS JOIN LATERAL (
+        SELECT j.run_at FROM holdfast.job AS j
+        WHERE j.gen = g.gen AND j.queue = of_queue AND j.suspect = false AND j.state = 'queued'
+            AND j.priority = of_priority AND (j.priority, j.run_at, j.seq)
+                >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
+        ORDER BY j.priority, j.run_at, j.seq LIMIT 1
+    ) AS f;
+    SELECT max(f.run_at) INTO last FROM holdfast.generation AS g CROSS JOIN LATERAL (
+        SELECT j.run_at FROM holdfast.job AS j
+        WHERE j.gen = g.gen AND j.queue = of_queue AND j.suspect = false AND j.state = 'queued'
+            AND j.priority = of_priority
+        ORDER BY j.priority DESC, j.run_at DESC, j.seq DESC LIMIT 1
+    ) AS f;
+END $$;
+
+-- Take the shares of these lanes for this transaction. Answers those that could be had: turns are not worth a wait for
+-- a user's transaction that stays open; who enqueues meanwhile goes on from the turns that it sees.
+CREATE FUNCTION holdfast.take_shares(names text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    part integer;
+    mine integer[] := '{}';
+BEGIN
+    -- By parts of all names: the server has room for so many locks only.
+    FOR part IN SELECT DISTINCT hashtext(n) & 63 FROM unnest(names) AS n ORDER BY 1 LOOP
+        FOR look IN 1..20 LOOP
+            IF pg_try_advisory_xact_lock(holdfast.lock_class() # 2, part) THEN
+                mine := mine || part;
+                EXIT;
+            END IF;
+            PERFORM pg_sleep(0.001);
+        END LOOP;
+    END LOOP;
+    RETURN ARRAY(SELECT n FROM unnest(names) AS n WHERE hashtext(n) & 63 = ANY (mine));
+END $$;
+
+-- Whether the job that has a key stands for a new one.
+CREATE FUNCTION holdfast.stands(known holdfast.key, once text, span double precision, now bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF known.expires_at <= now THEN
+        RETURN false;
+    END IF;
+    CASE coalesce(once, '')
+        WHEN 'window' THEN RETURN known.made_at + (greatest(0, span) * 1000000)::bigint > now;
+        WHEN 'queued' THEN RETURN EXISTS (
+            SELECT FROM holdfast.job AS j WHERE j.id = known.id AND j.state || '' <> 'running');
+        WHEN 'live' THEN RETURN EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = known.id);
+        ELSE RETURN true;
+    END CASE;
+END $$;
+
+DROP FUNCTION holdfast.insert_plain(
+    text[], text[], text[], integer[], double precision[], bigint[], bytea[], text[], integer[], double precision[],
+    bigint[], text[], text[], text[], bigint);
+CREATE FUNCTION holdfast.insert_plain(
+    new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
+    new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
+    new_timeouts double precision[], new_nonces bigint[], new_tags text[], new_metas text[], new_retries text[],
+    new_waits text[], new_lanes text[], new_extras bytea[], now bigint
+) RETURNS TABLE (place bigint, outcome text, job text) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    newest integer := holdfast.open_generation();
+    before bigint := coalesce(pg_sequence_last_value('holdfast.job_seq'::regclass), 0);
+    made bigint;
+    conflict boolean;
+BEGIN
+    -- A subtransaction is worth it for many rows only, and a user's transaction may enqueue one by one, very often.
+    IF cardinality(new_ids) >= 10 AND num_nonnulls(new_priorities, new_delays, new_run_ats, new_codecs, new_timeouts,
+        new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes, new_extras) = 0
+    THEN
+        BEGIN
+            INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
+                created_at, gen)
+            SELECT nextval('holdfast.job_seq'), u.id, coalesce(u.queue, new_queues[1]), coalesce(u.task, new_tasks[1]),
+                'queued', 0, now, coalesce(u.payload, new_payloads[1]), 'json',
+                coalesce(u.max_attempts, new_max_attempts[1]), now, newest
+            FROM unnest(new_ids, new_queues, new_tasks, new_payloads, new_max_attempts)
+                AS u(id, queue, task, payload, max_attempts);
+            made := cardinality(new_ids);
+        EXCEPTION WHEN unique_violation THEN
+        END;
+    END IF;
+    IF made IS NULL THEN
+        INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout,
+            created_at, tags, meta, retry, nonce, gen, waits, lane, extra)
+        SELECT nextval('holdfast.job_seq'), n.id, coalesce(n.queue, new_queues[1]), coalesce(n.task, new_tasks[1]),
+            CASE WHEN n.waits IS NOT NULL THEN 'blocked' WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
+            coalesce(n.priority, new_priorities[1], 0), n.due,
+            coalesce(n.payload, new_payloads[1]), coalesce(n.codec, new_codecs[1], 'json'),
+            coalesce(n.max_attempts, new_max_attempts[1]), n.timeout, now, n.tags::jsonb, n.meta::json, n.retry::json,
+            coalesce(n.nonce, new_nonces[1], 0), newest, n.waits, n.lane::jsonb, n.extra
+        FROM (
+            SELECT *, CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
+                ELSE now + (greatest(0, coalesce(u.delay, new_delays[1], 0)) * 1000000)::bigint END AS due
+            FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
+                new_extras)
+                AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, nonce, tags, meta,
+                    retry, waits, lane, extra)
+        ) AS n
+        ON CONFLICT (id) DO NOTHING;
+        GET DIAGNOSTICS made = ROW_COUNT;
+    END IF;
+    -- Looked for after the insert, which has waited for whoever was just moving a job of this id.
+    conflict := made < cardinality(new_ids) OR EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = ANY (new_ids));
+    IF conflict THEN
+        DELETE FROM holdfast.job AS j USING holdfast.ended AS e WHERE j.id = ANY (new_ids) AND e.id = j.id;
+    END IF;
+    PERFORM holdfast.tell_new(now, new_ids, before);
+    IF NOT conflict THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        SELECT u.place, 'exists'::text, u.id
+        FROM unnest(new_ids, new_nonces) WITH ORDINALITY AS u(id, nonce, place)
+        LEFT JOIN holdfast.job AS j ON j.id = u.id
+        LEFT JOIN holdfast.ended AS e ON e.id = u.id
+        WHERE coalesce(j.nonce, e.nonce) <> coalesce(u.nonce, new_nonces[1], 0);
+END $$;
+
+DROP FUNCTION holdfast.insert_each(
+    text[], text[], text[], integer[], double precision[], bigint[], bytea[], text[], integer[], double precision[],
+    bigint[], text[], text[], text[], text[], text[], integer[], bigint[], bigint);
+-- Jobs of any kind, one by one. `new_places` is where each stands in the caller's batch, from 1 and without gaps:
+-- numbers are given in that order, whatever the order of work is.
+CREATE FUNCTION holdfast.insert_each(
+    new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
+    new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
+    new_timeouts double precision[], new_nonces bigint[], new_tags text[], new_metas text[], new_retries text[],
+    new_waits text[], new_lanes text[], new_extras bytea[], new_keys text[], new_fingerprints text[],
+    new_onces text[], new_windows double precision[], new_depths integer[], new_places bigint[], now bigint
+) RETURNS TABLE (place bigint, outcome text, job text) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    newest integer := holdfast.open_generation();
+    before bigint := coalesce(pg_sequence_last_value('holdfast.job_seq'::regclass), 0);
+    seqs bigint[] := ARRAY(SELECT nextval('holdfast.job_seq') FROM generate_series(1, cardinality(new_ids)));
+    n record;
+    known holdfast.key%ROWTYPE;
+    theirs bigint;
+    fresh boolean;
+    sharing text[] := ARRAY(SELECT DISTINCT x.lane ->> 'name' FROM (SELECT unnest(new_lanes)::jsonb) AS x(lane)
+        WHERE (x.lane ->> 'weight')::integer > 0);
+    mine text[];
+    shares jsonb := '{}';
+    weight integer;
+    step bigint;
+    turn bigint;
+    first bigint;
+    last bigint;
+BEGIN
+    -- A limit of depth holds only if those who count and those who add take turns.
+    PERFORM pg_advisory_xact_lock(holdfast.lock_class() # 1, q.hash) FROM (
+        SELECT DISTINCT hashtext(u.queue) AS hash FROM unnest(new_queues, new_depths) AS u(queue, depth)
+        WHERE u.depth IS NOT NULL ORDER BY 1
+    ) AS q;
+    IF sharing <> '{}' THEN
+        mine := holdfast.take_shares(sharing);
+        SELECT coalesce(jsonb_object_agg(s.lane, s.finish), '{}') INTO shares
+        FROM holdfast.share AS s WHERE s.lane = ANY (sharing);
+    END IF;
+    FOR n IN
+        SELECT u.*, u.lane_text::jsonb AS lane, coalesce(u.given_nonce, 0) AS nonce,
+            CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
+                ELSE now + (greatest(0, coalesce(u.delay, 0)) * 1000000)::bigint END AS due
+        FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+            new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
+            new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths, new_places)
+            AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, given_nonce, tags,
+                meta, retry, waits, lane_text, extra, key, fingerprint, once, span, depth, place)
+    LOOP
+        place := n.place;
+        job := n.id;
+        fresh := false;
+        -- Sent again: another job may have its key by now.
+        CONTINUE WHEN n.once <> '' AND n.nonce = coalesce(
+            (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
+            (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id));
+        IF n.key IS NOT NULL THEN
+            -- Waits for whoever is writing this key: after their commit it is theirs, after their rollback ours.
+            LOOP
+                INSERT INTO holdfast.key (key, id, fingerprint, made_at)
+                VALUES (n.key, n.id, coalesce(n.fingerprint, ''), now)
+                ON CONFLICT (key) DO NOTHING;
+                fresh := FOUND;
+                EXIT WHEN fresh;
+                SELECT * INTO known FROM holdfast.key AS k WHERE k.key = n.key FOR UPDATE;
+                EXIT WHEN FOUND;
+            END LOOP;
+            IF NOT fresh AND holdfast.stands(known, n.once, n.span, now) THEN
+                SELECT coalesce(
+                    (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
+                    (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id), 0) INTO theirs;
+                CONTINUE WHEN known.id = n.id AND theirs = n.nonce;
+                outcome := CASE WHEN known.fingerprint = coalesce(n.fingerprint, '') THEN 'existing' ELSE 'conflict' END;
+                job := known.id;
+                RETURN NEXT;
+                CONTINUE;
+            END IF;
+        END IF;
+        outcome := NULL;
+        IF n.depth IS NOT NULL
+            AND NOT EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = n.id)
+            AND NOT EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = n.id)
+            AND (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue AND j.state = 'queued'
+                    LIMIT n.depth) AS ready)
+              + (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue
+                    AND j.state IN ('scheduled', 'failed') LIMIT n.depth) AS due) >= n.depth
+        THEN
+            outcome := 'full';
+        ELSE
+            turn := n.due;
+            weight := CASE WHEN n.due <= now AND n.waits IS NULL THEN (n.lane ->> 'weight')::integer END;
+            IF weight > 0 THEN
+                -- As holdfast.store.gate has it: behind the last job of its lane, but never before the head of its
+                -- queue nor far behind its tail.
+                step := greatest(1, 1000 / weight);
+                SELECT * INTO first, last FROM holdfast.ends(n.queue, coalesce(n.priority, 0));
+                turn := CASE WHEN first IS NULL THEN now ELSE
+                    least(greatest(first, coalesce((shares ->> (n.lane ->> 'name'))::bigint, 0)), last + step) END;
+            END IF;
+            INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
+                timeout, key, created_at, tags, meta, retry, nonce, gen, waits, lane, extra)
+            VALUES (seqs[n.place], n.id, n.queue, n.task,
+                CASE WHEN n.waits IS NOT NULL THEN 'blocked' WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
+                coalesce(n.priority, 0), turn, n.payload, coalesce(n.codec, 'json'), n.max_attempts, n.timeout, n.key,
+                now, n.tags::jsonb, n.meta::json, n.retry::json, n.nonce, newest,
+                n.waits, n.lane, n.extra)
+            ON CONFLICT (id) DO NOTHING;
+            IF NOT FOUND THEN
+                SELECT j.nonce INTO theirs FROM holdfast.job AS j WHERE j.id = n.id;
+                outcome := CASE WHEN theirs = n.nonce THEN 'created' ELSE 'exists' END;
+            ELSIF EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = n.id) THEN
+                DELETE FROM holdfast.job AS j WHERE j.id = n.id;
+                SELECT e.nonce INTO theirs FROM holdfast.ended AS e WHERE e.id = n.id;
+                outcome := CASE WHEN theirs = n.nonce THEN 'created' ELSE 'exists' END;
+            END IF;
+        END IF;
+        IF outcome IS NOT NULL THEN
+            -- No new job, so no new key.
+            IF fresh THEN
+                DELETE FROM holdfast.key AS k WHERE k.key = n.key;
+            END IF;
+            IF outcome <> 'created' THEN
+                RETURN NEXT;
+            END IF;
+        ELSIF n.key IS NOT NULL AND NOT fresh THEN
+            UPDATE holdfast.key AS k SET id = n.id, fingerprint = coalesce(n.fingerprint, ''), expires_at = NULL,
+                made_at = now
+            WHERE k.key = n.key;
+        END IF;
+        IF outcome IS NULL AND weight > 0 THEN
+            shares := shares || jsonb_build_object(n.lane ->> 'name', turn + step);
+        END IF;
+    END LOOP;
+    IF sharing <> '{}' THEN
+        INSERT INTO holdfast.share (lane, finish)
+        SELECT s.key, s.value::bigint FROM jsonb_each_text(shares) AS s WHERE s.key = ANY (mine) ORDER BY s.key
+        ON CONFLICT (lane) DO UPDATE SET finish = excluded.finish;
+    END IF;
+    PERFORM holdfast.tell_new(now, new_ids, before);
+END $$;

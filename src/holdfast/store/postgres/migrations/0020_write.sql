@@ -1,0 +1,171 @@
+-- Version 20: one call for a batch, and retention, as they are with lanes.
+
+DROP FUNCTION holdfast.write(
+    boolean, text[], text[], text[], integer[], double precision[], bigint[], bytea[], text[], integer[],
+    double precision[], bigint[], text[], text[], text[], text[], text[], integer[], bigint[], bigint[], bigint[],
+    bigint[], bytea[], bytea[], integer[], text[], integer[], bigint[], bytea[], bigint[], text[], bigint[], bigint[],
+    bigint[], bigint[], text[], integer[], boolean[], integer[], bytea[], text[], text[], double precision[],
+    double precision[], text, text, text, double precision, text[], integer, bigint, text[], boolean);
+
+CREATE FUNCTION holdfast.write(
+    told boolean = false,
+    -- enqueue: what comes after the extras is NULL where all jobs are plain
+    new_ids text[] = NULL, new_queues text[] = NULL, new_tasks text[] = NULL, new_priorities integer[] = NULL,
+    new_delays double precision[] = NULL, new_run_ats bigint[] = NULL, new_payloads bytea[] = NULL,
+    new_codecs text[] = NULL, new_max_attempts integer[] = NULL, new_timeouts double precision[] = NULL,
+    new_nonces bigint[] = NULL, new_tags text[] = NULL, new_metas text[] = NULL, new_retries text[] = NULL,
+    new_waits text[] = NULL, new_lanes text[] = NULL, new_extras bytea[] = NULL,
+    new_keys text[] = NULL, new_fingerprints text[] = NULL, new_onces text[] = NULL,
+    new_windows double precision[] = NULL, new_depths integer[] = NULL, new_places bigint[] = NULL,
+    -- note
+    say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL,
+    say_checkpoints bytea[] = NULL, say_pids integer[] = NULL, say_metas text[] = NULL,
+    say_rests double precision[] = NULL, out_places integer[] = NULL,
+    out_ats bigint[] = NULL, out_pieces bytea[] = NULL, out_keeps bigint[] = NULL,
+    -- settle: the plain ends, then all others
+    end_ids text[] = NULL, end_seqs bigint[] = NULL, end_fences bigint[] = NULL, end_tokens bigint[] = NULL,
+    end_nonces bigint[] = NULL, end_states text[] = NULL, end_attempts integer[] = NULL,
+    end_suspects boolean[] = NULL, end_deaths integer[] = NULL, end_results bytea[] = NULL, end_errors text[] = NULL,
+    end_tracebacks text[] = NULL, end_keeps double precision[] = NULL, end_key_keeps double precision[] = NULL,
+    end_tells boolean[] = NULL, ends text = NULL,
+    -- claim
+    ask_holder text = NULL, ask_about text = NULL, ask_lease double precision = NULL, ask_queues text[] = NULL,
+    ask_limit integer = NULL, ask_token bigint = NULL, ask_tasks text[] = NULL, ask_busy boolean = NULL,
+    ask_patient boolean = NULL
+) RETURNS SETOF holdfast.answer LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET enable_sort = off
+SET jit = off
+AS $$
+DECLARE
+    now bigint := holdfast.micros();
+    said jsonb := '{}';
+    queues text[] := '{}';
+    jobs text[] := '{}';
+    places bigint[];
+    found jsonb;
+    lanes text[];
+    lane_queues text[];
+    hinted text;
+    line holdfast.answer;
+BEGIN
+    IF new_ids IS NOT NULL THEN
+        IF new_places IS NULL THEN
+            SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_plain(
+                new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
+                new_extras, now) AS i;
+        ELSE
+            SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_each(
+                new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
+                new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths, new_places, now) AS i;
+        END IF;
+        IF found IS NOT NULL THEN
+            said := said || jsonb_build_object('inserts', found);
+        END IF;
+        queues := new_queues;
+    END IF;
+    IF say_seqs IS NOT NULL THEN
+        places := holdfast.note(
+            say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_pids, say_metas, say_rests, now);
+        IF places <> '{}' THEN
+            said := said || jsonb_build_object('notes', places);
+        END IF;
+        IF out_places IS NOT NULL THEN
+            PERFORM holdfast.print(say_seqs[o.place], say_fences[o.place], o.at, o.piece, o.keep)
+            FROM unnest(out_places, out_ats, out_pieces, out_keeps) AS o(place, at, piece, keep)
+            WHERE o.place <> ALL (places);
+        END IF;
+    END IF;
+    IF end_seqs IS NOT NULL THEN
+        SELECT array_agg(s.place), array_agg(s.job), array_agg(s.lane) FILTER (WHERE s.lane IS NOT NULL),
+            array_agg(s.queue) FILTER (WHERE s.lane IS NOT NULL)
+        INTO places, jobs, lanes, lane_queues FROM holdfast.settle_plain(
+            end_seqs, end_fences, end_tokens, end_nonces, end_states, end_attempts, end_suspects, end_deaths,
+            end_results, end_errors, end_tracebacks, end_keeps, end_key_keeps, now) AS s;
+        jobs := coalesce(jobs, '{}');
+        IF cardinality(jobs) <> cardinality(end_seqs) THEN
+            SELECT jsonb_agg(u.place) INTO found FROM unnest(end_ids, end_nonces) WITH ORDINALITY AS u(id, nonce, place)
+            WHERE u.place <> ALL (coalesce(places, '{}')) AND NOT holdfast.settled_before(u.id, u.nonce);
+            said := said || jsonb_build_object('settles', found);
+        END IF;
+        IF end_tells IS NOT NULL THEN
+            PERFORM holdfast.tell_ended(array_agg(end_ids[p])) FROM unnest(places) AS p WHERE end_tells[p];
+        END IF;
+    END IF;
+    IF ends IS NOT NULL THEN
+        SELECT jsonb_agg(s.place) FILTER (WHERE NOT s.written),
+            queues || coalesce(array_agg(s.queue) FILTER (WHERE s.queue IS NOT NULL AND s.job IS NULL), '{}'),
+            jobs || coalesce(array_agg(s.job) FILTER (WHERE s.job IS NOT NULL), '{}'),
+            lanes || array_agg(s.lane) FILTER (WHERE s.lane IS NOT NULL),
+            lane_queues || array_agg(s.queue) FILTER (WHERE s.lane IS NOT NULL)
+        INTO found, queues, jobs, lanes, lane_queues FROM holdfast.settle_each(ends::jsonb, now) AS s;
+        IF found IS NOT NULL THEN
+            said := said || jsonb_build_object('ends', found);
+        END IF;
+    END IF;
+    IF lanes IS NOT NULL THEN
+        queues := queues || holdfast.make_room(lanes, lane_queues);
+    END IF;
+    IF queues <> '{}' OR jobs <> '{}' THEN
+        hinted := holdfast.hint(queues, jobs, told);
+        IF told AND hinted IS NOT NULL THEN
+            said := said || jsonb_build_object('hint', hinted);
+        END IF;
+    END IF;
+    IF said <> '{}' THEN
+        line.answer := said;
+        RETURN NEXT line;
+    END IF;
+    IF ask_queues IS NOT NULL THEN
+        RETURN QUERY SELECT * FROM holdfast.claim(
+            ask_holder, ask_about, ask_lease, ask_queues, ask_limit, ask_token, ask_tasks, ask_busy,
+            ask_patient, now);
+    END IF;
+END $$;
+
+-- Remove at most `most` each of jobs past their retention, forgotten keys, holders gone without jobs, and lanes that
+-- have been idle for a day.
+CREATE OR REPLACE FUNCTION holdfast.tidy(most integer) RETURNS TABLE (jobs bigint, keys bigint, holders bigint)
+LANGUAGE plpgsql VOLATILE
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_sort = off
+AS $$
+DECLARE
+    now bigint := holdfast.micros();
+BEGIN
+    WITH gone AS (
+        DELETE FROM holdfast.ended AS e WHERE e.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM holdfast.ended AS x WHERE x.expires_at <= now
+            ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED)) RETURNING e.seq
+    ), printed AS (
+        DELETE FROM holdfast.output AS o USING gone AS g WHERE o.seq = g.seq
+    ) SELECT count(*) INTO jobs FROM gone;
+    DELETE FROM holdfast.key AS k WHERE k.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM holdfast.key AS x WHERE x.expires_at <= now
+        ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED));
+    GET DIAGNOSTICS keys = ROW_COUNT;
+    DELETE FROM holdfast.holder AS h WHERE h.id = ANY (ARRAY(
+        SELECT x.id FROM holdfast.holder AS x WHERE x.expires <= now AND NOT EXISTS (
+            SELECT FROM holdfast.job AS j WHERE j.holder = x.id AND j.state = 'running'
+                AND j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)))
+        LIMIT most FOR UPDATE SKIP LOCKED)) AND h.expires <= now;
+    GET DIAGNOSTICS holders = ROW_COUNT;
+    DELETE FROM holdfast.gate AS g WHERE g.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM holdfast.gate AS x
+        WHERE greatest(x.tat, x.rest_until, x.made_at) < now - 86400000000 AND x.opens_at IS NULL
+            AND NOT holdfast.holds(x.name)
+        ORDER BY greatest(x.tat, x.rest_until, x.made_at) LIMIT most FOR UPDATE SKIP LOCKED));
+    DELETE FROM holdfast.share AS s WHERE s.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - 86400000000
+        ORDER BY x.finish LIMIT most FOR UPDATE SKIP LOCKED));
+    PERFORM holdfast.tidy_told(most, now);
+    RETURN NEXT;
+END $$;

@@ -1,0 +1,205 @@
+"""Lanes where many claim at once: their bounds hold, nothing is left behind, and nobody waits who need not."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import asyncpg
+
+from holdfast.job import Lane, State, Where
+from holdfast.store.postgres import sql as statements
+from holdfast.store.postgres.call import Call
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, cancellation, change, new_job, succeeded
+from holdfast.testing.verbs import answer_to, apply, claim, claim_one, every, insert, job, settle
+
+LANES, JOBS, PROCESSES = 50, 3000, 8
+
+WORKER = """
+import asyncio, sys
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.protocol import Batch
+from holdfast.testing.build import ask, holder, succeeded
+
+async def work(url, name):
+    store, me, held = PostgresStore(url), holder(name, 600.0), []
+    await store.open()
+    while True:
+        # Ends and a wish for more in one batch, as a worker has it; half are kept running while it asks.
+        ends, held = held[::2], held[1::2]
+        answers = await store.write(Batch(settles=[succeeded(each) for each in ends], asks=[ask(me, limit=5)]))
+        assert all(answers.settles)
+        held += answers.asks[0].records
+        if not held and not any(queue.counts.get(state) for queue in await store.stats()
+                                for state in ("queued", "blocked", "running")):
+            break
+    await store.close()
+
+asyncio.run(work(*sys.argv[1:]))
+"""
+
+
+async def test_many_processes_never_exceed_a_lane_and_end_all_jobs(store, sql, schema, url):
+    await insert(store, *(new_job(f"job-{n}", lane=Lane(f"lane-{n % LANES}", running=2)) for n in range(JOBS)))
+    workers = [
+        await asyncio.create_subprocess_exec(sys.executable, "-c", WORKER, url, f"w{n}") for n in range(PROCESSES)
+    ]
+    ended = asyncio.gather(*(worker.wait() for worker in workers))
+    most, samples = 0, 0
+    try:
+        while not ended.done():
+            running = await sql.fetch(
+                f"SELECT count(*) FROM {schema}.job WHERE state = 'running' GROUP BY lane ->> 'name'"
+            )
+            most, samples = max([most, *(count for (count,) in running)]), samples + 1
+            await asyncio.sleep(0.005)
+    finally:
+        for worker in workers:
+            if worker.returncode is None:
+                worker.kill()
+    assert await ended == [0] * PROCESSES
+    assert samples > 10
+    assert most == 2
+    assert len(await every(store, Where(states=(State.SUCCEEDED,)))) == JOBS
+    assert await sql.fetchval(f"SELECT count(*) FROM {schema}.job") == 0
+
+
+async def test_starts_never_come_faster_than_their_rate(store, sql, schema):
+    """Several claims at once cannot use one place twice."""
+    others = [store.sibling() for _ in range(4)]
+    for other in others:
+        await other.open()
+    lane = Lane("slow", interval=3_600_000_000, burst=3)
+    await insert(store, *(new_job(lane=lane) for _ in range(40)))
+    answers = await asyncio.gather(
+        *(other.write(Batch(asks=[ask(f"w{n}", limit=9)])) for n, other in enumerate(others))
+    )
+    assert sum(len(answer.asks[0].records) for answer in answers) == 3
+    for other in others:
+        await other.close()
+
+
+async def test_an_end_that_a_claim_could_not_see_makes_room_all_the_same(store, server, schema):
+    """The end commits while a claim that still counts its job is under way: what that one holds must not stay held."""
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    other = await asyncpg.connect(server.url)
+    transaction = other.transaction()
+    await transaction.start()
+    await ask_on(other, schema, ask("bob", limit=9))  # holds b
+    assert await settle(store, succeeded(first))  # sees nothing held
+    await transaction.commit()
+    assert (await job(store, "b")).state == State.BLOCKED
+    assert (await claim_one(store)).id == "b"
+    await other.close()
+
+
+async def test_a_held_job_that_somebody_is_changing_is_let_go_later(store, server, schema):
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    assert await claim(store) == []
+    user = await asyncpg.connect(server.url)
+    transaction = user.transaction()
+    await transaction.start()
+    await user.execute(f"SELECT FROM {schema}.job WHERE id = 'b' FOR UPDATE")
+    assert await settle(store, succeeded(first))
+    answer = await answer_to(store, ask(limit=9))
+    assert (answer.records, answer.due_in) == ([], 0.0)
+    await transaction.rollback()
+    assert (await claim_one(store)).id == "b"
+    await user.close()
+
+
+async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store, server, schema):
+    lane = Lane("one", running=2, weight=1)
+    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(4)))
+    first = await claim_one(store)
+    claiming, user = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
+    for connection in (claiming, user):
+        await connection.execute("BEGIN; SET LOCAL lock_timeout = '5s'")
+    await ask_on(claiming, schema, ask("bob", limit=1))  # has the gate
+    assert await asyncio.wait_for(settle(store, succeeded(first)), 5)
+    await store.insert_bound(user, [new_job("mine", lane=lane)])
+    await asyncio.wait_for(insert(store, new_job("theirs", lane=lane)), 5)
+    await claiming.execute("COMMIT")
+    assert len(await asyncio.wait_for(claim(store, limit=9), 5)) == 1
+    await user.execute("COMMIT")
+    assert {record.id for record in await every(store)} == {"a0", "a1", "a2", "a3", "mine", "theirs"}
+    await claiming.close()
+    await user.close()
+
+
+async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, server, schema):
+    """Each has the gate of one lane and wants the other's: it leaves that alone, and says to ask again."""
+    for name in "xy":
+        await insert(store, *(new_job(f"{name}{n}", queue=name, lane=Lane(name, running=9)) for n in range(3)))
+    other = await asyncpg.connect(server.url)
+    transaction = other.transaction()
+    await transaction.start()
+    await ask_on(other, schema, ask("bob", "y"))
+    answers = await asyncio.wait_for(store.write(Batch(asks=[ask("ann", "x"), ask("ann", "y")])), 5)
+    assert [[record.id for record in each.records] for each in answers.asks] == [["x0"], []]
+    assert answers.asks[1].due_in == 0.0
+    await transaction.commit()
+    assert (await claim_one(store, "ann", "y")).id == "y1"
+    await other.close()
+
+
+async def test_held_jobs_and_what_runs_are_found_while_generations_turn(store, sql, schema):
+    lane = Lane("one", running=1)
+    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(3)))
+    first = await claim_one(store)
+    assert await claim(store) == []
+    for gen in (2, 3):
+        await sql.execute(f"INSERT INTO {schema}.generation (gen) VALUES ({gen})")
+        for _ in range(3):
+            await store._generations._step()
+        assert await sql.fetchval(f"SELECT array_agg(gen) FROM {schema}.generation") == [gen]
+    assert await claim(store) == []
+    assert await settle(store, succeeded(first))
+    assert (await claim_one(store)).id == "a1"
+    assert all(finding.fine for finding in await store.examine() if "living" in finding.what)
+
+
+async def test_lanes_that_nobody_uses_are_forgotten(store, sql, schema):
+    idle, busy = Lane("idle", running=1, weight=1), Lane("busy", running=1)
+    await insert(store, new_job("a", lane=idle), new_job("b", lane=busy), new_job("c", lane=busy))
+    for each in await claim(store, limit=9):
+        if each.id == "a":
+            await settle(store, succeeded(each))
+    assert await claim(store) == []
+    assert await names(sql, schema) == {"idle", "busy"}
+    await store.tidy(100)
+    assert await names(sql, schema) == {"idle", "busy"}
+    day = 86_400_000_000
+    await sql.execute(f"UPDATE {schema}.gate SET made_at = made_at - 2 * {day}")
+    await sql.execute(f"UPDATE {schema}.share SET finish = finish - 2 * {day}")
+    await store.tidy(100)
+    assert await names(sql, schema) == {"busy"}
+    assert await sql.fetchval(f"SELECT count(*) FROM {schema}.share") == 0
+
+
+async def test_an_idle_claim_writes_nothing_once_lanes_are_quiet(store, sql):
+    lane = Lane("one", running=1)
+    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(3)))
+    await claim(store, limit=9)
+    await apply(store, cancellation(await job(store, "a1")))
+    assert await claim(store) == []
+    before = await sql.fetchval("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")
+    assert await claim(store) == []
+    assert await apply(store, change(await job(store, "a2"), meta={"x": 1}))
+    assert int(await sql.fetchval("SELECT pg_snapshot_xmax(pg_current_snapshot())::text")) - int(before) == 1
+
+
+async def names(sql, schema):
+    return {row[0] for row in await sql.fetch(f"SELECT name FROM {schema}.gate")}
+
+
+async def ask_on(connection, schema, wish):
+    """A claim in somebody's transaction that stays open."""
+    call = Call(Batch(asks=[wish]), told=False)
+    rows = await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)
+    return call.answers(rows)[0].asks[0]
