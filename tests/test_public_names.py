@@ -14,6 +14,7 @@ PUBLIC = [
     "ConfigError",
     "Context",
     "Discard",
+    "Flow",
     "Handle",
     "Holdfast",
     "HoldfastError",
@@ -41,6 +42,7 @@ PUBLIC = [
     "Worker",
     "WrongState",
     "__version__",
+    "limit",
 ]
 
 

@@ -26,8 +26,10 @@ from .errors import (
     UnknownTask,
     WrongState,
 )
+from .flow import Flow
 from .handle import Handle
 from .job import State
+from .limit import limit
 from .operate import Page, Stats
 from .retry import Backoff
 from .task import Task
@@ -43,6 +45,7 @@ __all__ = [
     "ConfigError",
     "Context",
     "Discard",
+    "Flow",
     "Handle",
     "Holdfast",
     "HoldfastError",
@@ -70,6 +73,7 @@ __all__ = [
     "Worker",
     "WrongState",
     "__version__",
+    "limit",
 ]
 
 

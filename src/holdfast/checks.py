@@ -107,13 +107,29 @@ def checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
     return max(0.0, seconds)
 
 
-def checked_at(at: Any) -> int:
+def checked_at(at: Any, what: str = "at") -> int:
     """An aware time as a store keeps it."""
     if not isinstance(at, datetime) or at.tzinfo is None or at.utcoffset() is None:
         raise InvalidJob(
-            f"at= needs an aware datetime, such as datetime.now(UTC) + timedelta(hours=1), not {at!r:.100}"
+            f"{what}= needs an aware datetime, such as datetime.now(UTC) + timedelta(hours=1), not {at!r:.100}"
         )
     return micros(at)
+
+
+def checked_once(once: Any) -> tuple[str, float]:
+    """For how long a job stands for others of its key, and the seconds of a window."""
+    if once in ("queued", "live"):
+        return once, 0.0
+    if isinstance(once, str):
+        raise InvalidJob(f"once is 'queued', 'live', or a number of seconds, not {once!r:.100}")
+    return "window", checked_seconds(once, "once", positive=True)
+
+
+def checked_expires(expires: Any) -> tuple[float | None, int | None]:
+    """When it is too late to start: in so many seconds, or at a time."""
+    if isinstance(expires, datetime):
+        return None, checked_at(expires, "expires")
+    return checked_seconds(expires, "expires", positive=True), None
 
 
 def checked_tags(tags: Any) -> tuple[str, ...]:

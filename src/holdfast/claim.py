@@ -140,13 +140,18 @@ class Claim:
 async def claim_by_hand(
     app: Holdfast, queues: tuple[str, ...], tasks: tuple[str, ...] | None, limit: int, lease: float
 ) -> list[Claim]:
-    """Claim jobs under a holder of this call's own."""
-    holder = new_holder(app, "hand", lease, queues)
-    ask = Ask(holder, queues, limit, app.entropy.token(), tasks)
-    claims = await app.session.commit.claim(ask)
-    for record in claims.records:
-        app.events.claimed(record)
-    return [Claim(app, record, holder) for record in claims.records]
+    """Claim jobs under a holder of this call's own; whatever is paused or expired is settled, and not among them."""
+    holder, session = new_holder(app, "hand", lease, queues), app.session
+    while True:
+        await session.holds.fresh(session.settings.poll)
+        found = (await session.commit.claim(Ask(holder, queues, limit, app.entropy.token(), tasks))).records
+        refusals = [(record, session.refusal(record)) for record in found]
+        for record in found:
+            app.events.claimed(record)
+        await asyncio.gather(*(app.settle(record, why) for record, why in refusals if why is not None))
+        claims = [Claim(app, record, holder) for record, why in refusals if why is None]
+        if claims or not found:
+            return claims
 
 
 def new_holder(

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from . import extra, steps
 from .clock import MICROS
-from .job import TERMINAL, HolderSeen, Record, State
+from .flow import beginning_of
+from .holds import KIND as PAUSES
+from .holds import PAUSE, Pause, read
+from .job import TERMINAL, HolderSeen, Lane, Record, State, Where
+from .lifecycle import start_limit
+from .store.gate import HOLDS
 from .view import moment
 
 if TYPE_CHECKING:
     from .app import Holdfast
 
 MOST_RUNNING = 200
-"""Running jobs that are looked at to say since when the workers are busy."""
+"""Running jobs that are looked at to say since when the workers are busy, or which of a lane run."""
+MOST_NAMED = 5
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -34,13 +42,25 @@ async def explain(app: Holdfast, id: str) -> Explanation:
     serving = [seen for seen in holders if seen.alive and record.queue in seen.holder.queues]
     held = [job for seen in serving for job in seen.jobs][:MOST_RUNNING]
     busy = [one for one in await store.get(held) if one is not None] if record.state == State.QUEUED else []
-    return why(record, now, holders, pauses, busy)
+    paused = [pause for pause in read(await store.records(PAUSES)) if pause.task == record.task]
+    if record.waits is not None and record.waits.startswith(HOLDS):
+        running = (await store.find(Where(states=(State.RUNNING,)), None, MOST_RUNNING)).records
+        busy = [one for one in running if one.lane is not None and HOLDS + one.lane.name == record.waits]
+    return why(record, now, holders, pauses, busy, paused=paused)
 
 
 def why(
-    record: Record, now: int, holders: Sequence[HolderSeen], pauses: Collection[str], busy: Sequence[Record] = ()
+    record: Record,
+    now: int,
+    holders: Sequence[HolderSeen],
+    pauses: Collection[str],
+    busy: Sequence[Record] = (),
+    *,
+    paused: Sequence[Pause] = (),
 ) -> Explanation:
-    """The same from values alone. `busy`: what the workers of its queue run."""
+    """The same from values alone. `busy`: what the workers of its queue run, or what runs in its lane, where it waits
+    for that; `paused`: the pauses of its task.
+    """
     state = record.state
     details: list[str] = []
     if record.state in TERMINAL:
@@ -53,21 +73,91 @@ def why(
         reason = _held(record, holders)
         if record.cancel:
             details.append("its cancellation was asked for; its worker hears of it at its next heartbeat")
+    elif record.lane is not None and record.waits == HOLDS + record.lane.name:
+        reason, details = _waits_for_lane(record.lane, busy)
+        details += _obstacles(record, holders, pauses, (), paused)
+    elif (resting := _resting(record, now)) is not None:
+        reason = resting
     elif state == State.BLOCKED:
-        reason = "it is blocked by other jobs that have not ended"
-    elif record.run_at > now:
+        reason = _blocked(record, paused)
+    elif record.run_at > now and state != State.QUEUED:  # one of a lane that takes turns is ready whatever its turn
         wait = f"{_time(record.run_at)} (in {_span((record.run_at - now) / MICROS)})"
         if state == State.FAILED:
             reason = f"it waits for its retry at {wait}, after attempt {record.attempt} of {record.max_attempts or '∞'}"
             details.append(f"the last attempt: {record.error}")
         else:
             reason = f"it is scheduled for {wait}"
-        details += _obstacles(record, holders, pauses, busy)
+        details += _obstacles(record, holders, pauses, busy, paused)
     else:
-        found = _obstacles(record, holders, pauses, busy)
+        found = _obstacles(record, holders, pauses, busy, paused)
         reason = found[0] if found else "it is ready, and a worker should take it within a poll interval"
         details += found[1:]
+    if state not in TERMINAL and (done := [step for step in steps.read(record.checkpoint).steps if step.done(now)]):
+        names = ", ".join("slept" if step.kind == "sleep" else step.name for step in done[-MOST_NAMED:])
+        more = "… " if len(done) > MOST_NAMED else ""
+        details.append(f"{len(done)} step{' is' if len(done) == 1 else 's are'} done: {more}{names}")
+    limit = None if state in TERMINAL or record.started_at is not None else start_limit(record)
+    if limit is not None:
+        details.append(f"it expires if it has not started before {_time(limit)}")
     return Explanation(record.id, str(state), reason, tuple(details))
+
+
+def _resting(record: Record, now: int) -> str | None:
+    """What a job does that put itself to rest."""
+    memory, signal = steps.read(record.checkpoint), steps.signal_of(record.waits)
+    if signal is not None:
+        step = memory.find("signal", signal)
+        most = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
+        return f"it waits for signal {signal!r}{most}; `holdfast signal {shlex.quote(signal)}` wakes it"
+    slept = [step.until for step in memory.steps if step.kind == "sleep" and step.until and step.until > now]
+    if record.state != State.SCHEDULED or not slept:
+        return None
+    return f"it sleeps until {_time(slept[0])} (in {_span((slept[0] - now) / MICROS)})"
+
+
+def _blocked(record: Record, paused: Sequence[Pause]) -> str:
+    pause = next((one for one in paused if one.waits == record.waits), None)
+    if pause is not None:
+        return _paused(pause)
+    if record.waits is not None and record.waits.startswith(PAUSE):
+        return f"it was put aside while its task was paused ({record.waits}), and is to be freed; resume it once more"
+    return f"it waits for {_others(record)}"
+
+
+def _others(record: Record) -> str:
+    """The jobs of its flow that a job waits for."""
+    waits, flow = record.waits or "", extra.read(record.extra).flow
+    if waits.startswith("job:"):
+        return f"job {waits.removeprefix('job:')} to end, which comes before it in flow {flow}"
+    if flow is not None and waits == beginning_of(flow):
+        return f"flow {flow} to begin, which any worker sees to"
+    if flow is not None:
+        return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` says how far they are"
+    return f"{waits}" or "other jobs to end"
+
+
+def _waits_for_lane(lane: Lane, running: Sequence[Record]) -> tuple[str, list[str]]:
+    """What is known of a lane that holds a job. When its next may start is known to claims alone."""
+    bounds: list[str] = []
+    if lane.running:
+        bounds.append(f"of which {len(running)} of {lane.running} run")
+    if lane.interval:
+        at_once = f", {lane.burst} at once after a rest" if lane.burst > 1 else ""
+        bounds.append(f"in which one may start every {lane.interval / MICROS:g} s{at_once}")
+    details: list[str] = []
+    if running:
+        ids = ", ".join(one.id for one in running[:MOST_NAMED])
+        details.append(f"in its lane runs: {ids}{', …' if len(running) > MOST_NAMED else ''}")
+    if not lane.running or len(running) < lane.running:
+        details.append(
+            "it goes on as soon as a claim finds that its rate, and a job that slowed its lane down, allow it"
+        )
+    return ", ".join([f"it waits for its lane {lane.name!r}", " and ".join(bounds)]).removesuffix(", "), details
+
+
+def _paused(pause: Pause) -> str:
+    over = " and was resumed just now" if pause.resumed_at else f"; `holdfast resume {pause.flags}` goes on with it"
+    return f"task {pause.name} is paused since {_time(pause.since)}{over}"
 
 
 def _held(record: Record, holders: Sequence[HolderSeen]) -> str:
@@ -84,13 +174,18 @@ def _held(record: Record, holders: Sequence[HolderSeen]) -> str:
 
 
 def _obstacles(
-    record: Record, holders: Sequence[HolderSeen], pauses: Collection[str], busy: Sequence[Record]
+    record: Record,
+    holders: Sequence[HolderSeen],
+    pauses: Collection[str],
+    busy: Sequence[Record],
+    paused: Sequence[Pause],
 ) -> list[str]:
     """What keeps a job that is due from being taken, the weightiest first."""
     found: list[str] = []
     queue, task = record.queue, record.task
     if queue in pauses:
         found.append(f"queue {queue!r} is paused; `holdfast resume {queue}` goes on with it")
+    found += [_paused(one) for one in paused if one.resumed_at is None and one.covers(record)]
     workers = [seen for seen in holders if seen.alive and seen.holder.kind == "worker"]
     serving = [seen for seen in workers if queue in seen.holder.queues]
     if not serving:

@@ -45,6 +45,17 @@ def expires_at(record: Record) -> int | None:
     return said.expires_at if said.expires_in is None else record.created_at + int(said.expires_in * MICROS)
 
 
+def is_flow(record: Record) -> bool:
+    """Whether it is a flow's own job, which stands for all of it."""
+    return record.extra is not None and read(record.extra).flow == record.id
+
+
+def flow_of(record: Record) -> str | None:
+    """The flow that a job belongs to; a flow's own job belongs to none."""
+    flow = read(record.extra).flow
+    return None if flow == record.id else flow
+
+
 def write(extra: Extra) -> bytes | None:
     """The same for a store; None where nothing is set."""
     return None if extra == _NOTHING else _encode(extra)

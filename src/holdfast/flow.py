@@ -26,7 +26,6 @@ class Node:
         self.call = call
         self.parents: dict[int, str] = {}
         self.all_but: int | None = None
-        self.forgiven = False
 
     def __repr__(self) -> str:
         return f"<Node {self.number} of the flow: {self.call.task.name}>"
@@ -40,30 +39,31 @@ class Node:
         """Start only once these have ended.
 
         `on_dead`, where one of them dies or is cancelled: "fail" ends this one too, unrun; "ignore" runs it all the
-        same; "compensate" runs it only then.
+        same; "compensate" runs it only then, once all have ended.
         """
         if on_dead not in ON_DEAD:
             raise InvalidJob(f"on_dead is one of {', '.join(ON_DEAD)}, not {on_dead!r}")
         for other in others:
             self.flow.check(other)
+            if self.all_but is not None:
+                raise InvalidJob(f"{self!r} waits for all others already")
             if other.number >= self.number:
                 raise InvalidJob(f"{self!r} can only come after jobs that were added before it, not {other!r}")
             self.parents[other.number] = on_dead
-            other.forgiven = other.forgiven or on_dead == "ignore"
         return self
 
     def compensate(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
         """Add a job that runs only if this one dies or is cancelled."""
         return self.flow.add(work, *args, **kwargs).after(self, on_dead="compensate")
 
-    def about(self, flow: str) -> Extra:
+    def about(self, flow: str, *, forgiven: bool = False) -> Extra:
         """What its job has to know."""
         after = tuple(sorted(self.parents.items()))
         return Extra(
             flow=flow,
             after=after,
             holes=any(True for _ in holes_in([self.call.args, self.call.kwargs])),
-            forgiven=self.forgiven,
+            forgiven=forgiven,
             all_but=self.all_but,
         )
 
@@ -78,16 +78,17 @@ class Flow:
     def add(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
         """Add a job. Results of others among its arguments, however deep in lists and dicts, make it wait for them."""
         call = _called(work, args, kwargs)
-        for name in ("id", "key", "connection", "once"):
-            if getattr(call.options, name) is not None:
-                raise InvalidJob(f"a job of a flow cannot have {name}= of its own")
+        _refuse(call, "id", "key", "connection", "once")
         args = tuple(_plain(each, _hole) for each in call.args)
         kwargs = {name: _plain(each, _hole) for name, each in call.kwargs.items()}
         node = Node(self, len(self.nodes), Call(call.task, call.options, args, kwargs))
         for hole in holes_in([args, kwargs]):
             if hole.number >= len(self.nodes):
                 raise InvalidJob(f"{node!r} takes the result of a job that is not in this flow")
-            node.after(self.nodes[hole.number])
+            parent = self.nodes[hole.number]
+            if getattr(parent.call.task.codec, "name", "json") != "json":
+                raise InvalidJob(f"{node!r} cannot take the result of {parent!r}, which has a codec of its own")
+            node.after(parent)
         self.nodes.append(node)
         return node
 
@@ -113,6 +114,11 @@ class Flow:
         node.all_but = all_but
         return node
 
+    def forgiven(self) -> set[int]:
+        """The jobs that something comes after, all of which ignores how they end."""
+        edges = [edge for node in self.nodes for edge in node.parents.items()]
+        return {each for each, how in edges if how == "ignore"} - {each for each, how in edges if how != "ignore"}
+
     def check(self, node: Node) -> None:
         """Refuse a job of another flow."""
         if node.number >= len(self.nodes) or self.nodes[node.number] is not node:
@@ -127,6 +133,7 @@ def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], 
         return Hole(number_in(flow, value.id)) if isinstance(value, Handle) else value
 
     call = _called(work, args, kwargs)
+    _refuse(call, "id", "connection", "once")
     args, kwargs = (
         tuple(_plain(each, place) for each in call.args),
         {n: _plain(v, place) for n, v in call.kwargs.items()},
@@ -174,6 +181,12 @@ def _called(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[A
     if isinstance(work, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Call(work, work.options, args, kwargs)
     raise InvalidJob(f"a flow is made of tasks and calls of tasks, not {work!r:.100}")
+
+
+def _refuse(call: Call[Any], *names: str) -> None:
+    for name in names:
+        if getattr(call.options, name) is not None:
+            raise InvalidJob(f"a job of a flow cannot have {name}= of its own")
 
 
 def _plain(value: Any, place: Callable[[Any], Any]) -> Any:

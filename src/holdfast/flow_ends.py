@@ -4,6 +4,8 @@
    page, and removes the record last. Each step does no harm when it is made again, so a crash between any two is mended
    by the next worker that looks.
 2. A job waits for one parent at a time, the last of those that have not ended; freed from it, it looks at all of them.
+   Whoever makes it wait for another looks once more whether that one has ended meanwhile, and says beforehand in the
+   record that it will, for whoever has to take over.
 3. Jobs of a flow are kept until it has ended, and for as long as their retention says from then on.
 """
 
@@ -20,8 +22,10 @@ from .codec import filled, numbers_in
 from .errors import InvalidJob
 from .extra import Extra
 from .flow import all_of, beginning_of, end_of, member, number_in
+from .flow_rules import decide, failed, freed
 from .job import TERMINAL, Change, Patch, Record, State, Where
 from .lifecycle import retry as new_life
+from .store.protocol import Versioned
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -32,9 +36,10 @@ ENDED = "ended"
 MAKING = "flow:making"
 """What a flow waits for until all of its jobs are stored."""
 PAGE = 1000
+FEW = 100
+"""Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
 ABANDONED = 3600.0
 """Seconds after which a flow that was never begun is removed."""
-NOT_RUN = "not run: "
 SHOWN = 3
 """Failed jobs that a flow's error names."""
 
@@ -44,6 +49,9 @@ class About(msgspec.Struct, omit_defaults=True):
 
     name: str
     jobs: int
+    """Those that it began with."""
+    grown: int = 0
+    """Those that were added while it ran, once it has ended."""
 
 
 class FlowEnds:
@@ -58,7 +66,8 @@ class FlowEnds:
         kept = (await self._app.session.store.records(counting(own.id))).get("jobs")
         if kept is not None:
             return msgspec.json.decode(kept.value, type=int)
-        return msgspec.json.decode(own.payload, type=About).jobs
+        about = _about(own)
+        return about.jobs + about.grown
 
     async def _members(self, id: str, jobs: int) -> AsyncIterator[Record]:
         for start in range(0, jobs, PAGE):
@@ -86,49 +95,64 @@ class FlowEnds:
         `seen`: those of an earlier look. Whoever was to deal with the others may be at it.
         """
         store = self._app.session.store
-        told = set(await store.records(ENDED))
+        records = await store.records(ENDED)
+        told = set(records)
         left = told if seen is None else told.intersection(seen)
         if left:
-            await self.free(sorted(left))
+            await self.free(sorted(left.union(*(_mentioned(records[id]) for id in left))))
+            for record in await self._get(left):
+                if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since; it will tell again
+                    await self._app.put_record(ENDED, record.id, None, records[record.id].version)
         making = await store.find(Where(waits=MAKING), None, PAGE)
         if making.records:
             old = await store.now() - int(ABANDONED * 1_000_000)
             for own in making.records:
                 if own.created_at < old:
-                    await self._forget(own.id, msgspec.json.decode(own.payload, type=About).jobs)
+                    await self._forget(own.id, _about(own).jobs)
         return told - left
 
     async def free(self, ids: Sequence[str]) -> None:
         """Deal with ends that were told: of jobs, and of the making of flows."""
         waiting = list(ids)
+        done: list[str] = []
+        flows: dict[str, None] = {}
         while waiting:
             some, waiting = waiting[:PAGE], waiting[PAGE:]
-            done: list[str] = []
-            flows: dict[str, None] = {}
             for id, record in zip(some, await self._app.session.store.get(some), strict=True):
-                if record is not None and record.task == TASK:
+                if record is not None and extras.is_flow(record):
                     if record.waits == MAKING:
                         continue  # not begun yet, or never: `repair` removes it
-                    waiting += await self._free_those(beginning_of(id))
+                    flow, what = id, beginning_of(id)
                 elif record is None or record.state in TERMINAL:
-                    waiting += await self._free_those(end_of(id))
-                    flows[id.rpartition(".")[0]] = None
+                    flow, what = id.rpartition(".")[0], end_of(id)
+                else:
+                    continue  # it goes on, and will tell when it has ended
+                waiting += await self._free_those(id, what)
+                flows[flow] = None
                 done.append(id)
-            for flow in flows:
-                await self._gather(flow)
-            await asyncio.gather(*(self._app.put_record(ENDED, id, None) for id in done))
+        for flow in flows:
+            await self._gather(flow)
+        for start in range(0, len(done), PAGE):
+            some = done[start : start + PAGE]
+            await asyncio.gather(*(self._app.put_record(ENDED, id, None) for id in some))
 
-    async def _free_those(self, what: str) -> list[str]:
-        """Free all who wait for one thing; the jobs that thereby end unrun."""
+    async def _free_those(self, id: str, what: str) -> list[str]:
+        """Free all who wait for one thing, which `id` told of; the ended jobs that are to be dealt with next."""
         ended: list[str] = []
+        awaited: set[str] = set()
         while True:
             found = await self._app.session.store.find(Where(waits=what), None, PAGE)
             if not found.records:
                 return ended
             decided = await self._decide(found.records)
             changes = [change for change in decided if not _stays(change, what)]  # it may have been retried since
+            others = {waits.removeprefix("job:") for change in changes if (waits := _waits(change)) is not None}
+            if not others <= awaited:
+                awaited |= others
+                await self._app.put_record(ENDED, id, mentioning(awaited))
             written = await self._change(changes)
             ended += [c.id for c, done in zip(changes, written, strict=True) if done and _ends(c)]
+            ended += others - {record.id for record in await self._get(others) if record.state not in TERMINAL}
             if not any(written):
                 return ended  # others are at it
 
@@ -147,7 +171,10 @@ class FlowEnds:
         return found
 
     async def _change(self, changes: Sequence[Change]) -> Sequence[bool]:
-        return await self._app.session.commit.change(list(changes)) if changes else []
+        written: list[bool] = []
+        for start in range(0, len(changes), PAGE):
+            written += await self._app.session.commit.change(changes[start : start + PAGE])
+        return written
 
     # -- jobs that wait for all others, and the flow itself
 
@@ -158,28 +185,43 @@ class FlowEnds:
         [own] = await store.get([flow])
         if not gathering or own is None:
             return
-        planned, jobs = msgspec.json.decode(own.payload, type=About).jobs, await self._count(own)
         for record in gathering:
             extra = extras.read(record.extra)
-            enough = extra.all_but or 0
-            before = jobs if record.task == TASK else number_in(flow, record.id)
-            left, upto = await self._left(flow, (range(extra.upto, before), range(max(before, planned), jobs)), enough)
-            patch = Patch(state=State.QUEUED)
-            if left > enough:
-                if upto < extra.upto + PAGE:
-                    continue
+            jobs, left, upto = await self._looked(own, record, extra.upto)
+            if left <= (extra.all_but or 0) and extra.upto:  # one of those behind may have been retried since
+                jobs, left, upto = await self._looked(own, record, 0)
+            if left <= (extra.all_but or 0):
+                if record.id == flow:
+                    await self._end(record, jobs)
+                else:
+                    await self._change([freed(record, await store.now())])
+            elif not extra.upto <= upto < extra.upto + FEW:
                 patch = Patch(extra=extras.write(msgspec.structs.replace(extra, upto=upto)))
-            elif record.task == TASK:
-                await self._end(record, jobs)
-                continue
-            await self._change([Change(record.id, record.state, record.fence, patch)])
+                await self._change([Change(record.id, record.state, record.fence, patch)])
+
+    async def _looked(self, own: Record, record: Record, start: int) -> tuple[int, int, int]:
+        """The jobs of a flow, how many of those have not ended that one of it waits for, and up to which all have."""
+        enough, planned = extras.read(record.extra).all_but or 0, _about(own).jobs
+        jobs, before = -1, 0
+        left = upto = 0
+        while left <= enough and jobs != (now := await self._count(own)):  # none may be added while it is looked at
+            jobs = now
+            before = jobs if record.id == own.id else number_in(own.id, record.id)
+            spans = (range(start, before), range(max(before, planned), jobs))
+            left, upto = await self._left(own.id, spans, enough)
+        return jobs, left, upto
 
     async def _left(self, flow: str, spans: Sequence[range], enough: int) -> tuple[int, int]:
         """How many jobs have not ended (counted until there are more than enough), and up to which all have."""
-        left, upto = 0, spans[0].start
+        left, upto, size = 0, spans[0].start, FEW
+        if not enough:
+            last = await self._get(member(flow, span[-1]) for span in spans if span)
+            if any(record.state not in TERMINAL for record in last):
+                return 1, upto  # as is mostly so, for jobs start in their order
         for span in spans:
-            for at in range(span.start, span.stop, PAGE):
-                numbers = range(at, min(span.stop, at + PAGE))
+            at = span.start
+            while at < span.stop:
+                numbers = range(at, min(span.stop, at + size))
                 found = await self._app.session.store.get([member(flow, number) for number in numbers])
                 for number, record in zip(numbers, found, strict=True):
                     if record is not None and record.state not in TERMINAL:
@@ -188,29 +230,32 @@ class FlowEnds:
                         upto = number + 1
                 if left > enough:
                     return left, upto
+                at, size = at + size, min(PAGE, 2 * size)
         return left, upto
 
     async def _end(self, own: Record, jobs: int) -> None:
         """All jobs of a flow have ended: let their retention begin, then end the flow."""
         keep = self._app.session.rules.retention
         counts: dict[str, int] = {}
-        failed: list[Record] = []
+        bad: list[Record] = []
         async for record in self._members(own.id, jobs):
+            if record.state not in TERMINAL:
+                return  # retried since
             counts[record.state] = counts.get(record.state, 0) + 1
-            if _failed(record):
-                failed.append(record)
+            if failed(record):
+                bad.append(record)
         await self._keep(own.id, jobs, keep)
         error = None
-        if failed:
-            names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in failed[:SHOWN])
-            error = f"{len(failed)} of {jobs} jobs died or were not run: {names}"
-        state = State.DEAD if failed else State.CANCELLED if own.meta.get("cancelled") else State.SUCCEEDED
-        about = msgspec.json.encode(About(msgspec.json.decode(own.payload, type=About).name, jobs))
+        if bad:
+            names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:SHOWN])
+            error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
+        state = State.DEAD if bad else State.CANCELLED if own.meta.get("cancelled") else State.SUCCEEDED
+        about = _about(own)
         patch = Patch(
             state=state,
             error=error or ("the flow was cancelled" if state == State.CANCELLED else None),
             result=msgspec.json.encode(counts),
-            payload=about,
+            payload=msgspec.json.encode(About(about.name, about.jobs, jobs - about.jobs)),
             keep=None if state == State.DEAD else keep,
         )
         if (await self._change([Change(own.id, own.state, own.fence, patch)]))[0]:
@@ -221,7 +266,10 @@ class FlowEnds:
         changes: list[Change] = []
         async for record in self._members(flow, jobs):
             if record.state in TERMINAL and (record.state != State.DEAD or keep is None):
-                changes.append(Change(record.id, record.state, record.fence, Patch(keep=keep)))
+                task = self._app.registry.tasks.get(record.task)
+                its = None if task is None or keep is None else task.retention
+                patch = Patch(keep=keep if its is None else its)
+                changes.append(Change(record.id, record.state, record.fence, patch))
             if len(changes) >= PAGE:
                 await self._change(changes)
                 changes = []
@@ -239,45 +287,10 @@ class FlowEnds:
             parent = found.get(member(flow, number))
             if parent is None:
                 raise InvalidJob(f"job {member(flow, number)}, whose result it needs, is gone")
+            if parent.codec != "json":
+                raise InvalidJob(f"job {parent.id}, whose result it needs, has a codec of its own")
             results[number] = parent.result if parent.state == State.SUCCEEDED else None
         return filled(record.payload, results)
-
-
-def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) -> Change:
-    """What becomes of a blocked job, given its parents as they are: it is freed, waits for another, or ends unrun."""
-    flow, waits = extra.flow or "", None
-    for number, on_dead in extra.after:
-        id = member(flow, number)
-        parent = parents.get(id)
-        if parent is not None and parent.state not in TERMINAL:
-            waits = end_of(id)
-            continue
-        well = parent is not None and parent.state == State.SUCCEEDED
-        name = f"{id} ({parent.task})" if parent is not None else id
-        if well and on_dead == "compensate":
-            return _unrun(child, f"{NOT_RUN}not needed, {name} succeeded")
-        if not well and on_dead == "fail":
-            how = f"is {parent.state}" if parent is not None else "is gone"
-            return _unrun(child, f"{NOT_RUN}{name} {how}")
-    if waits is not None:
-        return Change(child.id, child.state, child.fence, Patch(state=State.BLOCKED, waits=waits))
-    state = State.SCHEDULED if child.run_at > now else State.QUEUED
-    return Change(child.id, child.state, child.fence, Patch(state=state))
-
-
-def _unrun(child: Record, why: str) -> Change:
-    return Change(child.id, child.state, child.fence, Patch(state=State.CANCELLED, error=why, keep=None, tell=True))
-
-
-def _failed(record: Record) -> bool:
-    if record.state == State.DEAD:
-        return not extras.read(record.extra).forgiven
-    return (record.error or "").startswith(NOT_RUN) and not unneeded(record)
-
-
-def unneeded(record: Record) -> bool:
-    """Whether it compensates for something that did not happen."""
-    return (record.error or "").startswith(f"{NOT_RUN}not needed")
 
 
 def again(record: Record) -> Patch:
@@ -287,8 +300,27 @@ def again(record: Record) -> Patch:
     return patch
 
 
+def _about(own: Record) -> About:
+    return msgspec.json.decode(own.payload, type=About)
+
+
+def mentioning(ids: Iterable[str]) -> bytes:
+    """A record that tells of an end, and of others to look at with it."""
+    return msgspec.json.encode(sorted(ids))
+
+
+def _mentioned(kept: Versioned) -> list[str]:
+    return list(msgspec.json.decode(kept.value))
+
+
+def _waits(change: Change) -> str | None:
+    """What a job is to wait for from now on."""
+    waits = None if change.patch is None else change.patch.waits
+    return waits if isinstance(waits, str) else None
+
+
 def _stays(change: Change, what: str) -> bool:
-    return change.patch is not None and change.patch.waits == what
+    return _waits(change) == what
 
 
 def _ends(change: Change) -> bool:

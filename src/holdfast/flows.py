@@ -7,17 +7,31 @@ All of them are stored blocked. One change then makes the flow begin: before it 
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from . import extra as extras
-from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
-from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member
-from .flow_ends import ENDED, MAKING, PAGE, QUEUE, TASK, About, FlowEnds, again, counting, gathering, unneeded
+from .errors import HoldfastError, InvalidJob, WrongState
+from .extra import Extra
+from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member, number_in
+from .flow_ends import (
+    ENDED,
+    MAKING,
+    PAGE,
+    QUEUE,
+    TASK,
+    About,
+    FlowEnds,
+    again,
+    counting,
+    gathering,
+    mentioning,
+)
+from .flow_rules import unneeded
 from .handle import Handle
 from .job import TERMINAL, Change, NewJob, Patch, Record, State
 from .lifecycle import cancel
@@ -99,7 +113,8 @@ class Flows(FlowEnds):
             raise InvalidJob("a flow needs at least one job")
         settings = app.session.fresh_settings()
         id = app.entropy.uuid7(app.clock.now())
-        jobs = [self._job(id, node) for node in flow.nodes]
+        forgiven = flow.forgiven()
+        jobs = [self._job(id, node, node.about(id, forgiven=node.number in forgiven)) for node in flow.nodes]
         about = msgspec.json.encode(About(flow.name, len(jobs)))
         own = NewJob(id, TASK, QUEUE, about, max_attempts=settings.max_attempts, waits=MAKING, extra=gathering(id))
         await self._insert([own, *jobs])
@@ -109,9 +124,8 @@ class Flows(FlowEnds):
             await self.free([id])
         return FlowHandle(app, id)
 
-    def _job(self, flow: str, node: Node) -> NewJob:
+    def _job(self, flow: str, node: Node, about: Extra) -> NewJob:
         call, app = node.call, self._app
-        about = node.about(flow)
         job = app.new_job(app.session.settings, call.task, call.options, call.args, call.kwargs, holes=about.holes)
         if job.extra is not None:
             said = extras.read(job.extra)
@@ -128,7 +142,8 @@ class Flows(FlowEnds):
         for start in range(0, len(jobs), PAGE):
             for answer in await self._app.insert_all(jobs[start : start + PAGE]):
                 if isinstance(answer, HoldfastError):
-                    await self._forget(jobs[0].id, len(jobs) - 1)
+                    with suppress(HoldfastError):  # else it is removed later
+                        await self._forget(jobs[0].id, len(jobs) - 1)
                     raise answer
 
     # -- add to a flow that runs
@@ -146,32 +161,43 @@ class Flows(FlowEnds):
             raise InvalidJob(f"job {record.id} belongs to no flow")
         node = grown(flow, work, args, kwargs, after)
         node.number = await self._reserve(flow)
-        job = msgspec.structs.replace(self._job(flow, node), waits=end_of(record.id) if node.parents else None)
+        job = self._job(flow, node, node.about(flow))
+        job = msgspec.structs.replace(job, waits=end_of(record.id) if node.parents else None)
         [id] = await self._app.insert_all([job])
+        if id != job.id:  # refused, or its key stands for a job that was added before
+            await self._give_back(flow, node.number)
         if isinstance(id, HoldfastError):
             raise id
+        if not id.startswith(f"{flow}."):
+            raise InvalidJob(f"key {job.key!r} stands for job {id}, which is not of flow {flow}; choose another")
+        if node.parents:
+            await self.free([record.id])  # which does nothing, unless its claim was lost and another has ended it
         return Handle(self._app, id, node.call.task.decode_result)
 
     async def _reserve(self, flow: str) -> int:
         """A number for one more job of a flow."""
         store = self._app.session.store
         while True:
+            own = await self._own(flow)
+            if own.state in TERMINAL or own.meta.get("cancelled"):
+                raise WrongState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
             kept = (await store.records(counting(flow))).get("jobs")
-            if kept is None:
-                [own] = await store.get([flow])
-                if own is None:
-                    raise JobNotFound(flow)
-                jobs, version = msgspec.json.decode(own.payload, type=About).jobs, 0
-            else:
-                jobs, version = msgspec.json.decode(kept.value, type=int), kept.version
+            jobs = await self._count(own) if kept is None else msgspec.json.decode(kept.value, type=int)
+            version = 0 if kept is None else kept.version
             if await store.put_record(counting(flow), "jobs", str(jobs + 1).encode(), version):
                 return jobs
+
+    async def _give_back(self, flow: str, number: int) -> None:
+        """A number was not used. Where others have taken the next ones, it is a gap, which does no harm."""
+        kept = (await self._app.session.store.records(counting(flow))).get("jobs")
+        if kept is not None and msgspec.json.decode(kept.value, type=int) == number + 1:
+            await self._app.session.store.put_record(counting(flow), "jobs", str(number).encode(), kept.version)
 
     # -- observe and operate
 
     async def _own(self, id: str) -> Record:
         record = await self._app.record(id)
-        if record.task != TASK:
+        if not extras.is_flow(record):
             raise InvalidJob(f"job {id} is not a flow")
         return record
 
@@ -202,57 +228,68 @@ class Flows(FlowEnds):
         if own.state in TERMINAL:
             return False
         await self._change([Change(id, own.state, own.fence, Patch(meta={"cancelled": True}))])
-        jobs, rules = await self._count(own), self._app.session.rules
+        rules = self._app.session.rules
         while True:
+            jobs = await self._count(own)
             wishes = [cancel(r, rules) async for r in self._members(id, jobs) if r.state not in TERMINAL]
             changes = [wish for wish in wishes if wish is not None]
             if not changes:
                 break
-            for at in range(0, len(changes), PAGE):
-                await self._change(changes[at : at + PAGE])
-        await self.repair()
+            await self._change(changes)
+        told = await self._app.session.store.records(ENDED)
+        await self.free([id, *(each for each in told if each.startswith(f"{id}."))])
         return True
 
-    async def retry(self, id: str, which: str | None = None) -> int:
-        """Run the dead jobs of a flow again (or one of them), and then what was not run because of them.
+    async def retry(self, id: str, which: Collection[str] | None = None) -> int:
+        """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
 
         A flow that was cancelled goes on with everything that had not ended well.
         """
         own = await self._own(id)
-        if own.state == State.SUCCEEDED:
-            raise WrongState(id, own.state, "all of its jobs have ended well: there is nothing to retry")
-        jobs = await self._count(own)
-        if own.state in TERMINAL:
-            patch = msgspec.structs.replace(again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id))
-            patch = msgspec.structs.replace(patch, meta={"cancelled": False})
-            await self._change([Change(id, own.state, own.fence, patch)])
-            await self._keep(id, jobs, None)
         lives: list[Change] = []
         waiting: list[Change] = []
-        async for record in self._members(id, jobs):
-            extra = extras.read(record.extra)
-            if record.state == State.DEAD and which in (None, record.id):
-                lives.append(new_life(record))
-            elif record.state == State.CANCELLED and not unneeded(record):
+        taken: set[int] = set()
+        awaited: set[str] = set()
+        async for record in self._members(id, await self._count(own)):
+            extra, asked = extras.read(record.extra), which is None or record.id in which
+            after = bool(taken) if extra.all_but is not None else any(number in taken for number, _ in extra.after)
+            cancelled = record.state == State.CANCELLED and not unneeded(record) and (asked or after)
+            if cancelled or (record.state == State.DEAD and asked and after):
                 waits = end_of(member(id, max(extra.after)[0])) if extra.after else beginning_of(id)
                 waits = all_of(id) if extra.all_but is not None else waits
                 patch = msgspec.structs.replace(again(record), state=State.BLOCKED, waits=waits)
                 waiting.append(Change(record.id, record.state, record.fence, patch))
+                awaited.add(waits)
+            elif record.state == State.DEAD and asked:
+                lives.append(new_life(record))
+            else:
+                awaited.update([record.waits] if record.waits is not None else [])
+                continue
+            taken.add(number_in(id, record.id))
+        if not taken and (which is not None or own.state == State.SUCCEEDED):
+            raise WrongState(id, own.state, "none of its jobs that are meant has failed: there is nothing to retry")
+        await self._reopen(id)
         # First what waits, then what it waits for; and a look at all parents, some of which may have ended long ago.
-        await self._change(waiting)
-        await self._change(lives)
-        await asyncio.gather(*(self._app.put_record(ENDED, each, b"{}") for each in await self._awaited(id, waiting)))
-        await self.repair()
-        return len(lives) + len(waiting)
+        parents = [what.removeprefix("job:") for what in awaited if what.startswith("job:")]
+        await self._app.put_record(ENDED, id, mentioning(parents))
+        written = [*await self._change(waiting), *await self._change(lives)]
+        await self._reopen(id)  # it may have ended before it knew of them
+        await self.free([id, *parents])
+        return sum(written)
 
-    async def _awaited(self, flow: str, waiting: Sequence[Change]) -> list[str]:
-        """The ended jobs that others wait for again: their end is told once more."""
-        wanted = {c.patch.waits for c in waiting if c.patch is not None}
-        ids = [what.removeprefix("job:") for what in wanted if isinstance(what, str) and what.startswith("job:")]
-        ended = [record.id for record in await self._get(ids) if record.state in TERMINAL]
-        return [*ended, flow]
+    async def _reopen(self, id: str) -> None:
+        """Have a flow that has ended, or was to end, wait for its jobs again."""
+        own = await self._own(id)
+        patch = Patch(meta={"cancelled": False})
+        if own.state in TERMINAL:
+            patch = msgspec.structs.replace(
+                again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta
+            )
+        await self._change([Change(id, own.state, own.fence, patch)])
+        if own.state in TERMINAL:
+            await self._keep(id, await self._count(own), None)
 
 
 def _status(own: Job) -> FlowStatus:
     about = msgspec.convert(own.payload, About)
-    return FlowStatus(own.id, about.name, own.state, about.jobs, own.created_at, own.error)
+    return FlowStatus(own.id, about.name, own.state, about.jobs + about.grown, own.created_at, own.error)

@@ -93,6 +93,11 @@ class Home:
     async def open(self) -> None:
         """Connect now rather than at the first use."""
 
+    @carried
+    async def at_home(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Do something on the app's own loop, wherever this is called."""
+        return await work()
+
     async def close(self) -> None:
         """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
         session = self._session

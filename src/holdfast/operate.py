@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar, overload
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
 
-from . import lifecycle
+from . import extra, lifecycle, signals
 from .checks import checked_cursor, checked_filter, checked_limit, checked_meta, checked_name, checked_seconds
 from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
+from .flows import Flows
+from .holds import KIND as PAUSES
+from .holds import Pause, checked_pause, read
 from .home import Home, carried
-from .job import Change, Minute, Moves, Printed, QueueStats, Record, State, Where
+from .job import TERMINAL, Change, Minute, Moves, Printed, QueueStats, Record, State, Where
 from .observe.events import Handler
 from .store.protocol import Versioned
 from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
 from .webhooks import KIND as WEBHOOKS
+
+if TYPE_CHECKING:
+    from .app import Holdfast
 
 H = TypeVar("H", bound=Handler)
 OUTPUT_PAGE = 1 << 20
@@ -153,37 +160,93 @@ class Operating(Home):
 
     # -- operate
 
+    @property
+    def flows(self) -> Flows:
+        """Jobs that wait for each other."""
+        return Flows(cast("Holdfast", self))
+
     async def cancel(self, id: str) -> bool:
-        """End a waiting job, ask a running one to stop; False if it had ended already."""
+        """End a waiting job, ask a running one to stop; False if it had ended already. Of a flow: all of its jobs."""
+        record = await self.record(id)
+        if extra.is_flow(record):
+            return await self.at_home(lambda: self.flows.cancel(id))
         if await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules)):
+            if extra.flow_of(record) is not None:
+                await self.at_home(lambda: self.flows.free([id]))
             return True
         return (await self.record(id)).cancel  # asked for already, and not ended
 
     async def retry(self, id: str) -> Job:
-        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once."""
-        await self._change(id, lifecycle.retry)
+        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once.
+
+        Of a flow: what died, and then what was not run because of it. A job of a flow takes along what waited for it.
+        """
+        record = await self.record(id)
+        flow = extra.read(record.extra).flow
+        if flow is not None and (flow == id or (record.state in TERMINAL and await self._kept(flow))):
+            await self.at_home(lambda: self.flows.retry(flow, None if flow == id else [id]))
+        else:
+            await self._change(id, lifecycle.retry)
         return await self.job(id)
+
+    @carried
+    async def _kept(self, id: str) -> bool:
+        return (await self.session.store.get([id]))[0] is not None
 
     async def retry_dead(self, *, queue: str | None = None) -> int:
         """Run every job that is dead now again, from attempt 0; how many."""
         count, cursor = 0, None
         while True:
             page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
-            for job in page.jobs:
-                with suppress(JobNotFound, WrongState):  # somebody else was quicker
-                    await self.retry(job.id)
-                    count += 1
+            count += await self._retry_some({job.id: job.flow for job in page.jobs})
             if (cursor := page.cursor) is None:
                 return count
 
+    async def _retry_some(self, jobs: Mapping[str, str | None]) -> int:
+        """Run these again, given with the flows that they belong to; how many. What cannot be retried is left alone."""
+        count = 0
+        for flow in dict.fromkeys(jobs.values()):
+            ids = [id for id, its in jobs.items() if its == flow]
+            if flow is not None and await self._kept(flow):  # together: a flow is looked through once
+                with suppress(JobNotFound, WrongState):
+                    await self.at_home(partial(self.flows.retry, flow, ids))
+                    count += len(ids)
+                continue
+            for id in ids:
+                with suppress(JobNotFound, WrongState):  # somebody else was quicker
+                    await self.retry(id)
+                    count += 1
+        return count
+
     async def delete(self, id: str) -> None:
-        """Remove a job that is not running."""
+        """Remove a job that is not running, and of whose flow, if it is of one, no job is left to run."""
+        record = await self.record(id)
+        if await self._needed([record]):
+            flow = extra.read(record.extra).flow
+            raise WrongState(id, record.state, f"flow {flow} has not ended, and may need it; cancel the flow first")
         await self._change(id, lifecycle.delete)
+
+    @carried
+    async def _needed(self, records: Sequence[Record]) -> set[str]:
+        """Those of some jobs that a flow may still need."""
+        flows = {r.id: extra.read(r.extra).flow for r in records}
+        wanted = sorted({flow for flow in flows.values() if flow is not None})
+        own = await self.session.store.get(wanted) if wanted else []
+        going_on = {flow.id for flow in own if flow is not None and flow.state not in TERMINAL}
+        return {id for id, flow in flows.items() if flow in going_on}
 
     async def annotate(self, id: str, /, **meta: Any) -> None:
         """Add to the meta of a job that lives."""
         added = checked_meta(meta)
         await self._change(id, lambda record: lifecycle.annotate(record, added))
+
+    @carried
+    async def signal(self, name: str, value: Any = None) -> int:
+        """Wake every job that waits for this signal, and hand it the value; how many.
+
+        It is kept for as long as keys are, for those who wait later. Sent again, it has the newer value.
+        """
+        return await signals.send(self.session, name, value)
 
     @carried
     async def _change(self, id: str, decide: Callable[[Record], Change | None]) -> bool:
@@ -197,14 +260,33 @@ class Operating(Home):
                 return True
 
     @carried
-    async def pause(self, queue: str) -> None:
-        """Stop handing out this queue's jobs; those that run go on."""
-        await self.put_record("pause", checked_name(queue, "queue"), b"true")
+    async def pause(
+        self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> None:
+        """Start no more jobs of a queue, or of a task, or of a task with certain arguments; those that run go on.
+
+        A queue stands still at once. A task's jobs are put aside as they come up; workers hear of it within about a
+        poll interval.
+        """
+        if _named(queue, task, where) == "queue":
+            await self.put_record("pause", checked_name(queue, "queue"), b"true")
+        else:
+            await self.session.holds.set(checked_pause(task, where))
 
     @carried
-    async def resume(self, queue: str) -> None:
-        """Hand out this queue's jobs again."""
-        await self.put_record("pause", checked_name(queue, "queue"), None)
+    async def resume(
+        self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> None:
+        """Start them again; name what was paused as it was named then."""
+        if _named(queue, task, where) == "queue":
+            await self.put_record("pause", checked_name(queue, "queue"), None)
+        else:
+            await self.session.holds.lift(checked_pause(task, where))
+
+    @carried
+    async def paused_tasks(self) -> list[Pause]:
+        """The pauses of tasks that hold, by name; `stats` tells of those of queues."""
+        return [pause for pause in read(await self.records(PAUSES)) if pause.resumed_at is None]
 
     @carried
     async def purge(
@@ -216,7 +298,10 @@ class Operating(Home):
         tag: str | None = None,
         older_than: float | timedelta | None = None,
     ) -> int:
-        """Delete every job that matches (the dead, unless told otherwise); running ones stay. Says how many."""
+        """Delete every job that matches (the dead, unless told otherwise); says how many.
+
+        Running ones stay, and so do jobs of flows that have not ended.
+        """
         states = states_named(state)
         if not states:
             raise InvalidJob("name the state of the jobs to purge")
@@ -229,7 +314,9 @@ class Operating(Home):
         removed, cursor = 0, None
         while True:
             found = await store.find(where, cursor, BULK)
-            removed += sum(await commit.change([lifecycle.delete(record) for record in found.records]))
+            needed = await self._needed(found.records)
+            unneeded = [record for record in found.records if record.id not in needed]
+            removed += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
             cursor = found.cursor
             if cursor is None:
                 return removed
@@ -246,6 +333,14 @@ class Operating(Home):
         if kind in ("config", WEBHOOKS):
             await self.session.refresh()  # others see it within seconds, whoever sets it at once
         return written
+
+
+def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:
+    if (queue is None) == (task is None):
+        raise InvalidJob("name either a queue or a task=")
+    if where is not None and task is None:
+        raise InvalidJob("where= goes with task=: it names arguments")
+    return "task" if queue is None else "queue"
 
 
 def _where(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import msgspec
 
-from . import lifecycle, series
+from . import extra, lifecycle, series
 from .checks import checked_cursor, checked_limit, checked_seconds
 from .clock import MICROS
 from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
@@ -101,13 +101,14 @@ class Overseeing(Operating):
         return Changed(changed, len(found.records) + gone - changed, found.looked, found.cursor)
 
     async def _change_all(self, action: str, records: Sequence[Record]) -> int:
+        alone = [record for record in records if extra.read(record.extra).flow is None]
+        changed = await self._change_flows(action, [r for r in records if extra.read(r.extra).flow is not None])
         decide = self._decision(action)
         wanted: list[tuple[Record, Change]] = []
-        for record in records:
+        for record in alone:
             with suppress(WrongState):
                 if (change := decide(record)) is not None:
                     wanted.append((record, change))
-        changed = 0
         written = await self.session.commit.change([change for _, change in wanted]) if wanted else []
         for (record, change), done in zip(wanted, written, strict=True):
             if done:
@@ -116,6 +117,16 @@ class Overseeing(Operating):
             else:  # it has moved since it was read: look again
                 with suppress(JobNotFound, WrongState):
                     changed += await self._change(record.id, decide)
+        return changed
+
+    async def _change_flows(self, action: str, records: Sequence[Record]) -> int:
+        """Change flows, and jobs of flows, which others may need."""
+        if action == "retry":
+            return await self._retry_some({record.id: extra.flow_of(record) for record in records})
+        change, changed = self.cancel if action == "cancel" else self.delete, 0
+        for record in records:
+            with suppress(JobNotFound, WrongState):
+                changed += await change(record.id) is not False
         return changed
 
     def _decision(self, action: str) -> Callable[[Record], Change | None]:

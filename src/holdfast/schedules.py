@@ -51,6 +51,8 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     """When the next run is due, in microseconds since 1970."""
     last: int | None = None
     last_job: str | None = None
+    expires: float | None = None
+    """Seconds within which a run must start."""
 
     @property
     def next_run(self) -> datetime | None:
@@ -113,6 +115,8 @@ class Schedules:
         if not isinstance(call, Call):
             call = self._app.call(call)
         options, app = call.options, self._app
+        if options.limit is not call.task.options.limit:
+            raise InvalidJob(f"schedule {name!r}: limit= of one call is not kept; give it to task {call.task.name!r}")
         job = app.new_job(app.session.settings, call.task, options, call.args, call.kwargs)
         if job.codec != "json":
             raise InvalidJob(f"schedule {name!r}: task {job.task!r} has a codec of its own; JSON alone is kept here")
@@ -120,6 +124,8 @@ class Schedules:
 
     def of_job(self, name: str, job: NewJob, options: Options, rule: Rule) -> Schedule:
         """The schedule of such jobs; where `options` leaves something open, the settings of each run count."""
+        if options.expires_in is not None and options.expires_in <= rule.jitter:
+            raise InvalidJob(f"schedule {name!r}: its runs would expire before they are due: jitter= is over expires=")
         return Schedule(
             checked_name(name, "schedule"),
             job.task,
@@ -131,6 +137,7 @@ class Schedules:
             options.timeout,
             options.retry,
             job.tags,
+            expires=options.expires_in,
         )
 
     async def declare(self) -> None:
@@ -295,6 +302,7 @@ def _options(kept: Schedule) -> dict[str, Any]:
         "timeout": kept.timeout,
         "retry": kept.retry,
         "tags": kept.tags,
+        "expires": kept.expires,
     }
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from .claim import Claim
     from .explain import Explanation
     from .faults import Errors
+    from .flow import Flow, Node
+    from .flows import FlowHandle, FlowStatus
+    from .holds import Pause
     from .job import Minute, Moves, Printed, QueueStats
     from .operate import Page, Stats
     from .oversee import Changed, Count
@@ -232,13 +235,25 @@ class SyncApp:
         """Add to the meta of a job that lives."""
         self.run(self._app.annotate, id, **meta)
 
-    def pause(self, queue: str) -> None:
-        """Stop handing out this queue's jobs."""
-        self.run(self._app.pause, queue)
+    def signal(self, name: str, value: Any = None) -> int:
+        """Wake every job that waits for this signal; how many."""
+        return self.run(self._app.signal, name, value)
 
-    def resume(self, queue: str) -> None:
-        """Hand out this queue's jobs again."""
-        self.run(self._app.resume, queue)
+    def pause(
+        self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> None:
+        """Start no more jobs of a queue, or of a task; see `Operating.pause`."""
+        self.run(self._app.pause, queue, task=task, where=where)
+
+    def resume(
+        self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> None:
+        """Start them again."""
+        self.run(self._app.resume, queue, task=task, where=where)
+
+    def paused_tasks(self) -> list[Pause]:
+        """The pauses of tasks that hold."""
+        return self.run(self._app.paused_tasks)
 
     def purge(
         self,
@@ -251,6 +266,14 @@ class SyncApp:
     ) -> int:
         """Delete every job that matches; says how many."""
         return self.run(self._app.purge, state=state, queue=queue, task=task, tag=tag, older_than=older_than)
+
+    def enqueue_flow(self, flow: Flow) -> SyncFlowHandle:
+        """Store all jobs of a flow, or none, and begin it."""
+        return SyncFlowHandle(self, self.run(self._app.enqueue_flow, flow))
+
+    def flow(self, id: str) -> SyncFlowHandle:
+        """A handle on a flow, from its id alone."""
+        return SyncFlowHandle(self, self._app.flow(id))
 
     @property
     def schedules(self) -> SyncSchedules:
@@ -288,6 +311,42 @@ class SyncTask(Generic[P, R]):
     def using(self, **options: Any) -> SyncTask[P, R]:
         """The same task with other options; see `Task.using`."""
         return SyncTask(self._sync, self._task, self._options.changed(**options))
+
+
+class SyncFlowHandle:
+    """A handle on a flow for blocking code."""
+
+    def __init__(self, sync: SyncApp, handle: FlowHandle) -> None:
+        self._sync = sync
+        self._handle = handle
+        self.id = handle.id
+
+    def __repr__(self) -> str:
+        return f"SyncFlowHandle({self.id!r})"
+
+    def handle(self, node: Node | int) -> SyncHandle[Any]:
+        """A handle on one of its jobs."""
+        return SyncHandle(self._sync, self._handle.handle(node))
+
+    def status(self) -> FlowStatus:
+        """How far it is."""
+        return self._sync.run(self._handle.status)
+
+    def jobs(self) -> list[Job]:
+        """All of its jobs that are kept, in the order in which they were added."""
+        return self._sync.run(self._handle.jobs)
+
+    def wait(self, timeout: float | None = None) -> FlowStatus:
+        """Wait until all of its jobs have ended, however they did."""
+        return self._sync.run(self._handle.wait, timeout)
+
+    def cancel(self) -> bool:
+        """Cancel every job that has not ended; False where the flow has."""
+        return self._sync.run(self._handle.cancel)
+
+    def retry(self) -> int:
+        """Run what died again, and then what was not run because of it; how many jobs."""
+        return self._sync.run(self._handle.retry)
 
 
 class SyncHandle(Generic[R]):

@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
+from .batch import batching
 from .checks import (
     checked_at,
     checked_attempts,
     checked_backoff,
+    checked_expires,
     checked_meta,
     checked_name,
+    checked_once,
     checked_priority,
     checked_seconds,
     checked_tags,
     checked_text,
 )
-from .codec import Arguments, Returns
+from .codec import Arguments, Returns, opened
 from .context import Context
 from .errors import ConfigError, InvalidJob
 from .handle import Handle
+from .limit import Limit, given_limit
 from .retry import Backoff, RetryRule
 from .settings import parse, size
 
@@ -65,6 +69,14 @@ class Options(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = {}
     connection: Any = None
+    once: str | None = None
+    window: float = 0.0
+    replace: bool = False
+    put_off: float | None = None
+    """Seconds from its creation within which a replaced job is due, however often it is replaced."""
+    expires_in: float | None = None
+    expires_at: int | None = None
+    limit: Limit | None = None
 
     def changed(
         self,
@@ -81,11 +93,28 @@ class Options(msgspec.Struct, frozen=True):
         tags: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
         connection: Any = None,
+        once: str | float | timedelta | None = None,
+        replace: bool | None = None,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
+        expires: float | timedelta | datetime | None = None,
+        limit: Limit | None = None,
     ) -> Options:
         """These options with some set anew, each checked before anything is stored."""
         if delay is not None and at is not None:
             raise InvalidJob("give either delay= or at=, not both")
-        return Options(
+        if debounce is not None:
+            if delay is not None or at is not None or replace is False or once is not None:
+                raise InvalidJob("debounce= says itself when the job is due and what its key means: leave out the rest")
+            delay, replace = checked_seconds(debounce, "debounce", positive=True), True
+        elif debounce_max is not None:
+            raise InvalidJob("debounce_max= goes with debounce=")
+        if once is not None:
+            once, window = checked_once(once)
+        else:
+            once, window = ("queued", 0.0) if replace else (self.once, self.window)
+        late = (self.expires_in, self.expires_at) if expires is None else checked_expires(expires)
+        made = Options(
             queue=self.queue if queue is None else checked_name(queue, "queue"),
             priority=self.priority if priority is None else checked_priority(priority),
             max_attempts=self.max_attempts if max_attempts is None else checked_attempts(max_attempts),
@@ -98,7 +127,30 @@ class Options(msgspec.Struct, frozen=True):
             tags=self.tags if tags is None else checked_tags(tags),
             meta=self.meta if meta is None else checked_meta(meta),
             connection=self.connection if connection is None else connection,
+            once=once,
+            window=window,
+            replace=self.replace if replace is None else replace,
+            put_off=self.put_off if debounce_max is None else checked_seconds(debounce_max, "debounce_max"),
+            expires_in=late[0],
+            expires_at=late[1],
+            limit=self.limit if limit is None else given_limit(limit),
         )
+        made.check()
+        return made
+
+    def check(self) -> None:
+        """Refuse options that contradict each other."""
+        if self.replace and self.key is None:
+            raise InvalidJob("replace= and debounce= need key=, the name of the job that is to be replaced")
+        if self.replace and self.once != "queued":
+            raise InvalidJob("replace= means a job that still waits, so once= can only be 'queued' beside it")
+        if self.replace and self.connection is not None:
+            raise InvalidJob("replace= and debounce= cannot be part of your own transaction: leave out connection=")
+        if self.put_off is not None and self.put_off < self.delay:
+            raise InvalidJob(f"debounce_max= ({self.put_off:g} s) is shorter than debounce= ({self.delay:g} s)")
+        late = self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay
+        if late or (self.expires_at is not None and self.run_at is not None and self.expires_at <= self.run_at):
+            raise InvalidJob("it would expire before it is due: expires= must be later than delay= or at=")
 
 
 class Task(Generic[P, R]):
@@ -117,6 +169,8 @@ class Task(Generic[P, R]):
         codec: Codec | None = None,
         retention: float | timedelta | str | None = None,
         memory: int | str | None = None,
+        batch: int | None = None,
+        wait: float | timedelta | None = None,
         built_in: bool = False,
     ) -> None:
         self.app = app
@@ -140,8 +194,11 @@ class Task(Generic[P, R]):
             raise ConfigError(f"task {name!r}: a codec has dumps and loads, which {codec!r} has not")
         self.built_in = built_in
         self.retention = None if retention is None else parse("retention", retention)
-        self.arguments = Arguments(fn, whole=payload, context_type=Context)
-        self.returns = Returns(fn)
+        self.batch = batching(name, self.run_in, batch, wait)
+        self.arguments = Arguments(fn, whole=payload, batch=self.batch is not None, context_type=Context)
+        self.returns = Returns(fn, batch=self.batch is not None)
+        if options.limit is not None:
+            options.limit.check(self)
         self.__name__ = name
         self.__doc__ = fn.__doc__
         self.__wrapped__ = fn
@@ -171,11 +228,23 @@ class Task(Generic[P, R]):
         tags: Sequence[str] | None = None,
         meta: Mapping[str, Any] | None = None,
         connection: Any = None,
+        once: str | float | timedelta | None = None,
+        replace: bool | None = None,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
+        expires: float | timedelta | datetime | None = None,
+        limit: Limit | None = None,
     ) -> Using[P, R]:
         """The same task with other options for the jobs enqueued through it.
 
         `delay` in seconds or `at` an aware datetime: when it may start. `priority`: lower first. `key`: the same key
         gives the same job. `connection`: enqueue inside your own transaction.
+
+        `once`: one job for all calls with the same key (else the same arguments) while it is "queued", while it is
+        "live" (queued or running), or for so many seconds from the first. `replace`: if the job of the key still waits,
+        it gets these arguments and this time. `debounce`: the same, due so many seconds after the last call, but not
+        more than `debounce_max` after the first. `expires`: too late to start, in seconds or as an aware datetime.
+        `limit`: instead of the task's.
         """
         options = self.options.changed(
             queue=queue,
@@ -190,6 +259,12 @@ class Task(Generic[P, R]):
             tags=tags,
             meta=meta,
             connection=connection,
+            once=once,
+            replace=replace,
+            debounce=debounce,
+            debounce_max=debounce_max,
+            expires=expires,
+            limit=limit,
         )
         return Using(self, options)
 
@@ -203,6 +278,14 @@ class Task(Generic[P, R]):
         if self.codec is not None:
             return self._bytes(self.codec.dumps((args, kwargs)))
         return self.arguments.encode(args, kwargs)
+
+    def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The payload of a call that has places for the results of other jobs."""
+        if self.codec is None:
+            return self.arguments.encode_open(args, kwargs)
+        if getattr(self.codec, "name", "") != "json":
+            raise InvalidJob(f"task {self.name!r} has a codec of its own, which cannot take the results of other jobs")
+        return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
 
     def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """The call that a payload stands for."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 KIND, TASK, QUEUE = "webhook", "holdfast.webhook", "webhooks"
-EVENTS = ("job_succeeded", "job_failed", "job_dead", "job_cancelled")
+EVENTS = ("job_succeeded", "job_failed", "job_dead", "job_cancelled", "job_expired")
 """What a webhook can be told of."""
 ATTEMPTS, BACKOFF = 12, Backoff(5.0, 2.0, 5.0, 3600.0)
 """Over three hours and a half."""

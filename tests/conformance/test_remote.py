@@ -1,9 +1,6 @@
 """A remote store keeps the contract, whatever store its server has."""
 
-import os
-
 import pytest
-from hypothesis import settings
 from test_bucket import BucketHarness
 from test_postgres import PostgresHarness, end_the_servers  # noqa: F401  # the fixture ends what this module starts
 from test_redis import ValkeyHarness
@@ -12,7 +9,7 @@ from test_sqlite import SqliteHarness
 from holdfast import Holdfast
 from holdfast.store.open import open_store
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
-from holdfast.testing.machine import state_machine
+from support.conforming import WHOLE, beside_the_reference, some_topics
 from support.serving import Serving
 
 pytest.importorskip("aiohttp")
@@ -72,25 +69,20 @@ def over_http(harness):
     return type(f"{harness.__name__}OverHttp", (OverHttp,), {"behind": harness, "features": harness.features})
 
 
+THROUGH = ("TestLeases", "TestWaking", "TestMoves", "TestPages", "TestOutput")
+"""What depends on the store behind beyond that: its clock, its bells and its cursors."""
 OverSqlite, OverPostgres, OverValkey, OverFolder = map(
     over_http, (SqliteHarness, PostgresHarness, ValkeyHarness, BucketHarness)
 )
 
 TestRemoteSqlite = conformance_suite(OverSqlite)
-TestRemotePostgres = conformance_suite(OverPostgres)
-TestRemoteValkey = conformance_suite(OverValkey)
-TestRemoteFolder = conformance_suite(OverFolder)
+TestRemoteSqliteBesideTheReference = beside_the_reference(OverSqlite, 20)
 
-TestRemoteSqliteBesideTheReference = state_machine(OverSqlite)
-TestRemotePostgresBesideTheReference = state_machine(OverPostgres)
-TestRemoteValkeyBesideTheReference = state_machine(OverValkey)
-TestRemoteFolderBesideTheReference = state_machine(OverFolder)
-if "HOLDFAST_EXAMPLES" not in os.environ:
-    # Each step is dozens of requests, and what is behind them is held to the same elsewhere.
-    for machine in (
-        TestRemoteSqliteBesideTheReference,
-        TestRemotePostgresBesideTheReference,
-        TestRemoteValkeyBesideTheReference,
-        TestRemoteFolderBesideTheReference,
-    ):
-        machine.settings = settings(machine.settings, max_examples=10)
+# What is behind is held to the same elsewhere; here it has to pass through.
+TestRemotePostgres = some_topics(OverPostgres, *THROUGH)
+TestRemoteValkey = some_topics(OverValkey, *THROUGH)
+TestRemoteFolder = some_topics(OverFolder, *THROUGH)
+if WHOLE:
+    TestRemotePostgresBesideTheReference = beside_the_reference(OverPostgres, 10)
+    TestRemoteValkeyBesideTheReference = beside_the_reference(OverValkey, 20)
+    TestRemoteFolderBesideTheReference = beside_the_reference(OverFolder, 10)

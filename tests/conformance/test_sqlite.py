@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
-from holdfast.testing.machine import state_machine
+from support.conforming import beside_the_reference
 
 sqlite = pytest.importorskip("holdfast.store.sqlite")
 
@@ -36,4 +36,4 @@ class SqliteHarness(ManualTimeHarness):
 
 
 TestSqlite = conformance_suite(SqliteHarness)
-TestSqliteBesideTheReference = state_machine(SqliteHarness)
+TestSqliteBesideTheReference = beside_the_reference(SqliteHarness, 100)

@@ -84,15 +84,10 @@ def look(store_url, journal, processes):
 
 
 @pytest.fixture
-def processes(store_url, tmp_path):
+def processes(request, store_url, tmp_path):
+    """Starts processes on the test's store. If it fails, it is shown what they said."""
     processes = Processes(store_url, tmp_path)
     yield processes
-    processes.close()
-
-
-@pytest.fixture(autouse=True)
-def show_output_on_failure(request, processes):
-    yield
     processes.close()
     report = getattr(request.node, "report_of_call", None)
     if report is not None and report.failed:

@@ -12,7 +12,7 @@ from support.until import until
 
 from holdfast import State
 
-SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "8"))
+SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "3"))
 """60 is what the promise is held to."""
 BY = ["hand"] * 12 + ["worker"] * 4
 

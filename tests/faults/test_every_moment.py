@@ -6,21 +6,16 @@ Here the loop is the test's own, so that every step can be met; on a store of se
 from __future__ import annotations
 
 import asyncio
-
-import pytest
+from collections.abc import Iterable
 
 from holdfast import Holdfast, State, Worker
 
 STEPS = 60
 
 
-@pytest.fixture(params=["memory", "shared"])
-def url(request):
-    return "memory://" if request.param == "memory" else request.getfixturevalue("store_url")
-
-
-def moments(url: str, chance) -> list[int]:
-    return list(range(STEPS)) if url == "memory://" else [chance.randrange(3000) for _ in range(STEPS)]
+def some(chance) -> list[int]:
+    """Moments of a store of several processes, where a step takes many turns of the loop."""
+    return [chance.randrange(3000) for _ in range(STEPS)]
 
 
 async def demand_nothing_held(app: Holdfast, step: int) -> None:
@@ -29,11 +24,19 @@ async def demand_nothing_held(app: Holdfast, step: int) -> None:
     assert not held, f"after {step} steps: {held}"
 
 
-async def test_a_claim_cancelled_at_any_step_is_received_or_given_back(url, chance):
+async def test_a_claim_cancelled_at_any_step_is_received_or_given_back():
+    await cancel_claims("memory://", range(STEPS))
+
+
+async def test_a_claim_cancelled_at_some_step_is_received_or_given_back(store_url, chance):
+    await cancel_claims(store_url, some(chance))
+
+
+async def cancel_claims(url: str, moments: Iterable[int]) -> None:
     async with Holdfast(url) as app:
         id = (await app.submit("by_hand", b"{}", json=True)).id
         received = 0
-        for step in moments(url, chance):
+        for step in moments:
             claiming = asyncio.create_task(app.claim())
             for _ in range(step):
                 await asyncio.sleep(0)
@@ -50,7 +53,15 @@ async def test_a_claim_cancelled_at_any_step_is_received_or_given_back(url, chan
         assert received, "no claim was ever received: the steps end too early to show anything"
 
 
-async def test_a_worker_stopped_at_any_step_leaves_nothing_held(url, chance):
+async def test_a_worker_stopped_at_any_step_leaves_nothing_held():
+    await stop_workers("memory://", range(STEPS))
+
+
+async def test_a_worker_stopped_at_some_step_leaves_nothing_held(store_url, chance):
+    await stop_workers(store_url, some(chance))
+
+
+async def stop_workers(url: str, moments: Iterable[int]) -> None:
     async with Holdfast(url, poll=0.05) as app:
         starts = []
 
@@ -59,14 +70,14 @@ async def test_a_worker_stopped_at_any_step_leaves_nothing_held(url, chance):
             starts.append(n)
             await asyncio.sleep(0)
 
-        for step in moments(url, chance):
+        for step in moments:
             await app.enqueue_many([(short, n) for n in range(5)])
             worker = Worker(app, concurrency=2, grace=10.0)
             working = asyncio.create_task(worker.run())
             for _ in range(step):
                 await asyncio.sleep(0)
             worker.stop()
-            await asyncio.wait_for(working, 20.0)
+            await asyncio.wait_for(working, 60.0)
             await demand_nothing_held(app, step)
         counts = (await app.stats()).counts
         assert counts[State.SUCCEEDED] == len(starts) > 0, "each job that started has finished"

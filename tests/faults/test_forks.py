@@ -10,7 +10,7 @@ from support.look import looking
 def test_parent_and_child_go_on_enqueueing_after_a_fork(store_url, processes, journal, how):
     # The test itself looks only afterwards: an open connection of its own would hide what the two do to each other.
     program = processes.start("fork_main", how=how)
-    assert program.ended(20.0) == 0, f"{how}:\n{program.output()}"
+    assert program.ended(60.0) == 0, f"{how}:\n{program.output()}"
     assert journal.count("done") == 1, program.output()
     acked = {entry["job"]: entry["who"] for entry in journal.entries("acked")}
     assert {who.split()[0] for who in acked.values()} >= {"parent", "child"}

@@ -10,7 +10,7 @@ import pytest
 from support.look import looking
 from support.until import until
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "4")) + 2
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "3"))
 
 
 @pytest.mark.timeout(120 + 5 * ROUNDS)

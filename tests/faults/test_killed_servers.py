@@ -14,7 +14,7 @@ from support.served import Served
 
 pytest.importorskip("uvicorn")
 JOBS = 300
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "3"))
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from support.until import until
 
 JOBS = 500
 SLOTS = 8
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 """20 is what the promise is held to."""
 
 

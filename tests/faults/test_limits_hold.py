@@ -15,7 +15,7 @@ from holdfast.testing.history import JournalFile, Terms, acknowledged, check, fi
 from holdfast.view import split_holder
 
 WORKERS = 3
-KILLS = int(os.environ.get("HOLDFAST_ROUNDS", "4"))
+KILLS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 """20 is what the promise is held to."""
 KEYS = 6
 LIMITED, RATED = 60 * KEYS, 5 * KEYS

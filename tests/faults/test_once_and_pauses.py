@@ -12,7 +12,7 @@ from support.until import until
 
 from holdfast import Job, State
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "4"))
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 MANY = 200
 
 

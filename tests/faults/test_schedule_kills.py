@@ -9,7 +9,7 @@ import pytest
 from support.until import until
 
 WORKERS = 8
-SECONDS = int(os.environ.get("HOLDFAST_SECONDS", "8"))
+SECONDS = int(os.environ.get("HOLDFAST_SECONDS", "5"))
 """60 is what the promise is held to."""
 
 

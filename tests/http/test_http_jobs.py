@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import Discard
+from holdfast import Discard, limit
 from holdfast.http import limits
 from support.workers import work_off
 
@@ -30,6 +30,19 @@ async def test_a_new_job_is_answered_with_the_fields_that_reading_it_has(http):
         one, other = (datetime.fromisoformat(job.pop(name)) for job in (made, read))
         assert abs(one - other) < timedelta(seconds=5)
     assert made == read
+
+
+async def test_a_job_of_a_limited_task_stands_in_its_lane(http, app):
+    @app.task(limit=limit(key="customer", running=1))
+    async def send(customer: int) -> None: ...
+
+    made = (await http.submit("send", {"customer": 5})).json
+    assert made["lane"] == (await http("GET", f"/v1/jobs/{made['id']}")).json["lane"] == "send/5"
+    batch = [{"type": "send", "payload": {"customer": n}, "key": str(n)} for n in (1, None)]
+    taken, refused = (await http("POST", "/v1/jobs/batch", {"jobs": batch})).json["jobs"]
+    assert (await http("GET", f"/v1/jobs/{taken['id']}")).json["lane"] == "send/1"
+    assert refused["status"] == 422
+    assert "its limit's key 'customer' must give text" in refused["problem"]["detail"]
 
 
 async def test_the_same_key_and_body_again_is_the_same_job(http):

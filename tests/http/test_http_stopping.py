@@ -18,10 +18,10 @@ async def test_accepted_requests_are_answered_and_claims_that_wait_end_empty(app
         entered, go = asyncio.Event(), asyncio.Event()
         real = app.insert_all
 
-        async def slowly(jobs):
+        async def slowly(*given):
             entered.set()
             await go.wait()
-            return await real(jobs)
+            return await real(*given)
 
         monkeypatch.setattr(app, "insert_all", slowly)
         submitting = asyncio.create_task(client.submit("t", key="k"))

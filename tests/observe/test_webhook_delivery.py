@@ -113,7 +113,7 @@ async def test_a_delivery_is_tried_again_with_the_same_id(app, monkeypatch):
         async with working(app):
             await eventually(lambda: len(receiver.got) == 3)
             (delivery,) = (await app.jobs(task=TASK)).jobs
-            await app.handle(delivery.id).wait(timeout=8)
+            await app.handle(delivery.id).wait(timeout=30)
     assert {headers["webhook-id"] for headers, _ in receiver.got} == {delivery.id}
     assert len({body for _, body in receiver.got}) == 1
     job = await app.job(delivery.id)
@@ -136,7 +136,7 @@ async def test_a_receiver_that_wants_no_more_ends_it(app):
         await app.enqueue("noop")
         async with working(app):
             (delivery,) = await eventually(lambda: _deliveries(app))
-            job = await app.handle(delivery.id).wait(timeout=8)
+            job = await app.handle(delivery.id).wait(timeout=30)
     assert (job.state, job.attempt) == ("dead", 1)
     assert "410" in job.error
 
@@ -152,7 +152,7 @@ async def test_the_end_of_a_delivery_is_told_nobody(app):
         async with working(app):
             await eventually(lambda: receiver.got)
             (delivery,) = await _deliveries(app)
-            await app.handle(delivery.id).wait(timeout=8)
+            await app.handle(delivery.id).wait(timeout=30)
     assert len(await _deliveries(app)) == 1
 
 

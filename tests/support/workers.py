@@ -12,7 +12,7 @@ from holdfast import Holdfast, Worker
 
 async def work_off(app: Holdfast, **options: Any) -> None:
     """Run everything that is due, then return."""
-    await asyncio.wait_for(Worker(app, until_idle=True, **options).run(), 8)
+    await asyncio.wait_for(Worker(app, until_idle=True, **options).run(), 60)
 
 
 @asynccontextmanager
@@ -24,4 +24,4 @@ async def working(app: Holdfast, **options: Any) -> AsyncIterator[Worker]:
         yield worker
     finally:
         worker.stop()
-        await asyncio.wait_for(running, 8)
+        await asyncio.wait_for(running, 60)

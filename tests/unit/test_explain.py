@@ -39,7 +39,7 @@ REASONS = [
         "its process died under it, so it waits for a worker that runs nothing else",
     ),
     (record(task="m:f"), [worker()], (), "it is ready, and a worker should take it within a poll interval"),
-    (record(State.BLOCKED), [worker()], (), "it is blocked by other jobs that have not ended"),
+    (record(State.BLOCKED), [worker()], (), "it waits for other jobs to end"),
     (
         record(State.SCHEDULED, run_at=NOW + 7_200_000_000),
         [worker()],

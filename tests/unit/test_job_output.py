@@ -78,6 +78,6 @@ async def test_somebody_who_keeps_the_pipe_open_does_not_hold_up_the_end():
     sink = Sink()
     printer, child = printer_with(sink)
     os.write(child, b"kept open")
-    await asyncio.wait_for(printer.finish(), 5)
+    await asyncio.wait_for(printer.finish(), 30)
     assert sink.notes[0]["output"].data == b"kept open"
     os.close(child)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from holdfast import Backoff, State, WrongState
 from holdfast.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
-from holdfast.lifecycle import Outcome, Rules, annotate, cancel, delete, history, retry, settle
+from holdfast.lifecycle import Outcome, Rules, annotate, cancel, delete, history, retry, settle, too_late
 
 RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_silent_deaths=3, retention=60, key_retention=90_000)
 
@@ -240,6 +240,41 @@ def test_a_release_keeps_the_jobs_place():
 def test_a_release_keeps_the_suspicion():
     ended = end(job(suspect=True, deaths=2), Outcome.released())
     assert (ended.suspect, ended.deaths) == (True, 2)
+
+
+def test_a_pause_keeps_everything_and_says_what_it_waits_for():
+    record = job(suspect=True, deaths=2, error="Boom", attempt=2)
+    ended = end(record, Outcome.paused("pause:work"))
+    assert (ended.state, ended.attempt, ended.waits, ended.delay) == (State.BLOCKED, 1, "pause:work", None)
+    assert (ended.suspect, ended.deaths, ended.error) == (True, 2, "Boom")
+
+
+@pytest.mark.parametrize(
+    ("fields", "too_late_then"),
+    [
+        ({}, False),
+        ({"extra": b'{"expires_at":9}'}, False),
+        ({"extra": b'{"expires_at":5}'}, True),
+        ({"extra": b'{"expires_in":0.000005}'}, True),
+        ({"extra": b'{"expires_in":0.000005}', "created_at": 1}, False),
+        ({"extra": b'{"expires_at":5}', "checkpoint": b"1"}, False),
+        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 1, "w", 1, 2, "parked"),)}, False),
+        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 1, "w", 1, 2, "failed"),)}, True),
+    ],
+)
+def test_it_is_too_late_from_its_expiry_on_unless_it_has_begun(fields, too_late_then):
+    assert (too_late(job(**fields)) is not None) == too_late_then
+
+
+def test_an_expired_job_ends_cancelled_and_was_never_started():
+    ended = end(job(), too_late(job(extra=b'{"expires_at":5}')))
+    assert (ended.state, ended.outcome, ended.attempt, ended.keep) == (State.CANCELLED, "expired", 0, 60)
+    assert ended.error == "expired: it was to start before 1970-01-01 00:00:00.000+00:00"
+
+
+def test_whoever_retries_an_ended_job_wants_it_though_it_expired():
+    record = job(state=State.CANCELLED, extra=b'{"expires_at":5,"flow":"f"}')
+    assert retry(record).patch.extra == b'{"flow":"f"}'
 
 
 def test_a_snooze_waits_as_long_as_it_said():

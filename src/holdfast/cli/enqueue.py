@@ -43,6 +43,13 @@ def enqueue(
         int | None, typer.Option("--max-retries", "--max-attempts", help="Starts in all, the first included.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same again gives the same job.")] = None,
+    once: Annotated[
+        str | None, typer.Option(help="One job for its key while it is queued, or live, or for so long (15m).")
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="If its key's job still waits, replace that.")] = False,
+    debounce: Annotated[str | None, typer.Option(help="Replace it, and start so long after the last call.")] = None,
+    debounce_max: Annotated[str | None, typer.Option(help="But at most so long after the first.")] = None,
+    expires: Annotated[str | None, typer.Option(help="Too late to start: in 15m, or at 2030-01-31T12:00:00Z.")] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A tag; may be given again.")] = None,
     cwd: Annotated[str | None, typer.Option(help="Where a command runs.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="NAME=VALUE for a command; may be given again.")] = None,
@@ -63,6 +70,7 @@ def enqueue(
     flags = {
         "id": id, "queue": queue, "priority": priority, "delay": delay, "run_at": at, "timeout": timeout,
         "max_retries": max_retries, "key": key, "tags": tag, "cwd": cwd, "env": _environment(env),
+        "once": once, "replace": replace, "debounce": debounce, "debounce_max": debounce_max, "expires": expires,
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value}
     many = _lines(file, words)
@@ -118,9 +126,11 @@ def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None
 
     known: list[str] = []
 
-    @app.on("idempotent_submission")
-    def _(event: JobEvent) -> None:
-        known.append(event.job_id)
+    def met(event: JobEvent) -> None:
+        known.append(event.name)
+
+    app.on("idempotent_submission", met)
+    app.on("job_replaced", met)
 
     async def store(app: Holdfast) -> str:
         made = call(app, given)
@@ -135,7 +145,10 @@ def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None
     from .printing import safe
 
     shown = safe(str(given.get("command") or given.get("cmd") or given.get("task")))
-    print(f"Job {id} is there already, by its key: {shown}" if known else f"Job {id} enqueued: {shown}")
+    if known == ["job_replaced"]:
+        print(f"Job {id} waited, and was replaced: {shown}")
+    else:
+        print(f"Job {id} is there already, by its key: {shown}" if known else f"Job {id} enqueued: {shown}")
 
 
 def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> None:

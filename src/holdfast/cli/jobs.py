@@ -12,7 +12,7 @@ from .connect import watching, with_app
 if TYPE_CHECKING:
     from ..app import Holdfast
     from ..operate import Page
-    from ..view import Job
+    from ..view import Job, StepSeen
 
 
 def list_jobs(
@@ -105,10 +105,15 @@ def print_job(job: Job) -> None:
         "timeout": None if job.timeout is None else f"{job.timeout:g} s",
         "created": moment(job.created_at),
         "due": moment(job.run_at) if job.state.value in ("scheduled", "failed") else None,
+        "lane": job.lane,
+        "flow": job.flow,
+        "waits for": job.waits,
+        "expires": None if job.finished_at else moment(job.expires_at) or None,
         "started": moment(job.started_at) or None,
         "finished": moment(job.finished_at) or None,
         "worker": job.worker,
         "node, pid": f"{job.node}, {job.pid}" if job.worker else None,
+        "steps": f"{len(job.steps)}, the last: {_step(job.steps[-1])}" if job.steps else None,
         "progress": None if job.progress is None else _progress(job),
         "result": result,
         "error": job.error,
@@ -126,6 +131,18 @@ def print_job(job: Job) -> None:
     if job.traceback:
         for line in job.traceback.rstrip().splitlines():
             print("  " + safe(line))
+
+
+def _step(step: StepSeen) -> str:
+    from .printing import moment
+
+    if step.kind == "step":
+        return f"{step.name}, done at {moment(step.at)}"
+    if step.kind == "sleep":
+        return f"a sleep until {moment(step.until)}"
+    if step.at is not None:
+        return f"signal {step.name}, {'late' if step.late else 'came'} at {moment(step.at)}"
+    return f"signal {step.name}, awaited at most until {moment(step.until)}"
 
 
 def _progress(job: Job) -> str:

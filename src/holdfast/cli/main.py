@@ -19,6 +19,7 @@ from . import (
     demo,
     dlq,
     enqueue,
+    flow,
     jobs,
     log,
     logs,
@@ -26,6 +27,7 @@ from . import (
     schedule,
     schema,
     serve,
+    signal,
     status,
     token,
     top,
@@ -56,6 +58,8 @@ app.command("serve")(serve.serve)
 app.add_typer(token.app, name="token")
 app.add_typer(webhook.app, name="webhook")
 app.add_typer(schedule.app, name="schedule")
+app.add_typer(flow.app, name="flow")
+app.command("signal")(signal.signal)
 app.command("queues")(status.queues)
 app.command("pause")(operate.pause)
 app.command("resume")(operate.resume)

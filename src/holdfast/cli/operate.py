@@ -2,27 +2,60 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
 import typer
 
-from ..errors import ConfigError
+from ..errors import ConfigError, InvalidJob
 from . import options
 from .connect import with_app
 
-QueueName = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
+QueueName = Annotated[str | None, typer.Argument(metavar="QUEUE", show_default=False)]
+TaskName = Annotated[str | None, typer.Option("--task", help="A task, instead of a queue.")]
+Where = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="NAME=VALUE",
+        help="Only jobs with this argument, as JSON or text; again for more.",
+    ),
+]
 
 
-def pause(queue: QueueName, url: options.Url = None) -> None:
-    """Stop handing out a queue's jobs; those that run go on."""
-    with_app(url, lambda app: app.pause(queue))
-    print(f"Queue {queue} paused.")
+def pause(queue: QueueName = None, task: TaskName = None, where: Where = None, url: options.Url = None) -> None:
+    """Start no more jobs of a queue, or of a task; those that run go on."""
+    given = _arguments(where)
+    with_app(url, lambda app: app.pause(queue, task=task, where=given))
+    print(f"{_what(queue, task, where)} paused.")
 
 
-def resume(queue: QueueName, url: options.Url = None) -> None:
-    """Hand out a queue's jobs again."""
-    with_app(url, lambda app: app.resume(queue))
-    print(f"Queue {queue} resumed.")
+def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, url: options.Url = None) -> None:
+    """Start them again; name what was paused as it was named then."""
+    given = _arguments(where)
+    with_app(url, lambda app: app.resume(queue, task=task, where=given))
+    print(f"{_what(queue, task, where)} resumed.")
+
+
+def _arguments(pairs: list[str] | None) -> dict[str, Any] | None:
+    if not pairs:
+        return None
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not name or not equals:
+            raise InvalidJob(f"--where takes NAME=VALUE, such as customer=42, not {pair!r}")
+        try:
+            given[name] = msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            given[name] = text
+    return given
+
+
+def _what(queue: str | None, task: str | None, where: list[str] | None) -> str:
+    if task is None:
+        return f"Queue {queue}"
+    return f"Task {task} where {', '.join(where)}" if where else f"Task {task}"
 
 
 def purge(

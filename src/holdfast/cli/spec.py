@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 SHELL_KEYS = ("command", "cwd", "env", "stdin")
 ALIASES = {"cmd": "command", "max_retries": "max_attempts", "run_at": "at", "tag": "tags"}
-OPTIONS = ("id", "queue", "priority", "delay", "at", "timeout", "max_attempts", "tags", "key", "meta", "retry")
 KNOWN = [
     "id", "command", "cmd", "cwd", "env", "stdin", "queue", "priority", "run_at", "delay", "timeout", "max_retries",
-    "max_attempts", "backoff_base", "tags", "key", "meta", "task", "args",
+    "max_attempts", "backoff_base", "tags", "key", "once", "replace", "debounce", "debounce_max", "expires", "meta",
+    "task", "args",
 ]  # fmt: skip
 
 
@@ -105,31 +105,43 @@ def _options(fields: dict[str, Any]) -> dict[str, Any]:
     for name in ("id", "queue", "key"):
         if name in fields:
             _text(fields[name], name)
-    for name in ("delay", "timeout"):
-        if isinstance(fields.get(name), bool | list | dict):
-            raise InvalidJob(f"{name!r} is a number of seconds, not {fields[name]!r:.50}")
-        if isinstance(fields.get(name), str):
-            from ..settings import duration
-
-            try:
-                fields[name] = duration(fields[name])
-            except ValueError:
-                raise InvalidJob(
-                    f"{name!r} is a number of seconds, or a text such as 15m, not {fields[name]!r}"
-                ) from None
+    if not isinstance(fields.get("replace", False), bool):
+        raise InvalidJob(f"'replace' is true or false, not {fields['replace']!r:.50}")
+    for name in ("delay", "timeout", "debounce", "debounce_max"):
+        if name in fields:
+            fields[name] = _seconds(fields[name], name)
+    if fields.get("once", "live") not in ("queued", "live"):
+        fields["once"] = _seconds(fields["once"], "once")
+    if "expires" in fields:
+        at = isinstance(fields["expires"], str) and "-" in fields["expires"]
+        fields["expires"] = (moment if at else _seconds)(fields["expires"], "expires")
     return fields
 
 
-def moment(value: Any) -> datetime:
+def _seconds(value: Any, name: str) -> Any:
+    if isinstance(value, bool | list | dict):
+        raise InvalidJob(f"{name!r} is a number of seconds, not {value!r:.50}")
+    if not isinstance(value, str):
+        return value
+    from ..settings import duration
+
+    try:
+        return duration(value)
+    except ValueError:
+        words = "'queued', 'live', " if name == "once" else ""
+        raise InvalidJob(f"{name!r} is {words}a number of seconds, or a text such as 15m, not {value!r}") from None
+
+
+def moment(value: Any, name: str = "run_at") -> datetime:
     """A time from ISO 8601 with a zone, or from epoch seconds."""
     try:
         if isinstance(value, int | float) and not isinstance(value, bool):
             return datetime.fromtimestamp(value, UTC)
         at = datetime.fromisoformat(cast("str", value))
     except (TypeError, ValueError, OverflowError, OSError):
-        raise InvalidJob(f"run_at is a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}") from None
+        raise InvalidJob(f"{name} is a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}") from None
     if at.tzinfo is None:
-        raise InvalidJob(f"run_at needs a zone: {value}Z, or {value}+01:00")
+        raise InvalidJob(f"{name} needs a zone: {value}Z, or {value}+01:00")
     return at
 
 

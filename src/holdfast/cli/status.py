@@ -9,6 +9,7 @@ from .connect import watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+    from ..holds import Pause
     from ..operate import Stats
     from ..view import WorkerSeen
 
@@ -23,10 +24,11 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             from ..store.protocol import Costing
             from .printing import document, json
 
-            stats, workers = await app.stats(), await app.workers()
+            stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
             cost = await app.store.cost() if isinstance(app.store, Costing) else None
             if as_json:
                 said: dict[str, Any] = {"counts": stats.counts, "queues": stats.queues, "workers": workers}
+                said["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
                 if cost is not None:
                     said["cost"] = {
                         "requests_per_job": cost.requests_per_job,
@@ -35,6 +37,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                 (json if watch else document)(said)
             else:
                 _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
+                _print_paused(paused)
                 if cost is not None:
                     each, price = cost.requests_per_job, cost.dollars_per_million
                     print(f"Requests: {each:.3g} per job, ${price:.2f} per million jobs (list price of S3)")
@@ -53,6 +56,13 @@ def _print_status(stats: Stats, workers: list[WorkerSeen]) -> None:
         _print_queues(stats)
     pids = ", ".join(str(worker.pid) for worker in workers)
     print(f"Active Workers: {len(workers)} [{pids}]")
+
+
+def _print_paused(paused: list[Pause]) -> None:
+    from .printing import say
+
+    for one in paused:
+        say(f"Task {one.name} is paused: holdfast resume {one.flags}")
 
 
 def _print_queues(stats: Stats) -> None:
@@ -82,10 +92,12 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             stats = await app.stats()
             if as_json:
                 (json if watch else document)(stats.queues)
-            elif stats.queues:
+                return
+            if stats.queues:
                 _print_queues(stats)
             else:
                 print("No queues: nothing was enqueued yet.")
+            _print_paused(await app.paused_tasks())
 
         await watching(once, watch=watch, as_json=as_json)
 

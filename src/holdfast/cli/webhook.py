@@ -23,7 +23,9 @@ def add(
     *,
     event: Annotated[
         list[str] | None,
-        typer.Option(help="job_succeeded, job_failed, job_dead or job_cancelled; again for more. (default: all)"),
+        typer.Option(
+            help="job_succeeded, job_failed, job_dead, job_cancelled or job_expired; again for more. (default: all)"
+        ),
     ] = None,
     queue: Annotated[list[str] | None, typer.Option(help="Only jobs of this queue; again for more.")] = None,
     task: Annotated[list[str] | None, typer.Option(help="Only jobs of this task; again for more.")] = None,

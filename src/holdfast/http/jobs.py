@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .. import extra
 from ..checks import KEY_LIMIT, checked_text
 from ..clock import MICROS
 from ..codec.values import read
@@ -29,14 +30,14 @@ _decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
 
 
 async def submit(call: Call, body: shapes.NewJob) -> Answer:
-    """Store a job; the same Idempotency-Key again gives the same job."""
+    """Store a job; the same Idempotency-Key again gives the same job, or replaces what it is to do."""
     app = call.app
     await app.open()
-    job = _new_job(app, body, _key(call))
+    how = {"replace": body.replace or None, "debounce": body.debounce, "debounce_max": body.debounce_max}
+    options = _options(app, body, _key(call), **how)
+    job = _new_job(app, body, options)
     check_shell([job], call.service.allow_shell)
-    [id] = await app.insert_all([job])
-    if isinstance(id, HoldfastError):
-        raise id
+    id = await app.insert(job, options)
     if id == job.id:
         return json(_as_stored(job, app.clock.now()), 201)
     try:
@@ -54,7 +55,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
     for number, raw in enumerate(body.jobs):
         try:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
-            job = _new_job(app, one, checked_text(one.key, "key"))
+            job = _new_job(app, one, _options(app, one, checked_text(one.key, "key")))
             check_shell([job], call.service.allow_shell)
         except InvalidJob as error:
             made.append(refused(error))
@@ -180,8 +181,10 @@ def task_options(app: Holdfast, name: str) -> Options:
     return Options() if task is None else task.options
 
 
-def _new_job(app: Holdfast, body: shapes.NewJob, key: str) -> NewJob:
-    options = task_options(app, body.type).changed(
+def _options(app: Holdfast, body: shapes.Wanted, key: str, **more: Any) -> Options:
+    if body.expires_in is not None and body.expires_at is not None:
+        raise InvalidJob("give either expires_in or expires_at, not both")
+    return task_options(app, body.type).changed(
         queue=body.queue,
         priority=body.priority,
         max_attempts=body.max_attempts,
@@ -190,13 +193,21 @@ def _new_job(app: Holdfast, body: shapes.NewJob, key: str) -> NewJob:
         at=body.run_at,
         tags=body.tags,
         key=key,
+        once=body.once,
+        expires=body.expires_in if body.expires_at is None else body.expires_at,
+        **more,
     )
+
+
+def _new_job(app: Holdfast, body: shapes.Wanted, options: Options) -> NewJob:
     return app.submission(app.session.fresh_settings(), body.type, bytes(body.payload), options, json=True)
 
 
 def _as_stored(job: NewJob, now: int) -> shapes.JobOut:
     """A job that was stored just now, without asking the store again: its times are by the server's clock."""
     due, created = now + int(job.delay * MICROS) if job.run_at is None else job.run_at, moment(now)
+    said = extra.read(job.extra)
+    expires = said.expires_at if said.expires_in is None else now + int(said.expires_in * MICROS)
     return shapes.JobOut(
         id=job.id,
         type=job.task,
@@ -211,4 +222,6 @@ def _as_stored(job: NewJob, now: int) -> shapes.JobOut:
         key=job.key,
         tags=job.tags,
         meta=job.meta,
+        expires_at=None if expires is None else moment(expires),
+        lane=None if job.lane is None else job.lane.name,
     )

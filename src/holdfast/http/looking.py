@@ -38,6 +38,24 @@ async def resume(call: Call, name: str) -> Answer:
     return json(shapes.Paused(name, paused=False))
 
 
+async def paused_tasks(call: Call) -> Answer:
+    """The tasks that are paused, or their jobs with certain arguments."""
+    found = await call.app.paused_tasks()
+    return json(shapes.PausedTasksOut([shapes.PausedTask(one.task, one.where, moment(one.since)) for one in found]))
+
+
+async def pause_task(call: Call, name: str, body: shapes.Which) -> Answer:
+    """Start no more jobs of a task, or those with certain arguments; those that run go on."""
+    await call.app.pause(task=name, where=body.where)
+    return json(shapes.TaskPaused(name, body.where, paused=True))
+
+
+async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
+    """Start them again; `where` is as it was when they were paused."""
+    await call.app.resume(task=name, where=body.where)
+    return json(shapes.TaskPaused(name, body.where, paused=False))
+
+
 async def workers(call: Call) -> Answer:
     """The live workers, and claims by hand."""
     return json(shapes.WorkersOut(await call.app.workers()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claims, events, jobs, limits, looking, metrics, overview, schedules
+from . import claims, events, flows, jobs, limits, looking, metrics, overview, schedules, signals
 from .endpoint import EVENTS, Endpoint
 from .problems import (
     BUSY,
@@ -24,11 +24,13 @@ from .shapes import (
     JobOut,
     JobsOut,
     Paused,
+    PausedTasksOut,
     QueuesOut,
     Retried,
     Setting,
     SettingsOut,
     StatsOut,
+    TaskPaused,
     WorkersOut,
 )
 
@@ -76,8 +78,27 @@ def endpoints() -> list[Endpoint]:
         Endpoint(
             "POST", "/v1/queues/{name}/resume", OPERATE, looking.resume, {200: Paused}, problems=(OUTCOME_UNKNOWN,)
         ),
+        Endpoint("GET", "/v1/tasks/paused", READ, looking.paused_tasks, {200: PausedTasksOut}),
+        Endpoint(
+            "POST",
+            "/v1/tasks/{name}/pause",
+            OPERATE,
+            looking.pause_task,
+            {200: TaskPaused},
+            problems=(OUTCOME_UNKNOWN,),
+        ),
+        Endpoint(
+            "POST",
+            "/v1/tasks/{name}/resume",
+            OPERATE,
+            looking.resume_task,
+            {200: TaskPaused},
+            problems=(OUTCOME_UNKNOWN,),
+        ),
         Endpoint("GET", "/v1/workers", READ, looking.workers, {200: WorkersOut}),
         *schedules.endpoints(),
+        *signals.endpoints(),
+        *flows.endpoints(),
         Endpoint("GET", "/v1/config", READ, looking.list_settings, {200: SettingsOut}),
         Endpoint("GET", "/v1/config/{key}", READ, looking.get_setting, {200: Setting}, problems=(NOT_SET,)),
         Endpoint("PUT", "/v1/config/{key}", OPERATE, looking.put_setting, {200: Setting}, problems=(OUTCOME_UNKNOWN,)),

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.types import Message, Send
 
-from .. import schedules
+from .. import flow_ends, schedules, signals
 from ..clock import fresh_secret
 from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
-from ..job import NewJob
+from ..job import Change, NewJob, Patch, State
 from ..store import wire
 from ..store.protocol import Answers, Batch, Versioned
 from ..version import __version__
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.http")
 ROLE, OPERATE = "work", "operate"
-WORKERS_OWN = frozenset({schedules.KIND})
+WORKERS_OWN = frozenset({schedules.KIND, signals.KIND, flow_ends.ENDED})
 """Kinds of records that workers write by themselves."""
+RESTING = (State.BLOCKED, State.SCHEDULED)
 BODY_MOST = 64 * limits.MIB
 """Bytes of a batch; a client whose batch is larger sends its parts one by one."""
 HEADERS = {wire.PROTOCOL_HEADER.lower(): str(wire.PROTOCOL)}
@@ -216,11 +217,19 @@ class Seam:
 
 
 def _changes_jobs(batch: Batch) -> bool:
-    return bool(batch.changes)
+    return not all(_frees(change) for change in batch.changes)
+
+
+def _frees(change: Change) -> bool:
+    """Workers do it for each other: a job that waits for something goes on, or waits on."""
+    patch = change.patch
+    if patch is None or change.seen_state not in RESTING or patch.state not in (*RESTING, State.QUEUED):
+        return False
+    return patch == Patch(state=patch.state, delay=patch.delay, waits=patch.waits, checkpoint=patch.checkpoint)
 
 
 def _sets_something(kind: str, *_: object) -> bool:
-    return kind not in WORKERS_OWN
+    return kind not in WORKERS_OWN and not kind.startswith((f"{signals.KIND}:", f"{flow_ends.TASK}:"))
 
 
 class _HintStream(Stream):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,7 +11,7 @@ from msgspec import Meta
 from ..checks import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..lifecycle import DELAY_LIMIT
-from ..view import AttemptSeen, Job, Progress, WorkerSeen
+from ..view import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
 from . import limits
 
 MAX_ATTEMPTS = 25
@@ -26,6 +26,8 @@ Token = Annotated[str, Meta(min_length=1, max_length=16_384, description="As the
 Limit = Annotated[int, Meta(ge=1, le=limits.PAGE_MOST)]
 Cursor = Annotated[str, Meta(max_length=200, description="As the last page gave it.")]
 Status = Annotated[str, Meta(extra_json_schema={"enum": [*(state.value for state in State), REMOVED]})]
+Span = Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")]
+Once = Literal["queued", "live"] | Span
 JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object"})]
 
 
@@ -33,8 +35,8 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
     """Something that a client sends; a field that there is not is refused, since it may be a typing error."""
 
 
-class NewJob(Body):
-    """A job to be submitted."""
+class Wanted(Body):
+    """What every job that is submitted says of itself."""
 
     type: Name
     payload: JsonObject
@@ -44,11 +46,27 @@ class NewJob(Body):
     priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | None = None
     run_at: Annotated[datetime, Meta(tz=True)] | None = None
     delay: Seconds | None = None
-    timeout: Annotated[float, Meta(gt=0, lt=DELAY_LIMIT)] | None = None
+    timeout: Span | None = None
     tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
+    once: Once | None = None
+    """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
+    expires_in: Span | None = None
+    """Too late to start, so many seconds after it was stored."""
+    expires_at: Annotated[datetime, Meta(tz=True)] | None = None
+    """Too late to start, at a time."""
 
 
-class NewJobInBatch(NewJob, kw_only=True):
+class NewJob(Wanted, kw_only=True):
+    """A job to be submitted; or, where the job of its key still waits, what that one is to do instead."""
+
+    replace: bool = False
+    debounce: Span | None = None
+    """Replace it, and start so many seconds after the last request."""
+    debounce_max: Span | None = None
+    """But at most so many after the first."""
+
+
+class NewJobInBatch(Wanted, kw_only=True):
     """A job of a batch; its key stands here, since there is only one header."""
 
     key: Key
@@ -94,6 +112,16 @@ class JobOut(msgspec.Struct, kw_only=True):
     cancel_requested: bool = False
     suspect: bool = False
     history: tuple[AttemptSeen, ...] = ()
+    waits: str | None = None
+    """What it waits for besides its time."""
+    expires_at: datetime | None = None
+    """Too late to start, from then on."""
+    lane: str | None = None
+    """The lane that its limit puts it in."""
+    flow: str | None = None
+    """The flow that it belongs to."""
+    steps: tuple[StepSeen, ...] = ()
+    """What it has done so far, where it does it in steps."""
 
 
 def job_out(job: Job) -> JobOut:
@@ -128,6 +156,11 @@ def job_out(job: Job) -> JobOut:
         cancel_requested=job.cancel_requested,
         suspect=job.suspect,
         history=job.history,
+        waits=job.waits,
+        expires_at=job.expires_at,
+        lane=job.lane,
+        flow=job.flow,
+        steps=job.steps,
     )
 
 
@@ -234,6 +267,34 @@ class Paused(msgspec.Struct):
 
     name: str
     paused: bool
+
+
+class Which(Body):
+    """Which jobs of a task: those that have all these arguments; all of them where there are none."""
+
+    where: dict[str, Any] = msgspec.field(default_factory=dict[str, Any])
+
+
+class TaskPaused(msgspec.Struct):
+    """Whether a task, or its jobs with these arguments, is paused now."""
+
+    task: str
+    where: dict[str, Any]
+    paused: bool
+
+
+class PausedTask(msgspec.Struct):
+    """A task that is paused, or its jobs with these arguments."""
+
+    task: str
+    where: dict[str, Any]
+    since: datetime
+
+
+class PausedTasksOut(msgspec.Struct):
+    """Every pause of a task that holds."""
+
+    paused: list[PausedTask]
 
 
 class WorkersOut(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""The server's own upkeep: workers that reach their store through it leave lost leases and retention to it."""
+"""The server's own upkeep: workers that reach their store through it leave lost leases, retention and flows to it."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from ..worker.freeing import Freeing
 from ..worker.upkeep import Upkeep
 
 if TYPE_CHECKING:
@@ -20,12 +21,13 @@ again within a second or two of its return, and must not be taken for dead befor
 @asynccontextmanager
 async def sweeping(app: Holdfast, *, first_look: float = FIRST_LOOK) -> AsyncGenerator[None]:
     """Sweep for as long as the block lasts; the app is open."""
-    task = asyncio.create_task(_sweep(app, first_look))
+    task, freeing = asyncio.create_task(_sweep(app, first_look)), Freeing(app, app.session.settings.poll)
     try:
         yield
     finally:
         task.cancel()
         await asyncio.wait([task])
+        await freeing.stop()
 
 
 async def _sweep(app: Holdfast, first_look: float) -> None:

@@ -21,7 +21,7 @@ from ..job import Ask, Holder, NewJob, Note, Settlement, State
 from ..store.protocol import Batch
 from .limits import MIB
 
-ENDS = frozenset(state.value for state in State) - {State.RUNNING.value, State.BLOCKED.value}
+ENDS = frozenset(state.value for state in State) - {State.RUNNING.value}
 TEXT_MOST = MIB
 """Characters of an error or a traceback."""
 NAMES_MOST = 1000

@@ -35,6 +35,7 @@ _ENDED = ("waited", "ran")
 KINDS: dict[str, Kind] = {
     "job_created": Kind(logging.INFO, "a job was stored"),
     "idempotent_submission": Kind(logging.INFO, "an enqueue met the job that its key stands for"),
+    "job_replaced": Kind(logging.INFO, "an enqueue gave the waiting job of its key other arguments or another time"),
     "lease_acquired": Kind(logging.INFO, "a worker or a hand claimed a job", ("fence", "waited")),
     "handler_start": Kind(logging.INFO, "a task's code is about to run"),
     "job_succeeded": Kind(logging.INFO, "settled: succeeded", _ENDED),
@@ -43,6 +44,8 @@ KINDS: dict[str, Kind] = {
     "job_cancelled": Kind(logging.INFO, "settled or ended by an operator: cancelled", (*_ENDED, "error")),
     "job_released": Kind(logging.INFO, "given back, uncharged", _ENDED),
     "job_snoozed": Kind(logging.INFO, "put off, uncharged", _ENDED),
+    "job_paused": Kind(logging.INFO, "put aside before it ran, uncharged: its task is paused", _ENDED),
+    "job_expired": Kind(logging.WARNING, "settled: cancelled, since it was too late to start", (*_ENDED, "error")),
     "job_lost": Kind(logging.WARNING, "its worker was lost; it waits to run again", (*_ENDED, "error")),
     "lease_lost": Kind(logging.WARNING, "a claim's end came too late and was refused", ("fence",)),
     "cancel_requested": Kind(logging.INFO, "an operator asked a running job to stop"),
@@ -63,6 +66,9 @@ _SETTLED = {
     "cancelled": "job_cancelled",
     "released": "job_released",
     "snoozed": "job_snoozed",
+    "parked": "job_snoozed",
+    "paused": "job_paused",
+    "expired": "job_expired",
     "lost": "job_lost",
 }
 
@@ -175,6 +181,11 @@ class Events:
         """An enqueue met the job that its key stands for."""
         if self.wanted("idempotent_submission"):
             self.tell(JobEvent("idempotent_submission", id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
+
+    def replaced(self, job: NewJob, id: str) -> None:
+        """An enqueue replaced what the waiting job of its key was to do."""
+        if self.wanted("job_replaced"):
+            self.tell(JobEvent("job_replaced", id, job.task, job.queue, trace_id=trace_id_of(job.meta)))
 
     def claimed(self, record: Record) -> None:
         """A worker holds a job now."""

@@ -66,8 +66,8 @@ def main() -> None:
         worker = Worker(app, concurrency=given.concurrency)
 
         def stop() -> None:
+            journal.write("told")  # before its grace begins
             worker.stop()
-            journal.write("told")
 
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop)
         async with app:

@@ -3,13 +3,14 @@
 import { get, jobPath, output, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { ago, age, at, bytes, json, line, plain, printed, span } from "./format.js";
-import { bar, block, button, confirm, copy, empty, ENDED, exact, failed, jobsHref, lasted, mono, muted, panel, say, state, when, workerName } from "./parts.js";
+import { bar, block, button, confirm, copy, empty, ENDED, exact, failed, jobHref, jobsHref, lasted, mono, muted, panel, say, state, when, workerName } from "./parts.js";
 
 const PRINTED = 262144; // characters of output that are kept in the page
 
 export default function job(context, id) {
   let job = null;
   let why = null;
+  let flow = null;
   let worker = null;
   let gone = false;
   const printing = { text: "", position: 0, cut: false, decoder: new TextDecoder(), busy: false };
@@ -25,11 +26,13 @@ export default function job(context, id) {
       gone = true;
       return;
     }
-    const [told, workers] = await Promise.all([
+    const [told, whole, workers] = await Promise.all([
       get(jobPath(id, "/explain"), null, { signal: abort.signal }).catch(() => null),
+      job.type === "flow" ? get(`v1/flows/${encodeURIComponent(id)}`, null, { signal: abort.signal }).catch(() => null) : null,
       job.status === "running" ? get("v1/workers", null, { signal: abort.signal }) : null,
     ]);
     why = told;
+    flow = whole;
     worker = workers ? workers.workers.find((one) => one.id === job.worker) || null : null;
     page.every = job.status === "running" ? 1000 : ENDED.has(job.status) ? 30000 : 3000;
     await follow();
@@ -106,8 +109,10 @@ export default function job(context, id) {
           { class: "wide" },
           job.error && job.status !== "cancelled" && panel(job.status === "dead" ? "Error" : "Last error", { key: "error", kind: "bad" }, shown("error", plain(job.error), { class: "wrap error-text" }), job.traceback && h("details", { open: opened.has("traceback") || job.traceback.length < 6000 }, h("summary", {}, "Traceback"), shown("traceback", plain(job.traceback)))),
           (printing.text || job.type === "shell") && panel("Output", { key: "output", note: printing.cut ? `the last ${bytes(PRINTED)}` : job.status === "running" ? "live" : "" }, printed_()),
+          flow && panel("Jobs of this flow", { key: "flow", note: `${flow.jobs}` }, h("p", {}, `${job.id}.0 and on: `, Object.entries(flow.counts).map(([word, count]) => [state(word), ` ${count} `]))),
           panel("Arguments", { key: "arguments" }, shown("payload", json(job.payload))),
           (job.result !== null || job.status === "succeeded") && panel("Result", { key: "result" }, shown("result", json(job.result))),
+          job.steps.length > 0 && panel("Steps", { key: "steps", note: `${job.steps.length}, remembered by every attempt` }, shown("steps", json(job.steps))),
           job.checkpoint !== null && panel("Checkpoint", { key: "checkpoint", note: "where the next attempt goes on" }, shown("checkpoint", json(job.checkpoint))),
           Object.keys(job.meta).length > 0 && panel("Meta", { key: "meta" }, shown("meta", json(job.meta)))
         ),
@@ -151,6 +156,8 @@ export default function job(context, id) {
       ["Queue", h("a", { href: jobsHref({ queue: job.queue }) }, line(job.queue, 128))],
       ["Attempt", `${job.attempts} of ${job.max_attempts || "any number"}${job.life > 1 ? `, in its ${ordinal(job.life)} life` : ""}`],
       ["Priority", job.priority ? String(job.priority) : null],
+      ["Flow", job.flow ? h("a", { href: jobHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
+      ["Lane", job.lane ? h("span", { class: "mono breakable" }, line(job.lane, 160)) : null],
       ["Time limit", job.timeout === null ? null : span(job.timeout)],
       ["Enqueued", when(job.created_at)],
       ["Due", ["scheduled", "failed"].includes(job.status) ? when(job.run_at) : null],

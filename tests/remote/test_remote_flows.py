@@ -1,0 +1,55 @@
+"""Flows through a server, which frees what waits; its clients need no more than the role of a worker."""
+
+import pytest
+
+from holdfast import Context, Flow, Holdfast, QueueFull, State
+from support.workers import work_off
+
+SECRET = "a-worker's-token"
+
+
+@pytest.fixture
+def worker_only(monkeypatch):
+    monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
+    return {SECRET: frozenset({"work"})}
+
+
+async def test_a_worker_that_ends_once_idle_waits_for_what_the_server_frees(serve, worker_only):
+    server = await serve(sweeps=True, roles=worker_only)
+    async with Holdfast(server.url, poll=0.05) as app:
+
+        @app.task
+        async def one(number: int) -> int:
+            return number + 1
+
+        @app.task(max_attempts=1)
+        async def grow(ctx: Context, number: int) -> None:
+            await ctx.add_to_flow(one, await ctx.add_to_flow(one, number))
+
+        @app.task(max_attempts=1)
+        async def dies() -> None:
+            raise ValueError("broken")
+
+        flow = Flow()
+        flow.chain(one.using().call(0), one, one, grow)
+        bad = flow.add(dies)
+        flow.add(one, 1).after(bad)
+        flow.on_end(one, 7)
+        handle = await app.enqueue_flow(flow)
+        await work_off(app)
+        status = await handle.status()
+    assert (status.state, status.counts) == (State.DEAD, {"succeeded": 7, "dead": 1, "cancelled": 1})
+
+
+async def test_a_flow_that_does_not_fit_is_refused_for_that_reason(serve, worker_only):
+    server = await serve(sweeps=True, roles=worker_only)
+    async with Holdfast(server.url, max_depth=1) as app:
+
+        @app.task
+        async def one() -> None: ...
+
+        await one.enqueue()
+        flow = Flow()
+        flow.add(one)
+        with pytest.raises(QueueFull):
+            await app.enqueue_flow(flow)

@@ -1,0 +1,57 @@
+"""What tests of flows share: tasks that say what they did, and another worker, step by step."""
+
+from __future__ import annotations
+
+from holdfast.job import Ask, Holder
+from holdfast.lifecycle import Outcome, Rules, settle
+from support.workers import working
+
+
+class Tasks:
+    """What the flows here are made of, and what they did."""
+
+    def __init__(self, app):
+        self.ran = []
+        self.broken = True
+
+        @app.task
+        async def note(word: str | None) -> str | None:
+            self.ran.append(word)
+            return word
+
+        @app.task(max_attempts=1)
+        async def fragile(word: str | None) -> str:
+            if self.broken:
+                raise ValueError(f"{word} broke")
+            self.ran.append(word)
+            return "mended"
+
+        self.note, self.fragile = note, fragile
+
+
+async def run(app, flow):
+    """A flow that has been run to its end, and how it ended."""
+    handle = await app.enqueue_flow(flow)
+    async with working(app, poll=0.05):
+        return handle, await handle.wait(30)
+
+
+async def states(handle):
+    """The states of a flow's jobs, in order."""
+    return [str(job.state) for job in await handle.jobs()]
+
+
+class ByHand:
+    """Another worker, each of whose steps is made when the test says so."""
+
+    def __init__(self, app):
+        self.app = app
+        self.holder = Holder("elsewhere:1:1", 60.0)
+
+    async def claim(self):
+        claims = await self.app.session.commit.claim(Ask(self.holder, ("default",), 100, self.app.entropy.token()))
+        return sorted(claims.records, key=lambda record: record.seq)
+
+    async def end(self, record):
+        outcome, nonce = Outcome.succeeded(b'"x"'), self.app.entropy.token()
+        await self.app.session.commit.settle(settle(record, outcome, Rules(), nonce=nonce, fraction=0.0))
