@@ -144,7 +144,7 @@ DEFECTS = (
         COMMIT + "test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back",
     ),
     Defect(
-        "D", "an enqueue answers before its write", "app.py",
+        "D", "an enqueue answers before its write", "enqueuing.py",
         "            return await self.session.commit.insert(jobs)\n",
         """            answers = [Inserted("created", job.id) for job in jobs]
             asyncio.ensure_future(self.session.commit.insert(jobs)).add_done_callback(lambda done: done.exception())

@@ -58,10 +58,22 @@ def public(kind):
 
 
 OWN_PARTS = frozenset(
-    (
-        "at_home beat ended enqueue_call insert insert_all insert_bound "
-        "leave note open put_record record records settle"
-    ).split()  # noqa: SIM905
+    {
+        "at_home",
+        "beat",
+        "ended",
+        "enqueue_call",
+        "insert",
+        "insert_all",
+        "insert_bound",
+        "leave",
+        "note",
+        "open",
+        "put_record",
+        "record",
+        "records",
+        "settle",
+    }
 )
 """What the app's own parts await of each other."""
 

@@ -1,4 +1,4 @@
-"""A flow and its jobs, as their pages show them: how far it is, what a job waits for, and how they lead to each other."""
+"""A flow and its jobs, as their pages show them: how far it is, what a job waits for, and links between them."""
 
 from __future__ import annotations
 
