@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
+from support import shared
 
 STORES = ("memory", "sqlite")
 
@@ -46,8 +48,31 @@ def app(make_app: Callable[..., Holdfast]) -> Holdfast:
 
 
 @pytest.fixture(autouse=True)
+def logs_as_they_were() -> Iterator[None]:
+    """What one test hushes, the next may want to hear."""
+    loggers = [logging.getLogger(name) for name in ("holdfast", "asyncio")]
+    levels = [logger.level for logger in loggers]
+    yield
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+@pytest.fixture(autouse=True)
 def no_settings_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever runs the tests may have settings of their own."""
     for name in [name for name in os.environ if name.startswith("HOLDFAST_")]:
         if name != "HOLDFAST_SEED":
             monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def loggers_as_they_were() -> Iterator[None]:
+    """What a test runs may have silenced them."""
+    levels = {logger: logger.level for logger in map(logging.getLogger, ("holdfast", "asyncio"))}
+    yield
+    for logger, level in levels.items():
+        logger.setLevel(level)
+
+
+def pytest_sessionfinish() -> None:
+    shared.end()

@@ -11,7 +11,8 @@ from typing import Any
 
 import msgspec
 
-from .plan import Plan, draw
+from .draw import draw
+from .plan import Plan
 from .schedule import Result, simulate
 from .shrink import shrink
 

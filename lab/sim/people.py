@@ -5,17 +5,32 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-from holdfast import Context, Discard, Holdfast, HoldfastError, JobExists, KeyConflict, OutcomeUnknown, Snooze, Worker
+from holdfast import (
+    Context,
+    Discard,
+    Holdfast,
+    HoldfastError,
+    JobExists,
+    KeyConflict,
+    OutcomeUnknown,
+    Snooze,
+    Worker,
+    limit,
+)
 from holdfast.clock import Entropy
 from holdfast.errors import PartlyEnqueued, StoreUnavailable
 from holdfast.heart import Heart
 from holdfast.job import State
+from holdfast.limit import Limit
 from holdfast.retry import Backoff
-from holdfast.testing.history import Entry, Pages, acknowledged, began, denied, ran, recorded
+from holdfast.testing.history import Entry, Pages, acknowledged, began, denied, got, ran, recorded
 
 from .bucket import Bucket
-from .plan import Deed, Plan, PlannedJob
+from .flows import expected, made
+from .plan import Deed, Plan, PlannedFlow, PlannedJob, PlannedLimit, PlannedSignal
 from .server import Server
 from .world import Loop, Process
 
@@ -23,6 +38,17 @@ Place = Server | Bucket
 
 LEASE, POLL, GRACE = 3.0, 1.0, 2.0
 RETRIES = Backoff(base=0.3, factor=1.5, jitter=0.2, cap=1.0)
+FLOW_TRIES = 3
+ONCE: dict[str, dict[str, Any]] = {
+    "": {},
+    "queued": {"once": "queued"},
+    "live": {"once": "live"},
+    "window": {"once": 2.0},
+    "debounce": {"debounce": 0.8, "debounce_max": 2.0},
+}
+HELD: dict[str, dict[str, Any]] = {"hold": {"task": "work"}, "hold_some": {"task": "work", "where": {"kind": "slow"}}}
+HOLD = 3.0
+"""Seconds for which a task is held: so long that all workers hear of it."""
 
 
 class LoopHeart(Heart):
@@ -82,7 +108,7 @@ class Member:
 
     # -- the one task
 
-    async def work(self, ctx: Context, kind: str) -> int:
+    async def work(self, ctx: Context, kind: str, given: list[int | None] | None = None, signal: str = "") -> int:
         job, fence = ctx.job.id, ctx.fence
         self.journal.write(began(job, fence))
         loop = asyncio.get_running_loop()
@@ -97,7 +123,7 @@ class Member:
         elif kind == "times_out" and ctx.attempt == 1:
             self.counts["jobs that ran into their timeout"] += 1
             await asyncio.sleep(10.0)
-        elif kind == "fails" and fence < 3:
+        elif kind == "dies" or (kind == "fails" and fence < 3):
             await asyncio.sleep(0.05)
             raise ValueError("no luck")
         elif kind == "snoozes" and fence < 2:
@@ -112,32 +138,65 @@ class Member:
             self.counts["loops blocked past the lease"] += 1
             loop.block(LEASE + 1.0)
             await asyncio.sleep(0)
+        elif kind in ("steps", "hurried steps"):
+            await self._in_steps(ctx, signal, hurried=kind == "hurried steps")
         else:
             await asyncio.sleep(chance.random() * 0.1)
         self.journal.write(ran(job, fence))
         return fence
 
+    async def _in_steps(self, ctx: Context, signal: str, *, hurried: bool) -> None:
+        async def drawn() -> int:
+            await asyncio.sleep(0.1)
+            return self.process.world.chance.getrandbits(32)
+
+        def tell(name: str, value: object) -> None:
+            self.journal.write(got(ctx.job.id, ctx.fence, name, value))
+
+        chance = self.process.world.chance
+        tell("first", await ctx.step("first", drawn))
+        await ctx.sleep(0.7)
+        if chance.random() < 0.3:
+            raise ValueError("no luck between two steps")
+        try:
+            tell("signal", await ctx.wait_for(signal, 2.0 if hurried else None))
+        except TimeoutError:
+            self.counts["signals that came too late for a job"] += 1
+            tell("signal", "too late")
+        tell("last", await ctx.step("last", drawn))
+        if chance.random() < 0.3:
+            raise ValueError("no luck behind the last step")
+
     # -- producers
 
-    async def produce(self, jobs: list[PlannedJob]) -> None:
-        await asyncio.gather(*(self._enqueue(n, job) for n, job in enumerate(jobs)))
+    async def produce(self, number: int) -> None:
+        jobs = [job for job in self.plan.jobs if job.by == number]
+        flows = [flow for flow in self.plan.flows if flow.by == number]
+        signals = [signal for signal in self.plan.signals if signal.by == number]
+        await asyncio.gather(
+            *(self._enqueue(n, job) for n, job in enumerate(jobs)),
+            *(self._enqueue_flow(flow) for flow in flows),
+            *(self._signal(signal) for signal in signals),
+        )
 
     async def _enqueue(self, number: int, job: PlannedJob) -> None:
         await asyncio.sleep(job.at)
         using = self.app.registry.tasks["work"].using(
-            priority=job.priority, delay=job.delay, max_attempts=job.max_attempts, key=job.key or None,
+            priority=job.priority, delay=job.delay or None, max_attempts=job.max_attempts, key=job.key or None,
             id=f"own-{self.process.name}-{number}" if job.own_id else None, retry=RETRIES,
+            limit=None if job.limit is None else _limit(job.limit), **ONCE[job.once],
         )  # fmt: skip
         # The jobs of one key are one job: whatever they do must be the same.
         kind = "slow" if job.key else job.kind
         expect = self._expected(job, kind)
+        key = "" if job.once else job.key  # the checker knows of it from the store's answers alone
         unknown = False
         while True:
             try:
                 if job.many > 1:
                     handles = await self.app.enqueue_many([(using, kind)] * job.many)
                 else:
-                    handles = [await using.enqueue(kind)]
+                    handles = [await using.enqueue(kind, signal=job.signal)]
             except PartlyEnqueued as error:
                 handles = [handle for handle in error.handles if handle is not None]
             except JobExists as error:  # an earlier try of ours: nobody else uses these ids
@@ -157,16 +216,39 @@ class Member:
             except StoreUnavailable:
                 await asyncio.sleep(0.3)
                 continue
-            self.journal.write(*(acknowledged(handle.id, key=job.key, expect=expect) for handle in handles))
+            self.journal.write(*(acknowledged(handle.id, key=key, expect=expect) for handle in handles))
             return
 
     def _expected(self, job: PlannedJob, kind: str) -> str:
         if kind == "poison":
             return "dead"
-        meddled = any(deed.what in ("cancel", "delete", "by_hand", "vanish") for deed in self.plan.deeds)
-        if meddled or job.max_attempts or kind == "discards" or job.key:
+        if self._meddled or job.max_attempts or kind == "discards" or job.key:
             return ""
         return "succeeded"
+
+    @property
+    def _meddled(self) -> bool:
+        return any(deed.what in ("cancel", "delete", "by_hand", "vanish") for deed in self.plan.deeds)
+
+    async def _enqueue_flow(self, planned: PlannedFlow) -> None:
+        await asyncio.sleep(planned.at)
+        flow = made(planned, self.app.registry.tasks["work"], RETRIES)
+        for _ in range(FLOW_TRIES):  # each is another flow: one that is not begun comes to nothing
+            try:
+                handle = await self.app.enqueue_flow(flow)
+            except HoldfastError:
+                self.counts["flows that could not be enqueued"] += 1
+                await asyncio.sleep(0.3)
+                continue
+            ids = [*(handle.handle(node).id for node in flow.nodes), handle.id]
+            ends = [""] * len(ids) if self._meddled else expected(planned)
+            self.journal.write(*(acknowledged(id, expect=end) for id, end in zip(ids, ends, strict=True)))
+            return
+
+    async def _signal(self, signal: PlannedSignal) -> None:
+        await asyncio.sleep(signal.at)
+        await self._surely(lambda: self.app.signal(signal.name, signal.name))
+        self.counts["signals sent"] += 1
 
     # -- workers
 
@@ -201,6 +283,10 @@ class Member:
         try:
             if deed.what in ("by_hand", "vanish"):
                 await self._by_hand(deed.what)
+            elif deed.what in HELD:
+                await self.app.pause(**HELD[deed.what])
+                await asyncio.sleep(HOLD)
+                await self.app.resume(**HELD[deed.what])
             elif deed.what == "pause":
                 await self.app.pause("default")
                 await asyncio.sleep(1.0)
@@ -239,15 +325,30 @@ class Member:
                 self.counts[f"by hand: {type(error).__name__}"] += 1
 
     async def reopen(self, after: float) -> None:
-        """Nothing may stay paused, not even by a pause that was long on its way."""
+        """Nothing may stay paused, not even by a pause that was long on its way, and no signal unsent."""
         await asyncio.sleep(after)
+        await self._surely(lambda: self.app.resume("default"))
+        for what in sorted({deed.what for deed in self.plan.deeds} & HELD.keys()):
+            await self._surely(lambda what=what: self.app.resume(**HELD[what]))
+        for signal in self.plan.signals:
+            await self._surely(lambda name=signal.name: self.app.signal(name, name))
+
+    async def _surely(self, do: Callable[[], Awaitable[object]]) -> None:
+        """Try until it is done."""
         while True:
             try:
-                await self.app.resume("default")
+                await do()
             except HoldfastError:
                 await asyncio.sleep(0.2)
             else:
                 return
+
+
+def _limit(planned: PlannedLimit) -> Limit:
+    return limit(
+        name=planned.name, running=planned.running or None, rate=planned.rate or None,
+        burst=planned.burst if planned.rate else None, weight=planned.weight or None,
+    )  # fmt: skip
 
 
 def quiet() -> None:

@@ -10,6 +10,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from holdfast.clock import MICROS
+from holdfast.extra import flow_of, is_flow
+from holdfast.flow_ends import MAKING
 from holdfast.job import TERMINAL, Record
 from holdfast.store.protocol import Store
 from holdfast.testing.history import Broken, Entry, Pages, Terms, Verdict, calm, check, dump, final, held_by_the_dead
@@ -28,6 +30,7 @@ DRAIN_LIMIT = 300.0
 LOOK_EVERY = 0.25
 """Seconds between looks at whether everything is over."""
 HOUR = 3600.0
+AWAY = {"paused": "jobs put aside for a pause", "parked": "jobs that waited for a signal"}
 MADE_OF = {"server": Server, "bucket": Bucket}
 
 
@@ -85,7 +88,7 @@ class Schedule:
             worker.process.start(worker.run_worker())
             worker.process.on_death.append(lambda n=worker: self._replace(n))
         for number, producer in enumerate(producers):
-            producer.process.start(producer.produce([job for job in plan.jobs if job.by == number]))
+            producer.process.start(producer.produce(number))
         if plan.deeds:
             operator = self._member("operator")
             operator.process.start(operator.operate(plan.deeds))
@@ -110,6 +113,8 @@ class Schedule:
         if not self.drained:
             busy = [member.process.name for member in self.everybody if member.busy]
             found.append(Broken("everything_is_over_in_time", "", f"still at work: {', '.join(busy) or 'nobody'}"))
+            waiting = [record for record in self.records if record.waits is not None]
+            found += [Broken("nobody_waits_any_more", one.id, f"it waits for {one.waits}") for one in waiting]
         if self._fair() and self.counts["claims swept"]:
             what = "a claim was called lost, though nothing had gone wrong"
             found.append(Broken("no_claim_is_lost_in_fair_weather", "", what))
@@ -193,7 +198,12 @@ class Schedule:
 
     def _is_over(self) -> bool:
         """Whether all jobs have ended, and nobody does anything any more that might still go wrong."""
-        return all(record.state in TERMINAL for record in self.records) and not any(one.busy for one in self.everybody)
+        if any(one.busy for one in self.everybody):
+            return False
+        making = {record.id for record in self.records if record.waits == MAKING}  # given up, and removed in an hour
+        return all(
+            record.state in TERMINAL or not making.isdisjoint((record.id, flow_of(record))) for record in self.records
+        )
 
     def _fair(self) -> bool:
         """Whether this plan has nothing in it that could cost anybody a lease."""
@@ -205,16 +215,27 @@ class Schedule:
         history, counts = verdict.history, self.counts
         counts["jobs"] += len(history.lives)
         counts["acknowledged jobs"] += verdict.jobs
+        for record in self.records:
+            if is_flow(record):
+                counts["flows never begun" if record.waits == MAKING else f"flows {record.state}"] += 1
+            elif flow_of(record) and not record.fence:
+                counts["jobs of flows that were not run"] += 1
         for life in history.lives.values():
             counts["claims"] += len(life.claims)
+            counts["claims in lanes"] += sum(1 for claim in life.claims if claim.entry.lane)
             counts["removed while being enqueued, and made anew"] += life.reborn and len(life.claims) > 1
             for end in life.ends.values():
                 if end.entry.sweep and end.accepted:
                     counts["claims swept"] += 1
+                if end.entry.outcome in AWAY and end.accepted:
+                    counts[AWAY[end.entry.outcome]] += 1
                 if len(end.sent) > 1:
                     counts["settlements sent again"] += 1
                 if any(one.says == "no" for one in end.sent):
                     counts["settlements refused"] += 1
+        counts["calls of one job for a while"] += sum(
+            1 for life in history.lives.values() for one in life.inserts if one.entry.once and one.says == "no"
+        )
         counts["claims that nobody received"] += sum(1 for _ in history.unanswered)
 
 

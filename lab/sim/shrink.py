@@ -31,7 +31,7 @@ def candidates(plan: Plan) -> Iterator[Plan]:
     """Plans that are a little simpler, the simplest first."""
     if plan.rates != Rates():
         yield replace(plan, rates=Rates())
-    for name in ("deeds", "faults", "jobs"):
+    for name in ("deeds", "faults", "flows", "signals", "jobs"):
         some = getattr(plan, name)
         if len(some) > 3:
             yield replace(plan, **{name: some[: len(some) // 2]})

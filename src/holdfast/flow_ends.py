@@ -152,7 +152,7 @@ class FlowEnds:
                 await self._app.put_record(ENDED, id, mentioning(awaited))
             written = await self._change(changes)
             ended += [c.id for c, done in zip(changes, written, strict=True) if done and _ends(c)]
-            ended += others - {record.id for record in await self._get(others) if record.state not in TERMINAL}
+            ended += sorted(others - {record.id for record in await self._get(others) if record.state not in TERMINAL})
             if not any(written):
                 return ended  # others are at it
 

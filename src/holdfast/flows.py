@@ -270,7 +270,7 @@ class Flows(FlowEnds):
             raise WrongState(id, own.state, "none of its jobs that are meant has failed: there is nothing to retry")
         await self._reopen(id)
         # First what waits, then what it waits for; and a look at all parents, some of which may have ended long ago.
-        parents = [what.removeprefix("job:") for what in awaited if what.startswith("job:")]
+        parents = [what.removeprefix("job:") for what in sorted(awaited) if what.startswith("job:")]
         await self._app.put_record(ENDED, id, mentioning(parents))
         written = [*await self._change(waiting), *await self._change(lives)]
         await self._reopen(id)  # it may have ended before it knew of them

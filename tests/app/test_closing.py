@@ -87,7 +87,7 @@ async def test_a_worker_stops_while_others_go_on_enqueueing(make_app):
 
     producers = [asyncio.create_task(produce()) for _ in range(4)]
     worker.stop()
-    await asyncio.wait_for(working, 4)
+    await asyncio.wait_for(working, 30)
     going = False
     await asyncio.gather(*producers)
 

@@ -172,13 +172,13 @@ async def test_a_store_that_cannot_be_opened_says_so_each_time_and_opens_later(t
 # -- fork
 
 
-def run_program(code, *args, limit=15):
+def run_program(code, *args):
     """Run a program of its own; what it prints."""
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", textwrap.dedent(code), *args],
         capture_output=True,
         text=True,
-        timeout=limit,
+        timeout=60,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -316,8 +316,8 @@ def test_a_signal_ends_a_blocking_wait(tmp_path):
         handle = app.sync.enqueue("noop")
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
         try:
-            handle.result(timeout=30)
+            handle.result(timeout=3600)
         except KeyboardInterrupt:
             print("interrupted")
     """
-    assert run_program(code, f"sqlite:///{tmp_path}/jobs.db", limit=10) == "interrupted\n"
+    assert run_program(code, f"sqlite:///{tmp_path}/jobs.db") == "interrupted\n"

@@ -100,25 +100,23 @@ async def test_not_ready_in_time_says_what_the_job_is_doing(app, task):
     started = time.monotonic()
     with pytest.raises(TimeoutError, match=r"is still queued after 0\.1 s"):
         await handle.result(timeout=0.1)
-    assert 0.08 < time.monotonic() - started < 1
+    assert time.monotonic() - started > 0.08
 
 
 async def test_an_unknown_id_is_told_at_once_whatever_the_timeout(app):
-    started = time.monotonic()
     handle = app.handle("no such")
     for call in (handle.result, handle.wait):
         with pytest.raises(JobNotFound, match="no job 'no such' in this store"):
-            await call(timeout=60)
-    assert time.monotonic() - started < 1
+            await asyncio.wait_for(call(timeout=3600), 30)
 
 
 async def test_a_job_that_is_deleted_while_somebody_waits_is_told_too(app, task):
     handle = await task("echo").enqueue(1)
-    waiting = asyncio.create_task(handle.result(timeout=10))
+    waiting = asyncio.create_task(handle.result(timeout=3600))
     await asyncio.sleep(0)
     await app.delete(handle.id)
     with pytest.raises(JobNotFound):
-        await asyncio.wait_for(waiting, 3)
+        await asyncio.wait_for(waiting, 30)
 
 
 async def test_wait_gives_the_ended_job_however_it_ended(app, task):
@@ -129,16 +127,14 @@ async def test_wait_gives_the_ended_job_however_it_ended(app, task):
 
 
 async def test_a_waiter_hears_of_the_end_at_once(make_app):
-    app = make_app(poll=60)
+    app = make_app(poll=3600)  # neither the worker nor the waiter would look again in time
 
     @app.task
     async def quick() -> int:
         return 1
 
     async with working(app):
-        started = time.monotonic()
         assert await (await quick.enqueue()).result(timeout=30) == 1
-        assert time.monotonic() - started < 1, "neither the worker nor the waiter polls once a minute"
 
 
 async def test_a_hundred_waiters_share_the_answer(app, task):

@@ -9,7 +9,7 @@ import os
 
 import pytest
 from lab.sim.command import many
-from lab.sim.plan import draw
+from lab.sim.draw import draw
 from lab.sim.schedule import simulate
 
 from holdfast.store.bucket.log import Log

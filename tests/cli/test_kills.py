@@ -26,19 +26,19 @@ def processes(terminal, word):
 
 
 def all_succeeded(terminal):
-    return terminal.until(lambda: terminal.states() == {"succeeded": 3}, 40)
+    return terminal.until(lambda: terminal.states() == {"succeeded": 3})
 
 
 def nothing_left(terminal):
     terminal("worker", "stop")
     terminal.until(lambda: not terminal.census())
-    terminal.until(lambda: not terminal.workers(), 10)
+    terminal.until(lambda: not terminal.workers())
 
 
 def test_kill_of_a_worker(at_work):
     kill(at_work.workers()[0]["pid"])
     all_succeeded(at_work)
-    assert len(at_work.workers()) == 2
+    at_work.until(lambda: len(at_work.workers()) == 2)
     assert processes(at_work, "sleep 30") == []
     nothing_left(at_work)
 
@@ -47,8 +47,8 @@ def test_kill_of_the_supervisor(at_work):
     [supervisor] = at_work.supervisors()
     kill(supervisor)
     # Without a supervisor nobody would find the workers any more: they finish what they run, and end.
-    at_work.until(lambda: not at_work.census(), 30)
-    at_work.until(lambda: not at_work.workers(), 10)
+    at_work.until(lambda: not at_work.census())
+    at_work.until(lambda: not at_work.workers())
     at_work("worker", "start", "--lease", LEASE)
     all_succeeded(at_work)
     nothing_left(at_work)

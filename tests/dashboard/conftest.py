@@ -19,7 +19,7 @@ from support.http import serving
 from support.postgres import PostgresServer, installed
 
 LIMIT = 60.0
-PATIENCE = 10_000
+PATIENCE = 30_000
 """Milliseconds for anything that a page should show."""
 _numbers = itertools.count(1)
 

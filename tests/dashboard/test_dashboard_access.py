@@ -16,8 +16,6 @@ from axe_playwright_python.sync_playwright import Axe
 from support.browser import look
 from support.scene import a_few, by_the_clock
 
-pytestmark = pytest.mark.timeout(90)
-
 MORE = ("#/queues", "#/schedules", "#/workers", "#/dead", "#/errors")
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 390)]
 HERE = Path(__file__).parent

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
 from holdfast import Flow
 from support.browser import look
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def test_a_flow_and_its_jobs_lead_to_each_other(lab, page):

@@ -6,14 +6,11 @@ from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
-import pytest
 
 from holdfast.job import Ask, Holder, Note, Output, State
 from holdfast.lifecycle import Outcome
 from holdfast.store.protocol import Batch
 from support.browser import look
-
-pytestmark = pytest.mark.timeout(90)
 
 MARKUP = (
     "<script>window.ran = 1</script>",

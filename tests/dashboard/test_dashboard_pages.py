@@ -6,15 +6,12 @@ import re
 import tempfile
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import expect
 
 from holdfast import State
 from holdfast.http import tokens
 from support.browser import look
 from support.scene import a_few
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def rows(page):

@@ -13,7 +13,7 @@ from holdfast.schedules import KIND
 from support.browser import look
 from support.scene import by_the_clock
 
-pytestmark = [pytest.mark.timeout(90), pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)]
+pytestmark = pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 
 
 def row(page, name):

@@ -86,7 +86,6 @@ def test_text_cannot_become_markup_even_by_mistake(lab, page):
     page.complaints.clear()  # the browser reports what it has stopped
 
 
-@pytest.mark.timeout(90)
 def test_the_demo_kills_a_worker_and_its_job_survives(chromium, page):
     with Server("", "demo", "--dashboard") as demo:
         page.goto(demo.address)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import expect
 
 from holdfast import Context
 from support.browser import look
-
-pytestmark = pytest.mark.timeout(90)
 
 
 def test_a_job_that_waits_says_for_what_and_shows_its_steps(lab, page):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from support.http import free_port
+from support.ports import free_port
 
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 TOKEN = "a-token-for-this-test-alone"

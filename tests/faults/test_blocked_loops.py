@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import pytest
+from support.stores import task_on_every_store
 
 LEASE = 1.0
 
 
-@pytest.mark.parametrize("task", ["block_the_loop", "work_in_thread"])
+@task_on_every_store("block_the_loop", in_thread="work_in_thread")
 def test_a_job_that_blocks_for_three_leases_runs_once(look, processes, journal, task):
     id = look.enqueue(task, 5, 3 * LEASE + 0.3)
     busy = processes.worker(lease=LEASE, concurrency=1)

@@ -6,16 +6,21 @@ Here the loop is the test's own, so that every step can be met; on a store of se
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 
 from holdfast import Holdfast, State, Worker
 
 STEPS = 60
+JOBS = 5
 
 
-def some(chance) -> list[int]:
-    """Moments of a store of several processes, where a step takes many turns of the loop."""
-    return [chance.randrange(3000) for _ in range(STEPS)]
+async def moments(app: Holdfast, chance, done: Callable[[], bool]) -> Sequence[int]:
+    """When to interrupt: at every step in memory; else at some, from here until twice as late as it is `done`."""
+    turns = 0
+    while not done():
+        await asyncio.sleep(0)
+        turns += 1
+    return range(STEPS) if app.session.store.name == "memory" else [chance.randrange(2 * turns) for _ in range(STEPS)]
 
 
 async def demand_nothing_held(app: Holdfast, step: int) -> None:
@@ -24,19 +29,23 @@ async def demand_nothing_held(app: Holdfast, step: int) -> None:
     assert not held, f"after {step} steps: {held}"
 
 
-async def test_a_claim_cancelled_at_any_step_is_received_or_given_back():
-    await cancel_claims("memory://", range(STEPS))
+async def test_a_claim_cancelled_in_memory_is_received_or_given_back(chance):
+    await cancel_claims("memory://", chance)
 
 
-async def test_a_claim_cancelled_at_some_step_is_received_or_given_back(store_url, chance):
-    await cancel_claims(store_url, some(chance))
+async def test_a_claim_cancelled_on_a_shared_store_is_received_or_given_back(store_url, chance):
+    await cancel_claims(store_url, chance)
 
 
-async def cancel_claims(url: str, moments: Iterable[int]) -> None:
+async def cancel_claims(url: str, chance) -> None:
     async with Holdfast(url) as app:
         id = (await app.submit("by_hand", b"{}", json=True)).id
+        undisturbed = asyncio.create_task(app.claim())
+        steps = await moments(app, chance, undisturbed.done)
+        [claim] = await undisturbed
+        await claim.release()
         received = 0
-        for step in moments:
+        for step in steps:
             claiming = asyncio.create_task(app.claim())
             for _ in range(step):
                 await asyncio.sleep(0)
@@ -53,15 +62,15 @@ async def cancel_claims(url: str, moments: Iterable[int]) -> None:
         assert received, "no claim was ever received: the steps end too early to show anything"
 
 
-async def test_a_worker_stopped_at_any_step_leaves_nothing_held():
-    await stop_workers("memory://", range(STEPS))
+async def test_a_worker_stopped_in_memory_leaves_nothing_held(chance):
+    await stop_workers("memory://", chance)
 
 
-async def test_a_worker_stopped_at_some_step_leaves_nothing_held(store_url, chance):
-    await stop_workers(store_url, some(chance))
+async def test_a_worker_stopped_on_a_shared_store_leaves_nothing_held(store_url, chance):
+    await stop_workers(store_url, chance)
 
 
-async def stop_workers(url: str, moments: Iterable[int]) -> None:
+async def stop_workers(url: str, chance) -> None:
     async with Holdfast(url, poll=0.05) as app:
         starts = []
 
@@ -70,17 +79,26 @@ async def stop_workers(url: str, moments: Iterable[int]) -> None:
             starts.append(n)
             await asyncio.sleep(0)
 
-        for step in moments:
-            await app.enqueue_many([(short, n) for n in range(5)])
+        async def start() -> tuple[Worker, asyncio.Task]:
+            await app.enqueue_many([(short, n) for n in range(JOBS)])
             worker = Worker(app, concurrency=2, grace=10.0)
-            working = asyncio.create_task(worker.run())
-            for _ in range(step):
-                await asyncio.sleep(0)
+            return worker, asyncio.create_task(worker.run())
+
+        async def stop(worker: Worker, working: asyncio.Task) -> None:
             worker.stop()
             await asyncio.wait_for(working, 60.0)
+
+        undisturbed = await start()
+        steps = await moments(app, chance, lambda: len(starts) == JOBS)
+        await stop(*undisturbed)
+        for step in steps:
+            started = await start()
+            for _ in range(step):
+                await asyncio.sleep(0)
+            await stop(*started)
             await demand_nothing_held(app, step)
         counts = (await app.stats()).counts
-        assert counts[State.SUCCEEDED] == len(starts) > 0, "each job that started has finished"
-        assert counts[State.SUCCEEDED] + counts[State.QUEUED] == 5 * STEPS
+        assert counts[State.SUCCEEDED] == len(starts) > JOBS, "each job that started has finished"
+        assert counts[State.SUCCEEDED] + counts[State.QUEUED] == JOBS * (len(steps) + 1)
         page = await app.jobs(state="queued", limit=1000)
         assert {job.attempt for job in page.jobs} <= {0}, "a claim given back is not charged"

@@ -15,7 +15,7 @@ EACH = 2
 SLOTS = 10
 
 
-@pytest.mark.timeout(120 + MANY / 100)
+@pytest.mark.timeout(300 + MANY / 100)
 @pytest.mark.parametrize("running", [None, 2], ids=["any number of a key run", "two of a key run"])
 async def test_a_key_with_very_many_jobs_does_not_delay_the_others(store_url, running):
     app = Holdfast(store_url, concurrency=SLOTS)

@@ -13,7 +13,7 @@ from support.until import until
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "3"))
 
 
-@pytest.mark.timeout(120 + 5 * ROUNDS)
+@pytest.mark.timeout(300 + 5 * ROUNDS)
 def test_every_acknowledged_job_survives_kill_9_of_its_enqueuer(store_url, processes, journal, chance):
     for _ in range(ROUNDS):
         # Two at once: the other one must not be harmed by what the dead one left half done.

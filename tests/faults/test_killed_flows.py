@@ -16,7 +16,7 @@ NODES = int(os.environ.get("HOLDFAST_JOBS", "150"))
 KILLS = max(2, NODES // 150)
 
 
-@pytest.mark.timeout(240 + NODES // 5)
+@pytest.mark.timeout(300 + NODES // 5)
 def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal, chance):
     look.sync.config.set("max_silent_deaths", 1000)
     flow = Flow("graph")

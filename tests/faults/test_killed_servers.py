@@ -28,7 +28,7 @@ def store_url(served):
     return served.url
 
 
-@pytest.mark.timeout(120 + 20 * ROUNDS)
+@pytest.mark.timeout(300 + 20 * ROUNDS)
 def test_every_job_finishes_once_when_the_server_is_killed_at_a_random_moment(look, processes, journal, served, chance):
     workers = [processes.worker(concurrency=8, lease=6.0) for _ in range(2)]
     expected: dict[str, object] = {}

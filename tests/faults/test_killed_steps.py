@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from support.step_tasks import POINTS, SIGNAL, STEPS, Deaths
+from support.stores import task_on_every_store
 from support.until import until
 
 from holdfast import signals
@@ -12,8 +12,7 @@ WRITES = 4
 """Of a signal that is waited for: that there is one, its value, its waiters, and that they were told."""
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.parametrize("task", ["in_steps", "in_steps_in_thread"])
+@task_on_every_store("in_steps", in_thread="in_steps_in_thread")
 def test_each_steps_effect_is_there_once_per_remembered_result(look, processes, journal, task):
     look.sync.config.set("max_silent_deaths", 1000)  # it is not the job that is to blame here
     Deaths(journal).arm()
@@ -43,7 +42,6 @@ def test_each_steps_effect_is_there_once_per_remembered_result(look, processes, 
     assert seen == set(enumerate(remembered)), "a run saw a result that was not the remembered one"
 
 
-@pytest.mark.timeout(120)
 def test_a_sender_that_is_killed_at_any_of_its_writes_has_not_sent_or_is_finished_by_others(look, processes):
     processes.worker()
     waiters = {n: look.enqueue_many("wait_for", [(f"go-{n}",)] * 3) for n in range(WRITES)}

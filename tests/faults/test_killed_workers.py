@@ -15,7 +15,7 @@ ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 """20 is what the promise is held to."""
 
 
-@pytest.mark.timeout(120 + 10 * ROUNDS)
+@pytest.mark.timeout(300 + 10 * ROUNDS)
 def test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment(look, processes, journal, chance):
     workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
     struck = 0
@@ -47,7 +47,7 @@ def test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment(look
     look.demand_no_trouble()
 
 
-@pytest.mark.timeout(120 + 10 * ROUNDS)
+@pytest.mark.timeout(300 + 10 * ROUNDS)
 def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_recovered_from(
     look, processes, journal, chance
 ):

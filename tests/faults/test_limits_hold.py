@@ -23,7 +23,7 @@ LONG = 0.3
 """Seconds that a job takes which a blow is sure to meet."""
 
 
-@pytest.mark.timeout(120 + 10 * KILLS)
+@pytest.mark.timeout(300 + 10 * KILLS)
 def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
     journal = tmp_path / "journal"
     app = build(store_url, str(journal))

@@ -34,7 +34,7 @@ def test_calls_from_many_places_at_once_leave_one_job(look, store_url, journal, 
     assert job.payload["n"] in range(4)
 
 
-@pytest.mark.timeout(120 + 10 * ROUNDS)
+@pytest.mark.timeout(300 + 10 * ROUNDS)
 def test_an_acknowledged_replacement_survives_kill_9_of_whoever_made_it(look, processes, journal, chance):
     for number in range(ROUNDS):
         first = number * 1_000_000
@@ -50,7 +50,6 @@ def test_an_acknowledged_replacement_survives_kill_9_of_whoever_made_it(look, pr
         look.demand(job.id, job.state == State.SCHEDULED, "it is put off")
 
 
-@pytest.mark.timeout(180)
 def test_paused_jobs_are_put_aside_and_freed_whoever_dies(look, processes):
     look.sync.pause(task="work", where={"seconds": 0.001})
     held = look.enqueue_many("work", [(n, 0.001) for n in range(MANY)])
@@ -72,7 +71,6 @@ def _ran_once(job: Job) -> bool:
     return job.state == State.SUCCEEDED and ends.count("succeeded") == 1 and "failed" not in ends
 
 
-@pytest.mark.timeout(120)
 def test_a_worker_hears_of_a_pause_and_of_its_end(look, processes):
     worker = processes.worker()
     look.until_registered(worker.pid)
@@ -90,7 +88,6 @@ def _is_put_aside(look, id: str) -> bool:
     return look.job(id).state == State.BLOCKED
 
 
-@pytest.mark.timeout(120)
 def test_expired_jobs_are_discarded_by_whoever_claims_them(look, processes):
     late = look.sync.enqueue(look.app.registry.tasks["work"].using(expires=0.001), 1)
     fine = look.sync.enqueue(look.app.registry.tasks["work"].using(expires=3600), 2)

@@ -87,7 +87,7 @@ def test_a_second_signal_gives_everything_back_at_once(look, processes, journal)
     assert {entry["job"] for entry in journal.entries("settled")} == set(ids)
 
 
-@pytest.mark.timeout(120 + 10 * TURNS)
+@pytest.mark.timeout(300 + 10 * TURNS)
 def test_a_worker_stopped_at_any_moment_leaves_no_claim_behind(look, processes, journal, chance):
     expected: dict[str, object] = {}
     for turn in range(TURNS):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
 from support.journal import most_at_once
+from support.stores import task_on_every_store
 from support.until import until
 
 JOBS, SLOTS = 60, 2
 
 
-@pytest.mark.parametrize("task", ["work", "work_in_thread"])
+@task_on_every_store("work", in_thread="work_in_thread")
 def test_sixty_sleeping_jobs_on_two_slots_are_never_more_than_two_running_or_held(look, processes, journal, task):
     ids = look.enqueue_many(task, [(n, 0.05) for n in range(JOBS)])
     worker = processes.worker(concurrency=SLOTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from support.stores import task_on_every_store
 from support.until import until
 
 WORDS = ("complete", "fail", "extend", "release")
@@ -49,10 +50,8 @@ def test_a_stopped_holder_may_settle_when_nobody_has_ended_its_claim(look, proce
     look.demand_finished_once({id: f"complete by {holder.pid} under fence 1"})
 
 
-@pytest.mark.parametrize(
-    ("task", "second_has"),
-    [(task, second_has) for task in ("gated", "gated_in_thread") for second_has in ("ended", "not ended")],
-)
+@task_on_every_store("gated", in_thread="gated_in_thread")
+@pytest.mark.parametrize("second_has", ["ended", "not ended"])
 def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixtures come by position
     look, processes, journal, gates, task, second_has
 ):

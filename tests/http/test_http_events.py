@@ -19,7 +19,7 @@ class Stream:
         self.answer = answer
         self.last: str | None = None
 
-    async def next(self, limit: float = 10.0) -> tuple[str, dict]:
+    async def next(self, limit: float = 30.0) -> tuple[str, dict]:
         """The next event's name and data."""
         name, data = "message", None
         async with asyncio.timeout(limit):

@@ -73,7 +73,7 @@ def post(base: str, key: str | None, body: str) -> tuple[int, dict]:
     return curl("-X", "POST", f"{base}/v1/jobs", "-H", "Content-Type: application/json", *words, "-d", body)
 
 
-def until(look, limit: float = 20.0):
+def until(look, limit: float = 60.0):
     deadline = time.monotonic() + limit
     while not (found := look()):
         assert time.monotonic() < deadline

@@ -17,6 +17,7 @@ from holdfast.testing.history import (
     began,
     check,
     denied,
+    got,
     held_by_the_dead,
     left,
     ran,
@@ -115,21 +116,22 @@ class Story:
     def end(self, job="j", state="succeeded", fence=1, **fields):
         self.add(Entry("final", job=job, state=state, fence=fence, **fields))
 
-    def whole(self, job="j", **fields):
-        """A job that went well."""
-        self.enqueue(job, **fields)
-        self.claim(job)
-        self.run(job)
-        self.settle(job)
-        self.end(job)
-
-    def whole_in(self, job, **lane):
-        """The same, in a lane."""
-        self.enqueue(job)
+    def work(self, job="j", **lane):
+        """A claim that went well, and with it the job."""
         self.claim(job, **lane)
         self.run(job)
         self.settle(job)
         self.end(job)
+
+    def whole(self, job="j", **fields):
+        """A job that went well."""
+        self.enqueue(job, **fields)
+        self.work(job)
+
+    def whole_in(self, job, **lane):
+        """The same, in a lane."""
+        self.enqueue(job)
+        self.work(job, **lane)
 
 
 def broken(story: Story, terms: Terms | None = None) -> set[str]:
@@ -271,6 +273,53 @@ def right():
             s.end(job)
 
     yield "a lane that starts a burst, then evenly", evenly
+
+    def one_after_the_other(s):
+        s.enqueue("f.0")
+        s.enqueue("f.1", after=[("f.0", "fail")])
+        s.enqueue("f.2", after=[("f.0", "compensate"), ("f.1", "compensate")])
+        s.claim("f.0")
+        s.run("f.0")
+        s.settle("f.0", says="unknown")
+        s.claim("f.1")
+        s.settle("f.1", state="dead")
+        s.work("f.2")
+        s.end("f.0")
+        s.end("f.1", state="dead")
+
+    yield "a job after one that may have ended well, and one that makes up for a death", one_after_the_other
+
+    def given_up(s):
+        s.enqueue("f")
+        s.enqueue("f.0")
+        s.end("f", state="blocked", fence=0, waits="flow:making")
+        s.end("f.0", state="blocked", fence=0, waits="begin:f")
+
+    yield "a flow that was never begun", given_up
+
+    def in_steps(s):
+        s.enqueue()
+        s.claim()
+        s.add(got("j", 1, "pay", 17))
+        s.settle(state="queued")
+        s.claim(fence=2)
+        s.add(got("j", 2, "pay", 17))
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "a step that is remembered", in_steps
+
+    def one_by_one(s):
+        for once in ("queued", "live"):
+            s.whole(f"{once}-1", ack=False, key=once, once=once)
+            s.whole(f"{once}-2", ack=False, key=once, once=once)
+        s.enqueue("queued-3", ack=False, key="queued", once="queued")
+        s.whole("w-1", ack=False, key="window", once="window", window=3.0)
+        s.whole("w-2", ack=False, key="window", once="window", window=3.0)
+        s.work("queued-3")
+
+    yield "keys that stand for one job after the other", one_by_one
 
 
 @pytest.mark.parametrize(("name", "tell"), list(right()), ids=[name for name, _ in right()])
@@ -548,6 +597,63 @@ def wrong():
             s.whole_in(job, lane="l", interval=40 * SECOND, burst=2)
 
     yield "no_lane_starts_more_often_than_it_may", "a third within a burst of two", hasty
+
+    def flow(on_dead, state, *, early=False):
+        def tell(s):
+            s.enqueue("f.0")
+            s.enqueue("f.1", after=[("f.0", on_dead)])
+            s.claim("f.0")
+            s.run("f.0")
+            if early:
+                s.claim("f.1")
+            s.settle("f.0", state=state)
+            if not early:
+                s.claim("f.1")
+            s.run("f.1")
+            s.settle("f.1")
+            s.end("f.0", state=state)
+            s.end("f.1")
+
+        return tell
+
+    rule = "nothing_runs_before_its_parents"
+    yield rule, "claimed before its parent had ended", flow("ignore", "succeeded", early=True)
+    yield rule, "claimed though its parent had died", flow("fail", "dead")
+    yield rule, "claimed though there was nothing to make up for", flow("compensate", "succeeded")
+
+    def begun_too_soon(s):
+        s.enqueue("f")
+        s.enqueue("f.0")
+        s.claim("f.0")
+        s.end("f", state="blocked", fence=0, waits="flow:making")
+        s.end("f.0", state="running")
+
+    yield "every_job_has_an_end", "claimed though its flow has not begun", begun_too_soon
+
+    def run_again(s):
+        s.enqueue()
+        s.claim()
+        s.add(got("j", 1, "pay", 17))
+        s.settle(state="queued")
+        s.claim(fence=2)
+        s.add(got("j", 2, "pay", 18))
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "a_step_is_remembered", "a step that was run again", run_again
+
+    def twice_at_once(once):
+        def tell(s):
+            for job in ("a", "b"):
+                s.enqueue(job, ack=False, key="k", once=once, window=60.0)
+            for job in ("a", "b"):
+                s.work(job)
+
+        return tell
+
+    for once in ("queued", "live", "window"):
+        yield "one_job_at_a_time_per_key", f"two at once ({once})", twice_at_once(once)
 
     def process_left(s):
         s.whole()

@@ -11,7 +11,8 @@ from holdfast.observe.events import JobEvent
 from holdfast.observe.metrics import MOST_QUEUES, Depths, Metrics
 from holdfast.observe.tally import METRICS, MOST_NAMES, OTHER, Tally
 from holdfast.testing import ManualClock
-from support.http import free_port, serving
+from support.http import serving
+from support.ports import free_port
 from support.workers import work_off
 
 SERIES = {

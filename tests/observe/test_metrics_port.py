@@ -10,7 +10,7 @@ import pytest
 from holdfast.worker import port as ports
 from holdfast.worker.gauges import Gauges
 from support.eventually import eventually
-from support.http import free_port
+from support.ports import free_port
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ async def test_beats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, s
         await inside.wait()
         store = app.session.store
         record = (await store.get([handle.id]))[0]
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             [beat] = await store.beat([worker.holder])
             assert [held.id for held in beat.held] == [handle.id]
             assert await store.expired(9) == []

@@ -28,7 +28,7 @@ def durable():
     server.remove()
 
 
-@pytest.mark.timeout(60 + 20 * KILLS)
+@pytest.mark.timeout(300 + 20 * KILLS)
 async def test_every_acknowledged_job_finishes_once_though_the_server_is_killed(durable):
     app = Holdfast(durable.url, poll=0.2, lease=4.0)
     ran: Counter[int] = Counter()

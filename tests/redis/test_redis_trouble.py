@@ -60,7 +60,7 @@ async def test_a_full_server_refuses_the_jobs_of_a_mixed_batch_alone(start_serve
                     await work.enqueue()
                 return not (await app.jobs()).jobs
 
-            await eventually(all_done, limit=8.0)
+            await eventually(all_done)
 
 
 async def test_a_read_only_replica_is_refused_with_a_word_about_it(start_server, open_at):

@@ -20,7 +20,7 @@ from holdfast.store.remote import trouble
 from holdfast.testing.build import cancellation, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert
 from support.eventually import eventually
-from support.redis import free_port
+from support.ports import free_port
 from support.served import Served
 from support.workers import working
 

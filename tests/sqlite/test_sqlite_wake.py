@@ -1,7 +1,6 @@
 """Waking: bells across connections and processes, and nothing written while idle."""
 
 import asyncio
-import resource
 import sqlite3
 import time
 
@@ -13,7 +12,7 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.verbs import claim, claim_one, enqueue, running, settle
 
 ENQUEUE_WHEN_TOLD = """
-import asyncio, sys, time
+import asyncio, sys
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import new_job
@@ -24,7 +23,6 @@ async def main(path):
     print("ready", flush=True)
     for line in sys.stdin:
         await store.write(Batch(inserts=[new_job(line.strip())]))
-        print(time.monotonic(), flush=True)
     await store.close()
 
 asyncio.run(main(sys.argv[1]))
@@ -48,17 +46,13 @@ async def test_another_process_wakes_an_idle_one(path, store, python):
     process = python(ENQUEUE_WHEN_TOLD, path)
     assert process.stdout.readline() == "ready\n"
     bell = store.listen(["queue/default"])
-    late = []
     for number in range(15):
         waiting = asyncio.ensure_future(rung(bell))
         await asyncio.sleep(0)
         process.stdin.write(f"job-{number}\n")
         process.stdin.flush()
-        await waiting
-        woken = time.monotonic()
-        late.append(woken - float(await asyncio.to_thread(process.stdout.readline)))
+        assert await waiting < LIMIT
         assert (await claim_one(store)).id == f"job-{number}"
-    assert sorted(late)[7] < 0.1
 
 
 async def test_a_job_that_ended_elsewhere_rings_for_those_who_wait_for_it(store, other):
@@ -102,11 +96,11 @@ async def test_a_job_due_sooner_rings_so_that_the_sleep_can_be_shortened(store, 
 async def test_waiting_costs_next_to_nothing(store):
     bell = store.listen(["queue/default"])
     await bell.wait(1.5)
-    before = resource.getrusage(resource.RUSAGE_SELF)
+    began = time.process_time()
     await bell.wait(2.0)
-    after = resource.getrusage(resource.RUSAGE_SELF)
-    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    assert spent / 2.0 < 0.02  # below 0.01 on a quiet machine
+    waited = time.process_time()
+    sum(range(3_000_000))  # some hundredths of a second
+    assert waited - began < time.process_time() - waited
 
 
 async def test_an_idle_store_writes_nothing(path, open_store):

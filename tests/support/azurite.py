@@ -7,7 +7,6 @@ import sys
 if __name__ == "__main__":
     sys.path[0] += "/.."  # this folder's own modules are `support`'s, not everybody's
 
-import atexit
 import shutil
 import subprocess
 import tempfile
@@ -18,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from support.ports import free_ports
+from support.shared import until_the_end
 
 VERSION = "3.36.0"
 FETCHED = Path(__file__).parent.parent.parent / ".venv" / f"azurite-{VERSION}"
@@ -25,7 +25,7 @@ ACCOUNT = "devstoreaccount1"
 # Published with the emulator, and the same everywhere: no secret.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 KEYS = {"AZURE_STORAGE_ACCOUNT_NAME": ACCOUNT, "AZURE_STORAGE_ACCOUNT_KEY": KEY}
-START_LIMIT = 30.0
+START_LIMIT = 60.0
 
 
 def _node() -> Path | None:
@@ -118,9 +118,7 @@ class Azurite:
 
 @cache
 def shared() -> Azurite:
-    server = Azurite().start()
-    atexit.register(server.remove)
-    return server
+    return until_the_end(Azurite().start())
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ media downloads, its listings and deletes as the JSON API's.
 from __future__ import annotations
 
 import asyncio
-import atexit
 import email.utils
 import json
 import subprocess
@@ -22,8 +21,9 @@ from urllib.parse import quote
 from xml.sax.saxutils import escape
 
 from support.ports import free_ports
+from support.shared import until_the_end
 
-START_LIMIT = 30.0
+START_LIMIT = 60.0
 
 
 class GcsServer:
@@ -155,6 +155,4 @@ def _headers(found: dict[str, str]) -> dict[str, str]:
 
 @cache
 def shared() -> GcsServer:
-    server = GcsServer().start()
-    atexit.register(server.remove)
-    return server
+    return until_the_end(GcsServer().start())

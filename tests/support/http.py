@@ -7,7 +7,6 @@ import io
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -24,7 +23,7 @@ from holdfast.http import asgi
 from holdfast.http.serve import Server, bind
 from holdfast.http.service import Service
 
-START_LIMIT = 30.0
+START_LIMIT = 60.0
 
 
 @dataclass
@@ -182,9 +181,3 @@ def served(folder: Path, url: str, *words: str, **env: str) -> Iterator[Served]:
         yield process
     finally:
         process.kill()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]

@@ -11,9 +11,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from .postgres import PostgresServer, as_nobody, free_port
+from .ports import free_port
+from .postgres import PostgresServer, as_nobody
 
-START_LIMIT = 15.0
+START_LIMIT = 60.0
 FETCHED = Path(__file__).parent.parent.parent / ".venv" / "pgbouncer-debian"
 PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 

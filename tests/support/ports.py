@@ -1,17 +1,35 @@
-"""Free ports on loopback."""
+"""Free ports on loopback, below those that systems give to outgoing connections: none is taken by accident."""
 
 from __future__ import annotations
 
+import itertools
+import os
 import socket
+
+FIRST, COUNT = 10_000, 12_000
+BUS = 10_000
+"""A node of a cluster listens so far above its port, too."""
+_turns = itertools.count(os.getpid() * 101)
+"""Processes that run tests at the same time begin at different places."""
+
+
+def free_port() -> int:
+    """A port that nobody uses, nor the one of its bus."""
+    while True:
+        port = FIRST + next(_turns) % COUNT
+        if _is_free(port) and _is_free(port + BUS):
+            return port
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody uses at this moment; all different."""
-    probes = [socket.socket() for _ in range(count)]
-    try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+    """As many, all different."""
+    return [free_port() for _ in range(count)]
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

@@ -6,21 +6,26 @@ binaries below a private home stay readable.
 
 from __future__ import annotations
 
+import sys
+
+if __name__ == "__main__":
+    sys.path[0] += "/.."  # this folder's own modules are `support`'s, not everybody's
+
 import contextlib
 import importlib.util
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
 import time
 from functools import cache
 from pathlib import Path
 
-START_LIMIT = 30.0
+from support.ports import free_port
+
+START_LIMIT = 60.0
 FAST = ("-c", "fsync=off", "-c", "full_page_writes=off", "-c", "autovacuum=off")
 """For tests of behaviour: nothing survives a crash of the machine, and nothing happens by itself."""
 DURABLE = ("-c", "fsync=on", "-c", "synchronous_commit=on")
@@ -55,12 +60,6 @@ def as_nobody() -> list[str]:
     if os.geteuid() != 0:
         return []
     return ["unshare", "--user", "--map-user=65534", "--map-group=65534"]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 class PostgresServer:

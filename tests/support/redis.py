@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
+import sys
+
+if __name__ == "__main__":
+    sys.path[0] += "/.."  # this folder's own modules are `support`'s, not everybody's
+
 import getpass
 import os
+import random
 import shutil
 import signal
 import socket
@@ -15,7 +20,11 @@ from pathlib import Path
 
 import hiredis
 
-START_LIMIT = 15.0
+from support.ports import free_port
+from support.shared import until_the_end
+
+START_LIMIT = 60.0
+_chance = random.SystemRandom()
 FETCHED = Path(__file__).parent.parent.parent / ".venv" / "redis-debian"
 _NAMED = os.environ.get("HOLDFAST_TEST_REDIS")  # now: a fixture hides settings from tests
 
@@ -51,24 +60,6 @@ def fetch() -> None:
         subprocess.run(["dpkg", "-x", package, FETCHED], check=True)
     shutil.rmtree(work)
     print(redis_binary())
-
-
-def free_port() -> int:
-    """A port that nobody uses, whose cluster bus port (10,000 above) is one too."""
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
-        if port < 55_000:
-            return port
-        # Ephemeral ports are high: the bus port must still be below 65,536.
-        port -= 20_000
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 class Server:
@@ -188,8 +179,7 @@ _shared: dict[str, Server] = {}
 def shared_server(binary: str) -> Server:
     """One server per binary for all tests of this process that use a prefix of their own."""
     if binary not in _shared:
-        _shared[binary] = server = Server(binary).start()
-        atexit.register(server.remove)
+        _shared[binary] = until_the_end(Server(binary).start())
     return _shared[binary]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import shutil
@@ -16,8 +15,9 @@ from functools import cache
 from pathlib import Path
 
 from support.ports import free_ports
+from support.shared import until_the_end
 
-START_LIMIT = 30.0
+START_LIMIT = 60.0
 KEYS = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "testtest", "AWS_REGION": "us-east-1"}
 
 
@@ -118,6 +118,4 @@ class SeaweedFS(S3Server):
 @cache
 def shared(kind: type[S3Server]) -> S3Server:
     """One server for the whole run."""
-    server = kind().start()
-    atexit.register(server.remove)
-    return server
+    return until_the_end(kind().start())

@@ -12,9 +12,9 @@ import urllib.request
 from pathlib import Path
 from typing import Self
 
-from .redis import free_port
+from .ports import free_port
 
-START_LIMIT = 20.0
+START_LIMIT = 60.0
 
 
 class Served:

@@ -35,7 +35,7 @@ class Terminal:
         self.started: list[subprocess.Popen[bytes]] = []
         self._app: Holdfast | None = None
 
-    def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, limit: float = 30) -> str:
+    def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, limit: float = 60) -> str:
         """Run a command to its end; what it printed, standard error behind standard output."""
         done = subprocess.run(
             [*HOLDFAST, *words],
@@ -85,7 +85,7 @@ class Terminal:
     def printed(self, id: str) -> str:
         return b"".join(piece.data for piece in self.store.output(id)).decode()
 
-    def until(self, condition: Callable[[], T], limit: float = 20.0) -> T:
+    def until(self, condition: Callable[[], T], limit: float = 60.0) -> T:
         """The condition's first true answer."""
         deadline = time.monotonic() + limit
         while not (answer := condition()):

@@ -18,8 +18,8 @@ from support.workers import work_off, working
 
 @pytest.fixture
 def patient(make_app):
-    """An app whose workers would look once a minute only, if nothing woke them."""
-    app = make_app(poll=60)
+    """An app whose workers would look once an hour only, if nothing woke them."""
+    app = make_app(poll=3600)
 
     @app.task
     async def work() -> float:
@@ -41,9 +41,7 @@ async def settled_down(app):
 async def test_an_idle_worker_starts_a_new_job_at_once(patient):
     async with working(patient):
         await settled_down(patient)
-        started = time.monotonic()
         await (await patient.enqueue("work")).result(timeout=30)
-        assert time.monotonic() - started < 1
 
 
 async def test_a_worker_hears_of_a_job_that_another_connection_enqueued(patient, make_app):
@@ -51,9 +49,7 @@ async def test_a_worker_hears_of_a_job_that_another_connection_enqueued(patient,
     other = make_app(patient.session.store.sibling())
     async with working(patient):
         await settled_down(patient)
-        started = time.monotonic()
         await (await other.enqueue("work")).result(timeout=30)
-        assert time.monotonic() - started < 1
 
 
 async def test_a_scheduled_job_starts_on_time_and_not_when_somebody_next_looks(patient):

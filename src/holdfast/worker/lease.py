@@ -48,7 +48,7 @@ class Leases:
     def _compare(self, known: frozenset[Key], beat: Beat) -> None:
         runs = self._slots.runs
         held = {(one.id, one.fence): one for one in beat.held}
-        for key in known - held.keys():
+        for key in sorted(known - held.keys()):
             if (run := runs.get(key)) is not None and run.why != "lost":
                 run.stop("lost")
         for key, one in held.items():
@@ -59,7 +59,7 @@ class Leases:
     def _mind_strays(self, held: dict[Key, Held]) -> None:
         """A claim whose answer was lost on its way here is ours all the same. Seen for half a beat: give it back."""
         now = self._app.clock.monotonic()
-        strays = held.keys() - self._slots.runs.keys() - self._slots.settling
+        strays = sorted(held.keys() - self._slots.runs.keys() - self._slots.settling)
         self._strays = {key: self._strays.get(key, now) for key in strays}
         old = [key for key, since in self._strays.items() if now - since > self.holder.lease / 6]
         if old and (self._giving_back is None or self._giving_back.done()):

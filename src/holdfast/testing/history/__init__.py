@@ -12,7 +12,7 @@ from .broken import Broken
 from .check import Verdict, check, story
 from .journal import Entry, Journal, JournalFile, Pages, Past, dump, read
 from .lives import Terms
-from .program import acknowledged, began, calm, denied, final, held_by_the_dead, left, ran
+from .program import acknowledged, began, calm, denied, final, got, held_by_the_dead, left, ran
 from .recorded import recorded
 from .rules import OF_ALL, OF_JOB
 
@@ -34,6 +34,7 @@ __all__ = [
     "denied",
     "dump",
     "final",
+    "got",
     "held_by_the_dead",
     "left",
     "ran",

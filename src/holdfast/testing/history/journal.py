@@ -63,6 +63,12 @@ class Entry(msgspec.Struct, omit_defaults=True):
     sweep: bool = False
     """A settlement of somebody else's claim, whose lease has ended."""
     key: str = ""
+    once: str = ""
+    """For how long the key stands for one job; "": for good."""
+    window: float = 0.0
+    after: list[tuple[str, str]] | None = None
+    """The jobs that one of a flow comes after, and what is to happen when one dies."""
+    waits: str = ""
     says: str = ""
     """`ok`, `no` (refused), `failed` (nothing was written), `unknown` (it may have been)."""
     result: str = ""

@@ -81,6 +81,7 @@ class Life:
     notes: list[Asked] = field(default_factory=list[Asked])
     began: list[Entry] = field(default_factory=list[Entry])
     ran: set[int] = field(default_factory=set[int])
+    got: list[Entry] = field(default_factory=list[Entry])
     denied: bool = False
     final: Entry | None = None
     held: Entry | None = None
@@ -250,6 +251,8 @@ def _of_job(life: Life, entry: Entry, place: int, calls: dict[str, _Call]) -> No
         life.began.append(entry)
     elif event == "ran":
         life.ran.add(entry.fence)
+    elif event == "got":
+        life.got.append(entry)
     elif event == "final":
         life.final = entry
     elif event == "held":

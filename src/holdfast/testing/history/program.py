@@ -30,6 +30,11 @@ def ran(job: str, fence: int) -> Entry:
     return Entry("ran", job=job, fence=fence)
 
 
+def got(job: str, fence: int, step: str, value: object) -> Entry:
+    """A job was given what a step of it had returned, now or in an earlier attempt."""
+    return Entry("got", job=job, fence=fence, what=step, result=repr(value))
+
+
 def calm() -> Entry:
     """Faults have stopped."""
     return Entry("calm")
@@ -51,7 +56,7 @@ def final(records: Iterable[Record]) -> list[Entry]:
         Entry(
             "final", job=record.id, state=record.state, fence=record.fence, life=record.life, attempt=record.attempt,
             max_attempts=record.max_attempts, key=record.key or "", result=digest(record.result), task=record.task,
-            what=record.error or "",
+            what=record.error or "", waits=record.waits or "",
             past=[Past(one.fence, one.life, one.started_at, one.ended_at, one.outcome) for one in history(record)],
         )
         for record in records

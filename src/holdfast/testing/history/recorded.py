@@ -10,7 +10,9 @@ from typing import Any, cast
 
 import msgspec
 
+from ... import extra as extras
 from ...errors import OutcomeUnknown, StoreUnavailable
+from ...flow import member
 from ...job import Ask, Beat, Change, Claims, Holder, Lane, Lost, NewJob, Record, Settlement
 from ...store.protocol import Answers, Batch, Store
 from .journal import Entry, Journal
@@ -111,9 +113,12 @@ def _failure(error: BaseException) -> str:
 
 def _insert(new: NewJob, call: str) -> Entry:
     later = new.delay > 0 or new.run_at is not None
+    about = extras.read(new.extra)
     return Entry(
         "insert", call=call, job=new.id, key=new.key or "", queue=new.queue, task=new.task,
         priority=new.priority, later=later, max_attempts=new.max_attempts,
+        once=new.once, window=new.window,
+        after=[(member(about.flow or "", number), on_dead) for number, on_dead in about.after] or None,
     )  # fmt: skip
 
 

@@ -10,10 +10,14 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from ...clock import MICROS
+from ...flow_ends import TASK as FLOW
 from ...job import TERMINAL, State
 from .broken import Broken
+from .flows import never_begun, nothing_runs_before_its_parents
+from .journal import Entry
 from .lanes import no_lane_runs_more_than_it_may, no_lane_starts_more_often_than_it_may
 from .lives import NEVER, POSSIBLE, Claim, History, Life, ended
+from .once import one_job_at_a_time_per_key
 
 UNCHARGED = frozenset({"released", "snoozed", "parked", "paused", "expired"})
 
@@ -31,7 +35,7 @@ def no_acknowledged_job_is_lost(life: Life) -> Found:
 
 def every_job_has_an_end(life: Life) -> Found:
     """N: once faults have stopped, everything that is there comes to its end."""
-    if life.run.terms.drained and life.final is not None and not ended(life):
+    if life.run.terms.drained and life.final is not None and not ended(life) and not never_begun(life):
         yield f"it is still {life.final.state} after everything was to have ended"
 
 
@@ -182,7 +186,7 @@ def it_ends_as_it_was_settled(life: Life) -> Found:
         said = [end.entry.result for end in life.ends.values() if end.entry.fence == final.fence and end.possible]
         if said and final.result not in said:
             yield "the result that is kept is not one that the last claim's holder gave"
-        if life.run.terms.runs and final.fence not in life.ran:
+        if life.run.terms.runs and final.fence not in life.ran and final.task != FLOW:
             yield f"it succeeded with fence {final.fence}, but its code never reached its end under it"
     for end in life.ends.values():
         terminal = end.accepted is not None and end.entry.state in TERMINAL
@@ -204,6 +208,16 @@ def it_ends_as_it_must(life: Life) -> Found:
         yield f"it could only end {' or '.join(sorted(expected))}, and ended {final.state}: {final.what}"
 
 
+def a_step_is_remembered(life: Life) -> Found:
+    """D: what a step has returned is what every later attempt of the same life is given."""
+    first: dict[tuple[int | None, str], Entry] = {}
+    for entry in life.got:
+        known = first.setdefault((life.life_of(entry.fence), entry.what), entry)
+        if known.result != entry.result:
+            was = f"{known.result} with fence {known.fence}"
+            yield f"step {entry.what!r} gave {was}, and {entry.result} with fence {entry.fence}"
+
+
 def nothing_stays_with_the_dead(life: Life) -> Found:
     """N: once faults have stopped, a lost claim is over within lease + sweep."""
     if life.held is not None:
@@ -222,6 +236,8 @@ OF_JOB: tuple[OfJob, ...] = (
     starts_stay_within_the_bound,
     it_ends_as_it_was_settled,
     it_ends_as_it_must,
+    nothing_runs_before_its_parents,
+    a_step_is_remembered,
 )
 
 
@@ -230,7 +246,7 @@ def one_job_per_key(history: History) -> Iterator[Broken]:
     jobs: dict[str, dict[str, None]] = {}
     for life in history.lives.values():
         keys = {entry.key for entry in life.acks if entry.key}
-        if life.final is not None and life.final.key:
+        if life.final is not None and life.final.key and not any(one.entry.once for one in life.inserts):
             keys.add(life.final.key)
         for key in sorted(keys):
             jobs.setdefault(key, {})[life.id] = None
@@ -300,6 +316,7 @@ def nothing_is_left_behind(history: History) -> Iterator[Broken]:
 
 OF_ALL = (
     one_job_per_key,
+    one_job_at_a_time_per_key,
     the_first_in_order_is_claimed_first,
     no_lane_runs_more_than_it_may,
     no_lane_starts_more_often_than_it_may,
