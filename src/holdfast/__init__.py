@@ -26,7 +26,6 @@ from .errors import (
     UnknownTask,
     WrongState,
 )
-from .flow import Flow
 from .handle import Handle
 from .job import State
 from .limit import limit
@@ -37,6 +36,7 @@ from .version import __version__
 from .view import Job
 
 if TYPE_CHECKING:
+    from .flow import Flow
     from .worker import Worker
 
 __all__ = [
@@ -78,9 +78,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # A program that only enqueues never pays for the worker.
+    # A program that only enqueues never pays for the worker, nor for flows.
     if name == "Worker":
         from .worker import Worker
 
         return Worker
+    if name == "Flow":
+        from .flow import Flow
+
+        return Flow
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -32,7 +32,6 @@ from .enqueuing import EnqueueHook, Enqueuing
 from .errors import (
     ConfigError,
 )
-from .flows import FlowHandle
 from .handle import Handle
 from .home import carried
 from .limit import Limit, given_limit
@@ -50,6 +49,7 @@ from .webhooks import Webhooks
 
 if TYPE_CHECKING:
     from .explain import Explanation
+    from .flows import FlowHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -293,6 +293,8 @@ class Holdfast(Enqueuing):
 
     def flow(self, id: str) -> FlowHandle:
         """A handle on a flow, from its id alone."""
+        from .flows import FlowHandle
+
         return FlowHandle(self, id)
 
     @property

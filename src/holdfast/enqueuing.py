@@ -31,8 +31,6 @@ from .errors import (
     QueueFull,
 )
 from .extra import Extra, write
-from .flow import Flow
-from .flows import FlowHandle
 from .handle import Handle
 from .home import carried
 from .job import Inserted, Lane, NewJob
@@ -46,6 +44,8 @@ from .task import Call, Options, Task, Using
 
 if TYPE_CHECKING:
     from .app import Holdfast
+    from .flow import Flow
+    from .flows import FlowHandle
 
 R = TypeVar("R")
 BULK = 1000

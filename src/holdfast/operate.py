@@ -13,7 +13,6 @@ import msgspec
 from . import extra, lifecycle, signals
 from .checks import checked_cursor, checked_filter, checked_limit, checked_meta, checked_name, checked_seconds
 from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
-from .flows import Flows
 from .holds import KIND as PAUSES
 from .holds import Pause, checked_pause, read
 from .home import Home, carried
@@ -25,6 +24,7 @@ from .webhooks import KIND as WEBHOOKS
 
 if TYPE_CHECKING:
     from .app import Holdfast
+    from .flows import Flows
 
 H = TypeVar("H", bound=Handler)
 OUTPUT_PAGE = 1 << 20
@@ -163,6 +163,8 @@ class Operating(Home):
     @property
     def flows(self) -> Flows:
         """Jobs that wait for each other."""
+        from .flows import Flows  # late: most programs that enqueue have none
+
         return Flows(cast("Holdfast", self))
 
     async def cancel(self, id: str) -> bool:
