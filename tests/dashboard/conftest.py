@@ -29,6 +29,9 @@ def chromium():
     # Playwright's blocking form keeps a loop running in this thread: it must end before other tests want one.
     if (why := browsers.why_not()) is not None:
         pytest.skip(why)
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=PATIENCE)
     with browsers.browser() as launched:
         yield launched
 
