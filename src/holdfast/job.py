@@ -141,6 +141,8 @@ class Record(msgspec.Struct, gc=False):
     """What it waits for, besides its time; `lane:NAME` where its lane is full."""
     lane: Lane | None = None
     extra: bytes | None = None
+    saves: int = 0
+    """The number of its checkpoint: they rise over all its claims."""
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
@@ -219,6 +221,8 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     progress: bytes | msgspec.UnsetType = msgspec.UNSET
     checkpoint: bytes | msgspec.UnsetType = msgspec.UNSET
     """A new checkpoint starts the count of silent deaths again."""
+    saves: int = 0
+    """The checkpoint's number. One that is not above the kept one's was sent again, or comes late, and is let be."""
     pid: int | msgspec.UnsetType = msgspec.UNSET
     meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     """Merged into what is there."""

@@ -70,6 +70,7 @@ class Remembering:
         self._born = clock.monotonic()
         self._max_payload = max_payload
         self._memory = steps.read(record.checkpoint)
+        self._saves = record.saves
         self._saving = asyncio.Lock()
         self._used: set[tuple[str, str]] = set()
         self._sleeps = 0
@@ -197,7 +198,9 @@ class Remembering:
             if len(data) > self._max_payload:
                 most = f"max_payload ({self._max_payload})"
                 raise PayloadTooLarge(f"{what} makes {len(data)} bytes of all that the job remembers, over {most}")
-            await self._save(Note(record.id, record.seq, record.fence, record.token, checkpoint=data))
+            self._saves += 1  # also where the last one's outcome is unknown: it may still arrive
+            note = Note(record.id, record.seq, record.fence, record.token, checkpoint=data, saves=self._saves)
+            await self._save(note)
             self._memory = memory
 
     async def _save(self, note: Note) -> None:

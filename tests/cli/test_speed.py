@@ -1,4 +1,4 @@
-"""The enqueue command: started, stored durably and gone in under 300 ms, where importing its libraries takes 90."""
+"""The enqueue command: started, stored durably and gone in under 300 ms, where importing its libraries takes 85."""
 
 import resource
 import subprocess
@@ -15,12 +15,12 @@ def cost(terminal, *command):
     return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
-def test_enqueue_costs_less_than_four_times_as_much_as_importing_its_libraries(terminal):
+def test_enqueue_costs_little_more_than_importing_its_libraries(terminal):
     enqueue = (*HOLDFAST, "enqueue", '{"command": "echo hi"}')
     libraries = (sys.executable, "-c", "import asyncio, msgspec, sqlite3, typer")
     # By turns, and by the best of them: both are as slow as the machine happens to be.
     costs = [(cost(terminal, *enqueue), cost(terminal, *libraries)) for _ in range(7)]
-    assert min(ours for ours, _ in costs) < 4 * min(theirs for _, theirs in costs)
+    assert min(ours for ours, _ in costs) < 3.5 * min(theirs for _, theirs in costs)
 
 
 def test_enqueue_imports_nothing_that_it_does_not_need(terminal):

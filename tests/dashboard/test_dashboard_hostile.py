@@ -94,7 +94,7 @@ def notes(record, text):
     printed = Output(0, f"{text}\n{text[:1000]}".encode(), 1 << 20)
     note = Note(
         record.id, record.seq, record.fence, record.token,
-        progress=progress, checkpoint=msgspec.json.encode(text[:5000]), pid=77, output=printed,
+        progress=progress, checkpoint=msgspec.json.encode(text[:5000]), saves=1, pid=77, output=printed,
     )  # fmt: skip
     return Batch(notes=[note])
 

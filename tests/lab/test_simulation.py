@@ -66,6 +66,7 @@ REACHED = (
 
 REGRESSIONS = {
     1598: "a sweep whose answer was lost, sent again after its holder had beaten",
+    63126: "a checkpoint that was sent again, and whose first sending came after the next one",
 }
 """Seeds that once failed, and what they had met."""
 

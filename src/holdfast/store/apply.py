@@ -62,8 +62,9 @@ def note(record: Record, said: Note) -> None:
     """Take in what a running job says of itself."""
     if said.progress is not UNSET:
         record.progress = said.progress
-    if said.checkpoint is not UNSET:
+    if said.checkpoint is not UNSET and said.saves > record.saves:
         record.checkpoint = said.checkpoint
+        record.saves = said.saves
         record.deaths = 0
     if said.pid is not UNSET:
         record.pid = said.pid

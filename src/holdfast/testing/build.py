@@ -88,8 +88,10 @@ def swept(lost: Lost, **options: Any) -> Settlement:
 
 
 def says(claim: Record, **fields: Any) -> Note:
-    """A note under this claim; `fence` and `token` may be given to forge one."""
+    """A note under this claim; `fence` and `token` may be given to forge one. A checkpoint is the next one."""
     fence, token = fields.pop("fence", claim.fence), fields.pop("token", claim.token)
+    if "checkpoint" in fields:
+        fields.setdefault("saves", claim.saves + 1)
     return Note(id=claim.id, seq=claim.seq, fence=fence, token=token, **fields)
 
 

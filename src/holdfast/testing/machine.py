@@ -168,7 +168,14 @@ class StoreMachine(RuleBasedStateMachine):
         which=picks,
         forge=st.sampled_from((None, None, None, None, "fence", "token")),
         words=st.sampled_from(
-            ({"progress": b"p"}, {"checkpoint": b"c"}, {"pid": 7}, {"meta": {"m": 2}}, {"rest": 2.5})
+            (
+                {"progress": b"p"},
+                {"checkpoint": b"c1", "saves": 1},
+                {"checkpoint": b"c2", "saves": 2},
+                {"pid": 7},
+                {"meta": {"m": 2}},
+                {"rest": 2.5},
+            )
         ),
     )
     def note(self, *, leave: bool, which: int, forge: str | None, words: dict[str, Any]) -> None:

@@ -20,7 +20,7 @@ from .rows import json_or_null, record, to_json
 UNSET = msgspec.UNSET
 
 NO_INSERTS = (None,) * 23
-NO_NOTES = (None,) * 12
+NO_NOTES = (None,) * 13
 NO_SETTLES = (None,) * 16
 NO_ASK = (None,) * 9
 
@@ -66,6 +66,7 @@ class Call:
             [claim[2] for claim in claims],
             _some([None if note.progress is UNSET else note.progress for note in said]),
             _some([None if note.checkpoint is UNSET else note.checkpoint for note in said]),
+            _some([None if note.checkpoint is UNSET else note.saves for note in said]),
             _some([None if note.pid is UNSET else note.pid for note in said]),
             _some([None if note.meta is UNSET else to_json(note.meta).decode() for note in said]),
             _some([None if note.rest is UNSET else note.rest for note in said]),
@@ -272,8 +273,10 @@ def _word(end: Settlement, place: int) -> dict[str, Any]:
 
 def _both(first: Note, second: Note) -> Note:
     changed: dict[str, Any] = {
-        name: value for name in ("progress", "checkpoint", "pid") if (value := getattr(second, name)) is not UNSET
+        name: value for name in ("progress", "pid") if (value := getattr(second, name)) is not UNSET
     }
+    if second.checkpoint is not UNSET and (first.checkpoint is UNSET or second.saves > first.saves):
+        changed |= {"checkpoint": second.checkpoint, "saves": second.saves}
     if second.rest is not UNSET:
         changed["rest"] = second.rest if first.rest is UNSET else max(first.rest, second.rest)
     if second.meta is not UNSET:

@@ -28,7 +28,7 @@ NEW = {
 """The arguments of holdfast.write that enqueue, and their types."""
 INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
 """A lone plain job, without what a batch costs."""
-WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 62))})"
+WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 63))})"
 """A whole batch: one round trip, one transaction."""
 
 # -- change: read, decide in Python, write; in one transaction
@@ -38,7 +38,7 @@ LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq
 _CHANGING = (
     "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
     "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history", "waits",
-    "extra",
+    "extra", "saves",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
 _VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
@@ -46,7 +46,7 @@ _USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
     "bigint", "text", "text", "text", "text", "integer", "bigint", "bytea", "text", "integer", "double precision",
     "text", "bigint", "integer", "integer", "bigint", "bigint", "text", "integer", "boolean", "integer", "boolean",
     "bigint", "bigint", "bigint", "bytea", "text", "text", "bytea", "bytea", "jsonb", "json", "json", "jsonb",
-    "text", "jsonb", "bytea",
+    "text", "jsonb", "bytea", "integer",
 )))  # fmt: skip
 _TYPED = f"WITH given AS (SELECT {_USED})"
 """Names the type of every parameter, also of those that a statement does not use."""

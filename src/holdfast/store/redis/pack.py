@@ -103,7 +103,7 @@ def _note(note: Note, args: Args) -> tuple[Any, ...]:
         note.fence,
         str(note.token),
         None if note.progress is UNSET else _beside(note.progress, args),
-        None if note.checkpoint is UNSET else _beside(note.checkpoint, args),
+        None if note.checkpoint is UNSET else (note.saves, _beside(note.checkpoint, args)),
         None if note.pid is UNSET else note.pid,
         None if note.meta is UNSET else _meta(note.meta),
         None if (said := note.output) is UNSET else (said.at, _beside(said.data, args), said.keep),

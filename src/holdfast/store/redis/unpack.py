@@ -94,6 +94,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     y: list[str] | None = None
     W: str | None = None
     E: msgspec.Raw = _NOTHING
+    S: int = 0
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -195,6 +196,7 @@ def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | No
         made.lane = _lane(body.lane)
     if life.E:
         made.extra = _bytes(life.E)
+    made.saves = life.S
     if life.y is not None:
         made.history = tuple([Attempt(*msgspec.structs.astuple(_line(line))) for line in life.y])
     return made

@@ -34,7 +34,7 @@ def record(row: Row) -> Record:
     made = Record(*row[:30])
     made.suspect = row[19] == 1
     made.cancel = row[21] == 1
-    tags, meta, retry, history, made.waits, lane, bounds, made.extra = row[30:38]
+    tags, meta, retry, history, made.waits, lane, bounds, made.extra, made.saves = row[30:39]
     if tags is not None:
         made.tags = _read(_tags, tags, (), made.id)
     if meta is not None:
@@ -147,6 +147,7 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         json_or_null(kept.history),
         kept.waits,
         kept.extra,
+        kept.saves,
         settled,
         kept.seq,
     )

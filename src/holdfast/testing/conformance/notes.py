@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from holdfast.job import State
 from holdfast.store.protocol import Batch, Store
-from holdfast.testing.build import as_dict, failed, says, succeeded
-from holdfast.testing.verbs import claim_one, enqueue, job, note, running, settle
+from holdfast.testing.build import as_dict, change, failed, says, succeeded
+from holdfast.testing.verbs import apply, claim_one, enqueue, job, note, running, settle
 
 from .topic import Topic
 
@@ -66,6 +66,31 @@ class TestNotes(Topic):
         again = await claim_one(store, "bob")
         assert (again.checkpoint, again.progress, again.meta) == (b"half", b"50", {"seen": 1})
         assert again.pid is None
+
+    async def test_a_checkpoint_that_comes_late_is_let_be(self, store: Store) -> None:
+        claim = await running(store)
+        first, second = (says(claim, checkpoint=data, saves=n) for n, data in enumerate((b"first", b"second"), 1))
+        assert [await note(store, said) for said in (first, second, first)] == [True, True, True]
+        kept = await job(store, claim.id)
+        assert (kept.checkpoint, kept.saves) == (b"second", 2)
+        answers = await store.write(Batch(notes=[says(kept, checkpoint=b"third"), second, says(kept, pid=7)]))
+        assert list(answers.notes) == [True, True, True]
+        kept = await job(store, claim.id)
+        assert (kept.checkpoint, kept.saves, kept.pid) == (b"third", 3, 7)
+
+    async def test_checkpoints_are_numbered_over_all_claims(self, store: Store) -> None:
+        claim = await running(store)
+        assert await note(store, says(claim, checkpoint=b"half"))
+        await settle(store, failed(claim))
+        again = await claim_one(store, "bob")
+        assert again.saves == 1
+        assert await note(store, says(again, checkpoint=b"more"))
+        await settle(store, failed(again))
+        assert await apply(store, change(await job(store, claim.id), checkpoint=None))
+        last = await claim_one(store, "cat")
+        assert (last.checkpoint, last.saves) == (None, 2)
+        assert await note(store, says(last, checkpoint=b"anew"))
+        assert (await job(store, claim.id)).checkpoint == b"anew"
 
     async def test_an_ended_job_keeps_its_pid_and_its_notes(self, store: Store) -> None:
         claim = await running(store)

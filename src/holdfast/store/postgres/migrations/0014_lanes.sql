@@ -4,9 +4,12 @@
 -- blocked, and waits for `lane:NAME`. Claims of one lane take turns by its row in holdfast.gate; nobody else ever locks
 -- that row, so neither a user's open transaction nor the end of a job waits for a claim, or has one wait for it.
 
-ALTER TABLE holdfast.job ADD COLUMN waits text COLLATE "C", ADD COLUMN lane jsonb, ADD COLUMN extra bytea;
-ALTER TABLE holdfast.ended ADD COLUMN waits text COLLATE "C", ADD COLUMN lane jsonb, ADD COLUMN extra bytea;
-ALTER TYPE holdfast.answer ADD ATTRIBUTE waits text, ADD ATTRIBUTE lane jsonb, ADD ATTRIBUTE extra bytea;
+ALTER TABLE holdfast.job ADD COLUMN waits text COLLATE "C", ADD COLUMN lane jsonb, ADD COLUMN extra bytea,
+    ADD COLUMN saves integer NOT NULL DEFAULT 0;
+ALTER TABLE holdfast.ended ADD COLUMN waits text COLLATE "C", ADD COLUMN lane jsonb, ADD COLUMN extra bytea,
+    ADD COLUMN saves integer NOT NULL DEFAULT 0;
+ALTER TYPE holdfast.answer ADD ATTRIBUTE waits text, ADD ATTRIBUTE lane jsonb, ADD ATTRIBUTE extra bytea,
+    ADD ATTRIBUTE saves integer;
 -- What waits for the same, newest last.
 CREATE INDEX job_waits ON holdfast.job (waits, seq) WHERE waits IS NOT NULL;
 CREATE INDEX ended_waits ON holdfast.ended (waits, seq) WHERE waits IS NOT NULL;

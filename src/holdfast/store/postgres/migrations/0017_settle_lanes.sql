@@ -9,19 +9,20 @@ DROP FUNCTION holdfast.settle_each(jsonb, bigint);
 -- Answers the places (from 1) of the notes that were refused.
 CREATE FUNCTION holdfast.note(
     say_seqs bigint[], say_fences bigint[], say_tokens bigint[], say_progress bytea[], say_checkpoints bytea[],
-    say_pids integer[], say_metas text[], say_rests double precision[], now bigint
+    say_saves integer[], say_pids integer[], say_metas text[], say_rests double precision[], now bigint
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     written bigint[];
 BEGIN
     WITH said AS (
-        SELECT * FROM unnest(say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_pids, say_metas)
-            WITH ORDINALITY AS u(seq, fence, token, progress, checkpoint, pid, meta, place)
+        SELECT * FROM unnest(say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_saves, say_pids,
+            say_metas) WITH ORDINALITY AS u(seq, fence, token, progress, checkpoint, saves, pid, meta, place)
     ), noted AS (
         UPDATE holdfast.job AS j SET
             progress = coalesce(s.progress, j.progress),
-            checkpoint = coalesce(s.checkpoint, j.checkpoint),
-            deaths = CASE WHEN s.checkpoint IS NULL THEN j.deaths ELSE 0 END,
+            checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint ELSE j.checkpoint END,
+            saves = greatest(s.saves, j.saves),
+            deaths = CASE WHEN s.saves > j.saves THEN 0 ELSE j.deaths END,
             pid = coalesce(s.pid, j.pid),
             meta = CASE WHEN s.meta IS NULL THEN j.meta
                 ELSE (coalesce(j.meta::jsonb, '{}') || s.meta::jsonb)::json END
@@ -69,7 +70,7 @@ BEGIN
             g.pid, coalesce(g.end_suspect, false), coalesce(g.end_deaths, 0), false, g.started_at, now,
             now + (g.keep * 1000000)::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
             g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen,
-            NULL, g.lane, g.extra
+            NULL, g.lane, g.extra, g.saves
         FROM gone AS g WHERE g.keep IS NULL OR g.keep > 0
     ), unkept AS (
         DELETE FROM holdfast.output AS o USING gone AS g WHERE g.keep <= 0 AND o.seq = g.seq
@@ -156,7 +157,7 @@ BEGIN
                     j.holder, j.pid, e.suspect, e.deaths, false, j.started_at, now,
                     now + (keep * 1000000)::bigint, decode(e.result, 'hex'), e.error, e.traceback,
                     j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.nonce, e.nonce, j.gen,
-                    NULL, j.lane, j.extra);
+                    NULL, j.lane, j.extra, j.saves);
             ELSE
                 DELETE FROM holdfast.output AS o WHERE o.seq = j.seq;
             END IF;

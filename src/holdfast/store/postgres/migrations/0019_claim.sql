@@ -117,7 +117,8 @@ BEGIN
             RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
                 j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,
                 j.suspect, j.deaths, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
-                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.waits, j.lane, j.extra;
+                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.waits, j.lane, j.extra,
+                j.saves;
             GET DIAGNOSTICS got = ROW_COUNT;
         END IF;
         taken := taken + got;

@@ -19,7 +19,7 @@ CREATE FUNCTION holdfast.write(
     new_windows double precision[] = NULL, new_depths integer[] = NULL, new_places bigint[] = NULL,
     -- note
     say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL,
-    say_checkpoints bytea[] = NULL, say_pids integer[] = NULL, say_metas text[] = NULL,
+    say_checkpoints bytea[] = NULL, say_saves integer[] = NULL, say_pids integer[] = NULL, say_metas text[] = NULL,
     say_rests double precision[] = NULL, out_places integer[] = NULL,
     out_ats bigint[] = NULL, out_pieces bytea[] = NULL, out_keeps bigint[] = NULL,
     -- settle: the plain ends, then all others
@@ -72,7 +72,8 @@ BEGIN
     END IF;
     IF say_seqs IS NOT NULL THEN
         places := holdfast.note(
-            say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_pids, say_metas, say_rests, now);
+            say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_saves, say_pids, say_metas, say_rests,
+            now);
         IF places <> '{}' THEN
             said := said || jsonb_build_object('notes', places);
         END IF;

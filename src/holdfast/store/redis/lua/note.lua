@@ -1,6 +1,6 @@
 -- NOTE: what a running job says of itself, under its fence.
--- Each is {seq, fence, token, index of progress, index of checkpoint, pid, meta, output, rest}; output is {at, index,
--- keep}, rest is microseconds for which no job of its lane is to start.
+-- Each is {seq, fence, token, index of progress, checkpoint, pid, meta, output, rest}; a checkpoint is {number,
+-- index}, output is {at, index, keep}, rest is microseconds for which no job of its lane is to start.
 -- Answers with one 1 or 0 each.
 
 -- Output is a sorted set of pieces by position; each begins with position, fence and at.
@@ -45,9 +45,9 @@ local function note(notes)
       if said[4] then
         life.o = ARGV[said[4]]
       end
-      if said[5] then
-        life.k, life.d = 1, nil
-        call('HSET', key, seq .. '^', ARGV[said[5]])
+      if said[5] and said[5][1] > (life.S or 0) then
+        life.k, life.S, life.d = 1, said[5][1], nil
+        call('HSET', key, seq .. '^', ARGV[said[5][2]])
       end
       life.i = said[6] or life.i
       if said[7] then
