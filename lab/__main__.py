@@ -23,7 +23,7 @@ def main() -> int:
     sim.add_argument("--plan", help="replay a plan, as a failure printed it")
     sim.add_argument("--shrink", action="store_true", help="look for the smallest plan that fails")
     real = commands.add_parser("run", help="real faults on a real store")
-    real.add_argument("store", choices=PLACES)
+    real.add_argument("store", type=_store, help=f"{', '.join(PLACES)}; or your own: redis://host/?prefix=lab{{round}}")
     real.add_argument("--minutes", type=float, default=5.0)
     real.add_argument("--seed", type=int, help="what goes wrong, and when; the processes go on as they will")
     machine = commands.add_parser("machine", help="the conformance suite's state machine, for long")
@@ -37,6 +37,12 @@ def main() -> int:
     everything.add_argument("--minutes", type=float, default=30.0, help="for each of them")
     commands.add_parser("report", help="put the figures into docs/explain/reliability.md")
     return _do(parser.parse_args())
+
+
+def _store(word: str) -> str:
+    if word not in PLACES and "://" not in word:
+        raise argparse.ArgumentTypeError(f"{word!r} is none of {', '.join(PLACES)}, and no URL")
+    return word
 
 
 def _do(given: argparse.Namespace) -> int:

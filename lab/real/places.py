@@ -1,6 +1,6 @@
 """Where a run can take place: a store's address, its server if it has one, and what must not be left there.
 
-A store of your own joins with one line in PLACES; its place needs `url()`, and the rest where it has it.
+Another kind of store joins with one line in PLACES; its place needs `url()`, and the rest where it has it.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -226,3 +227,25 @@ PLACES: dict[str, type[Place]] = {
     "bucket": Folder,
     "remote": Remote,
 }
+
+
+class Own(Place):
+    """A store of the reader's own: nobody restarts its server, and nobody cleans up behind a round."""
+
+    def __init__(self, url: str) -> None:
+        if "{round}" not in url:
+            sys.exit(f"{url}: say {{round}} where each round is to have a place of its own, as in ?schema=lab{{round}}")
+        self._url = url
+        self._first = int(time.time())
+        if url.startswith("http"):
+            self.sweep, self.everybody_is_recorded = Remote.sweep, Remote.everybody_is_recorded
+        else:
+            self.wall_clock_is_shared = url.startswith(("postgres", "redis"))
+
+    def url(self, folder: Path, round_: int, port: int | None = None) -> str:
+        return self._url.replace("{round}", str(self._first + round_))
+
+
+def place_of(store: str) -> Place:
+    """By its name, or by the URL of one's own."""
+    return PLACES[store]() if store in PLACES else Own(store)

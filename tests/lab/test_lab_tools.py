@@ -6,6 +6,7 @@ import asyncio
 import json
 
 import pytest
+from lab.real.places import place_of
 from lab.real.proxy import Proxy
 from lab.sim import command as sim
 
@@ -68,6 +69,15 @@ async def test_an_answer_is_lost_after_the_request_has_arrived(echo, proxy):
     assert echo.heard == [b"one\n", b"two\n"]
     assert proxy.counts == {"answers dropped": 1}
     writer.close()
+
+
+def test_a_store_of_ones_own_has_a_fresh_place_for_every_round(tmp_path):
+    place = place_of("postgresql://me@host/jobs?schema=lab{round}")
+    first, again, second = (place.url(tmp_path, number) for number in (1, 1, 2))
+    assert first == again != second
+    assert "{round}" not in first
+    with pytest.raises(SystemExit, match="say {round}"):
+        place_of("postgresql://me@host/jobs")
 
 
 def test_the_figures_of_several_runs_add_up(monkeypatch, tmp_path, capsys):
