@@ -30,9 +30,10 @@ KINDS = ("ok",) * 30 + ("thread",) * 6 + ("fails", "snoozes", "slow", "checkpoin
 
 
 class Member:
-    def __init__(self, url: str, journal: str, seed: int, *, crash: str, lose: float) -> None:
+    def __init__(self, url: str, journal: str, seed: int, *, crash: str, lose: float, crowd: int) -> None:
         self.journal = JournalFile(journal)
         self.chance = Random(seed)
+        self.crowd = crowd
         point, _, number = crash.rpartition(":")
         self.crash = Crash(self.journal, point, int(number or 0))
         clock = SystemClock()
@@ -121,8 +122,10 @@ class Member:
             await self._one(tasks["work"].using(key=key, **options), "ok", key=key)
         elif way < 0.7:
             await asyncio.gather(*(self._one(using, kind) for _ in range(20)))
+        elif way < 0.9:
+            await self._bulk(using, kind, self.chance.choice((10, 50, 100)))
         else:
-            await self._bulk(using, kind)
+            await self._bulk(tasks["work"].using(**options), "ok", self.crowd)
 
     async def _one(self, using: Any, *args: Any, key: str = "", expect: str = "succeeded") -> None:
         unknown = False
@@ -145,9 +148,9 @@ class Member:
                 self.journal.write(acknowledged(handle.id, key=key, expect=expect))
                 return
 
-    async def _bulk(self, using: Any, kind: str) -> None:
+    async def _bulk(self, using: Any, kind: str, count: int) -> None:
         try:
-            handles = await self.app.enqueue_many([(using, kind)] * self.chance.choice((10, 50, 100)))
+            handles = await self.app.enqueue_many([(using, kind)] * count)
         except PartlyEnqueued as error:
             handles = [handle for handle in error.handles if handle is not None]
         except HoldfastError:
@@ -176,7 +179,7 @@ class Member:
                     continue
 
     async def run_worker(self) -> None:
-        worker = Worker(self.app, concurrency=16)
+        worker = Worker(self.app, concurrency=64)
         stop = asyncio.create_task(self.stopping.wait())
         stop.add_done_callback(lambda _: worker.stop())
         while not self.stopping.is_set():
@@ -218,11 +221,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, required=True)
     parser.add_argument("--crash", default="")
     parser.add_argument("--lose", type=float, default=0.0)
+    parser.add_argument("--crowd", type=int, required=True)
     given = parser.parse_args()
     end_with_parent()
     tell_where_it_is()
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
-    asyncio.run(Member(given.url, given.journal, given.seed, crash=given.crash, lose=given.lose).live(given.role))
+    member = Member(given.url, given.journal, given.seed, crash=given.crash, lose=given.lose, crowd=given.crowd)
+    asyncio.run(member.live(given.role))
     sys.stdout.flush()
     os._exit(0)
 

@@ -52,18 +52,20 @@ DRAIN_LIMIT = 240.0
 class Mix:
     """How much goes wrong: faults of each kind per minute."""
 
-    kills: float = 20.0
-    stops: float = 6.0
-    restarts: float = 3.0
-    troubles: float = 600.0
+    kills: float = 30.0
+    stops: float = 9.0
+    restarts: float = 5.0
+    troubles: float = 900.0
     bad_disks: float = 4.0
     """Spells in which nothing can be synced; a server is started again after one."""
     crash_points: float = 0.3
     """Of all processes, those that are told to die at a named point."""
-    lose: float = 0.02
+    lose: float = 0.12
     """Of all answers, those that a process loses itself: for stores without a line to cut."""
     skewed: float = 0.25
     """Of all processes, those whose wall clock is an hour off."""
+    crowd: int = 1000
+    """Easy jobs that a producer makes by one call, now and then."""
     must_meet: tuple[str, ...] = ()
     """What a round goes on for, beyond its time, until it was met."""
     workers: int = 3
@@ -135,7 +137,7 @@ class Round:
     def _start(self, role: str, skew: int = 0) -> None:
         self.started += 1
         args = ["--url", self.url, "--journal", str(self.journal.path), "--role", role]
-        args += ["--seed", str(self.chance.randrange(2**31))]
+        args += ["--seed", str(self.chance.randrange(2**31)), "--crowd", str(self.mix.crowd)]
         if self.faulty:
             args += ["--lose", str(self.mix.lose if self.proxy is None else self.mix.lose / 4)]
             if self.chance.random() < self.mix.crash_points:

@@ -76,7 +76,7 @@ def test_a_store_of_ones_own_has_a_fresh_place_for_every_round(tmp_path):
     first, again, second = (place.url(tmp_path, number) for number in (1, 1, 2))
     assert first == again != second
     assert "{round}" not in first
-    with pytest.raises(SystemExit, match="say {round}"):
+    with pytest.raises(SystemExit, match=r"say \{round\}"):
         place_of("postgresql://me@host/jobs")
 
 

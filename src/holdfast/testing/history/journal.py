@@ -26,7 +26,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     outcome: str
 
 
-class Entry(msgspec.Struct, omit_defaults=True):
+class Entry(msgspec.Struct, omit_defaults=True, gc=False):
     """One event. Which fields an event has, `recorded.py` and `program.py` say."""
 
     event: str
