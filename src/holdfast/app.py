@@ -21,9 +21,6 @@ from typing import (
     overload,
 )
 
-from .checks import (
-    checked_name,
-)
 from .clock import Clock, Entropy, SystemClock
 from .codec import Signed
 from .config import Config
@@ -34,7 +31,7 @@ from .errors import (
 )
 from .handle import Handle
 from .home import carried
-from .limit import Limit, given_limit
+from .limit import Limit, given_limits
 from .registry import Registry
 from .retry import RetryRule
 from .schedule import Rule, checked
@@ -123,9 +120,7 @@ class Holdfast(Enqueuing):
         self.registry = Registry(self, {maker, *imports}, signed)
         self.declared: dict[str, tuple[Task[..., Any], Rule]] = {}
         """The schedules that the code declares, by name; a worker that starts puts them into the store."""
-        self._queue_limits = {
-            checked_name(name, "queue"): given_limit(given) for name, given in (queue_limits or {}).items()
-        }
+        self._queue_limits = {} if queue_limits is None else given_limits(queue_limits)
         self.around_enqueue: list[EnqueueHook] = []
         self.around_run: list[RunHook] = []
         self.on_error: list[ErrorHook] = []

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .handle import Handle
 
 T = TypeVar("T")
+REST_MOST = 86400.0
+"""Seconds for which a job can let its lane rest: a day, since nobody can cut it short."""
 
 
 class Retry(Exception):
@@ -136,12 +138,14 @@ class Context(Remembering):
         return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=added)))
 
     def slow_down(self, seconds: float | timedelta) -> Awaitable[None]:
-        """Let no job of this job's lane start for so long, whoever runs it: for a service that answers 429.
+        """Let no job of this job's lane start for so long, a day at most, whoever runs it: for a service that says 429.
 
         This job itself goes on; raise Retry to have it run again when the time is over. Await it in async code; in
         a thread it returns once stored.
         """
         record, rest = self._record, checked_seconds(seconds, "slow_down(…)", positive=True)
+        if rest > REST_MOST:
+            raise InvalidJob(f"slow_down(…) takes a time from now of at most a day, not {seconds!r:.100}")
         if record.lane is None:
             raise ConfigError(
                 f"job {record.id!r} of task {record.task!r} is in no lane that could be slowed down: "

@@ -41,6 +41,7 @@ from .settings import Settings
 from .settling import Settling
 from .store.protocol import Binding
 from .task import Call, Options, Task, Using
+from .view import moment
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -151,6 +152,8 @@ class Enqueuing(Settling):
                 f"task {name!r}: once={options.window:g} s is longer than keys are remembered (key_retention, "
                 f"{settings.key_retention:g} s); raise key_retention, or ask for a shorter time"
             )
+        if options.expires_at is not None and options.expires_at <= self.clock.now():
+            raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is past, so it could never start")
         id, key, attempts, once = options.id, options.key, options.max_attempts, options.once
         if once is not None:
             key = key or f"{name}:{_fingerprint(name, payload, codec)}"

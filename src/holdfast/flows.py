@@ -1,8 +1,9 @@
 """Flows in the store: started all at once, looked at and operated as one.
 
 A flow is a job of its own (task `flow`) that no worker runs: it is blocked until all of its jobs have ended, and ends
-with them (`flow_ends.py`). Its jobs have its id and a number: `ID.0`, `ID.1`, … so that all are found without a list.
-All of them are stored blocked. One change then makes the flow begin: before it nothing runs, after it everything will.
+with them (`flow_gathering.py`). Its jobs have its id and a number: `ID.0`, `ID.1`, … so that all are found without a
+list. All of them are stored blocked. One change then makes the flow begin: before it nothing runs, after it everything
+will.
 """
 
 from __future__ import annotations
@@ -18,19 +19,8 @@ from . import extra as extras
 from .errors import HoldfastError, InvalidJob, WrongState
 from .extra import Extra
 from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member, number_in
-from .flow_ends import (
-    ENDED,
-    MAKING,
-    PAGE,
-    QUEUE,
-    TASK,
-    About,
-    FlowEnds,
-    again,
-    counting,
-    gathering,
-    mentioning,
-)
+from .flow_ends import ENDED, MAKING, QUEUE, TASK, FlowEnds, mentioning
+from .flow_gathering import PAGE, About, again, counting, gathering
 from .flow_rules import unneeded
 from .handle import Handle
 from .job import TERMINAL, Change, NewJob, Patch, Record, State
@@ -120,8 +110,10 @@ class Flows(FlowEnds):
         await self._insert([own, *jobs])
         await app.put_record(ENDED, id, b"{}")
         await self._change([Change(id, State.BLOCKED, 0, Patch(state=State.BLOCKED, waits=all_of(id)))])
-        if "sweeps" not in app.session.store.features:  # else whoever has the store does
+        if "sweeps" not in app.session.store.features:
             await self.free([id])
+        else:  # whoever has the store does, and hears of it
+            await app.put_record(ENDED, id, b"{}")
         return FlowHandle(app, id)
 
     def _job(self, flow: str, node: Node, about: Extra) -> NewJob:
@@ -195,12 +187,6 @@ class Flows(FlowEnds):
 
     # -- observe and operate
 
-    async def _own(self, id: str) -> Record:
-        record = await self._app.record(id)
-        if not extras.is_flow(record):
-            raise InvalidJob(f"job {id} is not a flow")
-        return record
-
     async def members(self, id: str) -> list[Record]:
         """All jobs of a flow that are kept, in order."""
         own = await self._own(id)
@@ -269,25 +255,14 @@ class Flows(FlowEnds):
         if not taken and (which is not None or own.state == State.SUCCEEDED):
             raise WrongState(id, own.state, "none of its jobs that are meant has failed: there is nothing to retry")
         await self._reopen(id)
-        # First what waits, then what it waits for; and a look at all parents, some of which may have ended long ago.
+        # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
+        # then at all of them, some of which may have ended long ago.
         parents = [what.removeprefix("job:") for what in sorted(awaited) if what.startswith("job:")]
         await self._app.put_record(ENDED, id, mentioning(parents))
-        written = [*await self._change(waiting), *await self._change(lives)]
+        written = [*await self._change(lives), *await self._change(waiting)]
         await self._reopen(id)  # it may have ended before it knew of them
         await self.free([id, *parents])
         return sum(written)
-
-    async def _reopen(self, id: str) -> None:
-        """Have a flow that has ended, or was to end, wait for its jobs again."""
-        own = await self._own(id)
-        patch = Patch(meta={"cancelled": False})
-        if own.state in TERMINAL:
-            patch = msgspec.structs.replace(
-                again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta
-            )
-        await self._change([Change(id, own.state, own.fence, patch)])
-        if own.state in TERMINAL:
-            await self._keep(id, await self._count(own), None)
 
 
 def _status(own: Job) -> FlowStatus:

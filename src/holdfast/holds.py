@@ -144,14 +144,15 @@ class Holds:
         await self._store.put_record(KIND, pause.name, msgspec.json.encode(since))
         await self.refresh()
 
-    async def lift(self, pause: Pause) -> None:
-        """Have them run again, and free those that were put aside."""
-        known = (await self._store.records(KIND)).get(pause.name)
-        if known is not None:
+    async def lift(self, pause: Pause) -> bool:
+        """Have them run again, and free those that were put aside; False where there was nothing to lift or to free."""
+        known = [one for one in read(await self._store.records(KIND)) if one.name == pause.name]
+        if known:
             over = msgspec.structs.replace(pause, resumed_at=await self._store.now())
             await self._store.put_record(KIND, pause.name, msgspec.json.encode(over))
             await self.refresh()
-        await self._free(pause)
+        freed = await self._free(pause)
+        return freed or any(one.resumed_at is None for one in known)
 
     async def free_the_late(self) -> None:
         """Free what was put aside by those who had not heard that it was resumed; at last, forget that it ever was."""
@@ -161,11 +162,13 @@ class Holds:
             if await self._store.now() - pause.resumed_at > LATE * MICROS:
                 await self._store.put_record(KIND, pause.name, None, version)
 
-    async def _free(self, pause: Pause) -> None:
-        """Page by page, each job from where it stood: before it was put aside, it was due."""
-        queued = Patch(state=State.QUEUED)
+    async def _free(self, pause: Pause) -> bool:
+        """Page by page, each job from where it stood: before it was put aside, it was due. Whether there was any."""
+        queued, freed = Patch(state=State.QUEUED), False
         while page := (await self._store.find(Where(waits=pause.waits), None, PAGE)).records:
             await self._commit.change([Change(record.id, record.state, record.fence, queued) for record in page])
+            freed = True
+        return freed
 
 
 _decode = msgspec.json.Decoder(Pause).decode

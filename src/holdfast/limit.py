@@ -128,7 +128,7 @@ def limit(
         raise ConfigError("limit(weight=…) as a function is given the key's value: say key= too")
     if not (weight is None or callable(weight)):
         weight = _count(weight, "weight", WEIGHT_MOST)
-    interval, starts = 0 if rate is None else _interval(rate), _count(burst or 1, "burst", MOST)
+    interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MOST)
     if interval * starts > SPAN_MOST:
         raise ConfigError(f"limit(rate={rate!r}, burst={burst}): a burst must be used up within a year at its rate")
     return Limit(
@@ -147,6 +147,14 @@ def given_limit(given: Any) -> Limit:
     if not isinstance(given, Limit):
         raise InvalidJob(f"limit= is what holdfast.limit(…) makes, such as limit(running=2), not {given!r:.100}")
     return given
+
+
+def given_limits(given: Any) -> dict[str, Limit]:
+    """What stands where the limits of queues are wanted."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"queue_limits= is a dict of limits by queue, not {given!r:.100}")
+    limits = cast("Mapping[Any, Any]", given)
+    return {checked_name(name, "queue"): given_limit(one) for name, one in limits.items()}
 
 
 def _count(value: Any, what: str, most: int) -> int:
@@ -168,7 +176,10 @@ def _interval(rate: Any) -> int:
 
 
 def _asked(key: Callable[..., Any]) -> tuple[str, ...] | None:
-    parameters = inspect.signature(key).parameters.values()
+    try:
+        parameters = inspect.signature(key).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"limit(key={key!r:.100}): nobody can tell which arguments it takes: {error}") from None
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
     if any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters):

@@ -6,13 +6,14 @@ To replace is that, and then a guarded change of the job that has the key; whoev
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
 from . import extra
 from .clock import MICROS
-from .job import WAITING, Change, Inserted, NewJob, Patch, Record, State
+from .errors import InvalidJob
+from .job import TERMINAL, WAITING, Change, Inserted, Lane, NewJob, Patch, Record, State
 from .session import Session
 
 REPLACED = "replaced"
@@ -33,10 +34,37 @@ async def insert_or_replace(
         [found] = await session.store.get([answer.id])
         if found is None or found.state not in WAITING:
             continue  # claimed, ended or removed since: its key is free for another
+        _check_lane(found, job)
         by_the_clock = put_off is not None or job.run_at is not None or job.extra is not None
         now = await session.store.now() if by_the_clock else 0
         if (await session.commit.change([replacing(found, job, now, put_off)]))[0]:
             return Inserted(REPLACED, found.id)
+
+
+async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:
+    """Those of some jobs that have ended and whose keys belong by now to others that live, with the ids of these."""
+    keyed = [record for record in records if record.key is not None and record.state in TERMINAL]
+    if not keyed:
+        return {}
+    # Whose a key is, a store tells whoever asks for it; and with no room for any job, none of these is ever stored.
+    asking = [NewJob("?", "?", record.queue, b"{}", key=record.key, once="live", max_depth=0) for record in keyed]
+    answers = await session.commit.insert(asking)
+    known = zip(keyed, answers, strict=True)
+    return {record.id: answer.id for record, answer in known if answer.outcome in ("existing", "conflict")}
+
+
+def _check_lane(found: Record, job: NewJob) -> None:
+    """A waiting job cannot change its lane, and must not run as one of another key's."""
+    here, there = _name(found.lane), _name(job.lane)
+    if here != there:
+        raise InvalidJob(
+            f"job {found.id!r} has the key {job.key!r} and waits in {here}: it cannot be given the arguments of a job "
+            f"of {there}; put what the limit's key is made of into the key, or cancel that job first"
+        )
+
+
+def _name(lane: Lane | None) -> str:
+    return "no lane" if lane is None else f"lane {lane.name!r}"
 
 
 def replacing(found: Record, job: NewJob, now: int, put_off: float | None) -> Change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
@@ -10,8 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
 
-from . import extra, lifecycle, signals
-from .checks import checked_cursor, checked_filter, checked_limit, checked_meta, checked_name, checked_seconds
+from . import extra, lifecycle, once, signals
+from .checks import (
+    checked_cursor,
+    checked_filter,
+    checked_limit,
+    checked_meta,
+    checked_name,
+    checked_seconds,
+    checked_text,
+)
 from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from .holds import KIND as PAUSES
 from .holds import Pause, checked_pause, read
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from .app import Holdfast
     from .flows import Flows
 
+logger = logging.getLogger("holdfast")
 H = TypeVar("H", bound=Handler)
 OUTPUT_PAGE = 1 << 20
 BULK = 1000
@@ -114,7 +124,9 @@ class Operating(Home):
     @carried
     async def output(self, id: str, position: int = 0) -> list[Printed]:
         """What a job has printed from a position on (1 MiB or a little more at a time); see also `follow_output`."""
-        return await self.session.store.output(id, position, OUTPUT_PAGE)
+        if type(position) is not int or position < 0:
+            raise InvalidJob(f"position is a number of bytes, not {position!r:.100}")
+        return await self.session.store.output(checked_text(id, "id"), position, OUTPUT_PAGE)
 
     @carried
     async def now(self) -> int:
@@ -145,7 +157,7 @@ class Operating(Home):
     async def moves(self, since: str | None = None, limit: int = BULK) -> Moves:
         """What jobs did since the cursor of an earlier answer; None: from now on. See `Store.moves`."""
         try:
-            return await self.session.store.moves(since, limit)
+            return await self.session.store.moves(checked_cursor(since), limit)
         except (ValueError, OverflowError) as error:
             if since is None or isinstance(error, HoldfastError):
                 raise
@@ -184,12 +196,19 @@ class Operating(Home):
         Of a flow: what died, and then what was not run because of it. A job of a flow takes along what waited for it.
         """
         record = await self.record(id)
+        if (rival := (await self._rivals([record])).get(id)) is not None:
+            wanted = f"its key {record.key!r} belongs to job {rival!r} by now, which lives; let that end, or cancel it"
+            raise WrongState(id, record.state, wanted)
         flow = extra.read(record.extra).flow
         if flow is not None and (flow == id or (record.state in TERMINAL and await self._kept(flow))):
             await self.at_home(lambda: self.flows.retry(flow, None if flow == id else [id]))
         else:
             await self._change(id, lifecycle.retry)
         return await self.job(id)
+
+    @carried
+    async def _rivals(self, records: Sequence[Record]) -> dict[str, str]:
+        return await once.rivals(self.session, records)
 
     @carried
     async def _kept(self, id: str) -> bool:
@@ -215,9 +234,12 @@ class Operating(Home):
                     count += len(ids)
                 continue
             for id in ids:
-                with suppress(JobNotFound, WrongState):  # somebody else was quicker
-                    await self.retry(id)
-                    count += 1
+                with suppress(JobNotFound):
+                    try:
+                        await self.retry(id)
+                        count += 1
+                    except WrongState as error:  # somebody else was quicker, or its key is another's
+                        logger.warning("not retried: %s", error)
         return count
 
     async def delete(self, id: str) -> None:
@@ -278,12 +300,14 @@ class Operating(Home):
     @carried
     async def resume(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
-    ) -> None:
-        """Start them again; name what was paused as it was named then."""
-        if _named(queue, task, where) == "queue":
-            await self.put_record("pause", checked_name(queue, "queue"), None)
-        else:
-            await self.session.holds.lift(checked_pause(task, where))
+    ) -> bool:
+        """Start them again; name what was paused as it was named then. False where nothing of that name was paused."""
+        if _named(queue, task, where) == "task":
+            return await self.session.holds.lift(checked_pause(task, where))
+        name = checked_name(queue, "queue")
+        paused = name in await self.records("pause")
+        await self.put_record("pause", name, None)
+        return paused
 
     @carried
     async def paused_tasks(self) -> list[Pause]:

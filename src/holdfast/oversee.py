@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from . import extra, lifecycle, series
-from .checks import checked_cursor, checked_limit, checked_seconds
+from .checks import checked_cursor, checked_limit, checked_seconds, checked_text
 from .clock import MICROS
 from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from .faults import Errors, Groups
@@ -87,12 +87,14 @@ class Overseeing(Operating):
         """Cancel, retry or delete the jobs of these ids, or one step of all that match; the cursor goes on."""
         if action not in ACTIONS:
             raise InvalidJob(f"jobs can be changed by {', '.join(ACTIONS)}, not by {action!r:.100}")
+        if isinstance(ids, str) or not isinstance(ids, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(f"ids= is a list of ids, not {ids!r:.100}")
         if (wanted is None) == (not ids):
             raise InvalidJob("give a filter or ids, and not both")
         if len(ids) > STEP:
             raise InvalidJob(f"at most {STEP} ids at once, not {len(ids)}")
         if wanted is None:
-            records = await self.session.store.get(list(dict.fromkeys(ids)))
+            records = await self.session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
             found = Looked([record for record in records if record is not None], None, len(records), None)
             gone = len(records) - len(found.records)
         else:
@@ -101,6 +103,9 @@ class Overseeing(Operating):
         return Changed(changed, len(found.records) + gone - changed, found.looked, found.cursor)
 
     async def _change_all(self, action: str, records: Sequence[Record]) -> int:
+        if action == "retry":
+            rivals = await self._rivals(records)
+            records = [record for record in records if record.id not in rivals]
         alone = [record for record in records if extra.read(record.extra).flow is None]
         changed = await self._change_flows(action, [r for r in records if extra.read(r.extra).flow is not None])
         decide = self._decision(action)

@@ -10,11 +10,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future, wait
 from datetime import timedelta
 from typing import Any, ParamSpec, TypeVar
 
 from msgspec import UNSET, Raw
-from msgspec.structs import replace
 
 from . import steps
 from .checks import NAME_LIMIT, checked_name, checked_seconds, checked_text
@@ -23,6 +23,7 @@ from .codec import Returns, decode_value, encode_value
 from .errors import InvalidJob, LeaseLost, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
 from .job import Note, Record
 from .steps import Memory, Step
+from .under_way import UnderWay
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class Remembering:
         self._memory = steps.read(record.checkpoint)
         self._saves = record.saves
         self._saving = asyncio.Lock()
+        self._under_way = UnderWay()
         self._used: set[tuple[str, str]] = set()
         self._sleeps = 0
 
@@ -106,14 +108,22 @@ class Remembering:
             return self._run_step(name, fn, args, kwargs, returns)
         if inspect.iscoroutinefunction(inspect.unwrap(fn)):
             raise InvalidJob(f"step {name!r} is an async function, and this task a plain one: make the task async")
-        data = _encoded(name, returns, fn(*args, **kwargs))
-        return self._after(self._keep(name, data), lambda: returns.decode(data))
+        ended = self._begin(name)
+        try:
+            with self._under_way.inside():
+                value = fn(*args, **kwargs)
+            data = _encoded(name, returns, value)
+            return self._after(self._keep(name, data), lambda: returns.decode(data))
+        finally:
+            ended.set_result(None)
 
     def sleep(self, how_long: timedelta | float = 0.0, /, **parts: float) -> Any:
         """Give the slot back and go on here later: `await ctx.sleep(days=3)`, a timedelta, or seconds.
 
-        `parts` are those of a timedelta. Its end is remembered: neither a crash nor a retry begins it anew.
+        `parts` are those of a timedelta. Its end is remembered: neither a crash nor a retry begins it anew. Steps that
+        run beside it are waited for first.
         """
+        self._check_between_steps("sleep")
         try:
             seconds = checked_seconds(how_long, "sleep") + timedelta(**parts).total_seconds()
         except (TypeError, ValueError, OverflowError) as error:
@@ -129,16 +139,15 @@ class Remembering:
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
         """Give the slot back until somebody sends this signal (`app.signal`), or has sent it before, and get its value.
 
-        TimeoutError where it has not come in time, which is remembered too.
+        TimeoutError where it has not come in time, which is remembered too. Steps that run beside it are waited for
+        first.
         """
+        self._check_between_steps("wait for a signal")
         self._use("signal", checked_name(name, "signal"), "keep its value, or wait for a signal of another name")
         limit = None if timeout is None else max(LEAST_WAIT, checked_seconds(timeout, "timeout"))
         step, now = self._memory.find("signal", name), self._now()
         if step is not None and step.at is not None:
             return self._after(None, lambda: _answer(step))
-        if step is not None and step.until is not None and step.until <= now:
-            late = replace(step, at=now, late=True)
-            return self._after(self._remember("a wait", _with(late)), lambda: _answer(late))
         if step is None and limit is not None:
             begun = Step("signal", name, until=now + int(limit * MICROS))
             return self._after(self._remember("a wait", _with(begun)), lambda: self._wait_on(begun))
@@ -151,6 +160,16 @@ class Remembering:
             raise InvalidJob(f"{kind} {name!r} came before in this run of job {self._record.id!r}: {advice}")
         self._used.add((kind, name))
 
+    def _check_between_steps(self, what: str) -> None:
+        if self._under_way.is_here:  # the next run would do again what the step has done so far
+            raise InvalidJob(f"a step of job {self._record.id!r} cannot {what}: do it between two steps")
+
+    def _begin(self, name: str) -> Future[object]:
+        """A step is about to run: there must be room for it, since what has run must be remembered."""
+        nothing = Step("step", name, at=self._now())
+        self._written(f"step {name!r} was not run: it", self._memory.with_step(nothing))
+        return self._under_way.begin()
+
     def _now(self) -> int:
         """The store's time, as near as it is known here: from when the job was claimed."""
         return (self._record.started_at or 0) + int((self._clock.monotonic() - self._born) * MICROS)
@@ -161,21 +180,28 @@ class Remembering:
             raise Parked(left)
 
     def _wait_on(self, step: Step) -> None:
-        left = MOST_UNSEEN if step.until is None else (step.until - self._now()) / MICROS
+        # However late it is: whether it has come is known to the store, which is looked at when the job waits.
+        left = MOST_UNSEEN if step.until is None else max(LEAST_WAIT, (step.until - self._now()) / MICROS)
         raise Parked(min(left, MOST_UNSEEN), steps.waits_for(step.name))
 
     async def _run_step(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], returns: Returns
     ) -> Any:
-        if inspect.iscoroutinefunction(inspect.unwrap(fn)):
-            value = await fn(*args, **kwargs)
-        else:
-            value = await asyncio.to_thread(fn, *args, **kwargs)
-            if inspect.isawaitable(value):
-                value = await value
-        data = _encoded(name, returns, value)
+        ended = self._begin(name)
+        try:
+            with self._under_way.inside():
+                if inspect.iscoroutinefunction(inspect.unwrap(fn)):
+                    value = await fn(*args, **kwargs)
+                else:
+                    value = await asyncio.to_thread(fn, *args, **kwargs)
+                    if inspect.isawaitable(value):
+                        value = await value
+            data = _encoded(name, returns, value)
+        except BaseException:
+            ended.set_result(None)
+            raise
         keeping = asyncio.ensure_future(self._elsewhere(self._keep(name, data)))
-        keeping.add_done_callback(lambda kept: kept.cancelled() or kept.exception())
+        keeping.add_done_callback(lambda kept: ended.set_result(kept.cancelled() or kept.exception()))
         await asyncio.shield(keeping)  # the step is done, though the run may be stopped now
         return returns.decode(data)
 
@@ -194,14 +220,18 @@ class Remembering:
     async def _remember(self, what: str, change: Callable[[Memory], Memory]) -> None:
         async with self._saving:  # each write is of everything
             memory, record = change(self._memory), self._record
-            data = steps.write(memory) or b""
-            if len(data) > self._max_payload:
-                most = f"max_payload ({self._max_payload})"
-                raise PayloadTooLarge(f"{what} makes {len(data)} bytes of all that the job remembers, over {most}")
+            data = self._written(what, memory)
             self._saves += 1  # also where the last one's outcome is unknown: it may still arrive
             note = Note(record.id, record.seq, record.fence, record.token, checkpoint=data, saves=self._saves)
             await self._save(note)
             self._memory = memory
+
+    def _written(self, what: str, memory: Memory) -> bytes:
+        data = steps.write(memory) or b""
+        if len(data) > self._max_payload:
+            most = f"max_payload ({self._max_payload})"
+            raise PayloadTooLarge(f"{what} makes {len(data)} bytes of all that the job remembers, over {most}")
+        return data
 
     async def _save(self, note: Note) -> None:
         if not await self._write_note(note):
@@ -210,17 +240,30 @@ class Remembering:
     # -- async code and threads
 
     def _after(self, saving: Coroutine[Any, Any, None] | None, then: Callable[[], T]) -> T | Awaitable[T]:
-        """Store, then go on: to be awaited in async code, and anywhere else right here."""
+        """Store, then go on: to be awaited in async code, and anywhere else right here.
+
+        Where the job would rest instead, its steps that are under way end first; then it is asked again.
+        """
         if _in_a_loop():
             return self._awaited_after(saving, then)
         if saving is not None:
             asyncio.run_coroutine_threadsafe(saving, self._loop).result()
-        return then()
+        while True:
+            try:
+                return then()
+            except Parked as parked:
+                wait(self._under_way.rest(parked))
 
     async def _awaited_after(self, saving: Coroutine[Any, Any, None] | None, then: Callable[[], T]) -> T:
         if saving is not None:
             await self._elsewhere(saving)
-        return then()
+        while True:
+            try:
+                return then()
+            except Parked as parked:
+                await asyncio.sleep(0)  # a step that was asked for at the same time may begin
+                beside = self._under_way.rest(parked)
+            await _all_of(beside)
 
     async def _elsewhere(self, saving: Coroutine[Any, Any, None]) -> None:
         """On the loop that can write, which is another one in a process of the task's own."""
@@ -235,12 +278,23 @@ class Remembering:
         asyncio.run_coroutine_threadsafe(saving, self._loop).result()
         return _Done()
 
+    # -- for the worker
+
+    async def let_steps_end(self, error: BaseException) -> None:
+        """The task has raised this, while steps may be under way beside what raised it."""
+        if beside := self._under_way.end(error):
+            await _all_of(beside)
+
 
 class _Done:
     """An awaitable that has nothing left to wait for."""
 
     def __await__(self) -> Any:
         return iter(())
+
+
+async def _all_of(steps: list[Future[object]]) -> None:
+    await asyncio.wait([asyncio.wrap_future(step) for step in steps])
 
 
 def _with(step: Step) -> Callable[[Memory], Memory]:

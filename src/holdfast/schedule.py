@@ -9,9 +9,10 @@ import bisect
 import hashlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import takewhile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -42,15 +43,13 @@ OVERLAPS = ("allow", "skip")
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When: a cron line in a time zone, or an interval from a beginning."""
+    """When: a cron line in a time zone, or an interval."""
 
     cron: str | None = None
     """Five fields, or six with seconds in front; or @daily and the like."""
     tz: str = "UTC"
     every: float | None = None
-    """Seconds."""
-    start: int = 0
-    """What an interval is counted from."""
+    """Seconds, counted from the beginning of 1970, UTC."""
     catch_up: int = 1
     """Missed runs that are made up for, the latest first: 0 none, 1 one, n up to n."""
     jitter: float = 0.0
@@ -60,25 +59,33 @@ class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def checked(rule: Rule) -> Rule:
-    """The rule, if it can ever be due; InvalidJob says what is wrong with it."""
+    """The rule, if it can be kept and ever be due; InvalidJob says what is wrong with it."""
     if (rule.cron is None) == (rule.every is None):
         raise InvalidJob("a schedule has either a cron line or every=")
     if rule.every is not None and rule.every < 0.001:
         raise InvalidJob(f"every= must be at least a millisecond, not {rule.every:g} s")
     if rule.overlap not in OVERLAPS:
         raise InvalidJob(f"overlap must be one of {', '.join(OVERLAPS)}, not {rule.overlap!r}")
-    if not 0 <= rule.catch_up <= MOST_RUNS:
-        raise InvalidJob(f"catch_up is the number of missed runs to make up for, from 0 to {MOST_RUNS}")
-    if rule.cron is not None and next(_due(rule, 0), None) is None:
+    if type(rule.catch_up) is not int or not 0 <= rule.catch_up <= MOST_RUNS:
+        raise InvalidJob(
+            f"catch_up is the number of missed runs to make up for, from 0 to {MOST_RUNS}, not {rule.catch_up!r:.100}"
+        )
+    _zone(rule.tz)
+    if rule.cron is not None and not _ever_due(_text(rule.cron), rule.tz):
         raise InvalidJob(f"the cron line {rule.cron!r} is never due")
     return rule
+
+
+@lru_cache(maxsize=10_000)  # whoever lists schedules checks them all
+def _ever_due(cron: str, tz: str) -> bool:
+    return next(_due(Rule(cron=cron, tz=tz), 0), None) is not None
 
 
 def next_after(rule: Rule, moment: int) -> int | None:
     """When it is due for the first time after this moment; None: never again."""
     if rule.every is not None:
         step = round(rule.every * MICROS)
-        return rule.start + ((moment - rule.start) // step + 1) * step
+        return (moment // step + 1) * step
     return next(_due(rule, moment), None)
 
 
@@ -109,8 +116,7 @@ def _between(rule: Rule, begin: int, end: int) -> list[int]:
     """When it is due from `begin` to `end`, both included."""
     if rule.every is not None:
         step = round(rule.every * MICROS)
-        first = rule.start - (rule.start - begin) // step * step
-        return list(range(first, end + 1, step))
+        return list(range(-(-begin // step) * step, end + 1, step))
     return list(takewhile(lambda due: due <= end, _due(rule, begin - 1)))
 
 
@@ -146,11 +152,12 @@ def _due(rule: Rule, moment: int) -> Iterator[int]:
     line of fixed times (no star in minute and hour) is due once for each: the first time, or when the clock has jumped.
     """
     zone, line = _zone(rule.tz), _line(rule)
-    parts = line.split()
-    fixed = len(parts) == 5 and not parts[0].startswith("*") and not parts[1].startswith("*")
     begin = datetime.fromtimestamp(moment // MICROS, UTC).astimezone(zone).replace(tzinfo=None)
+    times = _cron(line, begin - TWICE)
+    minute, hour = line.split()[-5:-3]  # before them there may be seconds
+    fixed = not minute.startswith("*") and not hour.startswith("*")
     last, waiting = moment, list[int]()
-    for due in _cron(line, begin - TWICE):
+    for due in times:
         first, second = _moment(due, zone, 0), _moment(due, zone, 1)
         while waiting and waiting[0] <= min(first, second):  # nothing that follows can come before these
             if (at := heappop(waiting)) > last:
@@ -195,10 +202,18 @@ def _cron(line: str, begin: datetime) -> _CronSim:
         raise InvalidJob(f"{line!r} is no cron line: {error}") from None
 
 
-def _zone(name: str) -> ZoneInfo:
+def _zone(name: Any) -> ZoneInfo:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
-        return ZoneInfo(name)
+        if isinstance(name, str):
+            return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidJob(f"there is no time zone {name!r}; they are named like Europe/Oslo") from None
+        pass
+    raise InvalidJob(f"there is no time zone {name!r:.100}; they are named like Europe/Oslo")
+
+
+def _text(line: Any) -> str:
+    if isinstance(line, str):
+        return line
+    raise InvalidJob(f"a cron line is a text such as '0 3 * * *', not {line!r:.100}")

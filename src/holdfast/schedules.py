@@ -2,13 +2,14 @@
 
 A run is a job whose key is the schedule and the time it was due, so that any number of workers may make it: the store
 keeps one. Only then is the schedule's next time moved on, by compare-and-set; after a crash in between the same job is
-made again, and is the same.
+made again, and is the same. A deleted schedule leaves a mark for a day, so that versions go on rising: whoever still
+makes a run of it cannot write it over a new one of its name.
 """
 
 from __future__ import annotations
 
 import logging
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -16,63 +17,41 @@ import msgspec
 from . import schedule
 from .checks import checked_name, checked_seconds
 from .errors import InvalidJob, JobNotFound, KeyConflict, OutcomeUnknown, QueueFull, ScheduleNotFound, StoreUnavailable
-from .job import TERMINAL
-from .retry import Backoff
+from .job import TERMINAL, Lane
 from .schedule import Rule
+from .schedule_kept import Mark, Schedule, glance, mark, read
 from .task import Call, Options, Task
+from .view import moment
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .app import Holdfast
     from .handle import Handle
     from .job import NewJob
+    from .store.protocol import Versioned
 
 KIND = "schedule"
+MARKED = 86400 * schedule.MICROS
+"""For how long the mark of a deleted schedule stays: longer than anybody makes a run."""
+_NOT_KEPT = {
+    "delay": "delay",
+    "run_at": "at",
+    "key": "key",
+    "id": "id",
+    "meta": "meta",
+    "connection": "connection",
+    "once": "once",
+    "window": "once",
+    "replace": "replace",
+    "put_off": "debounce_max",
+    "expires_at": "expires",
+    "limit": "limit",
+}
+"""Options, with the words for them, that belong to one job and not to a row of them."""
+_left: set[tuple[str, int]] = set()
+"""Schedules, by name and version, of which the log says already that they are left to others."""
 logger = logging.getLogger("holdfast")
-
-
-class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task that is enqueued again and again."""
-
-    name: str
-    task: str
-    rule: Rule
-    payload: msgspec.Raw = msgspec.Raw(b"{}")
-    """The arguments, as the job's payload has them."""
-    queue: str = "default"
-    priority: int = 0
-    max_attempts: int | None = None
-    timeout: float | None = None
-    retry: Backoff | None = None
-    tags: tuple[str, ...] = ()
-    in_code: bool = False
-    """Declared by `app.cron` or `app.every`; what the code says counts at the next start of a worker."""
-    paused: bool = False
-    next: int | None = None
-    """When the next run is due, in microseconds since 1970."""
-    last: int | None = None
-    last_job: str | None = None
-    expires: float | None = None
-    """Seconds within which a run must start."""
-
-    @property
-    def next_run(self) -> datetime | None:
-        """When it is due next; None while it is paused."""
-        return None if self.next is None or self.paused else _time(self.next)
-
-    @property
-    def last_run(self) -> datetime | None:
-        """When the last run that was made was due."""
-        return None if self.last is None else _time(self.last)
-
-    @property
-    def words(self) -> str:
-        """Its rule as one would say it."""
-        return schedule.in_words(self.rule)
-
-
-_decode = msgspec.json.Decoder(Schedule).decode
-_told: set[tuple[str, int]] = set()
-"""Schedules, by name and version, whose trouble is in the log already."""
 
 
 class Schedules:
@@ -115,8 +94,13 @@ class Schedules:
         if not isinstance(call, Call):
             call = self._app.call(call)
         options, app = call.options, self._app
-        if options.limit is not call.task.options.limit:
-            raise InvalidJob(f"schedule {name!r}: limit= of one call is not kept; give it to task {call.task.name!r}")
+        own = call.task.options
+        extra = {f"{word}=" for part, word in _NOT_KEPT.items() if getattr(options, part) != getattr(own, part)}
+        if extra:
+            raise InvalidJob(
+                f"schedule {name!r}: {', '.join(sorted(extra))} of one call is not kept; what is kept of it is queue=, "
+                "priority=, max_attempts=, timeout=, retry=, tags=, and expires= in seconds. A limit is the task's"
+            )
         job = app.new_job(app.session.settings, call.task, options, call.args, call.kwargs)
         if job.codec != "json":
             raise InvalidJob(f"schedule {name!r}: task {job.task!r} has a codec of its own; JSON alone is kept here")
@@ -138,6 +122,7 @@ class Schedules:
             options.retry,
             job.tags,
             expires=options.expires_in,
+            lane=job.lane,
         )
 
     async def declare(self) -> None:
@@ -149,95 +134,154 @@ class Schedules:
         """Store a schedule; where there was one of this name and rule, it goes on from where that one is."""
         while True:
             kept = (await self._app.records(KIND)).get(wanted.name)
-            before = None if kept is None else read(kept.value)
+            before, after = None if kept is None else read(kept.value), wanted
             if before is not None:
-                wanted = msgspec.structs.replace(
-                    wanted, paused=before.paused, last=before.last, last_job=before.last_job, next=before.next
+                after = msgspec.structs.replace(
+                    wanted,
+                    paused=before.paused,
+                    last=before.last,
+                    last_job=before.last_job,
+                    next=before.next,
+                    counted=before.counted,
+                    error=before.error,
+                    lane=self._lane(wanted.lane, before) if wanted.makes_the_same(before) else wanted.lane,
                 )
             if before is None or before.rule != wanted.rule or before.next is None:
-                now = await self._app.now()
-                wanted = msgspec.structs.replace(wanted, next=schedule.next_after(wanted.rule, now))
-            if wanted == before:
-                return wanted
+                after = after.from_now(await self._app.now())
+            if after == before:
+                return after
+            after = msgspec.structs.replace(after, error=None)
             version = 0 if kept is None else kept.version
-            if await self._app.put_record(KIND, wanted.name, msgspec.json.encode(wanted), version):
-                return wanted
+            if await self._app.put_record(KIND, after.name, msgspec.json.encode(after), version):
+                return after
 
     async def pause(self, name: str) -> Schedule:
         """Make no more runs until it is resumed."""
-        return await self._change(name, paused=True)
+        return await self._change(name, lambda kept: msgspec.structs.replace(kept, paused=True))
 
     async def resume(self, name: str) -> Schedule:
         """Make its runs again, from now on: those of the pause are not made up for."""
-        kept, _ = await self._one(name)
-        following = schedule.next_after(kept.rule, await self._app.now()) if kept.paused else kept.next
-        return await self._change(name, paused=False, next=following)
+        now = await self._app.now()
+
+        def resumed(kept: Schedule) -> Schedule:
+            return msgspec.structs.replace(kept, paused=False).from_now(now) if kept.paused else kept
+
+        return await self._change(name, resumed)
 
     async def run_now(self, name: str) -> Handle[Any]:
         """Enqueue it once, beside its usual runs."""
         kept, _ = await self._one(name)
-        return await self._app.submit(kept.task, bytes(kept.payload), json=True, **_options(kept))
+        return self._app.handle((await self._enqueue(kept))[0])
 
     async def delete(self, name: str) -> None:
         """Forget it; jobs that it made stay."""
         await self._one(name)
-        await self._app.put_record(KIND, name, None)
+        await self._app.put_record(KIND, name, msgspec.json.encode(Mark(await self._app.now())))
 
     async def make_due_runs(self) -> float | None:
-        """Enqueue whatever is due; seconds until something is due next, None where nothing ever is."""
-        soonest: int | None = None
+        """Enqueue whatever is due; seconds until something is due next, None where nothing is known to be.
+
+        What is due and cannot be made is for the next look.
+        """
+        records = await self._app.records(KIND)
+        if not records:
+            return None
         now = await self._app.now()
-        for kept, version in await self._all():
-            if kept.paused or kept.next is None:
-                continue
-            following = kept.next if kept.next > now else await self._make_one(kept, version, now)
-            if following is not None:
-                soonest = following if soonest is None else min(soonest, following)
-        return None if soonest is None else max(0.0, (soonest - now) / 1_000_000)
+        following = [await self._look(name, record, now) for name, record in sorted(records.items())]
+        soonest = min((due for due in following if due is not None and due > now), default=None)
+        return None if soonest is None else (soonest - now) / schedule.MICROS
 
     # -- inside
 
+    async def _look(self, name: str, record: Versioned, now: int) -> int | None:
+        """Make the runs of one schedule that are due; when it is due next."""
+        seen = glance(record.value)
+        if seen is None or seen.paused:
+            return None
+        if seen.next is None:
+            gone = mark(record.value)
+            if gone is not None and now - gone.deleted > MARKED:
+                await self._app.put_record(KIND, name, None, record.version)
+            return None
+        # A clock that was ahead and is right again has left a time that may be far off: it is found anew.
+        if seen.next > now and seen.counted <= now + schedule.LATE:
+            return seen.next
+        kept = read(record.value)
+        return None if kept is None else await self._make_one(kept, record.version, now)
+
     async def _make_one(self, kept: Schedule, version: int, now: int) -> int | None:
         """Make one schedule's runs; whatever is wrong with it harms no other. When it is due next."""
+        trouble: Exception | None = None
         try:
-            return (await self._make(kept, version, now)).next
+            moved = await self._make(kept, now)
         except StoreUnavailable:
             raise
-        except Exception:
-            if (kept.name, version) not in _told:
-                _told.add((kept.name, version))
-                logger.exception("schedule %s: its runs cannot be made", kept.name)
+        except OutcomeUnknown:
+            return None  # the next look makes the same run again
+        except Exception as error:  # noqa: BLE001  # a hook may raise anything
+            moved, trouble = kept.troubled(error), error
+        try:
+            written = moved != kept and await self._app.put_record(KIND, kept.name, msgspec.json.encode(moved), version)
+        except InvalidJob as error:  # a server does not let everybody make runs of a shell command
+            if (kept.name, version) not in _left:
+                _left.add((kept.name, version))
+                logger.warning("schedule %s is left to other workers: %s", kept.name, error)
             return None
+        if written and moved.error is not None and moved.error != kept.error:
+            logger.warning("schedule %s: a run could not be made: %s", kept.name, moved.error, exc_info=trouble)
+        return moved.next
 
-    async def _make(self, kept: Schedule, version: int, now: int) -> Schedule:
+    async def _make(self, kept: Schedule, now: int) -> Schedule:
+        """Make its runs that are due; the schedule as it is to be kept then."""
         assert kept.next is not None
-        last, last_job = kept.last, kept.last_job
         for due in schedule.runs_due(kept.rule, kept.next, now):
-            if kept.rule.overlap == "skip" and last_job is not None and not await self._ended(last_job):
-                logger.info("schedule %s: no run at %s, job %s has not ended", kept.name, _time(due), last_job)
+            job = kept.last_job
+            if kept.rule.overlap == "skip" and job is not None and not await self._ended(job):
+                logger.info("schedule %s: no run at %s, job %s has not ended", kept.name, moment(due), job)
                 continue
             try:
-                last_job = await self._enqueue(kept, due)
-            except OutcomeUnknown:
-                return kept  # the next look makes the same run again
-            last = due
-        moved = msgspec.structs.replace(kept, next=schedule.next_after(kept.rule, now), last=last, last_job=last_job)
-        await self._app.put_record(KIND, kept.name, msgspec.json.encode(moved), version)
-        return moved
+                job, lane = await self._enqueue_run(kept, due)
+            except QueueFull as error:
+                return msgspec.structs.replace(kept.troubled(error), next=due)  # the next look tries again
+            except InvalidJob as error:
+                kept = kept.troubled(error)  # as it would be at any look
+            else:
+                kept = msgspec.structs.replace(kept, last=due, last_job=job, lane=lane, error=None)
+        return kept.from_now(now)
 
-    async def _enqueue(self, kept: Schedule, due: int) -> str | None:
-        options = _options(kept) | {"key": f"schedule/{kept.name}/{due}", "meta": {"schedule": kept.name}}
+    async def _enqueue_run(self, kept: Schedule, due: int) -> tuple[str, Lane | None]:
         later = schedule.put_off(kept.rule, kept.name, due)
         try:
-            handle = await self._app.submit(
-                kept.task, bytes(kept.payload), json=True, **options, at=None if later <= due else _time(later)
+            return await self._enqueue(
+                kept,
+                key=f"schedule/{kept.name}/{due}",
+                meta={"schedule": kept.name},
+                at=None if later <= due else moment(later),
             )
         except KeyConflict as error:
-            return error.job_id  # made with what the schedule said before it was changed
-        except (InvalidJob, QueueFull) as error:
-            logger.warning("schedule %s: the run of %s could not be made: %s", kept.name, _time(due), error)
-            return kept.last_job
-        return handle.id
+            return error.job_id, kept.lane  # made with what the schedule said before it was changed
+
+    async def _enqueue(self, kept: Schedule, **more: Any) -> tuple[str, Lane | None]:
+        """Store a job of a schedule; its id and its lane."""
+        app = self._app
+        await app.open()
+        options = Options().changed(
+            queue=kept.queue,
+            priority=kept.priority,
+            max_attempts=kept.max_attempts,
+            timeout=kept.timeout,
+            retry=kept.retry,
+            tags=kept.tags,
+            expires=kept.expires,
+            **more,
+        )
+        job = app.submission(app.session.fresh_settings(), kept.task, bytes(kept.payload), options, json=True)
+        job = msgspec.structs.replace(job, lane=self._lane(job.lane, kept))
+        return await app.insert(job, options), job.lane
+
+    def _lane(self, found: Lane | None, kept: Schedule) -> Lane | None:
+        """The lane that was found for a job of it; the one that it has kept, where the task is not known here."""
+        return found if kept.task in self._app.registry.tasks else kept.lane or found
 
     async def _ended(self, id: str) -> bool:
         try:
@@ -256,22 +300,12 @@ class Schedules:
             raise ScheduleNotFound(name)
         return kept, record.version
 
-    async def _change(self, name: str, **fields: Any) -> Schedule:
+    async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> Schedule:
         while True:
             kept, version = await self._one(name)
-            changed = msgspec.structs.replace(kept, **fields)
+            changed = change(kept)
             if await self._app.put_record(KIND, name, msgspec.json.encode(changed), version):
                 return changed
-
-
-def read(value: bytes) -> Schedule | None:
-    """A schedule as it is kept; None for what cannot be read."""
-    try:
-        kept = _decode(value)
-        schedule.checked(kept.rule)
-    except (msgspec.DecodeError, UnicodeDecodeError, InvalidJob):
-        return None  # written by a newer version, which makes its runs; or by somebody who should not have
-    return kept
 
 
 def made_rule(
@@ -292,19 +326,3 @@ def made_rule(
         jitter=checked_seconds(jitter, "jitter"),
         overlap=overlap,
     )
-
-
-def _options(kept: Schedule) -> dict[str, Any]:
-    return {
-        "queue": kept.queue,
-        "priority": kept.priority,
-        "max_attempts": kept.max_attempts,
-        "timeout": kept.timeout,
-        "retry": kept.retry,
-        "tags": kept.tags,
-        "expires": kept.expires,
-    }
-
-
-def _time(micros: int) -> datetime:
-    return datetime.fromtimestamp(micros / 1_000_000, UTC)

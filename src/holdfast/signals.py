@@ -7,6 +7,8 @@ Waking a job puts the value among its steps, in one guarded change. No wake-up i
    within a minute.
 2. A record of kind `signal` says which signals there are, and which of them have not been told to all who waited.
    Upkeep tells those, and forgets a signal when its time is over: that for which keys are remembered.
+3. Both records have the time at which it was sent in their names. A signal that is sent again has new ones, and the
+   newest counts: whoever removes old ones, however late, removes no new one.
 """
 
 from __future__ import annotations
@@ -36,16 +38,14 @@ _WAITING = (State.BLOCKED, State.SCHEDULED)
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """A signal's value, and when it was sent."""
+    """A signal's value."""
 
-    at: int
     value: Raw
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """That there is such a signal."""
+    """That a signal was sent, and whether all who waited for it have been told."""
 
-    at: int
     told: bool
 
 
@@ -54,7 +54,7 @@ _read_entry = msgspec.json.Decoder(Entry).decode
 
 
 def kind_of(name: str) -> str:
-    """The kind of the one record that has a signal's value: one reads it without reading all others."""
+    """The kind of the records that have a signal's value: one reads it without reading all others."""
     return f"{KIND}:{name}"
 
 
@@ -64,16 +64,22 @@ async def send(session: Session, name: str, value: Any) -> int:
     data, most = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
     if len(data) > most:
         raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({most})")
-    now = await store.now()
-    await _enter(session, name, now, told=False)
-    await store.put_record(kind_of(name), name, msgspec.json.encode(Sent(now, Raw(data))))
+    earlier = _values(await store.records(kind_of(name)))
+    at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, whatever the clock does
+    await _enter(session, name, at, told=False)
+    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
     woken = await _wake(session, name, data)
-    await _enter(session, name, now, told=True)
+    await _enter(session, name, at, told=True)
+    for before in earlier:
+        await _forget(session, name, before)
     return woken
 
 
 async def look_again(session: Session, id: str) -> None:
-    """A job has just begun to wait for a signal: wake it if that was sent meanwhile, else let it wait in peace."""
+    """A job has just begun to wait for a signal: wake it if that was sent meanwhile, else let it wait in peace.
+
+    Here alone it is said to be too late: nobody else has looked for the signal after the time was over.
+    """
     (record,) = await session.store.get([id])
     name = None if record is None else steps.signal_of(record.waits)
     if record is None or name is None or record.state != State.SCHEDULED:
@@ -89,33 +95,44 @@ async def upkeep(session: Session) -> None:
     """Tell what a sender that died has not told, and forget what is over."""
     store, now = session.store, await session.store.now()
     over = now - int(session.settings.key_retention * MICROS)
-    for name, kept in (await store.records(KIND)).items():
+    for entered, kept in (await store.records(KIND)).items():
+        at, _, name = entered.partition(":")
         entry = _read(_read_entry, kept)
-        if entry is None or (entry.told and entry.at > over):
+        if entry is None or not at.isdecimal() or (entry.told and int(at) > over):
             continue
-        record = (await store.records(kind_of(name))).get(name)
-        sent = _read(_read_sent, record)
-        if not entry.told and sent is not None:
+        sent = None if entry.told else await _sent(session, name)
+        if sent is not None:
             await _wake(session, name, bytes(sent.value))
-            await store.put_record(KIND, name, msgspec.json.encode(Entry(entry.at, told=True)), kept.version)
-        elif entry.at <= over:  # its value first: what is entered nowhere could never be forgotten
-            if record is not None and sent is not None and sent.at <= over:
-                await store.put_record(kind_of(name), name, None, record.version)
-            await store.put_record(KIND, name, None, kept.version)
+            await _enter(session, name, int(at), told=True)
+        elif int(at) <= over:
+            await _forget(session, name, int(at))
 
 
 async def _enter(session: Session, name: str, at: int, *, told: bool) -> None:
-    await session.store.put_record(KIND, name, msgspec.json.encode(Entry(at, told)))
+    await session.store.put_record(KIND, f"{at}:{name}", msgspec.json.encode(Entry(told)))
+
+
+async def _forget(session: Session, name: str, at: int) -> None:
+    """Its value first: what is entered nowhere could never be forgotten."""
+    await session.store.put_record(kind_of(name), str(at), None)
+    await session.store.put_record(KIND, f"{at}:{name}", None)
 
 
 async def _sent(session: Session, name: str) -> Sent | None:
-    return _read(_read_sent, (await session.store.records(kind_of(name))).get(name))
+    """What was sent last."""
+    values = _values(await session.store.records(kind_of(name)))
+    return _read(_read_sent, values[max(values)]) if values else None
 
 
-def _read(decode: Callable[[bytes], T], kept: Versioned | None) -> T | None:
-    """A record, where there is one that can be read; whoever else wrote it harms nobody."""
+def _values(records: dict[str, Versioned]) -> dict[int, Versioned]:
+    """The values of a signal by when they were sent."""
+    return {int(name): kept for name, kept in records.items() if name.isdecimal()}
+
+
+def _read(decode: Callable[[bytes], T], kept: Versioned) -> T | None:
+    """A record, where it can be read; whoever else wrote it harms nobody."""
     try:
-        return None if kept is None else decode(kept.value)
+        return decode(kept.value)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
@@ -136,17 +153,22 @@ async def _wake(session: Session, name: str, value: bytes) -> int:
     return woken
 
 
-def _woken(record: Record, name: str, value: bytes, now: int) -> Change:
+def _woken(record: Record, name: str, value: bytes | None, now: int) -> Change:
     memory = steps.answered(record.checkpoint, name, value, now)
     return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0, checkpoint=memory))
 
 
 def _left_in_peace(record: Record, name: str, now: int) -> Change | None:
-    """From now on only the signal wakes it, or its own time limit; None where that comes first anyway."""
+    """From now on only the signal wakes it, or its own time limit; None where that comes first anyway.
+
+    Where that is over, it goes on without the signal.
+    """
     step = steps.read(record.checkpoint).find("signal", name)
     until = None if step is None else step.until
     if until is None:
         patch = Patch(state=State.BLOCKED, waits=record.waits)
+    elif until <= now:
+        return _woken(record, name, None, now)
     elif until - now > MOST_UNSEEN * MICROS:
         patch = Patch(state=State.SCHEDULED, delay=(until - now) / MICROS, waits=record.waits)
     else:

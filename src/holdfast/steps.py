@@ -91,11 +91,12 @@ def signal_of(waits: str | None) -> str | None:
     return waits.removeprefix(_SIGNAL) if waits is not None and waits.startswith(_SIGNAL) else None
 
 
-def answered(checkpoint: bytes | None, signal: str, value: bytes, now: int) -> bytes | None:
-    """The checkpoint of a job that waited for a signal, which has come."""
+def answered(checkpoint: bytes | None, signal: str, value: bytes | None, now: int) -> bytes | None:
+    """The checkpoint of a job that waited for a signal, which has come; None: it has not come in time."""
     memory = read(checkpoint)
     step = memory.find("signal", signal) or Step("signal", signal)
-    return write(memory.with_step(msgspec.structs.replace(step, at=now, result=Raw(value))))
+    result = NULL if value is None else Raw(value)
+    return write(memory.with_step(msgspec.structs.replace(step, at=now, late=value is None, result=result)))
 
 
 def in_next_life(checkpoint: bytes | None, *, anew: bool) -> bytes | None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .job import Minute, Moves, Printed, QueueStats
     from .operate import Page, Stats
     from .oversee import Changed, Count
-    from .schedules import Schedule
+    from .schedule_kept import Schedule
     from .search import Filter, Search
     from .series import Depth, Rate
     from .view import Job, WorkerSeen
@@ -247,9 +247,9 @@ class SyncApp:
 
     def resume(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
-    ) -> None:
-        """Start them again."""
-        self.run(self._app.resume, queue, task=task, where=where)
+    ) -> bool:
+        """Start them again; False where nothing of that name was paused."""
+        return self.run(self._app.resume, queue, task=task, where=where)
 
     def paused_tasks(self) -> list[Pause]:
         """The pauses of tasks that hold."""

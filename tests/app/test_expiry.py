@@ -68,6 +68,19 @@ async def test_an_aware_time_may_be_given_instead(app, send, clock):
     assert (await late.job()).state == State.CANCELLED
 
 
+@pytest.mark.parametrize("ago", [timedelta(0), timedelta(days=9999)])
+async def test_a_time_that_is_past_is_refused(app, send, clock, ago):
+    at = datetime.fromtimestamp(clock.now() / 1_000_000, UTC) - ago
+    for enqueue in (
+        lambda: send.using(expires=at).enqueue("ann"),
+        lambda: app.submit("send", b"{}", expires=at),
+        lambda: app.enqueue_many([send.using(expires=at).call("ann")]),
+    ):
+        with pytest.raises(InvalidJob, match=r"task 'send': expires=.* is past, so it could never start"):
+            await enqueue()
+    assert (await app.jobs()).jobs == []
+
+
 async def test_a_task_may_say_it_for_all_its_jobs(app, clock):
     @app.task(expires=60)
     async def poll() -> None:

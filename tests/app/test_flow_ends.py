@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from holdfast import Context, Flow, State
-from holdfast.flow_ends import ENDED, FEW, FlowEnds
+from holdfast.flow_ends import ENDED, FlowEnds, mentioning
+from holdfast.flow_gathering import FEW
 from holdfast.flows import Flows
 from holdfast.retry import Backoff
 from support.eventually import eventually
@@ -180,7 +181,71 @@ async def test_an_attempt_that_failed_does_not_unsay_the_end_of_the_next(app, ta
     assert list(await app.records(ENDED)) == [record.id]
 
 
+async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, tasks, monkeypatch):
+    flow = Flow()
+    flow.add(tasks.note, flow.add(tasks.note, "a"))
+    await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [record] = await other.claim()
+    await other.end(record)
+    gather = FlowEnds._gather
+
+    async def told_again(self, flow):
+        await app.put_record(ENDED, record.id, b"{}")  # as if it was retried and has ended once more
+        return await gather(self, flow)
+
+    monkeypatch.setattr(FlowEnds, "_gather", told_again)
+    await app.flows.free([record.id])
+    assert list(await app.records(ENDED)) == [record.id]
+
+
+async def test_what_others_say_of_an_end_while_it_is_dealt_with_is_not_lost(app, tasks, monkeypatch):
+    flow = Flow()
+    parents = flow.group(tasks.note.using().call(word) for word in "ab")
+    flow.add(tasks.note, "last").after(*parents)
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    first, second = await other.claim()
+    await other.end(second)
+    decide = FlowEnds._decide
+
+    async def and_another_mentions(self, children):
+        await app.put_record(ENDED, second.id, mentioning(["another"]))
+        return await decide(self, children)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowEnds, "_decide", and_another_mentions)
+        await app.flows.free([second.id])
+    [kept] = (await app.records(ENDED)).values()
+    assert kept.value == mentioning(["another", first.id])
+    await other.end(first)
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+
+
 # -- all of them
+
+
+async def test_a_job_may_be_added_behind_one_that_waits_for_all(app, tasks):
+    @app.task
+    async def grow(ctx: Context) -> None:
+        flow = app.flow(ctx.job.id.rpartition(".")[0])
+        behind = await ctx.add_to_flow(tasks.note, "behind", after=[flow.handle(last)])
+        await ctx.add_to_flow(tasks.note, "behind that", after=[behind])
+        await ctx.add_to_flow(tasks.note, "beside")
+
+    flow = Flow()
+    flow.add(grow)
+    flow.on_end(tasks.note, "done")
+    middle = flow.on_end(tasks.fragile, "done too")
+    last = flow.add(tasks.note, "after all").after(middle)
+    handle, status = await run(app, flow)
+    assert (status.state, status.counts) == (State.DEAD, {"succeeded": 3, "dead": 1, "cancelled": 3})
+    tasks.broken = False
+    assert await handle.retry() == 4
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).state == State.SUCCEEDED
+    assert tasks.ran == ["beside", "done", "done too", "after all", "behind", "behind that"]
 
 
 async def test_a_job_that_waits_for_all_needs_no_other(app, tasks):

@@ -6,10 +6,11 @@ import pickle
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
-from holdfast.flow_ends import FlowEnds
+from holdfast.flow_ends import ENDED, FlowEnds
 from holdfast.flows import Flows
+from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run, states
-from support.workers import working
+from support.workers import work_off, working
 
 
 @pytest.fixture
@@ -79,18 +80,99 @@ async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, 
     change = FlowEnds._change
 
     async def dies_behind_it(self, changes):
-        await change(self, changes)
+        written = await change(self, changes)
         if any(change.patch.waits == f"job:{handle.id}.1" for change in changes):
             raise RuntimeError("the process died here")
+        return written
 
     with monkeypatch.context() as patched:
         patched.setattr(FlowEnds, "_change", dies_behind_it)
         with pytest.raises(RuntimeError):
             await handle.retry()
     async with working(app, poll=0.05):
-        assert (await handle.wait(30)).state == State.DEAD
-        assert await handle.retry() == 2
         assert (await handle.wait(30)).counts == {"succeeded": 3}
+
+
+@pytest.mark.parametrize("ended_again", [False, True], ids=["it waits", "it has ended again"])
+async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, tasks, monkeypatch, ended_again):
+    flow = Flow()
+    nodes = flow.group(tasks.fragile.using().call(word) for word in "ab")
+    handle = await app.enqueue_flow(flow)
+    change, ended = FlowEnds._change, asyncio.Event()
+
+    async def retried_first(self, changes):
+        if not tasks.broken or not any(one.id == handle.id and one.patch.state == State.DEAD for one in changes):
+            return await change(self, changes)
+        tasks.broken = False
+        await app.pause("default")
+        assert await Flows(app).retry(handle.id) == 2
+        written = await change(self, changes)
+        ended.set()
+        if ended_again:
+            await app.resume("default")
+            assert [await handle.handle(node).result(30) for node in nodes] == ["mended", "mended"]
+        return written
+
+    async def in_state(state):
+        return (await handle.status()).state == state
+
+    monkeypatch.setattr(FlowEnds, "_change", retried_first)
+    async with working(app, poll=0.05):
+        await ended.wait()
+        if not ended_again:
+            await eventually(lambda: in_state(State.BLOCKED))
+            await app.resume("default")
+        await eventually(lambda: in_state(State.SUCCEEDED))
+    assert sorted(tasks.ran) == ["a", "b"]
+
+
+async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
+    flow = Flow()
+    bad = flow.add(tasks.fragile, "bad")
+    flow.add(tasks.note, flow.add(tasks.note, bad))
+    handle = await app.enqueue_flow(flow)
+    change = FlowEnds._change
+
+    async def overtaken(self, changes):
+        if not tasks.broken or not any(one.patch.state == State.CANCELLED for one in changes):
+            return await change(self, changes)
+        tasks.broken = False
+        await app.pause("default")
+        assert await change(self, changes) == [True]  # by another, who was faster
+        assert await Flows(app).retry(handle.id) == 2
+        written = await change(self, changes)
+        await app.resume("default")
+        assert written == [True]
+        return written
+
+    monkeypatch.setattr(FlowEnds, "_change", overtaken)
+    async with working(app, poll=0.05):
+        assert (await handle.wait(30)).counts == {"succeeded": 3}
+    assert tasks.ran == ["bad", "mended", "mended"]
+
+
+async def test_a_flow_whose_end_was_told_and_no_more_is_closed_by_the_next_worker(app, tasks, monkeypatch):
+    @app.task(retention=0)
+    async def brief() -> None: ...
+
+    flow = Flow()
+    flow.add(brief)
+    handle = await app.enqueue_flow(flow)
+
+    async def dies(self, id):
+        raise RuntimeError("the process died here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowEnds, "_close", dies)
+        other = ByHand(app)
+        [record] = await other.claim()
+        await other.end(record)
+        with pytest.raises(RuntimeError):
+            await app.flows.free([record.id])
+    assert ((await handle.status()).state, len(await handle.jobs())) == (State.SUCCEEDED, 1)
+    await work_off(app)
+    await app.session.store.tidy(100)
+    assert (await handle.jobs(), await app.records(ENDED)) == ([], {})
 
 
 async def test_all_dead_jobs_of_a_flow_are_retried_in_one_look_at_it(app, tasks, monkeypatch):

@@ -63,6 +63,7 @@ def test_a_rate_that_is_none_is_refused(rate):
         ({"running": 1.5}, "running=…\\) is a whole number from 1"),
         ({"running": 1, "burst": 2}, "a rate=, which is missing"),
         ({"rate": "1/s", "burst": 0.5}, "burst=…\\) is a whole number"),
+        ({"rate": "1/s", "burst": 0}, "burst=…\\) is a whole number"),
         ({"rate": "1/day", "burst": 400}, "within a year"),
         ({"key": "c", "weight": 0}, "weight=…\\) is a whole number from 1 to 1000"),
         ({"key": "c", "weight": 1001}, "weight=…\\) is a whole number from 1 to 1000"),
@@ -70,6 +71,7 @@ def test_a_rate_that_is_none_is_refused(rate):
         ({"key": 5}, "a parameter, a dotted path or a function"),
         ({"key": "a..b"}, "a parameter, a dotted path or a function"),
         ({"key": lambda *args: ""}, "by their names"),
+        ({"key": int}, "nobody can tell which arguments it takes"),
     ],
 )
 def test_a_limit_that_makes_no_sense_is_refused(given, reason):
@@ -87,6 +89,8 @@ def test_only_a_limit_is_taken_for_one(app, make_app):
         app.task(print, name="p", limit=5)
     with pytest.raises(InvalidJob, match=r"what holdfast\.limit"):
         make_app(queue_limits={"mail": 5})
+    with pytest.raises(ConfigError, match="queue_limits= is a dict of limits by queue"):
+        make_app(queue_limits=[("mail", limit(running=5))])
 
 
 # -- keys

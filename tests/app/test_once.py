@@ -5,7 +5,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import Holdfast, InvalidJob, KeyConflict, State
+from holdfast import Holdfast, InvalidJob, KeyConflict, State, WrongState, limit
+from holdfast.search import Filter
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock, inline
 from support.workers import work_off
@@ -151,6 +152,61 @@ def test_blocking_code_has_it_too(app_url):
         assert first.job().payload["to"] == "bob"
 
 
+# -- an operator's retry
+
+
+@pytest.fixture
+async def superseded(app, send):
+    """A job that died, and the one that has its key since."""
+    once = send.using(once="live", max_attempts=1)
+    first = await once.enqueue("ann")
+    await (await app.claim())[0].fail("boom")
+    return first, await once.enqueue("ann")
+
+
+async def test_a_job_whose_key_is_anothers_that_lives_cannot_be_retried(app, superseded):
+    first, second = superseded
+    with pytest.raises(WrongState, match=f"its key .* belongs to job '{second.id}' by now, which lives; let that end"):
+        await app.retry(first.id)
+    assert len(await app.claim(limit=10)) == 1
+    with pytest.raises(WrongState, match="which lives"):
+        await app.retry(first.id)
+    assert (await first.job()).state == State.DEAD
+
+
+async def test_once_that_one_has_ended_it_can(app, superseded):
+    first, second = superseded
+    await second.cancel()
+    assert (await app.retry(first.id)).state == State.QUEUED
+
+
+async def test_in_bulk_it_is_passed_over_and_that_is_said(app, send, superseded, caplog):
+    first, _ = superseded
+    other = await send.using(once="live", max_attempts=1, priority=-1).enqueue("bob")
+    await (await app.claim())[0].fail("boom")
+    assert await app.retry_dead() == 1
+    assert [(await handle.job()).state for handle in (first, other)] == [State.DEAD, State.QUEUED]
+    assert f"not retried: job '{first.id}' is dead: its key" in caplog.text
+
+
+@pytest.mark.parametrize("by", ["ids", "filter"])
+async def test_among_many_that_are_changed_it_is_passed_over(app, superseded, by):
+    first, _ = superseded
+    changed = await (
+        app.change_many("retry", ids=[first.id]) if by == "ids" else app.change_many("retry", Filter(state="dead"))
+    )
+    assert (changed.changed, changed.skipped) == (0, 1)
+    assert (await first.job()).state == State.DEAD
+
+
+async def test_a_job_that_waits_is_retried_though_another_has_its_key(app, send):
+    first = await send.using(once="queued").enqueue("ann")
+    [claim] = await app.claim()
+    await send.using(once="queued").enqueue("ann")
+    await claim.fail("not today", retry_in=3600)
+    assert (await app.retry(first.id)).state == State.QUEUED
+
+
 # -- replace and debounce
 
 
@@ -196,6 +252,22 @@ async def test_a_key_of_another_task_is_not_replaced(app, send):
     with pytest.raises(KeyConflict):
         await send.using(key="k", replace=True).enqueue("bob")
     assert (await first.job()).payload == {"to": "ann"}
+
+
+async def test_a_job_of_another_lane_does_not_take_the_place_of_one_that_waits(app, make_app):
+    @app.task(limit=limit(key="customer", running=1))
+    async def bill(customer: int, month: str = "may") -> None: ...
+
+    first = await bill.using(key="k", replace=True).enqueue(1)
+    for other in (bill.using(key="k", debounce=5), bill.using(key="k", replace=True, limit=limit(running=1))):
+        with pytest.raises(InvalidJob, match=f"job '{first.id}' has the key 'k' and waits in lane 'bill/1'"):
+            await other.enqueue(2)
+    stranger = make_app(app.store.sibling())
+    with pytest.raises(InvalidJob, match="it cannot be given the arguments of a job of no lane"):
+        await stranger.submit("bill", b'{"customer":2}', json=True, key="k", replace=True)
+    assert (await first.job()).payload == {"customer": 1}
+    await bill.using(key="k", replace=True, limit=limit(key="customer", running=9)).enqueue(1, "june")
+    assert (await first.job()).payload == {"customer": 1, "month": "june"}
 
 
 async def test_debounce_runs_the_last_call_some_time_after_it(clocked, clock):

@@ -66,6 +66,21 @@ async def test_a_job_that_there_is_not_is_not_found(app, call):
     assert refused.value.job_id == "none"
 
 
+WRONG = {
+    "output": lambda app: app.output(["job"]),
+    "position": lambda app: app.output("job", -1),
+    "moves": lambda app: app.moves(object()),
+    "ids": lambda app: app.change_many("retry", ids=7),
+    "an id": lambda app: app.change_many("retry", ids=[["job"]]),
+}
+
+
+@pytest.mark.parametrize("call", WRONG.values(), ids=WRONG)
+async def test_what_makes_no_sense_is_refused(app, call):
+    with pytest.raises(InvalidJob):
+        await call(app)
+
+
 # -- cancel
 
 

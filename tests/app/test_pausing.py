@@ -229,8 +229,18 @@ async def test_to_resume_frees_what_waits_even_where_no_pause_is_known(app, send
     await app.put_record(KIND, "send", None)
     said = await app.explain(held.id)
     assert "resume it once more" in said.reason
-    await app.resume(task="send")
+    assert await app.resume(task="send")
     assert await states(held) == [State.QUEUED]
+
+
+async def test_to_resume_what_is_not_paused_is_told_apart(app, send):
+    await app.pause(task="send", where={"customer": 42})
+    await app.pause("mail")
+    for other in ({"task": "send"}, {"task": "send", "where": {"customer": 43}}, {"queue": "default"}):
+        assert await app.resume(**other) is False
+    for paused in ({"task": "send", "where": {"customer": 42}}, {"queue": "mail"}):
+        assert [await app.resume(**paused), await app.resume(**paused)] == [True, False]
+    assert await app.paused_tasks() == []
 
 
 async def test_a_suspect_stays_one_while_it_is_paused(app, send):

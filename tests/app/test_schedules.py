@@ -40,6 +40,20 @@ async def test_nothing_is_made_before_its_time(app, clock):
     assert await jobs_of(app) == []
 
 
+async def test_a_look_asks_no_calendar_while_nothing_is_due(app, clock, monkeypatch):
+    for number in range(24):
+        await app.schedules.put(f"daily-{number}", "report", cron=f"30 {number} * * *", tz="Europe/Oslo")
+    asked = []
+    with monkeypatch.context() as patch:
+        patch.setattr("holdfast.schedule.checked", asked.append)
+        patch.setattr("holdfast.schedule.next_after", lambda *rest: asked.append(rest))
+        assert await app.schedules.make_due_runs() <= 3600
+    assert asked == []
+    clock.advance(3600)
+    await app.schedules.make_due_runs()
+    assert len(await jobs_of(app)) == 1
+
+
 async def test_a_run_is_the_job_that_the_call_says(app, clock):
     task = app.registry.tasks["report"]
     kept = await app.schedules.put("daily", task.using(priority=-3, tags=["cron"]).call(day="monday"), every=60)
@@ -78,7 +92,8 @@ async def test_a_crash_between_the_run_and_the_next_time_makes_nothing_twice(app
 
     with monkeypatch.context() as patch:
         patch.setattr(app, "put_record", crash)
-        await app.schedules.make_due_runs()
+        with pytest.raises(HoldfastError, match="died here"):
+            await app.schedules.make_due_runs()
     assert len(await jobs_of(app)) == 1
     await app.schedules.make_due_runs()
     assert len(await jobs_of(app)) == 1

@@ -10,9 +10,11 @@ from alone import PACE, opened, virtually
 from delayed import Delayed, InMemory
 from held import Held
 
+from holdfast.errors import HoldfastError, OutcomeUnknown
 from holdfast.store.bucket.engine import Wish
 from holdfast.store.bucket.seam import NotWritten
 from holdfast.store.bucket.wire import Mark, Segment
+from holdfast.store.bucket.writer import ALONE
 from holdfast.testing.build import change, new_job, succeeded
 from holdfast.testing.verbs import apply, claim_one, insert, job, settle
 
@@ -156,3 +158,56 @@ def test_an_engine_that_could_not_write_for_others_writes_again():
 
     a, b, c = virtually(story)
     assert (a is not None, b, c is not None) == (True, None, True)
+
+
+def test_what_was_handed_in_is_not_called_unwritten_by_a_writer_that_has_no_room():
+    """It lost against another, handed its batch in, and could not write itself: the other may, later."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        full = Full(clock)
+        full.objects = bucket.objects
+        async with opened(full, clock) as store, opened(bucket, clock) as other:
+            await insert(other, new_job("a"))
+            await store.get(["a"])
+            store._shared.engine._writer._lost_at = asyncio.get_running_loop().time()
+            full.full = True
+            with pytest.raises(HoldfastError) as told:
+                await insert(store, new_job("b"))
+            for _ in range(2 * ALONE):
+                await other.put_record("config", "tick", b"0")
+            return told.type, (await other.get(["b"]))[0]
+
+    told, b = virtually(story)
+    assert b is not None, "nobody took it in: nothing is shown"
+    assert told is OutcomeUnknown
+
+
+class Late(InMemory):
+    """The first put is made long after its sender gave up; the second finds no room."""
+
+    puts = 0
+
+    async def put_if_absent(self, key, data):
+        self.puts += key.startswith("log/")
+        if self.puts == 1:
+            made = super().put_if_absent(key, data)
+            self.making = asyncio.create_task(_later(made))
+            raise TimeoutError
+        if self.puts == 2:
+            raise NotWritten(f"{key} cannot be written: no space left")
+        return await super().put_if_absent(key, data)
+
+
+async def _later(made):
+    await asyncio.sleep(0.08)
+    await made
+
+
+def test_no_room_for_a_second_put_says_nothing_about_the_first():
+    async def story(clock):
+        async with opened(Late(clock), clock) as store:
+            await insert(store, new_job("a"))
+            return (await store.get(["a"]))[0]
+
+    assert virtually(story) is not None

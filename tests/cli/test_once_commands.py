@@ -47,6 +47,31 @@ def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
     assert len(terminal.json("status")["paused_tasks"]) == 1
 
 
+def test_to_resume_what_is_not_paused_names_what_is(terminal):
+    assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is\n"
+    terminal("pause", "my mail")
+    terminal("pause", "--task", "send", "--where", "customer=42")
+    said = "was not paused; what is paused: 'my mail', --task send --where customer=42\n"
+    assert terminal("resume", "mail", code=1) == f"holdfast: Queue mail {said}"
+    assert terminal("resume", "--task", "send", code=1) == f"holdfast: Task send {said}"
+    assert terminal("resume", "my mail") == "Queue my mail resumed.\n"
+
+
+def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
+    for id in ("first", "second"):
+        terminal("enqueue", "--id", id, "--once", "live", "--key", "k", "--max-attempts", "1", "--", "exit 3")
+        if id == "first":
+            terminal("worker", "start", "--foreground", "--drain")
+    refused = "job 'first' is dead: its key 'k' belongs to job 'second' by now, which lives; let that end, or cancel it"
+    assert refused in terminal("retry", "first", code=1)
+    assert refused in terminal("dlq", "retry", "first", code=1)
+    said = terminal("dlq", "retry", "--all")
+    assert "0 jobs moved from DLQ to 'queued'." in said
+    assert "1 are in the DLQ still; `holdfast dlq retry ID` says why." in said
+    terminal("cancel", "second")
+    assert terminal("dlq", "retry", "--all") == "1 jobs moved from DLQ to 'queued'.\n"
+
+
 def test_what_makes_no_sense_is_one_clear_line(terminal):
     assert "name either a queue or a task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)

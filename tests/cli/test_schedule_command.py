@@ -16,6 +16,28 @@ def test_a_schedule_is_made_shown_paused_run_and_deleted(terminal):
     assert "There are no schedules" in terminal("schedule", "list")
 
 
+def test_all_that_a_schedule_keeps_is_shown(terminal):
+    what = ("--task", "report", "--args", '{"day": "x"}', "--queue", "reports")
+    terminal("schedule", "put", "report", "--every", "15m", *what)
+    shown = terminal.json("schedule", "show", "report")
+    assert (shown["payload"], shown["queue"], shown["every"], shown["error"]) == ({"day": "x"}, "reports", 900, None)
+    assert set(shown) >= {"priority", "max_attempts", "timeout", "retry", "tags", "expires", "lane", "last_job"}
+    said = terminal("schedule", "show", "report")
+    assert "when       Every 15 minutes" in said
+    assert '{"day":"x"}' in said
+    assert "no schedule 'x'" in terminal("schedule", "show", "x", code=1)
+
+
+def test_a_run_that_could_not_be_made_is_told(terminal):
+    terminal("schedule", "put", "often", "--every", "1", "--", "echo", "x" * 2000)
+    terminal("config", "set", "max_payload", "1024")
+    terminal("worker", "start", "--count", "1")
+    terminal.until(lambda: terminal.json("schedule", "show", "often")["error"], 30)
+    terminal("worker", "stop")
+    assert "error      PayloadTooLarge" in terminal("schedule", "show", "often")
+    assert "Schedule often: its last run could not be made: PayloadTooLarge" in terminal("schedule", "list")
+
+
 def test_a_worker_runs_what_is_due(terminal):
     terminal("schedule", "put", "often", "--every", "1", "--", "echo hello")
     terminal("worker", "start", "--count", "1")
@@ -26,6 +48,8 @@ def test_a_worker_runs_what_is_due(terminal):
 def test_mistakes_are_told_and_nothing_is_stored(terminal):
     assert "no cron line" in terminal("schedule", "put", "x", "--cron", "61 * * * *", "--", "true", code=2)
     assert "no time zone" in terminal("schedule", "put", "x", "--cron", "@daily", "--tz", "Oz", "--", "true", code=2)
+    assert "no time zone" in terminal("schedule", "put", "x", "--every", "5", "--tz", "Oz", "--", "true", code=2)
+    assert "catch-up" in terminal("schedule", "put", "x", "--every", "5", "--catch-up", "1.5", "--", "true", code=2)
     assert "either a cron line or every=" in terminal("schedule", "put", "x", "--", "true", code=2)
     assert "say what to run" in terminal("schedule", "put", "x", "--every", "5", code=2)
     assert "--every takes seconds" in terminal("schedule", "put", "x", "--every", "soon", "--", "true", code=2)

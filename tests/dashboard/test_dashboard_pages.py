@@ -242,6 +242,22 @@ def test_a_queue_is_paused_and_resumed(lab, page):
     assert not lab.do(lab.app.stats()).queues[0].paused
 
 
+def test_paused_tasks_are_listed_with_the_queues_and_resumed(lab, page):
+    lab.enqueue("send_invoice", 1, "2026-01")
+    lab.do(lab.app.pause(task="send_invoice"))
+    lab.do(lab.app.pause(task="send_invoice", where={"customer": 7}))
+    look(page, lab, "#/queues")
+    tasks = page.get_by_role("table", name="Paused tasks").locator("tbody tr")
+    expect(tasks).to_have_count(2)
+    expect(tasks.filter(has_text="customer = 7")).to_contain_text("send_invoice")
+    tasks.filter(has_text="all").get_by_role("button", name="Resume").click()
+    expect(tasks).to_have_count(1)
+    assert [pause.where for pause in lab.do(lab.app.paused_tasks())] == [{"customer": 7}]
+    tasks.get_by_role("button", name="Resume").click()
+    expect(tasks).to_have_count(0)
+    assert lab.do(lab.app.paused_tasks()) == []
+
+
 def test_dead_letters_are_retried_by_group(lab, page):
     lab.do(a_few(lab.app))
     look(page, lab, "#/dead")

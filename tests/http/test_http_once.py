@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from support.eventually import eventually
 from support.workers import work_off
 
 
@@ -17,6 +18,17 @@ async def test_once_and_the_key_say_what_is_one_job(http, app):
     [claim] = await app.claim()
     await claim.complete()
     assert (await http.submit("t", {"a": 3}, "k", once="live")).status == 201
+
+
+async def test_a_dead_job_whose_key_is_anothers_is_not_retried(http, app):
+    first = (await http.submit("t", {"a": 1}, "k", once="live", max_attempts=1)).json
+    await (await app.claim())[0].fail("boom")
+    second = (await http.submit("t", {"a": 2}, "k", once="live")).json
+    for path in (f"/v1/jobs/{first['id']}/retry", f"/v1/dlq/{first['id']}/retry"):
+        refused = await http("POST", path)
+        assert (refused.status, refused.problem) == (409, "wrong-state")
+        assert f"belongs to job '{second['id']}' by now" in refused.json["detail"]
+    assert (await http("POST", "/v1/dlq/retry")).json == {"retried": 0}
 
 
 async def test_a_waiting_job_is_replaced_and_put_off(http):
@@ -34,11 +46,13 @@ async def test_expiry_is_told_from_the_beginning(http, app):
     read = (await http("GET", f"/v1/jobs/{made['id']}")).json
     one, other = (datetime.fromisoformat(job["expires_at"]) for job in (made, read))
     assert abs(one - other) < timedelta(seconds=5)
-    late = (await http.submit("t", {}, "k2", expires_at="2001-01-01T00:00:00Z")).json
+    late = (await http.submit("t", {}, "k2", expires_in=0.001)).json
+    until = datetime.fromisoformat(late["expires_at"])
+    await eventually(lambda: datetime.now(UTC) > until + timedelta(milliseconds=10))
     await work_off(app)
     job = (await http("GET", f"/v1/jobs/{late['id']}")).json
     assert (job["status"], job["attempts"]) == ("cancelled", 0)
-    assert job["error"] == "expired: it was to start before 2001-01-01 00:00:00.000+00:00"
+    assert job["error"].startswith("expired: it was to start before 20")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +67,7 @@ async def test_expiry_is_told_from_the_beginning(http, app):
         {"expires_in": 5, "expires_at": "2030-01-01T00:00:00Z"},
         {"expires_in": 5, "delay": 10},
         {"expires_at": "2030-01-01T00:00:00"},
+        {"expires_at": "2001-01-01T00:00:00Z"},
     ],
 )
 async def test_what_makes_no_sense_is_refused(http, app, options):

@@ -10,8 +10,9 @@ from support.http import serving
 PATH = "/v1/schedules/nightly"
 BODY = {"type": "report", "payload": {"day": "monday"}, "cron": "0 3 * * *", "tz": "Europe/Oslo"}
 FIELDS = {
-    "name", "type", "queue", "cron", "every", "tz", "words", "catch_up", "jitter", "overlap", "paused", "in_code",
-    "last_run", "next_run", "last_job",
+    "name", "type", "payload", "queue", "priority", "max_attempts", "timeout", "retry", "tags", "expires_in", "cron",
+    "every", "tz", "words", "catch_up", "jitter", "overlap", "paused", "in_code", "last_run", "next_run", "last_job",
+    "lane", "error",
 }  # fmt: skip
 
 
@@ -44,6 +45,32 @@ async def test_its_runs_are_the_jobs_that_were_asked_for(http, app):
         await app.schedules.make_due_runs()
     assert (await app.job(kept["last_job"])).meta["schedule"] == "nightly"
     assert kept["last_run"] is not None
+
+
+async def test_what_an_answer_says_can_be_put_back(http, app):
+    job = {"queue": "reports", "priority": -5, "max_attempts": 2, "timeout": 60, "tags": ["cron"], "expires_in": 90}
+    retry = {"base": 1.0, "factor": 3.0, "jitter": 0.0, "cap": 60.0}
+    when = {"catch_up": 3, "jitter": 5, "overlap": "skip"}
+    made = (await http("PUT", PATH, {**BODY, **job, **when, "retry": retry})).json
+    assert {key: made[key] for key in (*BODY, *job, *when)} == BODY | job | when
+    assert made["retry"] == retry
+    await http("POST", f"{PATH}/pause")
+    kept = await app.schedules.get("nightly")
+    answer = (await http("GET", PATH)).json
+    again = await http("PUT", PATH, answer)
+    assert again.status == 200, again.json
+    assert again.json == answer
+    assert await app.schedules.get("nightly") == kept
+
+
+async def test_why_a_run_could_not_be_made_is_told(http, app):
+    await http("PUT", PATH, {"type": "report", "payload": {"day": "x" * 2000}, "every": 0.001})
+    await app.config.set("max_payload", 1024)
+    while (kept := (await http("GET", PATH)).json)["error"] is None:  # it is due within a millisecond
+        await app.schedules.make_due_runs()
+    assert "PayloadTooLarge" in kept["error"]
+    assert (await http("GET", "/v1/schedules")).json["schedules"][0]["error"] == kept["error"]
+    assert kept["last_run"] is kept["last_job"] is None
 
 
 async def test_what_the_task_itself_says_counts_where_it_is_known(http, app):
@@ -89,6 +116,11 @@ async def test_one_that_there_is_not_is_not_found(http, method, path):
         {"tz": "Middle/Earth"},
         {"tz": "Europe"},
         {"tz": "../../etc/passwd"},
+        {"cron": None, "every": 60, "tz": "Middle/Earth"},
+        {"catch_up": 1.5},
+        {"catch_up": True},
+        {"retry": {"base": -1}},
+        {"expires_in": 0},
         {"catch_up": -1},
         {"catch_up": 1001},
         {"jitter": -1},

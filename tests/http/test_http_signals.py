@@ -47,6 +47,13 @@ async def test_a_body_with_anything_else_is_refused(http, app):
     assert await app.records("signal") == {}
 
 
+async def test_a_value_that_is_too_large_is_refused(http, app):
+    await app.config.set("max_payload", 1000)
+    refused = await http("POST", "/v1/signals/x", {"value": "y" * 1000})
+    assert (refused.status, refused.problem) == (413, "too-large")
+    assert await app.records("signal") == {}
+
+
 async def test_who_may_submit_may_signal(app):
     submit, read = await tokens.create(app, ["submit"]), await tokens.create(app, ["read"])
     async with serving(app) as http:

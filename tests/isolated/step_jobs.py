@@ -33,6 +33,34 @@ def alone(ctx: Context, folder: str) -> object:
     return [ctx.last_checkpoint, ctx.wait_for("go", timeout=60)]
 
 
+async def slow_effect(folder: str, name: str) -> int:
+    await asyncio.sleep(0.1)
+    return effect(folder, name)
+
+
+@app.task(run_in="isolated")
+async def beside_a_wait(ctx: Context, folder: str) -> object:
+    return (await asyncio.gather(ctx.wait_for("go", timeout=60), ctx.step("a", slow_effect, folder, "a")))[0]
+
+
+@app.task(run_in="isolated")
+async def beside_a_failure(ctx: Context, folder: str) -> object:
+    async def fail_once() -> str:
+        if ctx.attempt == 1:
+            raise OSError("no answer")
+        return "fine"
+
+    return (await asyncio.gather(fail_once(), ctx.step("a", slow_effect, folder, "a")))[0]
+
+
+@app.task(run_in="isolated")
+def hurried(ctx: Context) -> str:
+    try:
+        return ctx.wait_for("never", timeout=1)
+    except TimeoutError as error:
+        return str(error)
+
+
 @app.task(run_in="process")
 async def pooled(ctx: Context, folder: str) -> object:
     await asyncio.gather(*(ctx.step(name, effect, folder, name) for name in "ab"))

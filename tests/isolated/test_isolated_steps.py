@@ -36,3 +36,23 @@ async def test_a_killed_child_goes_on_behind_its_steps_and_waits_without_a_proce
         assert await app.signal("go", {"by": "ann"}) == 1
         assert await handle.result(30) == ["mine", {"by": "ann"}]
     assert [(tmp_path / name).read_text() for name in "ab"] == [".", "."]
+
+
+@pytest.mark.parametrize("task", [tasks.beside_a_wait, tasks.beside_a_failure], ids=["wait", "failure"])
+async def test_a_step_beside_what_ends_the_run_of_a_child_runs_once(app, tmp_path, task):
+    handle = await task.enqueue(str(tmp_path))
+
+    async def remembered():
+        return [step for step in (await handle.job()).steps if step.kind == "step"]
+
+    async with working(app):
+        await eventually(remembered, 30)
+        await app.signal("go", "fine")
+        assert await handle.result(30) == "fine"
+    assert (tmp_path / "a").read_text() == "."
+
+
+async def test_a_wait_of_a_child_ends_in_time(app):
+    handle = await tasks.hurried.enqueue()
+    async with working(app):
+        assert await handle.result(30) == "signal 'never' has not come in time"

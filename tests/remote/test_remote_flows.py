@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import Context, Flow, Holdfast, QueueFull, State
-from support.workers import work_off
+from support.workers import work_off, working
 
 SECRET = "a-worker's-token"
 
@@ -53,3 +53,19 @@ async def test_a_flow_that_does_not_fit_is_refused_for_that_reason(serve, worker
         flow.add(one)
         with pytest.raises(QueueFull):
             await app.enqueue_flow(flow)
+
+
+async def test_a_flow_begins_when_the_server_hears_of_it(serve, worker_only, monkeypatch):
+    monkeypatch.setenv("HOLDFAST_POLL", "3600")  # it looks by itself at its start, and never again
+    server = await serve(sweeps=True, roles=worker_only)
+    async with Holdfast(server.url, poll=0.05) as app:
+
+        @app.task
+        async def one(number: int) -> int:
+            return number + 1
+
+        flow = Flow()
+        flow.chain(one.using().call(0), one)
+        handle = await app.enqueue_flow(flow)
+        async with working(app):
+            assert (await handle.wait(30)).state == State.SUCCEEDED

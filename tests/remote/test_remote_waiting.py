@@ -1,11 +1,12 @@
 """Steps and signals through a server, by workers whose token lets them work and no more."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from holdfast import Context, Holdfast
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, WrongState
 from holdfast.job import Change, Patch
 from holdfast.store.protocol import Batch
 from support.workers import work_off
@@ -32,6 +33,19 @@ async def test_workers_wait_for_signals_and_send_them(serve, monkeypatch):
         await work_off(app)
         assert await sent.result(5) == 2
         assert await asyncio.gather(*(handle.result(5) for handle in handles)) == [7, 7]
+
+
+async def test_a_dead_job_is_retried_unless_its_key_is_anothers(serve):
+    server = await serve()
+    async with Holdfast(server.url) as app:
+        shell = partial(server.app.submit, "shell", b"exit 3", key="k", once="live", max_attempts=1)
+        first = await shell()
+        await (await app.claim())[0].fail("exit 3")
+        second = await shell()
+        with pytest.raises(WrongState, match=f"belongs to job '{second.id}' by now"):
+            await app.retry(first.id)
+        await second.cancel()
+        assert (await app.retry(first.id)).state == "queued"
 
 
 @pytest.mark.parametrize(

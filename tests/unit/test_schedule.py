@@ -135,11 +135,23 @@ def test_a_daily_run_in_the_hour_that_is_left_out_is_made_after_it() -> None:
     assert between(rule, begin, begin + 23 * 3600 * MICROS - 1) == [at("2026-03-29T03:00", "Europe/Berlin")]
 
 
-def test_an_interval_is_counted_from_its_beginning() -> None:
-    rule = Rule(every=90, start=at("2026-01-01T00:00:30"))
-    assert next_after(rule, at("2026-01-01T00:00:30")) == at("2026-01-01T00:02:00")
-    assert next_after(rule, at("2026-01-01T00:02:00") - 1) == at("2026-01-01T00:02:00")
-    assert next_after(rule, at("2026-01-01")) == at("2026-01-01T00:00:30")
+def test_seconds_in_front_change_nothing_of_the_days_on_which_the_clock_is_changed() -> None:
+    for line in ("30 2 * * *", "*/30 * * * *", "30 * * * *", "15 2,3 * * *"):
+        for day in ("2026-03-29", "2026-10-25"):
+            begin = at(day, "Europe/Oslo")
+            five, six = Rule(cron=line, tz="Europe/Oslo"), Rule(cron=f"0 {line}", tz="Europe/Oslo")
+            assert between(six, begin, begin + DAY) == between(five, begin, begin + DAY)
+    begin = at("2026-10-25", "Europe/Oslo")
+    every_second_of_a_minute = Rule(cron="* 30 2 * * *", tz="Europe/Oslo")
+    assert len(between(every_second_of_a_minute, begin, begin + DAY)) == 60
+
+
+def test_an_interval_is_counted_from_1970() -> None:
+    rule = Rule(every=90)
+    assert next_after(rule, 0) == 90 * MICROS
+    assert next_after(rule, 90 * MICROS - 1) == 90 * MICROS
+    assert next_after(Rule(every=3600), at("2026-01-01T00:00:30")) == at("2026-01-01T01:00:00")
+    assert runs_due(rule, 91 * MICROS, 180 * MICROS) == [180 * MICROS]
 
 
 @pytest.mark.parametrize("rule", [Rule(every=60), Rule(cron="* * * * *")])
@@ -214,6 +226,12 @@ def test_jitter_is_the_same_for_the_same_run_and_differs_between_runs() -> None:
         (Rule(every=0), "at least a millisecond"),
         (Rule(every=1, overlap="maybe"), "overlap must be one of allow, skip"),
         (Rule(every=1, catch_up=-1), "catch_up is the number"),
+        (Rule(every=1, catch_up=1.5), "catch_up is the number .* not 1.5"),  # type: ignore[arg-type]
+        (Rule(every=1, catch_up=True), "catch_up is the number .* not True"),
+        (Rule(every=1, catch_up="all"), "catch_up is the number .* not 'all'"),  # type: ignore[arg-type]
+        (Rule(every=1, tz="Mars/Olympus"), "no time zone 'Mars/Olympus'"),
+        (Rule(every=1, tz=None), "no time zone None"),  # type: ignore[arg-type]
+        (Rule(cron=5), "a cron line is a text such as .* not 5"),  # type: ignore[arg-type]
     ],
 )
 def test_what_can_never_work_is_refused_with_a_reason(rule: Rule, words: str) -> None:

@@ -139,9 +139,13 @@ async def test_how_long_to_slow_down_is_checked(app):
     async def call(ctx: Context, seconds: float) -> None:
         await ctx.slow_down(seconds)
 
-    handle = await call.enqueue(-1)
+    for seconds, says in ((-1, "must be more than 0 seconds"), (86401, "takes a time from now of at most a day")):
+        handle = await call.enqueue(seconds)
+        await work_off(app)
+        assert f"slow_down(…) {says}" in (await handle.job()).error
+    handle = await call.enqueue(1_700_000_000)  # a date, by mistake: the lane goes on
     await work_off(app)
-    assert "slow_down(…) must be more than 0 seconds" in (await handle.job()).error
+    assert (await handle.job()).state == State.DEAD
 
 
 # -- what is said

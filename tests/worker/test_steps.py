@@ -257,6 +257,35 @@ async def test_all_results_together_are_bounded(make_app):
 
 
 @pytest.mark.parametrize("kind", KINDS)
+async def test_a_step_for_which_there_is_no_room_left_is_not_run(make_app, kind):
+    app, ran = make_app(max_payload=1000), []
+
+    if kind == "async":
+
+        @app.task(retry=AT_ONCE, max_attempts=2)
+        async def work(ctx: Context) -> None:
+            await ctx.step("prepare", lambda: "x" * 600)
+            await ctx.wait_for("go")
+            await ctx.step("charge", ran.append, 42)
+
+    else:
+
+        @app.task(retry=AT_ONCE, max_attempts=2)
+        def work(ctx: Context) -> None:
+            ctx.step("prepare", lambda: "x" * 600)
+            ctx.wait_for("go")
+            ctx.step("charge", ran.append, 42)
+
+    await app.signal("go", "y" * 600)
+    handle = await work.enqueue()
+    await work_off(app)
+    job = await handle.job()
+    assert (job.state, ran) == (State.DEAD, [])
+    assert job.error.startswith("PayloadTooLarge: step 'charge' was not run: it makes 1")
+    assert job.error.endswith("bytes of all that the job remembers, over max_payload (1000)")
+
+
+@pytest.mark.parametrize("kind", KINDS)
 async def test_a_checkpoint_of_the_tasks_own_stands_beside_its_steps(app, kind):
     seen = []
 

@@ -6,7 +6,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast import Backoff, Context, Holdfast, InvalidJob, PayloadTooLarge, State, signals
+from holdfast import Backoff, Context, Holdfast, InvalidJob, PayloadTooLarge, State, signals, steps
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
@@ -321,6 +321,25 @@ async def test_a_signal_sent_between_a_waiters_look_and_its_parking_is_found_by_
     assert await handle.result(1) == 7
 
 
+async def test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_it(app, monkeypatch):
+    work, _ = waiter(app, "async")
+    handle = await work.enqueue()
+    await app.open()
+    find = app.session.store.find
+
+    async def found_too_soon(where, cursor, limit):
+        found = await find(where, cursor, limit)
+        if where.waits == steps.waits_for("approval-42"):
+            monkeypatch.undo()
+            await work_off(app)
+        return found
+
+    monkeypatch.setattr(app.session.store, "find", found_too_soon)
+    await app.signal("approval-42", 7)
+    await work_off(app)
+    assert await handle.result(1) == 7
+
+
 async def test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself(clocked, monkeypatch):
     app, clock = clocked
     work, _ = waiter(app, "async", timeout=DAY)
@@ -339,6 +358,43 @@ async def test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks
     clock.advance(61)
     await work_off(app)
     assert await handle.result(1) == "early"
+
+
+@pytest.mark.parametrize("timeout", [1, 30, 60])
+async def test_a_signal_that_was_sent_first_is_found_however_often_its_waiters_worker_dies(
+    clocked, monkeypatch, timeout
+):
+    app, clock = clocked
+    work, _ = waiter(app, "async", timeout=timeout)
+    await app.signal("approval-42", "early")
+    handle = await work.enqueue()
+
+    async def dead(*_):
+        raise RuntimeError("the worker is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(signals, "look_again", dead)
+        for _ in range(3):
+            await work_off(app)
+            clock.advance(61)
+    await work_off(app)
+    assert await handle.result(1) == "early"
+
+
+async def test_a_signal_that_came_in_time_is_not_missed_by_a_job_that_was_busy_until_it_was_late(clocked):
+    app, clock = clocked
+
+    @app.task
+    async def work(ctx: Context) -> list:
+        return await asyncio.gather(ctx.wait_for("a"), ctx.wait_for("b", timeout=60))
+
+    handle = await work.enqueue()
+    await work_off(app)
+    await app.signal("b", 2)
+    clock.advance(600)
+    await app.signal("a", 1)
+    await work_off(app)
+    assert await handle.result(1) == [1, 2]
 
 
 @pytest.mark.parametrize("dies_at", range(4))
@@ -396,6 +452,12 @@ async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_t
     assert await handle.result(1) == "yes"
 
 
+async def kept(app):
+    """The signals that there are, each as often as it is entered; and how many values of each."""
+    entered = sorted(name.partition(":")[2] for name in await app.records(signals.KIND))
+    return entered, {name: len(await app.records(signals.kind_of(name))) for name in ("old", "new")}
+
+
 async def test_signals_are_forgotten_with_the_keys(clocked):
     app, clock = clocked
     await app.signal("old", 1)
@@ -403,21 +465,58 @@ async def test_signals_are_forgotten_with_the_keys(clocked):
     await app.signal("new", 1)
     clock.advance(4 * DAY)
     await signals.upkeep(app.session)
-    assert list(await app.records(signals.KIND)) == ["new"]
-    assert await app.records(signals.kind_of("old")) == {}
+    assert await kept(app) == (["new"], {"old": 0, "new": 1})
     await app.signal("new", 2)
     clock.advance(4 * DAY)
     await signals.upkeep(app.session)
-    assert list(await app.records(signals.kind_of("new"))) == ["new"]
+    assert await kept(app) == (["new"], {"old": 0, "new": 1})
+    clock.advance(4 * DAY)
+    await signals.upkeep(app.session)
+    assert await kept(app) == ([], {"old": 0, "new": 0})
+
+
+async def test_upkeep_that_is_late_does_not_forget_what_was_sent_again(clocked, monkeypatch):
+    app, clock = clocked
+    await app.signal("old", 1)
+    clock.advance(8 * DAY)
+    put, late = app.session.store.put_record, True
+
+    async def another_was_faster(*args):
+        nonlocal late
+        if late:
+            late = False
+            await signals.upkeep(app.session)
+            await app.signal("old", 2)
+        return await put(*args)
+
+    monkeypatch.setattr(app.session.store, "put_record", another_was_faster)
+    await signals.upkeep(app.session)
+    assert await kept(app) == (["old"], {"old": 1, "new": 0})
+    work, _ = waiter(app, "async", "old")
+    handle = await work.enqueue()
+    await work_off(app)
+    assert await handle.result(1) == 2
+
+
+async def test_what_is_sent_last_counts_though_the_clock_went_back(clocked):
+    app, clock = clocked
+    await app.signal("old", 1)
+    clock.jump_wall(-DAY)
+    await app.signal("old", 2)
+    work, _ = waiter(app, "async", "old")
+    handle = await work.enqueue()
+    await work_off(app)
+    assert await handle.result(1) == 2
 
 
 async def test_records_that_nobody_can_read_harm_no_upkeep(app):
     await app.put_record(signals.KIND, "odd", b"{}")
+    await app.put_record(signals.KIND, "7:odd", b"{}")
     await app.put_record(signals.kind_of("odd"), "odd", b"7")
-    await app.put_record(signals.KIND, "true", msgspec.json.encode(signals.Entry(0, told=False)))
-    await app.put_record(signals.kind_of("true"), "true", b"[")
+    await app.put_record(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(told=False)))
+    await app.put_record(signals.kind_of("true"), "7", b"[")
     await signals.upkeep(app.session)
-    assert list(await app.records(signals.KIND)) == ["odd"]
+    assert sorted(await app.records(signals.KIND)) == ["7:odd", "odd"]
 
 
 async def test_a_thousand_waiters_are_woken_in_pages(app, monkeypatch):

@@ -43,17 +43,20 @@ def retry(
     if (id is None) != every:
         raise InvalidJob("name one job, or --all")
 
-    async def again(app: Holdfast) -> int:
+    async def again(app: Holdfast) -> tuple[int, int]:
         if id is not None:
             job = await app.job(id)
             if job.state.value != "dead":
                 raise WrongState(id, job.state.value, "it is not among the dead letters")
             await app.retry(id)
-            return 1
-        return await app.retry_dead(queue=queue)
+            return 1, 0
+        count = await app.retry_dead(queue=queue)
+        return count, sum(one.counts.get("dead", 0) for one in (await app.stats()).queues if queue in (None, one.name))
 
-    count = with_app(url, again)
+    count, left = with_app(url, again)
     print(f"{count} jobs moved from DLQ to 'queued'." if every else f"Job {id} moved from DLQ to 'queued'.")
+    if left:
+        print(f"{left} are in the DLQ still; `holdfast dlq retry ID` says why.")
 
 
 @app.command()

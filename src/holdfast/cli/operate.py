@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import shlex
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -10,6 +11,9 @@ import typer
 from ..errors import ConfigError, InvalidJob
 from . import options
 from .connect import with_app
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
 
 QueueName = Annotated[str | None, typer.Argument(metavar="QUEUE", show_default=False)]
 TaskName = Annotated[str | None, typer.Option("--task", help="A task, instead of a queue.")]
@@ -33,8 +37,22 @@ def pause(queue: QueueName = None, task: TaskName = None, where: Where = None, u
 def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, url: options.Url = None) -> None:
     """Start them again; name what was paused as it was named then."""
     given = _arguments(where)
-    with_app(url, lambda app: app.resume(queue, task=task, where=given))
+
+    async def ask(app: Holdfast) -> list[str] | None:
+        return None if await app.resume(queue, task=task, where=given) else await _paused(app)
+
+    paused = with_app(url, ask)
+    if paused is not None:
+        known = f"what is paused: {', '.join(paused)}" if paused else "nothing is"
+        typer.echo(f"holdfast: {_what(queue, task, where)} was not paused; {known}", err=True)
+        raise typer.Exit(1)
     print(f"{_what(queue, task, where)} resumed.")
+
+
+async def _paused(app: Holdfast) -> list[str]:
+    """All that is paused, as `resume` takes it."""
+    queues = [shlex.quote(queue.name) for queue in (await app.stats()).queues if queue.paused]
+    return [*queues, *(pause.flags for pause in await app.paused_tasks())]
 
 
 def _arguments(pairs: list[str] | None) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from .spec import call, read
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..schedules import Schedule
+    from ..schedule_kept import Schedule
 
 app = typer.Typer(help="What is enqueued by the clock.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
@@ -25,7 +25,7 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     """List the schedules, with their last and next runs."""
     found = with_app(url, lambda app: app.schedules.list())
-    from .printing import document, moment, table
+    from .printing import document, moment, say, table
 
     if as_json:
         document([_shown(one) for one in found])
@@ -37,6 +37,45 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
             for one in found
         ]
         table("Schedules", ("Name", "Task", "When", "Last run", "Next run"), rows, keep=("Name",))
+        for one in found:
+            if one.error is not None:
+                say(f"Schedule {one.name}: its last run could not be made: {one.error}")
+
+
+@app.command()
+def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -> None:
+    """Show one schedule: when it runs, and the jobs that it makes."""
+    kept = with_app(url, lambda app: app.schedules.get(name))
+    from .printing import document, moment, say
+
+    if as_json:
+        document(_shown(kept))
+        return
+    rule, retry = kept.rule, kept.retry
+    lines = {
+        "schedule": kept.name + (" (declared by code)" if kept.in_code else ""),
+        "task": kept.task,
+        "payload": bytes(kept.payload).decode(),
+        "when": kept.words + ("" if rule.cron is None else f" ({rule.cron})"),
+        "catch up": rule.catch_up,
+        "jitter": f"{rule.jitter:g} s" if rule.jitter else None,
+        "overlap": rule.overlap,
+        "queue": kept.queue,
+        "priority": kept.priority or None,
+        "attempts": kept.max_attempts,
+        "timeout": None if kept.timeout is None else f"{kept.timeout:g} s",
+        "retry": None if retry is None else f"{retry.base:g} s, times {retry.factor:g}, up to {retry.cap:g} s",
+        "tags": ", ".join(kept.tags) or None,
+        "expires": None if kept.expires is None else f"after {kept.expires:g} s",
+        "lane": None if kept.lane is None else kept.lane.name,
+        "last run": moment(kept.last_run) or None,
+        "last job": kept.last_job,
+        "next run": "paused" if kept.paused else moment(kept.next_run),
+        "error": kept.error,
+    }
+    for word, value in lines.items():
+        if value is not None:
+            say(f"{word:10} {value}")
 
 
 @app.command()
@@ -132,7 +171,14 @@ def _shown(kept: Schedule) -> dict[str, Any]:
     return {
         "name": kept.name,
         "task": kept.task,
+        "payload": kept.payload,
         "queue": kept.queue,
+        "priority": kept.priority,
+        "max_attempts": kept.max_attempts,
+        "timeout": kept.timeout,
+        "retry": kept.retry,
+        "tags": kept.tags,
+        "expires": kept.expires,
         "cron": rule.cron,
         "every": rule.every,
         "tz": rule.tz,
@@ -145,4 +191,6 @@ def _shown(kept: Schedule) -> dict[str, Any]:
         "last_run": kept.last_run,
         "next_run": kept.next_run,
         "last_job": kept.last_job,
+        "lane": None if kept.lane is None else kept.lane.name,
+        "error": kept.error,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,13 +11,15 @@ from msgspec import Meta
 from ..checks import TAGS_LIMIT
 from ..job import PRIORITY_MAX, PRIORITY_MIN
 from ..lifecycle import DELAY_LIMIT
+from ..retry import Backoff
 from ..schedule import MOST_RUNS
-from ..schedules import Schedule, made_rule
+from ..schedule_kept import Schedule
+from ..schedules import made_rule
 from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
 from .jobs import task_options
 from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED
-from .shapes import MAX_ATTEMPTS, Body, JsonObject, Name, Seconds
+from .shapes import MAX_ATTEMPTS, Body, JsonObject, Name, Seconds, Span
 from .shell import check_shell
 
 CRON_LIMIT = 200
@@ -25,7 +27,10 @@ CHANGED = (SCHEDULE_NOT_FOUND, OUTCOME_UNKNOWN)
 
 
 class NewSchedule(Body, kw_only=True):
-    """A schedule as it shall be: the job that it makes, and when. What is left out is as if it had never been set."""
+    """A schedule as it shall be: the job that it makes, and when. What is left out is as if it had never been set.
+
+    What an answer says besides may stand here too, and is passed over: an answer can be put back.
+    """
 
     type: Name
     payload: JsonObject
@@ -44,16 +49,36 @@ class NewSchedule(Body, kw_only=True):
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | None = None
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
-    timeout: Annotated[float, Meta(gt=0, lt=DELAY_LIMIT)] | None = None
+    timeout: Span | None = None
+    retry: Backoff | None = None
     tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
+    expires_in: Span | None = None
+    """Too late to start, so many seconds after a run was stored."""
+    name: Any = None
+    words: Any = None
+    paused: Any = None
+    in_code: Any = None
+    last_run: Any = None
+    next_run: Any = None
+    last_job: Any = None
+    lane: Any = None
+    error: Any = None
 
 
-class ScheduleOut(msgspec.Struct):
+class ScheduleOut(msgspec.Struct, kw_only=True):
     """A schedule."""
 
     name: str
     type: str
+    payload: JsonObject
     queue: str
+    priority: int
+    max_attempts: int | None
+    """Null: what the settings say when a run is made. The same holds for `retry`."""
+    timeout: float | None
+    retry: Backoff | None
+    tags: tuple[str, ...]
+    expires_in: float | None
     cron: str | None
     every: float | None
     tz: str
@@ -71,6 +96,10 @@ class ScheduleOut(msgspec.Struct):
     """Null while it is paused, or where it is never due again."""
     last_job: str | None
     """The job of the last run."""
+    lane: str | None
+    """The lane of its jobs, where the task or the queue has a limit."""
+    error: str | None
+    """Why the last run could not be made; null once one was."""
 
 
 class SchedulesOut(msgspec.Struct):
@@ -104,7 +133,9 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
         priority=body.priority,
         max_attempts=body.max_attempts,
         timeout=body.timeout,
+        retry=body.retry,
         tags=body.tags,
+        expires=body.expires_in,
     )
     job = app.submission(app.session.fresh_settings(), body.type, bytes(body.payload), options, json=True)
     check_shell([job], call.service.allow_shell)
@@ -138,21 +169,30 @@ async def delete_schedule(call: Call, name: str) -> Answer:
 def _out(kept: Schedule) -> ScheduleOut:
     rule = kept.rule
     return ScheduleOut(
-        kept.name,
-        kept.task,
-        kept.queue,
-        rule.cron,
-        rule.every,
-        rule.tz,
-        kept.words,
-        rule.catch_up,
-        rule.jitter,
-        rule.overlap,
-        kept.paused,
-        kept.in_code,
-        kept.last_run,
-        kept.next_run,
-        kept.last_job,
+        name=kept.name,
+        type=kept.task,
+        payload=kept.payload,
+        queue=kept.queue,
+        priority=kept.priority,
+        max_attempts=kept.max_attempts,
+        timeout=kept.timeout,
+        retry=kept.retry,
+        tags=kept.tags,
+        expires_in=kept.expires,
+        cron=rule.cron,
+        every=rule.every,
+        tz=rule.tz,
+        words=kept.words,
+        catch_up=rule.catch_up,
+        jitter=rule.jitter,
+        overlap=rule.overlap,
+        paused=kept.paused,
+        in_code=kept.in_code,
+        last_run=kept.last_run,
+        next_run=kept.next_run,
+        last_job=kept.last_job,
+        lane=None if kept.lane is None else kept.lane.name,
+        error=kept.error,
     )
 
 

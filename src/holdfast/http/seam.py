@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.types import Message, Send
 
-from .. import flow_ends, schedules, signals
+from .. import flow_ends, schedule_kept, schedules, signals
 from ..clock import fresh_secret
 from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..job import Change, NewJob, Patch, State
@@ -161,13 +161,16 @@ class Seam:
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         self._check_kind(kind)
-        if kind == schedules.KIND and value is not None:
-            kept = schedules.read(value)
+        if kind == schedules.KIND and value is not None and schedule_kept.mark(value) is None:
+            kept = schedule_kept.read(value)
             if kept is None:
                 raise InvalidJob(f"schedule {name!r:.200} cannot be read, or can never be due")
             # A worker's token must not have the server's own workers run any command, by the clock.
             self._check_shell([NewJob("", kept.task, kept.queue, bytes(kept.payload))])
-        return await self._app.put_record(kind, name, value, expect)  # which goes by new settings at once
+        written = await self._app.put_record(kind, name, value, expect)  # which goes by new settings at once
+        if kind == flow_ends.ENDED and written and value is not None:
+            self._app.session.commit.tell_of_end(name)
+        return written
 
     def _check_kind(self, kind: str) -> None:
         if kind in self._private:

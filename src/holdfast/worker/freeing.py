@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 logger = logging.getLogger("holdfast")
+AT_LAST = 5.0
+"""Seconds for which a worker that stops goes on with what it is about to free."""
 
 
 class Freeing:
@@ -49,8 +51,10 @@ class Freeing:
         self._some.set()
 
     async def stop(self) -> None:
-        """Free what has ended here, then no more. What is not done is found by others."""
+        """Free what has ended here, then no more. What is not done in time is found by others."""
         self._told.discard(self._heard)
+        self._some.set()
+        await asyncio.wait([self._task], timeout=AT_LAST)
         self._task.cancel()
         await asyncio.wait([self._task])
         if self._ended:

@@ -1,10 +1,10 @@
-// Queues: how deep, how fast, how late; pause and resume.
+// Queues: how deep, how fast, how late; pause and resume; and the tasks that are paused, whatever their queue.
 
 import { get, post } from "./api.js";
 import { sparkline } from "./chart.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, span } from "./format.js";
-import { button, confirm, empty, failed, FIRST_JOB, jobsHref, muted, say } from "./parts.js";
+import { button, confirm, empty, failed, FIRST_JOB, jobsHref, muted, say, when } from "./parts.js";
 
 const SPAN = 900; // seconds that rates and latencies are of
 
@@ -12,8 +12,8 @@ export default function queues(context) {
   let known = null;
 
   async function load() {
-    const [stats, workers, rates, depths] = await Promise.all([get("v1/stats"), get("v1/workers"), get("v1/rates", { since: SPAN, step: SPAN, queues: true }), get("v1/depths", { since: 3600, step: 60 })]);
-    known = { queues: stats.queues, workers: workers.workers.filter((one) => one.kind === "worker"), rates: rates.rates, depths: depths.depths };
+    const [stats, workers, rates, depths, tasks] = await Promise.all([get("v1/stats"), get("v1/workers"), get("v1/rates", { since: SPAN, step: SPAN, queues: true }), get("v1/depths", { since: 3600, step: 60 }), get("v1/tasks/paused")]);
+    known = { queues: stats.queues, workers: workers.workers.filter((one) => one.kind === "worker"), rates: rates.rates, depths: depths.depths, tasks: tasks.paused };
   }
 
   async function pause(queue) {
@@ -29,6 +29,28 @@ export default function queues(context) {
     } catch (error) {
       failed(error);
     }
+  }
+
+  async function resume({ task, where }) {
+    try {
+      await post(`v1/tasks/${encodeURIComponent(task)}/resume`, { where });
+      say(`${task} resumed`);
+      context.reload();
+    } catch (error) {
+      failed(error);
+    }
+  }
+
+  function pausedTask(one) {
+    const which = Object.entries(one.where).map(([name, value]) => `${name} = ${JSON.stringify(value)}`).join(", ");
+    return h(
+      "tr",
+      { key: `${one.task} ${which}`, "data-row": true },
+      h("th", { scope: "row", class: "name" }, h("a", { href: jobsHref({ task: one.task }), "data-open": true }, line(one.task, 128)), h("span", { class: "tag warn" }, "paused")),
+      h("td", { "data-label": "Which jobs" }, which ? line(which) : muted("all")),
+      h("td", { "data-label": "Since" }, when(one.since)),
+      context.may("operate") && h("td", { class: "right act" }, button("Resume", () => resume(one), { kind: "small", icon: "resume" }))
+    );
   }
 
   function row(queue) {
@@ -75,6 +97,18 @@ export default function queues(context) {
             )
           )
         : empty("No queues yet", "A queue is there as soon as it has a job:", FIRST_JOB),
+      known.tasks.length > 0 &&
+        h(
+          "div",
+          { class: "scroll" },
+          h(
+            "table",
+            { class: "list" },
+            h("caption", { class: "hidden" }, "Paused tasks"),
+            h("thead", {}, h("tr", {}, ["Paused task", "Which jobs", "Since"].map((label) => h("th", { scope: "col" }, label)), context.may("operate") && h("th", {}, h("span", { class: "hidden" }, "Actions")))),
+            h("tbody", {}, known.tasks.map(pausedTask))
+          )
+        ),
     ];
   }
 

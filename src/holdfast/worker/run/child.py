@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 import threading
+from collections.abc import Awaitable
 from queue import SimpleQueue
 from typing import Any
 
@@ -134,7 +135,7 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         if task.batch is not None:
             args, kwargs = ([item_of(args, kwargs)],), {}
         ran = True
-        value = asyncio.run(task.fn(*args, **kwargs)) if task.is_async else task.fn(*args, **kwargs)
+        value = asyncio.run(_run(task.fn(*args, **kwargs), context)) if task.is_async else task.fn(*args, **kwargs)
         if task.batch is not None:
             value = only_part(task.name, value)
     except _Stopped:
@@ -146,6 +147,14 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         explain.report(app, error, record)
         return explain.raised(task, error, record, app.clock, ran=ran)
     return explain.returned(task, value, start.max_payload)
+
+
+async def _run(work: Awaitable[Any], context: Context) -> Any:
+    try:
+        return await work
+    except Exception as error:
+        await context.let_steps_end(error)
+        raise
 
 
 async def _notes(app: Holdfast, line: Line, start: Start) -> Notes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +74,9 @@ class Runner:
             else:
                 value = await self._call(run, task, fn, args, kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
+            if run.context is not None and not run.stopped:
+                with suppress(asyncio.CancelledError):  # stopped meanwhile: then that is how it ends
+                    await run.context.let_steps_end(error)
             return self._explain_or_fail(run, error)
         finally:
             if run.timer is not None:

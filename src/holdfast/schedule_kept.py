@@ -1,0 +1,121 @@
+"""A schedule as a record of the store keeps it: the jobs that it makes, when, and how far it has come."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from . import schedule
+from .checks import error_text
+from .errors import InvalidJob
+from .job import Lane
+from .retry import Backoff
+from .schedule import Rule
+from .view import moment
+
+ERROR_LIMIT = 1000
+"""Characters of an error that are kept."""
+
+
+class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task that is enqueued again and again."""
+
+    name: str
+    task: str
+    rule: Rule
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    """The arguments, as the job's payload has them."""
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
+    timeout: float | None = None
+    retry: Backoff | None = None
+    tags: tuple[str, ...] = ()
+    in_code: bool = False
+    """Declared by `app.cron`; what the code says counts at the next start of a worker."""
+    paused: bool = False
+    next: int | None = None
+    """When the next run is due, in microseconds since 1970."""
+    last: int | None = None
+    last_job: str | None = None
+    expires: float | None = None
+    """Seconds within which a run must start."""
+    lane: Lane | None = None
+    """Where its jobs stand, for those who do not know the task."""
+    counted: int = 0
+    """When `next` was found, by the store's clock."""
+    error: str | None = None
+    """Why the last run could not be made; None once one was."""
+
+    @property
+    def next_run(self) -> datetime | None:
+        """When it is due next; None while it is paused."""
+        return None if self.next is None or self.paused else moment(self.next)
+
+    @property
+    def last_run(self) -> datetime | None:
+        """When the last run that was made was due."""
+        return None if self.last is None else moment(self.last)
+
+    @property
+    def words(self) -> str:
+        """Its rule as one would say it."""
+        return schedule.in_words(self.rule)
+
+    def from_now(self, now: int) -> Schedule:
+        """The same, due next after this moment."""
+        return msgspec.structs.replace(self, next=schedule.next_after(self.rule, now), counted=now)
+
+    def troubled(self, error: Exception) -> Schedule:
+        """The same, saying why a run could not be made."""
+        return msgspec.structs.replace(self, error=error_text(error)[:ERROR_LIMIT])
+
+    def makes_the_same(self, other: Schedule) -> bool:
+        """Whether the jobs of both would stand in one lane, whatever the limits are."""
+        return (self.task, self.queue, bytes(self.payload)) == (other.task, other.queue, bytes(other.payload))
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """The little of a schedule that says whether there is something to do."""
+
+    next: int | None = None
+    counted: int = 0
+    paused: bool = False
+
+
+class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a deleted schedule leaves in its place for a while, and nothing of the schedule."""
+
+    deleted: int
+
+
+_decode = msgspec.json.Decoder(Schedule).decode
+_glance = msgspec.json.Decoder(Glance).decode
+_mark = msgspec.json.Decoder(Mark).decode
+
+
+def read(value: bytes) -> Schedule | None:
+    """A schedule as it is kept; None for what cannot be read."""
+    try:
+        kept = _decode(value)
+        schedule.checked(kept.rule)
+    except (msgspec.DecodeError, UnicodeDecodeError, InvalidJob):
+        return None  # written by a newer version, which makes its runs; or by somebody who should not have
+    return kept
+
+
+def glance(value: bytes) -> Glance | None:
+    """The same at a glance, which costs little and promises nothing of the rest."""
+    try:
+        return _glance(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def mark(value: bytes) -> Mark | None:
+    """The mark of a deleted schedule; None for all else."""
+    try:
+        return _mark(value)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None

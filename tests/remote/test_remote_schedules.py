@@ -1,0 +1,44 @@
+"""Schedules through a server, whose clients may not have just any command run by the clock."""
+
+import logging
+
+import pytest
+
+from holdfast import Holdfast, InvalidJob
+from holdfast.errors import ScheduleNotFound
+from support.eventually import eventually
+
+
+async def test_what_a_server_does_not_let_a_client_run_is_left_to_others_and_harms_no_other(serving, caplog):
+    owner = serving.app
+    await owner.schedules.put("command", owner.call("shell", command="id"), every=0.5)
+    await owner.schedules.put("plain", "noop", every=0.5)
+    kept = await owner.schedules.get("command")
+
+    async def made() -> bool:
+        await client.schedules.make_due_runs()
+        return (await owner.schedules.get("plain")).last_job is not None
+
+    async with Holdfast(serving.url) as client:
+        with caplog.at_level(logging.WARNING, "holdfast"):
+            await eventually(made)
+            await client.schedules.make_due_runs()
+    assert await owner.schedules.get("command") == kept
+    assert caplog.text.count("schedule command is left to other workers") == 1
+
+
+async def test_a_client_deletes_what_it_could_not_put(serving):
+    owner = serving.app
+    await owner.schedules.put("command", owner.call("shell", command="id"), every=60)
+    async with Holdfast(serving.url) as client:
+        await client.schedules.delete("command")
+        with pytest.raises(ScheduleNotFound):
+            await client.schedules.get("command")
+
+
+async def test_nothing_is_hidden_in_the_mark_of_a_deleted_schedule(store):
+    hidden = (
+        b'{"deleted": 1, "name": "s", "task": "shell", "rule": {"every": 1}, "payload": {"command": "id"}, "next": 1}'
+    )
+    with pytest.raises(InvalidJob, match="shell jobs are refused"):
+        await store.put_record("schedule", "s", hidden)
