@@ -65,7 +65,7 @@ class Member:
             raise Snooze(0.2)
         if kind == "checkpoints":
             await ctx.checkpoint({"fence": ctx.fence})
-        await asyncio.sleep(self.chance.random() * (2.0 if kind == "slow" else 0.01))
+        await asyncio.sleep(2.0 * self.chance.random() ** 3 if kind == "slow" else self.chance.random() * 0.01)
         self._ran(ctx)
         return ctx.fence
 
@@ -179,7 +179,7 @@ class Member:
                     continue
 
     async def run_worker(self) -> None:
-        worker = Worker(self.app, concurrency=64)
+        worker = Worker(self.app, concurrency=32)
         stop = asyncio.create_task(self.stopping.wait())
         stop.add_done_callback(lambda _: worker.stop())
         while not self.stopping.is_set():

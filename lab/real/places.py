@@ -31,6 +31,8 @@ class Place:
     """Seconds within which somebody looks for lost claims; a second more, on a machine that is busy."""
     everybody_is_recorded = True
     """Whether nobody but the processes of the round ends claims."""
+    many_jobs = True
+    """Whether every other round is for the sake of many jobs."""
 
     def url(self, folder: Path, round_: int, port: int | None = None) -> str:
         """Where a round takes place, by way of `port` where there is a server."""
@@ -170,6 +172,7 @@ class Folder(Place):
     """A bucket, in a folder."""
 
     wall_clock_is_shared = False
+    many_jobs = False
 
     def url(self, folder: Path, round_: int, port: int | None = None) -> str:
         (folder / "bucket").mkdir(exist_ok=True)

@@ -52,19 +52,19 @@ DRAIN_LIMIT = 240.0
 class Mix:
     """How much goes wrong: faults of each kind per minute."""
 
-    kills: float = 30.0
-    stops: float = 9.0
-    restarts: float = 5.0
-    troubles: float = 900.0
+    kills: float = 60.0
+    stops: float = 16.0
+    restarts: float = 8.0
+    troubles: float = 1200.0
     bad_disks: float = 4.0
     """Spells in which nothing can be synced; a server is started again after one."""
     crash_points: float = 0.3
     """Of all processes, those that are told to die at a named point."""
-    lose: float = 0.12
+    lose: float = 0.2
     """Of all answers, those that a process loses itself: for stores without a line to cut."""
     skewed: float = 0.25
     """Of all processes, those whose wall clock is an hour off."""
-    crowd: int = 1000
+    crowd: int = 100
     """Easy jobs that a producer makes by one call, now and then."""
     must_meet: tuple[str, ...] = ()
     """What a round goes on for, beyond its time, until it was met."""

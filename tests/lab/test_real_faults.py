@@ -22,11 +22,11 @@ from support.redis import valkey_binary
 
 SECONDS = float(os.environ.get("HOLDFAST_SECONDS", "6"))
 BUSY = Mix(
-    kills=40.0, stops=20.0, restarts=12.0, troubles=300.0, bad_disks=0.0, lose=0.05, crowd=100,
+    kills=40.0, stops=20.0, restarts=12.0, troubles=300.0, bad_disks=0.0, lose=0.05,
     must_meet=("killed at random",),
 )  # fmt: skip
 BAD_DISK = Mix(
-    kills=10.0, stops=0.001, restarts=0.001, troubles=0.001, bad_disks=40.0, lose=0.02, skewed=0.0, crowd=100,
+    kills=10.0, stops=0.001, restarts=0.001, troubles=0.001, bad_disks=40.0, lose=0.02, skewed=0.0,
     must_meet=("syncs failed",),
 )  # fmt: skip
 MISSING = {

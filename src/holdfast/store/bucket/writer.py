@@ -121,6 +121,10 @@ class Writer:
                 continue
             except TooNew as error:
                 raise OutcomeUnknown(str(error)) if handed else error from None
+            except NotWritten as error:
+                if handed:
+                    raise OutcomeUnknown("this process cannot write, but another may have for it") from error
+                raise
             if handed:
                 withdrawal = asyncio.ensure_future(self._withdraw(batched))
                 self._withdrawals.add(withdrawal)
@@ -179,13 +183,13 @@ class Writer:
 
     async def _put(self, replica: Replica, number: int, data: bytes) -> Read | None:
         """Create the entry, whatever it takes; None, or the entry that is there (which may be this one)."""
-        for pause in pauses():
+        for attempt, pause in enumerate(pauses()):
             try:
                 if await self._bucket.put_if_absent(log_key(number), data):
                     return None
-            except NotWritten:
-                raise
-            except Exception as error:  # noqa: BLE001  # whatever it was, reading the number says what happened
+            except Exception as error:  # whatever it was, reading the number says what happened
+                if isinstance(error, NotWritten) and not attempt:  # else an earlier put may still come
+                    raise
                 logger.debug("put of log entry %s: %s: %s", number, type(error).__name__, error)
             # "Exists" may be our own put, answered late, or a conflict that left nothing behind: look.
             read = await patiently(lambda: self._log.read(number))
