@@ -30,6 +30,7 @@ class Defect:
 SQLITE = "tests/conformance/test_sqlite.py -k "
 POSTGRES = "tests/conformance/test_postgres.py -k "
 REDIS = "tests/conformance/test_redis.py -k "
+MEMORY = "tests/conformance/test_memory.py -k "
 LIFE = "tests/unit/test_lifecycle.py -k "
 COMMIT = "tests/unit/test_commit.py -k "
 STEPS = "tests/worker/test_steps.py -k "
@@ -47,19 +48,19 @@ DEFECTS = (
         "F", "a sweep is not refused when the holder has beaten since", "store/jobs.py",
         "if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:",
         "if end.seen_beat is not None and self.holders[record.holder].beat < 0:",
-        SQLITE.replace("sqlite", "memory") + "test_a_sweeper_is_refused_when_the_holder_has_beaten_since",
+        MEMORY + "test_a_sweeper_is_refused_when_the_holder_has_beaten_since",
     ),
     Defect(
         "U", "a settlement that is sent again is refused", "store/jobs.py",
         "return self.settled.get(end.id) == end.nonce", "return False",
-        SQLITE.replace("sqlite", "memory") + "test_a_settlement_sent_again_is_recognised",
+        MEMORY + "test_a_settlement_sent_again_is_recognised",
     ),
     Defect(
         "U", "an insert that is sent again is another job's", "store/jobs.py",
         """            ours = self.nonces.get(new.id, 0) == new.nonce
             return Inserted("created" if ours else "exists", new.id)""",
         """            return Inserted("exists", new.id)""",
-        SQLITE.replace("sqlite", "memory") + "test_an_insert_sent_again_is_created_once",
+        MEMORY + "test_an_insert_sent_again_is_created_once",
     ),
     Defect(
         "I", "a key is not remembered", "store/jobs.py",
@@ -80,7 +81,7 @@ DEFECTS = (
     Defect(
         "B", "a claim does not count the attempt", "store/jobs.py",
         "            record.attempt += 1\n", "            record.attempt += 0\n",
-        SQLITE.replace("sqlite", "memory") + "test_an_attempt_is_counted_at_the_claim",
+        MEMORY + "test_an_attempt_is_counted_at_the_claim",
     ),
     Defect(
         "O", "the order of a queue is reversed", "store/standing.py",
@@ -285,14 +286,14 @@ DEFECTS = (
     # -- Postgres
     Defect(
         "F", "Postgres ends claims in bulk without comparing the fence",
-        "store/postgres/migrations/0012_settle_and_claim.sql",
+        "store/postgres/migrations/0017_settle_lanes.sql",
         "WHERE j.seq = u.seq AND j.fence = u.fence AND j.token = u.token AND j.state || '' = 'running'",
         "WHERE j.seq = u.seq AND j.token = u.token AND j.state || '' = 'running'",
         POSTGRES + "TestFences",
     ),
     Defect(
         "F", "Postgres ends a claim without comparing the token",
-        "store/postgres/migrations/0012_settle_and_claim.sql",
+        "store/postgres/migrations/0017_settle_lanes.sql",
         "j.state <> 'running' OR j.fence <> e.fence OR j.token <> e.token THEN",
         "j.state <> 'running' OR j.fence <> e.fence THEN",
         POSTGRES + "TestFences",
@@ -325,13 +326,107 @@ DEFECTS = (
     ),
     Defect(
         "N", "what a dead sender has not told is told by nobody", "signals.py",
-        "if not entry.told and sent is not None:", "if not entry.at and sent is not None:",
+        "sent = None if entry.told else await _sent(session, name)", "sent = None",
         WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_upkeep",
     ),
     Defect(
         "N", "a waiter that moved while it was woken is let be", "signals.py",
         "refused or not all(written)", "refused",
         WAITING + "test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_the_same",
+    ),
+    # -- limits
+    Defect(
+        "", "a lane's room is not counted", "store/standing.py",
+        "gate.starts(lane, self.running.get(lane.name, 0), picking.now) <= before",
+        "gate.starts(lane, 0, picking.now) <= before",
+        seeds=400,
+    ),
+    Defect(
+        "", "a rate is not kept", "store/gate.py",
+        "self.tat = max(self.tat, now) + lane.interval", "self.tat = max(self.tat, now)",
+        seeds=400,
+    ),
+    Defect(
+        "N", "a gate is not opened again when a job leaves", "store/standing.py",
+        "            self._opens(record.lane.name, now)\n        return held", "            pass\n        return held",
+        seeds=400,
+    ),
+    Defect(
+        "", "a weight is not minded", "store/gate.py",
+        "step = max(1, STEP // lane.weight)", "step = STEP",
+        MEMORY + "TestTurns",
+    ),
+    Defect(
+        "", "Postgres does not count a lane's room", "store/postgres/migrations/0014_lanes.sql",
+        "greatest(0, (lane ->> 'running')::bigint - running)", "greatest(0, (lane ->> 'running')::bigint)",
+        POSTGRES + "TestRunningAtOnce",
+    ),
+    Defect(
+        "", "Redis does not keep a rate", "store/redis/lua/gate.lua",
+        "text(math.max(gates.tat[lane], now) + used)", "text(math.max(gates.tat[lane], now))",
+        REDIS + "TestRates",
+    ),
+    # -- flows
+    Defect(
+        "", "a flow's job is freed before the last of those before it has ended", "flow_rules.py",
+        "            waits = end_of(id)\n            continue\n", "            continue\n",
+        seeds=400,
+    ),
+    Defect(
+        "N", "an end is not told with its commit", "store/jobs.py",
+        "        if end.tell:\n            self._tell_ended(record)\n", "",
+        seeds=400,
+    ),
+    Defect(
+        "N", "SQLite does not tell of ends in bulk", "store/sqlite/settle.py",
+        "    told.ended(step, [end.id for end in ends if end.tell])\n", "",
+        SQLITE + "TestTold",
+    ),
+    # -- one job for many calls, and one call for many jobs
+    Defect(
+        "I", "a key that stands while its job lives is free once it runs", "store/jobs.py",
+        "return not new.once or (record is not None and record.state not in TERMINAL)",
+        "return not new.once or (record is not None and record.state in WAITING)",
+        seeds=400,
+    ),
+    Defect(
+        "I", "SQLite frees a key while its job waits for a retry", "store/sqlite/enqueue.py",
+        'return state in WAITING if new.once == "queued"', 'return state == "queued" if new.once == "queued"',
+        SQLITE + "TestOnce",
+    ),
+    Defect(
+        "F", "a job of a batch ends with another's part", "worker/run/batch.py",
+        "for share, part in zip(shares, found, strict=True):",
+        "for share, part in zip(shares[::-1], found, strict=True):",
+        "tests/worker/test_batches.py -k test_each_job_has_a_result_of_its_own",
+    ),
+    # -- checkpoints
+    Defect(
+        "D", "an older checkpoint that comes late is kept", "store/apply.py",
+        "if said.checkpoint is not UNSET and said.saves > record.saves:", "if said.checkpoint is not UNSET:",
+        MEMORY + "test_a_checkpoint_that_comes_late_is_let_be",
+    ),
+    Defect(
+        "D", "Postgres keeps an older checkpoint that comes late",
+        "store/postgres/migrations/0017_settle_lanes.sql",
+        "checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint",
+        "checkpoint = CASE WHEN s.saves > 0 THEN s.checkpoint",
+        POSTGRES + "test_a_checkpoint_that_comes_late_is_let_be",
+    ),
+    Defect(
+        "D", "a step goes on before its result is kept", "remember.py",
+        "        await asyncio.shield(keeping)  # the step is done, though the run may be stopped now\n", "",
+        seeds=400,
+    ),
+    Defect(
+        "N", "a signal is kept only once its waiters were looked for", "signals.py",
+        """    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
+    woken = await _wake(session, name, data)
+""",
+        """    woken = await _wake(session, name, data)
+    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
+""",
+        WAITING + "test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_it",
     ),
     # -- Redis
     Defect(

@@ -13,6 +13,7 @@ from support.postgres import PostgresServer, installed
 
 asyncpg = pytest.importorskip("asyncpg")
 postgres = pytest.importorskip("holdfast.store.postgres")
+POOL = pytest.importorskip("holdfast.store.postgres.place").POOL
 
 _numbers = itertools.count(1)
 _servers: dict[int, PostgresServer] = {}
@@ -60,6 +61,7 @@ class PostgresHarness(ManualTimeHarness):
 
     major = max(installed(), default=0)
     features = ManualTimeHarness.features | {"write_count"}
+    pool = POOL
     swept: ClassVar[dict[int, list[str]]] = {}
     """Schemas that are empty again, by version: making one takes longer than most tests."""
 
@@ -72,7 +74,7 @@ class PostgresHarness(ManualTimeHarness):
         self.clock = FileClock(self.server.folder / f"clock-{self.schema}")
 
     def connect(self):
-        return postgres.PostgresStore(f"{self.server.url}?schema={self.schema}")
+        return postgres.PostgresStore(f"{self.server.url}?schema={self.schema}&pool={self.pool}")
 
     async def make(self):
         if not self._made:
@@ -104,7 +106,15 @@ class PostgresHarness(ManualTimeHarness):
 
 
 TestPostgres = conformance_suite(PostgresHarness)
-TestPostgresBesideTheReference = beside_the_reference(PostgresHarness, 25)
+
+
+class OneConnectionHarness(PostgresHarness):
+    """Every new connection has the server read its functions anew, which takes longer than most steps."""
+
+    pool = 1
+
+
+TestPostgresBesideTheReference = beside_the_reference(OneConnectionHarness, 25)
 
 
 class OldestHarness(PostgresHarness):

@@ -131,3 +131,42 @@ async def test_more_held_jobs_than_are_sorted_at_once_are_listed_newest_first(st
     page = await store.find(Where(waits="lane:l"), None, 3)
     assert [record.id for record in page.records] == ["j5999", "j5998", "j5997"]
     assert len(await every(store, Where(waits="lane:l"), page=1000)) == 5999
+
+
+async def test_a_hundred_lanes_cost_as_many_commands_as_one(start_server, open_at):
+    server = start_server()
+    store = await open_at(server.url(durability="none"))
+
+    async def commands(batch: Batch) -> tuple[int, list]:
+        server.call("CONFIG", "RESETSTAT")
+        answers = await store.write(batch)
+        return sum(calls(server).values()), answers.asks[0].records if batch.asks else []
+
+    async def live(lanes: int) -> list[int]:
+        kinds = ({"running": 100}, {"interval": 1, "burst": 100}, {"running": 100, "weight": 1})
+        costs = []
+        for kind in kinds:
+            jobs = [new_job(lane=Lane(f"{lanes}-{n % lanes}", **kind)) for n in range(100)]
+            made, _ = await commands(Batch(inserts=jobs))
+            claimed, records = await commands(Batch(asks=[ask(limit=100)]))
+            assert len(records) == 100
+            ended, _ = await commands(Batch(settles=[succeeded(record) for record in records]))
+            costs += [made - len(jobs), claimed, ended]
+        return costs
+
+    await live(1)  # what the first batch writes besides: the holder, and the script
+    few, some = await live(2), await live(100)
+    assert all(one <= other + 4 for one, other in zip(some, few, strict=True)), (few, some)
+
+
+async def test_jobs_of_one_batch_take_the_turns_that_they_would_take_one_by_one(store):
+    lanes = [Lane("a", weight=1), Lane("b", weight=3), Lane("c", weight=1000)]
+    jobs = [(n, lanes[n * n % 7 % 3]) for n in range(40)]
+    await insert(store, *(new_job(f"{n} together", queue="together", lane=lane) for n, lane in jobs))
+    for n, lane in jobs:
+        other = Lane(f"other {lane.name}", weight=lane.weight)
+        await insert(store, new_job(f"{n} alone", queue="one by one", lane=other))
+    order = [record.id.split()[0] for record in await claim(store, "ann", "together", limit=99)]
+    assert len(order) == 40
+    assert order != sorted(order, key=int)
+    assert order == [record.id.split()[0] for record in await claim(store, "ann", "one by one", limit=99)]

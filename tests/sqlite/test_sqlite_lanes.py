@@ -8,6 +8,9 @@ import pytest
 from holdfast.clock import SystemClock
 from holdfast.job import Lane
 from holdfast.store.sqlite import claim as claiming
+from holdfast.store.sqlite import enqueue as enqueuing
+from holdfast.store.sqlite import settle as settling
+from holdfast.store.sqlite import sql
 from holdfast.store.sqlite.step import Step
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.clock import ManualClock
@@ -150,3 +153,41 @@ async def test_a_lane_whose_numbers_cannot_be_read_harms_one_job_only(path, stor
     connection.close()
     assert (await job(store, "broken")).lane == Lane("l")
     assert [record.id for record in await claim(store, limit=9)] == ["broken", "sound"]
+
+
+async def test_a_hundred_lanes_cost_as_many_statements_as_one(path, store):
+    def statements(lanes, kind):
+        """The statements of a claim of a hundred jobs, and of their ends."""
+        connection, made = sqlite3.connect(path, isolation_level=None), []
+        connection.execute("BEGIN")
+        enqueuing.insert_all(
+            Step(connection, SystemClock()), [new_job(lane=Lane(f"{n % lanes}", **kind)) for n in range(100)]
+        )
+        connection.set_trace_callback(made.append)
+        records = claiming.claim(Step(connection, SystemClock()), ask(limit=100)).records
+        assert len(records) == 100
+        assert all(settling.settle_all(Step(connection, SystemClock()), [succeeded(record) for record in records]))
+        connection.set_trace_callback(None)
+        connection.rollback()
+        connection.close()
+        return len(made)
+
+    assert statements(100, {"running": 100}) == statements(1, {"running": 100})
+    rate = {"interval": 1, "burst": 100}
+    assert statements(100, rate) <= statements(1, rate) + 100 // sql.MANY
+
+
+async def test_jobs_of_one_batch_take_the_turns_that_they_would_take_one_by_one(open_store, tmp_path):
+    lanes = [Lane("a", weight=1), Lane("b", weight=3), Lane("c", weight=1000), Lane("d", running=1), None]
+    jobs = [
+        new_job(f"{n}", queue=f"q{n % 3 // 2}", lane=lanes[n * n % 7 % 5], priority=n % 2, delay=60.0 * (n % 11 == 5))
+        for n in range(90)
+    ]
+    turns = []
+    for batches in ([jobs], [jobs[:40], jobs[40:]], [[new] for new in jobs]):
+        store = await open_store(path=tmp_path / f"{len(batches)}.db", clock=ManualClock())
+        for batch in batches:
+            await insert(store, *batch)
+        turns.append([(await job(store, new.id)).run_at for new in jobs])
+    assert turns[0] == turns[1] == turns[2]
+    assert len(set(turns[0])) > 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -28,6 +28,10 @@ class Pair(NamedTuple, Generic[T]):
     reference: T
 
 
+async def _pair(ours: Awaitable[T], reference: Awaitable[T]) -> Pair[T]:
+    return Pair(await ours, await reference)
+
+
 def empty_batch() -> Batch:
     return Batch([], [], [], [], [])
 
@@ -41,7 +45,7 @@ class Paired:
     """
 
     def __init__(self, harness: type[Harness]) -> None:
-        self._runner = asyncio.Runner()
+        self._loop = asyncio.new_event_loop()  # a Runner would set its signal handler for every call
         self._folder = Path(tempfile.mkdtemp(prefix="holdfast-paired-"))
         self._harness = harness(self._folder)
         self.exact = isinstance(self._harness, ManualTimeHarness)
@@ -52,15 +56,17 @@ class Paired:
         self._real = SystemClock()
         self._stepped_at = self._real.monotonic()
         self._batch: Pair[Batch] = Pair(empty_batch(), empty_batch())
+        self._asked = True
         self.sight = Sight()
         self.jobs: list[str] = []
         self.claims: list[Pair[Record]] = []
 
     def run(self, what: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(what)
+        return self._loop.run_until_complete(what)
 
     def ask(self, call: Callable[[Store], Coroutine[Any, Any, T]]) -> Pair[T]:
-        return Pair(self.run(call(self.store)), self.run(call(self.reference)))
+        self._asked = True
+        return self.run(_pair(call(self.store), call(self.reference)))
 
     def put(self, kind: str, ours: object, reference: object, *, leave: bool) -> None:
         """Add an operation to the batch, and send it if nothing else is to go with it."""
@@ -73,9 +79,11 @@ class Paired:
         sent, self._batch = self._batch, Pair(empty_batch(), empty_batch())
         if sent.ours == empty_batch():
             return
-        before = self._reference_ids()
-        ours, reference = self.run(self.store.write(sent.ours)), self.run(self.reference.write(sent.reference))
-        self._compare(sent.reference, ours, reference, before & self._reference_ids())
+        self._asked = True
+        ended = {end.id for end in sent.ours.settles}
+        kept = ended & self._reference_ids() if ended else ended
+        ours, reference = self.run(_pair(self.store.write(sent.ours), self.reference.write(sent.reference)))
+        self._compare(sent.reference, ours, reference, kept & self._reference_ids() if kept else kept)
         for change, made in zip(sent.ours.changes, ours.changes, strict=True):
             self.sight.changed(change, made=made)
         self.jobs += [new.id for new in ours.inserts if new.outcome == "created" and new.id not in self.jobs]
@@ -106,12 +114,14 @@ class Paired:
     def plain(self, record: Record) -> dict[str, Any]:
         return plain(record, self.clock.now(), exact=self.exact)
 
-    def look(self) -> None:
-        """Compare everything that can be seen, once no operation is waiting to leave."""
-        if self._batch.ours == empty_batch():
-            self.run(self.sight.compare(self.store, self.reference, exact=self.exact))
+    def look(self, *, whole: bool = False) -> None:
+        """Compare what can be seen, if anything was asked since the last look and no operation is waiting to leave."""
+        if whole or (self._asked and self._batch.ours == empty_batch()):
+            self._asked = False
+            self.run(self.sight.compare(self.store, self.reference, exact=self.exact, whole=whole))
 
     def pass_time(self, seconds: float) -> None:
+        self._asked = True
         if self.exact:
             self.run(self._harness.pass_time(seconds))
         else:
@@ -121,11 +131,13 @@ class Paired:
             self.run(self._harness.pass_time(max(0.0, self._stepped_at - self._real.monotonic())))
 
     def reopen(self) -> None:
+        self._asked = True
         self.store = self.run(self._harness.reopen(self.store))
 
     def close(self) -> None:
         try:
             self.run(self._harness.close())
         finally:
-            self._runner.close()
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+            self._loop.close()
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from typing import Any
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ..job import TERMINAL, Change, HolderSeen, Minute, QueueStats, Record, State, Where
+from ..job import TERMINAL, Change, HolderSeen, QueueStats, Record, State, Where
 from ..store.protocol import Store
 from .verbs import every
 
@@ -52,6 +55,16 @@ def plain(record: Record, now: int, *, exact: bool) -> dict[str, Any]:
     return fields
 
 
+class Seen(NamedTuple):
+    """What every look at a store is about."""
+
+    jobs: list[Record]
+    queues: list[QueueStats]
+    holders: list[HolderSeen]
+    moves: dict[str, list[str]] | None
+    views: dict[str, object]
+
+
 class Sight:
     """What was seen of a store so far, and the promises that can be checked by it alone:
 
@@ -71,6 +84,7 @@ class Sight:
         self.retried: set[str] = set()
         self.beats: dict[str, int] = {}
         self.cursors: list[str | None] = [None, None]
+        self.looks = 0
 
     def claimed(self, record: Record) -> None:
         before = self.last_claim.get(record.id)
@@ -87,33 +101,31 @@ class Sight:
         must(beat > self.beats.get(holder, 0), f"the beat of {holder} did not rise")
         self.beats[holder] = beat
 
-    def forget_holders_but(self, known: set[str]) -> None:
-        """One that was forgotten may count its beats from the start again."""
-        self.beats = {name: beat for name, beat in self.beats.items() if name in known}
-
-    async def compare(self, store: Store, reference: Store, *, exact: bool) -> None:
-        """Look at everything in both stores."""
-        ours, theirs = await every(store), await every(reference)
-        now, then = await store.now(), await reference.now()
-        same("find", [record.id for record in ours], [record.id for record in theirs])
-        for mine, other in zip(ours, theirs, strict=True):
-            same(f"job {mine.id}", plain(mine, now, exact=exact), plain(other, then, exact=exact))
-        for where in WHERES:
-            found = [[record.id for record in await every(each, where, page=2)] for each in (store, reference)]
-            same(f"find {where}", found[0], found[1])
-        stats = [await each.stats() for each in (store, reference)]
-        same("stats", [(q.name, q.paused) for q in stats[0]], [(q.name, q.paused) for q in stats[1]])
-        holders = [await each.holders() for each in (store, reference)]
+    async def compare(self, store: Store, reference: Store, *, exact: bool, whole: bool) -> None:
+        """Look at all jobs, queues, holders and moves of both stores, and at one other view in turn, or at all."""
+        turn = None if whole else self.looks
+        self.looks += 1
+        mine, other = [await self._seen(n, each, turn, exact=exact) for n, each in enumerate((store, reference))]
+        then = await reference.now()
+        now = then if exact else await store.now()
+        same("find", [record.id for record in mine.jobs], [record.id for record in other.jobs])
+        for ours, theirs in zip(mine.jobs, other.jobs, strict=True):
+            same(f"job {ours.id}", plain(ours, now, exact=exact), plain(theirs, then, exact=exact))
+        same("stats", [(q.name, q.paused) for q in mine.queues], [(q.name, q.paused) for q in other.queues])
         # Whoever has no clock in common knows of a silence only what was watched of it.
         aged = exact and "watched_leases" not in store.features
-        same("holders", *[[_shown(seen, aged=aged) for seen in _by_id(each)] for each in holders])
-        self.check(ours, stats[0], holders[0])
-        same("minutes", *[_counted(await each.minutes(0), exact=exact) for each in (store, reference)])
-        told = [await self._told(which, each, exact=exact) for which, each in enumerate((store, reference))]
-        if None not in told:
-            same("moves", told[0], told[1])
-        same("told", *[sorted(await each.records("ended")) for each in (store, reference)])
-        same("get", await store.get([record.id for record in ours]), ours)
+        same("holders", *[[_shown(seen, aged=aged) for seen in _by_id(each.holders)] for each in (mine, other)])
+        self.check(mine.jobs, mine.queues, mine.holders)
+        if mine.moves is not None and other.moves is not None:
+            same("moves", mine.moves, other.moves)
+        for name, view in mine.views.items():
+            same(name, view, other.views[name])
+
+    async def _seen(self, which: int, store: Store, turn: int | None, *, exact: bool) -> Seen:
+        """Asked for all at once: nobody writes meanwhile."""
+        told = self._told(which, store, exact=exact)
+        views = _views(store, turn, exact=exact)
+        return Seen(*await asyncio.gather(every(store), store.stats(), store.holders(), told, views))
 
     async def _told(self, which: int, store: Store, *, exact: bool) -> dict[str, list[str]] | None:
         """The states that jobs came to since the last look, job by job; in real time a short wait may be over.
@@ -143,6 +155,8 @@ class Sight:
         living = Counter(record.key for record in first_lives if record.key is not None)
         for key, number in living.items():
             must(number == 1 or key.startswith(FREE_KEY), f"key {key} has {number} living jobs")
+        # One that was forgotten may count its beats from the start again.
+        self.beats = {seen.holder.id: self.beats.get(seen.holder.id, 0) for seen in holders}
         held = sorted((job, seen.holder.id) for seen in holders for job in seen.jobs)
         same("holders and jobs", held, sorted((r.id, str(r.holder)) for r in records if r.state == State.RUNNING))
         for queue in stats:
@@ -168,7 +182,36 @@ def _by_id(holders: list[HolderSeen]) -> list[HolderSeen]:
     return sorted(holders, key=lambda seen: seen.holder.id)
 
 
-def _counted(minutes: list[Minute], *, exact: bool) -> dict[tuple[object, ...], tuple[int, ...]]:
+async def _views(store: Store, turn: int | None, *, exact: bool) -> dict[str, object]:
+    """What shows the same jobs once more, or adds up, so that a difference stays: one in turn, or all of them."""
+    views: dict[str, Callable[[], Awaitable[object]]] = {
+        f"find {where}": partial(_matching, store, where) for where in WHERES
+    }
+    views["get"] = partial(_got, store)
+    views["minutes"] = partial(_counted, store, exact=exact)
+    views["ended"] = partial(_ended, store)
+    if exact:
+        views["now"] = store.now
+    names = list(views)
+    return {name: await views[name]() for name in (names if turn is None else [names[turn % len(names)]])}
+
+
+async def _matching(store: Store, where: Where) -> list[str]:
+    return [record.id for record in await every(store, where, page=5)]
+
+
+async def _got(store: Store) -> bool:
+    """Whether it gives each job as it finds it."""
+    jobs = await every(store)
+    return await store.get([record.id for record in jobs]) == jobs
+
+
+async def _ended(store: Store) -> list[str]:
+    return sorted(await store.records("ended"))
+
+
+async def _counted(store: Store, *, exact: bool) -> dict[tuple[object, ...], tuple[int, ...]]:
+    minutes = await store.minutes(0)
     if exact:
         return {(m.at, m.queue, m.outcome): (m.count, m.waited, m.ran) for m in minutes}
     counts: Counter[tuple[object, ...]] = Counter()

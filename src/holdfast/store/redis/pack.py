@@ -22,7 +22,7 @@ LETTER = {
 }  # fmt: skip
 to_json = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
-_BARE = (None, None, None, None, None)
+_BARE = (None, None, None, None)
 _NOTHING = (None, None, None, None, None, None)
 
 
@@ -55,7 +55,7 @@ def pack_one(new: NewJob) -> tuple[str | bytes | int, ...]:
     return (new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
 
 
-@lru_cache(1024)
+@lru_cache(16384)
 def lane_text(lane: Lane) -> str:
     """A lane as the scripts know it."""
     return f"{lane.running},{lane.interval},{lane.burst},{lane.weight},{lane.name}"
@@ -83,11 +83,11 @@ def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
     args.append(_body(new))
     delay = micros(new.delay) if new.delay else 0
     common = (new.id, new.queue, new.priority, delay, new.run_at, len(args), str(new.nonce) if new.nonce else None)
-    if (new.key, new.max_depth, new.waits, new.lane, new.extra) == _BARE:
-        return common
+    if (new.key, new.max_depth, new.waits, new.extra) == _BARE:
+        return common if new.lane is None else (*common, lane_text(new.lane))
     lane = None if new.lane is None else lane_text(new.lane)
     once = (new.once or None, micros(new.window))
-    return (*common, new.key, new.fingerprint, *once, new.max_depth, new.waits, lane, _beside(new.extra, args))
+    return (*common, lane, new.key, new.fingerprint, *once, new.max_depth, new.waits, _beside(new.extra, args))
 
 
 def _beside(data: bytes | None, args: Args) -> int | None:

@@ -130,7 +130,7 @@ def _bytes(raw: msgspec.Raw) -> bytes | None:
     return data[_HEAD.get(head, 1) :]
 
 
-@lru_cache(1024)
+@lru_cache(16384)
 def _lane(text: str) -> Lane:
     running, interval, burst, weight, name = text.split(",", 4)
     return Lane(name, int(running), int(interval), int(burst), int(weight))

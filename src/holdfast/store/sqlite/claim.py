@@ -12,7 +12,7 @@ from ..protocol import PROMOTE_LIMIT
 from ..standing import Picking
 from . import sql, told
 from .lanes import Lanes
-from .rows import RUNNING, claimed, record, to_json
+from .rows import PLAIN, RUNNING, claimed, record, to_json
 from .step import Step
 
 
@@ -106,11 +106,12 @@ def _take(step: Step, queue: str, picking: Picking, lanes: Lanes, *, suspect: in
     while len(taken) < limit and picking.spare > 0:
         wanted = limit - len(taken)
         rows = step.connection.execute(sql.SELECT_READY[which], (queue, *_tasks(ask), wanted)).fetchall()
-        whole = _whole(step, [row[0] for row in rows if not row[-1]], ask)
-        page = [claimed(row, queue, ask, step.now, suspect == 1) if row[-1] else whole[row[0]] for row in rows]
-        by = (ask.holder.id, ask.token, step.now)
-        if whole:
+        whole = _whole(step, [row[0] for row in rows if not row[PLAIN]], ask)
+        page = [claimed(row, queue, ask, step.now, suspect == 1) if row[PLAIN] else whole[row[0]] for row in rows]
+        if any(record.lane is not None for record in page):
             page = lanes.let_start(page, picking)
+        by = (ask.holder.id, ask.token, step.now)
+        if whole or len(page) < len(rows):
             step.connection.execute(sql.TAKE_THESE, (*by, to_json([record.seq for record in page]).decode()))
         elif page:
             step.connection.execute(sql.TAKE[which], (*by, queue, *_tasks(ask), wanted))

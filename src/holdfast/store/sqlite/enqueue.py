@@ -7,33 +7,38 @@ from collections.abc import Sequence
 from ...job import TERMINAL, WAITING, Inserted, NewJob
 from ..apply import after, first_run_at
 from . import lanes, sql, told
-from .rows import QUEUED, first_state, new_row
+from .rows import first_state, lane_columns, new_row
 from .step import Mismatch, Step
 
 
 def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Plain jobs in bulk; jobs with a key, a depth, a big payload or a turn one by one."""
+    """Plain jobs in bulk; jobs with a key, a depth or a big payload one by one."""
     if not step.bulk:
         return [_insert(step, new) for new in jobs]
-    now, ordinary = step.now, True
+    now, ordinary, laned = step.now, True, False
     for new in jobs:
         if new.key is not None or new.max_depth is not None or len(new.payload) > sql.INLINE_PAYLOAD:
             return [_insert(step, new) for new in jobs]
-        if new.lane is not None and new.lane.weight:
-            return [_insert(step, new) for new in jobs]
         if new.delay > 0 or new.run_at is not None or new.nonce or new.tags or new.meta or new.retry is not None:
             ordinary = False
-        if new.waits is not None or new.lane is not None or new.extra is not None:
+        if new.waits is not None or new.extra is not None:
             ordinary = False
+        if new.lane is not None:
+            laned = True
     if ordinary:
         rows = [
             (new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout)
             for new in jobs
         ]
-        written = step.write_rows(sql.INSERT_NOW, (now,), rows)
+        if laned:
+            times = lanes.turns(step, jobs, [now] * len(jobs))
+            rows = [(at, *row, *lane_columns(new.lane)) for at, row, new in zip(times, rows, jobs, strict=True)]
+        written = step.write_rows(sql.INSERT_LANED if laned else sql.INSERT_NOW, (now,), rows)
     else:
         times = [first_run_at(new, now) for new in jobs]
-        rows = [new_row(new, now, at, first_state(new, now, at)) for new, at in zip(jobs, times, strict=True)]
+        states = [first_state(new, now, at) for new, at in zip(jobs, times, strict=True)]
+        times = lanes.turns(step, jobs, times)
+        rows = [new_row(new, now, at, state) for new, at, state in zip(jobs, times, states, strict=True)]
         written = step.connection.executemany(sql.INSERT, rows).rowcount
     if written != len(jobs):
         raise Mismatch
@@ -58,8 +63,7 @@ def _insert(step: Step, new: NewJob) -> Inserted:
         return Inserted("full", new.id)
     run_at = first_run_at(new, step.now)
     state = first_state(new, step.now, run_at)
-    if new.lane is not None and new.lane.weight and state == QUEUED:
-        run_at = lanes.turn(step, new, new.lane)
+    [run_at] = lanes.turns(step, [new], [run_at])
     added = step.connection.execute(sql.INSERT, new_row(new, step.now, run_at, state))
     if len(new.payload) > sql.INLINE_PAYLOAD:
         step.connection.execute(sql.INSERT_PAYLOAD, (added.lastrowid, new.payload))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from copy import copy
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...job import Lane, NewJob, Record
+from ...job import NewJob, Record
 from ..gate import HOLDS, Gate
 from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
 from ..standing import Picking
@@ -15,14 +14,32 @@ from . import sql
 from .rows import lane_of, to_json
 from .step import Step
 
+_EMPTY = msgspec.structs.astuple(Gate())
 
-def turn(step: Step, new: NewJob, lane: Lane) -> int:
-    """The turn of a new job that is ready, among the lanes of its queue."""
-    gate = _read(step, lane.name)
-    ends = step.connection.execute(sql.ENDS, (new.queue, new.priority)).fetchone()
-    turn = gate.turn(lane, None if ends[0] is None else ends, step.now)
-    _write(step, lane.name, gate)
-    return turn
+
+def turns(step: Step, jobs: Sequence[NewJob], times: list[int]) -> list[int]:
+    """When new jobs run: those that are ready now at their turns among the lanes of their queues."""
+    fair = [new for new in jobs if new.lane is not None and new.lane.weight]
+    if not fair:
+        return times
+    gates = _read(step, {new.lane.name for new in fair if new.lane is not None})
+    ends = {place: _ends(step, place) for place in {(new.queue, new.priority) for new in fair}}
+    given: list[int] = []
+    for new, time in zip(jobs, times, strict=True):
+        place, turn = (new.queue, new.priority), time
+        if new.waits is None and time <= step.now and place in ends:
+            two = ends[place]
+            if new.lane is not None and new.lane.weight:
+                turn = gates[new.lane.name].turn(new.lane, two, step.now)
+            ends[place] = (turn, turn) if two is None else (min(two[0], turn), max(two[1], turn))
+        given.append(turn)
+    _write(step, gates)
+    return given
+
+
+def _ends(step: Step, place: tuple[str, int]) -> tuple[int, int] | None:
+    first, last = step.connection.execute(sql.ENDS, place).fetchone()
+    return None if first is None else (first, last)
 
 
 def rest(step: Step, lane: str, until: int) -> None:
@@ -36,16 +53,18 @@ def make_room(step: Step, queue: str, lanes: str) -> None:
         step.rung.add(f"queue/{queue}")
 
 
-def _read(step: Step, lane: str) -> Gate:
-    row = step.one(sql.GATE, lane)
-    return Gate() if row is None else Gate(*row)
+def _read(step: Step, lanes: set[str]) -> dict[str, Gate]:
+    """What is remembered of lanes."""
+    gates = {lane: Gate() for lane in lanes}
+    for lane, *times in step.connection.execute(sql.GATES, (to_json(lanes).decode(),)):
+        gates[lane] = Gate(*times)
+    return gates
 
 
-def _write(step: Step, lane: str, gate: Gate) -> None:
-    if gate == Gate():
-        step.connection.execute(sql.REMOVE_GATE, (lane,))
-    else:
-        step.connection.execute(sql.PUT_GATE, (lane, *msgspec.structs.astuple(gate)))
+def _write(step: Step, gates: dict[str, Gate]) -> None:
+    rows = [(lane, *msgspec.structs.astuple(gate)) for lane, gate in gates.items()]
+    step.write_rows(sql.PUT_GATE, (), [row for row in rows if row[1:] != _EMPTY])
+    step.connection.executemany(sql.REMOVE_GATE, [row[:1] for row in rows if row[1:] == _EMPTY])
 
 
 class Lanes:
@@ -54,56 +73,57 @@ class Lanes:
     def __init__(self, step: Step) -> None:
         self._step = step
         self._gates: dict[str, Gate] = {}
-        self._before: dict[str, Gate] = {}
+        self._touched: dict[str, Gate] = {}
+        """Those that are not as they were, or may not be."""
         self._running: dict[str, int] = {}
-        """Claims by lane, before this one."""
+        """Claims by lane, before this one; none where there is no entry."""
 
     def _meet(self, lanes: Iterable[str]) -> None:
         """Read what is remembered of lanes, and what runs, all at once."""
-        new = [lane for lane in dict.fromkeys(lanes) if lane not in self._gates]
+        new = {lane for lane in lanes if lane not in self._gates}
         if not new:
             return
-        names = (to_json(new).decode(),)
-        gates = {lane: Gate(*row) for lane, *row in self._step.connection.execute(sql.GATES, names).fetchall()}
-        for lane in new:
-            self._gates[lane] = gates.get(lane) or Gate()
-            self._before[lane] = copy(self._gates[lane])
-        self._running.update(dict.fromkeys(new, 0))
-        self._running.update(self._step.connection.execute(sql.RUNNING_OF_LANES, names).fetchall())
+        self._gates.update(_read(self._step, new))
+        self._running.update(self._step.connection.execute(sql.RUNNING_OF_LANES, (to_json(new).decode(),)))
 
     def reopen(self) -> None:
         """Make held jobs ready, as many as their lanes let start."""
         rows = self._step.connection.execute(sql.OPENING, (self._step.now, HELD_LIMIT)).fetchall()
-        self._meet(name for (name,) in rows)
-        gone = [seq for (name,) in rows for seq in self._let_go(name)]
+        if not rows:
+            return
+        lanes = [lane for (lane,) in rows]
+        self._meet(lanes)
+        held = self._step.connection.execute(sql.FIRST_HELD, (to_json(lanes).decode(),)).fetchall()
+        gone = [seq for row in held for seq in self._let_go(*row)]
         if gone:
             self._step.connection.execute(sql.LET_GO_THESE, (to_json(gone).decode(),))
+        for lane in set(lanes).difference(lane for lane, *_ in held):
+            self._opens(lane, None)
 
-    def _let_go(self, name: str) -> list[int]:
-        """The job of a lane that is to be made ready, where it is one; where there are more, they are already."""
-        now, gate, held = self._step.now, self._gates[name], HOLDS + name
-        first = self._step.connection.execute(sql.FIRST_HELD, (held,)).fetchall()
-        lane = lane_of(*first[0][1:]) if first else None
-        if lane is None:
-            gate.opens_at = None
-            return []
-        running = self._running[name]
+    def _opens(self, lane: str, when: int | None) -> None:
+        gate = self._touched[lane] = self._gates[lane]
+        gate.opens_at = when
+
+    def _let_go(self, name: str, seq: int, bounds: str, id: str, more: int | None) -> list[int]:
+        """The first job of a lane, where it alone is to be made ready; where there are more, they are already."""
+        now, gate, running = self._step.now, self._gates[name], self._running.get(name, 0)
+        lane = lane_of(name, bounds, id)
         free = min(PROMOTE_LIMIT, gate.starts(lane, running, now))
-        if free > 1:
-            self._step.connection.execute(sql.LET_GO, (held, free))
-            left = self._step.one(sql.FIRST_HELD, held) is not None
+        left = more is not None or not free
+        if free > 1 and left:
+            self._step.connection.execute(sql.LET_GO, (HOLDS + name, free))
+            left = self._step.one(sql.HOLDS_ANY, HOLDS + name) is not None
+            seqs: list[int] = []
         else:
-            left = len(first) > free
-        gate.opens_at = None
-        if left:
-            gate.opens_at = now if free == PROMOTE_LIMIT else gate.next_look(lane, running, now)
-        return [first[0][0]] if free == 1 else []
+            seqs = [seq] if free else []
+        self._opens(name, None if not left else now if free == PROMOTE_LIMIT else gate.next_look(lane, running, now))
+        return seqs
 
     def let_start(self, records: list[Record], picking: Picking) -> list[Record]:
         """Those that may start; the others are set aside. The rest is left alone once too many are."""
         starting: list[Record] = []
         held: list[Record] = []
-        self._meet(record.lane.name for record in records if record.lane is not None)
+        self._meet([record.lane.name for record in records if record.lane is not None])
         for record in records:
             (starting if self._starts(record, picking) else held).append(record)
             if len(held) >= picking.spare:
@@ -111,27 +131,29 @@ class Lanes:
         for record in held:
             lane = record.lane
             assert lane is not None
-            gate = self._gates[lane.name]
-            gate.opens_at = gate.next_look(lane, self._running[lane.name], picking.now)
-        self._step.connection.executemany(sql.HOLD, [(record.seq,) for record in held])
-        picking.spare -= len(held)
+            running = self._running.get(lane.name, 0)
+            self._opens(lane.name, self._gates[lane.name].next_look(lane, running, picking.now))
+        if held:
+            self._step.connection.execute(sql.HOLD, (to_json([record.seq for record in held]).decode(),))
+            picking.spare -= len(held)
         return starting
 
     def _starts(self, record: Record, picking: Picking) -> bool:
         lane, started = record.lane, picking.started
         if lane is None:
             return True
-        before = started.get(lane.name, 0)
-        if self._gates[lane.name].starts(lane, self._running[lane.name], picking.now) <= before:
+        name = lane.name
+        before = started.get(name, 0)
+        if self._gates[name].starts(lane, self._running.get(name, 0), picking.now) <= before:
             return False
-        started[lane.name] = before + 1
+        started[name] = before + 1
         return True
 
     def close(self, chosen: list[Record]) -> None:
         """The claim takes these: count their starts, and write what it changed."""
         for record in chosen:
-            if record.lane is not None:
-                self._gates[record.lane.name].started(record.lane, self._step.now)
-        for name, gate in self._gates.items():
-            if gate != self._before[name]:
-                _write(self._step, name, gate)
+            lane = record.lane
+            if lane is not None and lane.interval:
+                gate = self._touched[lane.name] = self._gates[lane.name]
+                gate.started(lane, self._step.now)
+        _write(self._step, self._touched)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -20,6 +21,9 @@ WORD = {state: state.value for state in State}
 """The plain word of a state: sqlite3 binds a str at once, but asks around before it binds a subclass of str."""
 QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
 _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
+
+PLAIN = 14
+"""The column of `sql.SELECT_READY` that says whether all that it leaves out is as at the start."""
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -50,7 +54,25 @@ def record(row: Row) -> Record:
 
 def lane_of(name: str, bounds: str, id: str) -> Lane:
     """The lane of a job. One whose numbers cannot be read has no bounds."""
-    return Lane(name, *_read(_bounds, bounds, (), id))
+    return Lane(name, *_read(_numbers, bounds, (), id))
+
+
+@lru_cache(1024)
+def _numbers(bounds: str) -> tuple[int, int, int, int]:
+    """The numbers of a lane. Those of thousands of lanes are often the same."""
+    return _bounds(bounds)
+
+
+@lru_cache(1024)
+def _bounds_text(running: int, interval: int, burst: int, weight: int) -> str:
+    return to_json((running, interval, burst, weight)).decode()
+
+
+def lane_columns(lane: Lane | None) -> tuple[str | None, str | None]:
+    """The name of a lane, and its numbers."""
+    if lane is None:
+        return None, None
+    return lane.name, _bounds_text(lane.running, lane.interval, lane.burst, lane.weight)
 
 
 def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record:
@@ -71,11 +93,16 @@ def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record:
         life,
         fence,
         _,
+        lane,
+        bounds,
     ) = row
-    return Record(
+    made = Record(
         seq, id, queue, task, RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
         attempt + 1, life, fence + 1, ask.token, ask.holder.id, None, suspect, 0, False, now,
     )  # fmt: skip
+    if lane is not None:
+        made.lane = lane_of(lane, bounds, id)
+    return made
 
 
 def _read(decode: Any, text: str, otherwise: Any, id: str) -> Any:
@@ -98,7 +125,6 @@ def first_state(new: NewJob, now: int, run_at: int) -> str:
 
 def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
     """The values of `sql.INSERT`."""
-    lane = new.lane
     return (
         new.id,
         new.queue,
@@ -117,8 +143,7 @@ def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
         json_or_null(new.retry) if new.retry is not None else None,
         new.nonce,
         new.waits,
-        None if lane is None else lane.name,
-        None if lane is None else json_or_null((lane.running, lane.interval, lane.burst, lane.weight)),
+        *lane_columns(new.lane),
         new.extra,
     )
 

@@ -56,6 +56,16 @@ INSERT_NOW = {
     for count in (1, MANY)
 }
 """Jobs that are ready now (?1) and have nothing out of the ordinary."""
+_INSERT_LANED = """
+INSERT INTO holdfast_job (created_at, state, run_at, id, queue, task, priority, payload, codec, max_attempts, timeout,
+    lane, bounds)
+VALUES {rows} ON CONFLICT (id) DO NOTHING
+"""
+INSERT_LANED = {
+    count: _INSERT_LANED.format(rows=", ".join(["(?1, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
+    for count in (1, MANY)
+}
+"""The same, in lanes, and each at its turn."""
 INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
 NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
 KEY = "SELECT id, fingerprint, made_at FROM holdfast_key WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
@@ -92,7 +102,8 @@ UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence 
 _FEW = f"""
 seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, life, fence,
 deaths = 0 AND cancel = 0 AND saves = 0
-    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, lane, extra) IS NULL
+    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, extra) IS NULL,
+lane, bounds
 """
 FIRST = {
     (suspect, some): f"SELECT priority, run_at, seq {_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(
@@ -109,7 +120,8 @@ _FIRST_READY = {
 }
 SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
 """The first ready jobs of a queue, in order: the few columns that differ between fresh jobs (a column costs as much as
-a comparison), and whether all others are as at the start. Jobs with more to them are read whole, by BY_SEQS."""
+a comparison), whether all others are as at the start, and the lane. Jobs with more to them are read whole, by
+BY_SEQS."""
 TAKE = {which: f"{_TAKE} WHERE seq IN (SELECT seq {ready})" for which, ready in _FIRST_READY.items()}
 """Claim what SELECT_READY has just read, where all of it is as at the start."""
 TAKE_THESE = f"{_TAKE}, waits = NULL WHERE seq IN (SELECT value FROM json_each(?))"
@@ -129,11 +141,14 @@ WHERE queue = ?1 AND state = 'queued' AND suspect = 0 AND priority = ?2 ORDER BY
 """
 ENDS = f"SELECT ({_TURN.format(order='ASC')}), ({_TURN.format(order='DESC')})"
 """The first and the last turn of the ready jobs of a queue and a priority."""
-GATE = "SELECT tat, rest_until, finish, opens_at FROM holdfast_gate WHERE lane = ?"
 GATES = """
 SELECT lane, tat, rest_until, finish, opens_at FROM holdfast_gate WHERE lane IN (SELECT value FROM json_each(?))
 """
-PUT_GATE = "INSERT OR REPLACE INTO holdfast_gate (lane, tat, rest_until, finish, opens_at) VALUES (?, ?, ?, ?, ?)"
+PUT_GATE = {
+    count: "INSERT OR REPLACE INTO holdfast_gate (lane, tat, rest_until, finish, opens_at) VALUES "
+    + ", ".join(["(?, ?, ?, ?, ?)"] * count)
+    for count in (1, MANY)
+}
 REMOVE_GATE = "DELETE FROM holdfast_gate WHERE lane = ?"
 REST = """
 INSERT INTO holdfast_gate (lane, rest_until) VALUES (?, ?)
@@ -156,8 +171,17 @@ RUNNING_OF_LANES = """
 SELECT lane, count(*) FROM holdfast_job INDEXED BY holdfast_lane
 WHERE lane IN (SELECT value FROM json_each(?)) AND state = 'running' GROUP BY lane
 """
-FIRST_HELD = f"SELECT seq, lane, bounds, id {_HELD.format(lane='?')} ORDER BY priority, run_at, seq LIMIT 2"
-HOLD = f"UPDATE holdfast_job SET state = 'blocked', waits = '{HOLDS}' || lane WHERE seq = ?"
+_HELD_BY = _HELD.format(lane=f"'{HOLDS}' || name.value")
+FIRST_HELD = f"""
+SELECT name.value, first.seq, first.bounds, first.id, (SELECT 1 {_HELD_BY} LIMIT 1 OFFSET 1)
+FROM json_each(?) AS name CROSS JOIN holdfast_job AS first
+WHERE first.seq = (SELECT held.seq {_HELD_BY} ORDER BY held.priority, held.run_at, held.seq LIMIT 1)
+"""
+"""The first job that each of these lanes holds, and whether there are more. A lane that holds none has no row."""
+HOLDS_ANY = f"SELECT 1 {_HELD.format(lane='?')} LIMIT 1"
+HOLD = f"""
+UPDATE holdfast_job SET state = 'blocked', waits = '{HOLDS}' || lane WHERE seq IN (SELECT value FROM json_each(?))
+"""
 LET_GO = f"""
 UPDATE holdfast_job SET state = 'queued', waits = NULL
 WHERE seq IN (SELECT seq {_HELD.format(lane="?")} ORDER BY priority, run_at, seq LIMIT ?)

@@ -67,6 +67,17 @@ class TestOnce(Topic):
         answers = await insert(store, *(new_job(id, key="k", once="live") for id in ("a", "b")))
         assert answers == [Inserted("created", "a"), Inserted("existing", "a")]
 
+    async def test_whose_a_key_is_can_be_asked_where_there_is_no_room_at_all(
+        self, store: Store, harness: Harness
+    ) -> None:
+        claim = await running(store, "a", key="k")
+        nobody = new_job("b", key="k", once="live", max_depth=0)
+        assert await insert(store, nobody) == [Inserted("existing", "a")]
+        await settle(store, succeeded(claim, key_keep=60 * harness.unit))
+        assert await insert(store, nobody) == [Inserted("full", "b")]
+        assert await store.get(["b"]) == [None]
+        assert await insert(store, new_job("c", key="k")) == [Inserted("existing", "a")]
+
     async def test_whoever_asks_for_the_usual_gets_it(self, store: Store, harness: Harness) -> None:
         claim = await running(store, "a", key="k", once="live")
         await settle(store, succeeded(claim, key_keep=60 * harness.unit))

@@ -11,7 +11,11 @@ from .lives import POSSIBLE, Life
 
 def nothing_runs_before_its_parents(life: Life) -> Iterator[str]:
     """A job of a flow is claimed when those before it may have ended: well where it needs that, badly where it must."""
-    after = next((one.entry.after for one in life.inserts if one.entry.after), None)
+    # The number of one that was refused, since its key stood for another job, is the next one's.
+    made = [one.entry for one in life.inserts if one.says == "ok"] or [
+        one.entry for one in life.inserts if one.says in POSSIBLE
+    ]
+    after = made[-1].after if made else None
     if not after or not life.claims or not life.run.terms.everybody:
         return
     first = min(claim.told for claim in life.claims)

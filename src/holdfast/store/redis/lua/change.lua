@@ -124,7 +124,7 @@ local function change_one(id, seen_state, seen_fence, patch)
     count('r', queue, 1)
     gather('SADD', P .. 'held:' .. life.h, seq)
     if lane then
-      gather('SADD', lane_key('runs', lane), seq)
+      run(name_of(lane), 1)
     end
   else
     enter_waiting(seq, body, life, stays_held and 'h' or life.s, queue)
@@ -144,7 +144,7 @@ local function change(changes)
     answers[place] = answer
     flush()
     if lane then
-      make_room(lane, queue)
+      make_room({ name_of(lane) }, queue)
     end
     if tells then
       put_ended(wanted[1])

@@ -67,27 +67,42 @@ end
 -- Choose from {member, priority, ...} taken out of a queue, up to a limit: those whose lanes let them start. The others
 -- on the way there are set aside. Returns how many were looked at, and the place of the last that was chosen.
 local function choose(some, limit, queue, picking)
-  local seqs, lanes, gates = picking.seqs, picking.lanes, picking.gates
-  local last
-  for at = 1, #some, 2 do
-    if limit <= 0 or picking.spare <= 0 then
-      return at - 1, last
-    end
-    local seq, lane = seq_of_ready(some[at])
-    local gate = lane and gate_of(lane, gates)
-    if gate and starts(lane, gate) <= gate.started then
-      hold(queue, some[at], some[at + 1], gate)
-      picking.spare = picking.spare - 1
+  local seqs, laned, gates = picking.seqs, picking.laned, picking.gates
+  local size, last = #some / 2, nil
+  local met, bounds, lanes
+  local n, held, spare = 1, {}, picking.spare
+  while n <= size and limit > 0 and spare > 0 do
+    local lane, seq = lanes and lanes[n], nil
+    if lane then
+      seq = met[n]
     else
-      if gate then
-        gate.started = gate.started + 1
-        lanes[seq] = lane
+      seq, lane = seq_of_ready(some[2 * n - 1])
+      if lane then
+        met, bounds, lanes = meet(some, gates)
+        lane = lanes[n]
+      end
+    end
+    if lane and starts(lane, bounds[n], gates) <= gates.chosen[lane] then
+      gates.opens_at[lane] = next_look(lane, bounds[n], gates)
+      held[#held + 1], spare = n, spare - 1
+    else
+      if lane then
+        laned[seq] = lane
+        gates.chosen[lane] = gates.chosen[lane] + 1
+        if bounds[n].interval > 0 then
+          gates.used[lane] = (gates.used[lane] or 0) + bounds[n].interval
+        end
       end
       seqs[#seqs + 1] = seq
-      last, limit = at, limit - 1
+      last, limit = 2 * n - 1, limit - 1
     end
+    n = n + 1
   end
-  return #some, last
+  if held[1] then
+    hold(queue, held, some, met, lanes)
+    picking.spare = spare
+  end
+  return 2 * (n - 1), last
 end
 
 -- Take jobs from the front of a queue without suspects, whatever their task.
@@ -122,8 +137,8 @@ local function pick_sound(queue, picking, tasks)
   return found
 end
 
--- Choose from one queue: `seqs`, and their `lanes`. `waiting` says that a suspect whose turn it was had to be passed
--- over, `alone` that one was chosen.
+-- Choose from one queue: `seqs`, and by number the lanes of those that are `laned`. `waiting` says that a suspect whose
+-- turn it was had to be passed over, `alone` that one was chosen.
 local function pick(queue, picking, tasks, free)
   local suspects = P .. 'suspect:' .. queue
   picking.seqs = {}
@@ -167,7 +182,7 @@ local function renew(holder, lease, about)
 end
 
 -- Hand the jobs of one queue to the holder: seq, body, life and checkpoint of each are added to `answer`.
-local function hand_over(queue, seqs, lanes, ask, answer)
+local function hand_over(queue, seqs, laned, ask, answer)
   local held, fresh, rest = bucket('SADD', P .. 'held:' .. ask[1]), nil, nil
   local at, last, handed = 1, #seqs, 0
   while at <= last do
@@ -183,14 +198,19 @@ local function hand_over(queue, seqs, lanes, ask, answer)
     for n = 1, size, 2 do
       local body, life = kept[n], kept[n + 1]
       if body then
-        local checkpoint, kept_life, lane = false, nil, lanes[fields[n]]
-        if not life and not lane then
-          -- Jobs that were never claimed have the same life from now on, but for `v`, which stands in front.
+        local checkpoint, kept_life, lane = false, nil, laned[fields[n]]
+        if not life then
+          -- Jobs that were never claimed have the same life from now on, but for `v` and `L`, which stand in front.
           fresh = fresh or cmsgpack.pack({ s = 'r', a = 1, f = 1, t = ask[6], h = ask[1], g = now, q = queue })
           rest = rest or string.sub(fresh, 2)
-          life, kept_life = fresh, '\136\161v' .. packed_run_at(body) .. rest
+          life = fresh
+          if lane then
+            kept_life = '\137\161v' .. packed_run_at(body) .. '\161L' .. word(lane) .. rest
+          else
+            kept_life = '\136\161v' .. packed_run_at(body) .. rest
+          end
         else
-          life = life and cmsgpack.unpack(life) or {}
+          life = cmsgpack.unpack(life)
           life.s, life.h, life.t, life.g, life.i, life.q, life.L = 'r', ask[1], ask[6], now, nil, queue, lane
           life.a, life.f, life.v = (life.a or 0) + 1, (life.f or 0) + 1, run_at_of(body, life)
           checkpoint = life.k and call('HGET', key, fields[n] .. '^') or false
@@ -224,11 +244,10 @@ local function claim(ask)
     end
   end
   local answer, hands, taken = { 0, -1, NOW }, {}, 0
-  local picking = { spare = HELD_LIMIT, lanes = {}, gates = {} }
+  local picking = { spare = HELD_LIMIT, laned = {}, gates = new_gates() }
   local opening = next_opening()
   if opening and opening <= now then
     reopen(picking.gates)
-    opening = next_opening()
   end
   local paused = queues[1] and call('HMGET', P .. 'records:pause', unpack(queues))
   local over, soonest = false, nil
@@ -253,16 +272,13 @@ local function claim(ask)
   if taken > 0 then
     renew(ask[1], ask[2], ask[3])
     for _, hand in ipairs(hands) do
-      hand_over(hand[1], hand[2], picking.lanes, ask, answer)
+      hand_over(hand[1], hand[2], picking.laned, ask, answer)
     end
   end
-  start(picking.lanes, picking.gates)
+  close(picking.gates)
   flush()
   if taken == 0 then
-    if picking.spare < HELD_LIMIT then
-      opening = next_opening()
-    end
-    soonest = math.min(soonest or math.huge, opening or math.huge)
+    soonest = math.min(soonest or math.huge, next_opening() or math.huge)
     answer[2] = picking.spare <= 0 and 0 or soonest < math.huge and math.max(0, soonest - now) or -1
   end
   return answer

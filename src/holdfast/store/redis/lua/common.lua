@@ -25,22 +25,73 @@ end
 -- `later:` (scheduled) and `retry:` (failed) by the time it is due. Its lane stands behind it, so that a claim moves it
 -- from one to another without reading it.
 
+-- (A time has sixteen digits from 2001 to 2286.)
 local function ready_member(run_at, seq, lane)
-  return string.format('%016.0f', run_at) .. sortable(seq) .. (lane and ':' .. lane or '')
+  return (run_at == now and NOW or text(run_at)) .. sortable(seq) .. (lane and ':' .. lane or '')
 end
 
 local function later_member(seq, priority, suspect, lane)
   return sortable(seq) .. ':' .. priority .. (suspect and ':s' or lane and ':' or '') .. (lane and ':' .. lane or '')
 end
 
+-- Call a command for a list: of members of one key, or, where there is none, of keys.
+local function call_with(command, key, list, first, last)
+  if key then
+    return call(command, key, unpack(list, first, last))
+  end
+  return call(command, unpack(list, first, last))
+end
+
 local function many(command, key, list)
   local size = #list
-  if size <= MANY then
-    return size > 0 and call(command, key, unpack(list))
-  end
   for first = 1, size, MANY do
-    call(command, key, unpack(list, first, math.min(first + MANY - 1, size)))
+    call_with(command, key, list, first, math.min(first + MANY - 1, size))
   end
+end
+
+-- The same for a command that answers with one value each.
+local function each_of(command, key, list)
+  local size = #list
+  if size <= MANY then
+    return size > 0 and call_with(command, key, list, 1, size) or {}
+  end
+  local answers = {}
+  for first = 1, size, MANY do
+    for _, answer in ipairs(call_with(command, key, list, first, math.min(first + MANY - 1, size))) do
+      answers[#answers + 1] = answer
+    end
+  end
+  return answers
+end
+
+-- Add to one of several lists.
+local function add(lists, key, one, two)
+  local list = lists[key]
+  if not list then
+    lists[key] = { one, two }
+    return
+  end
+  local size = #list
+  list[size + 1], list[size + 2] = one, two
+end
+
+local function write_places(places)
+  for key, list in pairs(places) do
+    many('ZADD', key, list)
+    places[key] = nil
+  end
+end
+
+-- Fields of jobs by name, from lists of them by the hash that they are in.
+local function read_fields(wanted)
+  local found = {}
+  for key, fields in pairs(wanted) do
+    local values = each_of('HMGET', key, fields)
+    for at = 1, #fields do
+      found[fields[at]] = values[at]
+    end
+  end
+  return found
 end
 
 -- Hints go out last, when everything is in its place. Who waits for the end of any job listens on `job` too: where

@@ -1,9 +1,7 @@
 -- ENQUEUE: new jobs, each recognised if it is sent again.
--- Each is {id, queue, priority, delay, run_at, index of its body, nonce}, and, where it has any of them, {..., key,
--- fingerprint, once, window, max_depth, waits, lane, index of extra}; times in microseconds. Answers with the
--- exceptions only: {place, outcome, id, ...}.
-
-local STEP = 1000 -- microseconds between the turns of two jobs of a lane of weight 1
+-- Each is {id, queue, priority, delay, run_at, index of its body, nonce, lane}, and, where it has any of them, {...,
+-- key, fingerprint, once, window, max_depth, waits, index of extra}; times in microseconds. Answers with the exceptions
+-- only: {place, outcome, id, ...}.
 
 -- Jobs that are ready, or wait for their time; `places` has those that are yet to be written.
 local function depth_of(queue, places)
@@ -38,7 +36,7 @@ end
 
 -- The answer for a job whose key or id is known already, or whose queue is full; nil where it may be made.
 local function refusal(job, nonce, places)
-  local id, key, once, max_depth = job[1], job[8], job[10], job[12]
+  local id, key, once, max_depth = job[1], job[9], job[11], job[13]
   if once and nonce_of(id) == nonce then
     return 'created', id -- another may have its key by now
   end
@@ -47,11 +45,11 @@ local function refusal(job, nonce, places)
     local ends = known and call('ZSCORE', P .. 'key-ends', key)
     if known and (not ends or tonumber(ends) > now) then
       local its_id, its_fingerprint, made_at = unpack_key(known)
-      if not once or stands(its_id, made_at, once, job[11]) then
+      if not once or stands(its_id, made_at, once, job[12]) then
         if its_id == id and (nonce_of(id) or '') == nonce then
           return 'created', id
         end
-        return its_fingerprint == (job[9] or '') and 'existing' or 'conflict', its_id
+        return its_fingerprint == (job[10] or '') and 'existing' or 'conflict', its_id
       end
     end
   end
@@ -72,42 +70,9 @@ local function head_of(created, run_at, priority, lane)
   return entries .. '\207' .. created .. '\207' .. struct.pack('>I8', run_at) .. '\209' .. struct.pack('>i2', priority)
 end
 
--- Where a job of a lane with a weight stands in its queue: one step behind the last one of its lane, but never before
--- the head of its queue and priority nor far behind its tail (store/gate.py).
-local function turn_of(lane, weight, queue, priority)
-  local ready, name = P .. 'ready:' .. queue, name_of(lane)
-  local step, turn = math.max(1, math.floor(STEP / weight)), now
-  local first = call('ZRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
-  if first then
-    local last = call('ZREVRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
-    local head, tail = tonumber(string.sub(first, 1, 16)), tonumber(string.sub(last, 1, 16))
-    local finish = tonumber(call('ZSCORE', P .. 'lane-turn', name) or 0)
-    turn = math.min(math.max(head, finish), tail + step)
-  end
-  call('ZADD', P .. 'lane-turn', text(turn + step), name)
-  return turn
-end
-
-local function add(lists, key, one, two)
-  local list = lists[key]
-  if not list then
-    lists[key] = { one, two }
-    return
-  end
-  local size = #list
-  list[size + 1], list[size + 2] = one, two
-end
-
-local function write_places(places)
-  for key, list in pairs(places) do
-    many('ZADD', key, list)
-    places[key] = nil
-  end
-end
-
 -- Put a job to its place that has more than a time: a lane, or something it waits for. Returns its state and run_at.
-local function place_specially(job, name, run_at, places, blocked)
-  local queue, priority, waits, lane = job[2], job[3], job[13], job[14]
+local function place_specially(jobs, job, name, run_at, places, blocked)
+  local queue, priority, lane, waits = job[2], job[3], job[8], job[14]
   if waits then
     blocked[queue] = (blocked[queue] or 0) + 1
     add(places, P .. 'waits:' .. waits, name, name)
@@ -117,11 +82,11 @@ local function place_specially(job, name, run_at, places, blocked)
     add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority, false, lane))
     return 'w', run_at
   end
-  local weight = tonumber(string.match(lane, '^%d+,%d+,%d+,(%d+)'))
-  if weight > 0 then
-    write_places(places) -- a turn is among all that are there
-    run_at = turn_of(lane, weight, queue, priority)
+  if not finish then
+    read_lanes(jobs)
   end
+  run_at = turn_of(lane, queue, priority, places) or run_at
+  take_turn(queue, priority, run_at)
   add(places, P .. 'ready:' .. queue, priority, ready_member(run_at, name, lane))
   return 'q', run_at
 end
@@ -135,9 +100,9 @@ local function enqueue(jobs)
   for place = 1, #jobs do
     local job = jobs[place]
     local id, queue, priority, run_at = job[1], job[2], job[3], job[5]
-    local nonce, key = job[7] or '', job[8]
+    local nonce, lane, key = job[7] or '', job[8], job[9]
     local outcome, its_id
-    if key or job[12] then
+    if key or job[13] then
       outcome, its_id = refusal(job, nonce, places)
     end
     seq = seq + 1
@@ -148,10 +113,10 @@ local function enqueue(jobs)
     if not outcome then
       run_at = run_at and math.max(now, run_at) or now + job[4]
       local head
-      if job[13] or job[14] then
+      if lane or job[14] then
         local state
-        state, run_at = place_specially(job, name, run_at, places, blocked)
-        head = head_of(created, run_at, priority, job[14])
+        state, run_at = place_specially(jobs, job, name, run_at, places, blocked)
+        head = head_of(created, run_at, priority, lane)
         tell(id, state)
       elseif run_at > now then
         head = head_of(created, run_at, priority)
@@ -163,17 +128,20 @@ local function enqueue(jobs)
           head = head_of(created, now, priority)
           heads[priority] = head
         end
+        if finish then
+          take_turn(queue, priority, now)
+        end
         add(places, P .. 'ready:' .. queue, priority, NOW .. sortable(name))
         tell(id, 'q')
       end
       add(bodies, chunk_of(seq), name, head .. ARGV[job[6]])
-      if job[13] or job[15] then
-        local life = { s = job[13] and 'b', W = job[13], E = job[15] and ARGV[job[15]] }
+      if job[14] or job[15] then
+        local life = { s = job[14] and 'b', W = job[14], E = job[15] and ARGV[job[15]] }
         add(bodies, chunk_of(seq), name .. '~', cmsgpack.pack(life))
       end
       added[queue] = (added[queue] or 0) + 1
       if key then
-        call('HSET', P .. 'keys', key, pack_key(id, job[9] or '', now))
+        call('HSET', P .. 'keys', key, pack_key(id, job[10] or '', now))
         call('ZREM', P .. 'key-ends', key)
       end
     elseif outcome ~= 'created' then
@@ -187,6 +155,7 @@ local function enqueue(jobs)
     call('ZADD', P .. 'chunks', number, number)
   end
   write_places(places)
+  write_turns()
   for queue, number in pairs(blocked) do
     call('HINCRBY', P .. 'counts', 'b:' .. queue, number)
   end

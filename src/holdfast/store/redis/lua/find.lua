@@ -141,9 +141,9 @@ local function look_through(seqs, looked)
       answer[1] = text(before)
       return true
     end
-    look_at(text(seq))
-    looked[1] = looked[1] + 1
     before = tonumber(seq)
+    look_at(text(before))
+    looked[1] = looked[1] + 1
     if found >= limit then
       return true
     end

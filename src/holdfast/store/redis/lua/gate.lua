@@ -3,116 +3,192 @@
 
 local PROMOTE = 1000 -- due or held jobs that one claim makes ready per set
 local HELD_LIMIT = 1000 -- jobs that one claim sets aside, and lanes that it looks into
+local AT_ONCE = 100 -- lanes that are looked into together
 
--- What a claim knows of a lane: `gates` has the times and the number of running jobs of each that it has met.
-local function gate_of(lane, gates)
-  local name = name_of(lane)
-  local gate = gates[name]
-  if not gate then
-    gate = { name = name, started = 0, running = call('SCARD', lane_key('runs', lane)) }
-    gate.tat = tonumber(call('ZSCORE', P .. 'lane-pace', name) or 0)
-    gate.rest_until = tonumber(call('ZSCORE', P .. 'lane-rest', name) or 0)
-    gates[name] = gate
-  end
-  return gate
+-- running, interval, burst by the text of these numbers: few lanes have numbers of their own.
+local bounds_of = {}
+
+local function parse_bounds(numbers)
+  local running, interval, burst = string.match(numbers, '^(%d+),(%d+),(%d+)')
+  local bounds = { running = tonumber(running), interval = tonumber(interval), burst = tonumber(burst) }
+  bounds_of[numbers] = bounds
+  return bounds
 end
 
--- running, interval, burst
-local function numbers_of(lane)
-  local running, interval, burst = string.match(lane, '^(%d+),(%d+),(%d+)')
-  return tonumber(running), tonumber(interval), tonumber(burst)
+-- What a claim knows of the lanes that it has met: their `names` and where it is kept how many of each run (`keys`);
+-- by name, how many that are, the times of its gate, how many of its jobs the claim has chosen, and the intervals that
+-- they use up; and, where the claim has looked at what is held, when to look again (false: when a job leaves).
+local function new_gates()
+  return {
+    names = {}, keys = {}, running = {}, tat = {}, rest_until = {}, chosen = {}, used = {}, opens_at = {},
+  }
+end
+
+-- Read one of these of many lanes.
+local function learn(values, lanes, command, key, list)
+  local known = each_of(command, key, list)
+  for at = 1, #lanes do
+    values[lanes[at]] = tonumber(known[at]) or 0
+  end
+end
+
+local function somebody_rests()
+  local last = call('ZREVRANGE', P .. 'lane-rest', 0, 0, 'WITHSCORES')[2]
+  return last and tonumber(last) > now
+end
+
+-- Meet the lanes of {member, priority, ...}. Returns numbers, bounds and lanes of the jobs; false for each that has no
+-- lane.
+local function meet(some, gates)
+  local seqs, bounds, lanes = {}, {}, {}
+  local chosen, tat = gates.chosen, gates.tat
+  local new, keys, paced = {}, {}, {}
+  for n = 1, #some / 2 do
+    local seq, numbers, lane = string.match(some[2 * n - 1], '^(%d+):(%d+,%d+,%d+,%d+),(.*)$', 18)
+    local its = seq and (bounds_of[numbers] or parse_bounds(numbers))
+    if its and not chosen[lane] then
+      chosen[lane] = 0
+      local size = #new + 1
+      new[size], keys[size] = lane, runs_key(lane)
+    end
+    if its and its.interval > 0 and not tat[lane] then
+      tat[lane] = 0
+      paced[#paced + 1] = lane
+    end
+    seqs[n], bounds[n], lanes[n] = seq or false, its or false, lane or false
+  end
+  learn(gates.running, new, 'MGET', nil, keys)
+  learn(tat, paced, 'ZMSCORE', P .. 'lane-pace', paced)
+  if new[1] and somebody_rests() then
+    learn(gates.rest_until, new, 'ZMSCORE', P .. 'lane-rest', new)
+  end
+  for at = 1, #new do
+    local size = #gates.names + 1
+    gates.names[size], gates.keys[size] = new[at], keys[at]
+  end
+  return seqs, bounds, lanes
 end
 
 -- How many jobs of a lane may start now.
-local function starts(lane, gate)
-  if gate.rest_until > now then
+local function starts(lane, bounds, gates)
+  if (gates.rest_until[lane] or 0) > now then
     return 0
   end
-  local running, interval, burst = numbers_of(lane)
-  local many = running > 0 and math.max(0, running - gate.running) or math.huge
+  local many = bounds.running > 0 and bounds.running - gates.running[lane] or math.huge
+  local interval, tat = bounds.interval, gates.tat[lane]
   if interval > 0 then
-    local spare = (burst - 1) * interval - (math.max(gate.tat, now) - now)
-    many = math.min(many, spare < 0 and 0 or math.floor(spare / interval) + 1)
+    local spare = (bounds.burst - 1) * interval - (tat > now and tat - now or 0)
+    many = math.min(many, (spare - spare % interval) / interval + 1)
   end
-  return many
+  return many > 0 and many or 0
 end
 
--- When to look again at what is still held, once as many as could were let go; nil: when a job of it leaves.
-local function next_look(lane, gate)
-  local running, interval, burst = numbers_of(lane)
-  local when = gate.rest_until
-  if interval > 0 then
-    when = math.max(when, gate.tat - (burst - 1) * interval)
+-- When to look again at what is still held, once as many as could were let go; false: when a job of it leaves.
+local function next_look(lane, bounds, gates)
+  local when = gates.rest_until[lane] or 0
+  if bounds.interval > 0 then
+    when = math.max(when, gates.tat[lane] - (bounds.burst - 1) * bounds.interval)
   end
   if when > now then
     return when
-  elseif interval == 0 or (running > 0 and gate.running >= running) then
-    return nil
+  elseif bounds.interval == 0 or (bounds.running > 0 and gates.running[lane] >= bounds.running) then
+    return false
   end
-  return now + interval
+  return now + bounds.interval
 end
 
--- What a claim makes of the gates that it has met: the chosen jobs start (`lanes`, by number), and of lanes that jobs
--- were set aside for it is known when to look again.
-local function start(lanes, gates)
-  for seq, lane in pairs(lanes) do
-    local gate = gates[name_of(lane)]
-    local _, interval = numbers_of(lane)
-    gather('SADD', lane_key('runs', lane), seq)
-    if interval > 0 then
-      gate.tat = math.max(gate.tat, now) + interval
-      gather('ZADD', P .. 'lane-pace', text(gate.tat), gate.name)
+-- Write what a claim has made of the gates that it met.
+local function close(gates)
+  local runs, size = {}, 0
+  for at = 1, #gates.names do
+    local lane = gates.names[at]
+    local number = gates.chosen[lane]
+    if number > 0 then
+      runs[size + 1], runs[size + 2] = gates.keys[at], gates.running[lane] + number
+      size = size + 2
     end
   end
-  for name, gate in pairs(gates) do
-    if gate.opens_at then
-      gather('ZADD', P .. 'lane-opens', text(gate.opens_at), name)
+  many('MSET', nil, runs)
+  for lane, used in pairs(gates.used) do
+    gather('ZADD', P .. 'lane-pace', text(math.max(gates.tat[lane], now) + used), lane)
+  end
+  for lane, when in pairs(gates.opens_at) do
+    if when then
+      gather('ZADD', P .. 'lane-opens', text(when), lane)
+    else
+      gather('ZREM', P .. 'lane-opens', lane)
     end
   end
 end
 
--- Set a job aside that was taken out of its queue.
-local function hold(queue, member, priority, gate)
-  local seq, lane = seq_of_ready(member)
-  local key, field = chunk_of(seq), seq .. '~'
-  local kept = call('HGET', key, field)
-  local life = kept and cmsgpack.unpack(kept)
-  if life and life.W then
-    wait_for(life, seq, nil)
-    gather('HSET', key, field, cmsgpack.pack(life))
+-- Have those of {member, priority, ...} that stand at these places wait for their lanes; they have left their queue.
+local function hold(queue, places, some, seqs, lanes)
+  local wanted = {}
+  for _, n in ipairs(places) do
+    gather('ZADD', held_key(lanes[n]), some[2 * n], some[2 * n - 1])
+    add(wanted, chunk_of(seqs[n]), seqs[n] .. '~')
   end
-  count('b', queue, 1)
-  gather('ZADD', lane_key('held', lane), priority, member)
-  gather('ZREM', P .. 'lane-opens', gate.name)
-  gate.opens_at = next_look(lane, gate)
+  count('b', queue, #places)
+  for field, kept in pairs(read_fields(wanted)) do
+    local life = kept and cmsgpack.unpack(kept)
+    if life and life.W then
+      local seq = string.sub(field, 1, -2)
+      wait_for(life, seq, nil)
+      gather('HSET', chunk_of(seq), field, cmsgpack.pack(life))
+    end
+  end
 end
 
--- Make held jobs of a lane ready, as many as may start; returns how many they are.
-local function let_go(name, gates)
-  local held = P .. 'lane-held:' .. name
-  local first = call('ZRANGE', held, 0, 0)[1]
-  gather('ZREM', P .. 'lane-opens', name)
-  if not first then
-    return 0
-  end
-  local _, lane = seq_of_ready(first)
-  local gate = gate_of(lane, gates)
-  local free = math.min(PROMOTE, starts(lane, gate))
-  local some = free > 0 and call('ZRANGE', held, 0, free - 1, 'WITHSCORES') or {}
+-- Put held jobs back into their queues: {member, priority, ...}.
+local function put_back(some)
+  local wanted, seqs = {}, {}
   for at = 1, #some, 2 do
     local seq = seq_of_ready(some[at])
-    local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
-    local _, queue = words(kept[1])
-    local suspect = kept[2] and cmsgpack.unpack(kept[2]).p
+    seqs[at] = seq
+    add(wanted, chunk_of(seq), seq, seq .. '~')
+  end
+  local kept = read_fields(wanted)
+  for at = 1, #some, 2 do
+    local _, queue = words(kept[seqs[at]])
+    local life = kept[seqs[at] .. '~']
+    local suspect = life and cmsgpack.unpack(life).p
     count('b', queue, -1)
-    gather('ZREM', held, some[at])
     gather('ZADD', P .. (suspect and 'suspect:' or 'ready:') .. queue, some[at + 1], some[at])
   end
-  local opens_at = free == PROMOTE and now or next_look(lane, gate)
-  if opens_at and call('ZCARD', held) > #some / 2 then
-    gather('ZADD', P .. 'lane-opens', text(opens_at), name)
+end
+
+-- Make held jobs of lanes ready, as many as may start; returns how many they are.
+local function let_go(names, gates)
+  local first, more = {}, {}
+  for _, name in ipairs(names) do
+    local two = call('ZRANGE', held_key(name), 0, 1, 'WITHSCORES')
+    if two[1] then
+      first[#first + 1], first[#first + 2] = two[1], two[2]
+      more[#first / 2] = two[3]
+    else
+      gather('ZREM', P .. 'lane-opens', name)
+    end
   end
-  return #some / 2
+  local going = {}
+  local _, bounds, lanes = meet(first, gates)
+  for at, lane in ipairs(lanes) do
+    local key, free = held_key(lane), math.min(PROMOTE, starts(lane, bounds[at], gates))
+    local some, left = { first[2 * at - 1], first[2 * at] }, more[at]
+    if free > 1 and left then
+      some = call('ZRANGE', key, 0, free, 'WITHSCORES')
+      left = some[2 * free + 1]
+    end
+    for n = 1, 2 * math.min(free, #some / 2), 2 do
+      gather('ZREM', key, some[n])
+      going[#going + 1], going[#going + 2] = some[n], some[n + 1]
+    end
+    gates.opens_at[lane] = false
+    if free == 0 or left then
+      gates.opens_at[lane] = free == PROMOTE and now or next_look(lane, bounds[at], gates)
+    end
+  end
+  put_back(going)
+  return #going / 2
 end
 
 -- When the first gate opens; nil where none does by the clock.
@@ -123,10 +199,10 @@ end
 -- Look into the lanes whose time has come. Where they let many go at once, the rest of them are for the next claim.
 local function reopen(gates)
   local names = call('ZRANGEBYSCORE', P .. 'lane-opens', '-inf', NOW, 'LIMIT', 0, HELD_LIMIT)
-  local at, number = 1, 0
-  while names[at] and number < PROMOTE do
-    number = number + let_go(names[at], gates)
-    at = at + 1
+  local first, number = 1, 0
+  while names[first] and number < PROMOTE do
+    number = number + let_go({ unpack(names, first, first + AT_ONCE - 1) }, gates)
+    first = first + AT_ONCE
   end
   flush()
 end

@@ -3,6 +3,7 @@
 local gathered = { SREM = {}, ZREM = {}, HDEL = {}, SADD = {}, ZADD = {}, HSET = {} }
 local ORDER = { 'SREM', 'ZREM', 'HDEL', 'SADD', 'ZADD', 'HSET' }
 local counted = {}
+local ran = {} -- by lane, how many more or fewer jobs run in it
 local shrunk = {} -- chunks that lost a job
 
 -- What is gathered for one command and key, to be added to.
@@ -29,6 +30,30 @@ local function count(kind, queue, by)
   counted[field] = (counted[field] or 0) + by
 end
 
+-- Jobs of a lane began to run, or, below zero, no longer do.
+local function run(lane, by)
+  ran[lane] = (ran[lane] or 0) + by
+end
+
+local function count_runs()
+  local lanes, keys, gone, rest = {}, {}, {}, {}
+  for lane in pairs(ran) do
+    lanes[#lanes + 1], keys[#keys + 1] = lane, runs_key(lane)
+  end
+  local before = each_of('MGET', nil, keys)
+  for at = 1, #lanes do
+    local number = (tonumber(before[at]) or 0) + ran[lanes[at]]
+    if number > 0 then
+      rest[#rest + 1], rest[#rest + 2] = keys[at], number
+    else
+      gone[#gone + 1] = keys[at]
+    end
+  end
+  many('DEL', nil, gone)
+  many('MSET', nil, rest)
+  ran = {}
+end
+
 local function flush()
   for at = 1, #ORDER do
     local command = ORDER[at]
@@ -39,6 +64,9 @@ local function flush()
       end
       gathered[command] = {}
     end
+  end
+  if next(ran) then
+    count_runs()
   end
   for field, by in pairs(counted) do
     if by ~= 0 and call('HINCRBY', P .. 'counts', field, by) <= 0 then

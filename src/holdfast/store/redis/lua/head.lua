@@ -8,8 +8,9 @@ local P = string.sub(KEYS[1], 1, -4)
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
+-- A whole number as a text. `%d` is several times faster, but knows no more than 64 bits.
 local function text(number)
-  return string.format('%.0f', number)
+  return string.format(number < 9007199254740992 and '%d' or '%.0f', number)
 end
 
 local NOW = text(now)

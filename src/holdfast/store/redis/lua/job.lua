@@ -6,8 +6,8 @@
 --            u run_at, a attempt, l life, f fence, t token, h holder, i pid, p suspect, d deaths, c cancel,
 --            g started_at, z finished_at, x expires_at, n nonce of the last settlement, r result, o progress,
 --            k has a checkpoint, w has printed, e error, b traceback, m meta (JSON by name), y history (JSON lines),
---            W what it waits for, E the core's own words, S number of its checkpoint, q queue; v run_at and L lane while it runs (a settlement
---            does not read what never changes)
+--            W what it waits for, E the core's own words, S number of its checkpoint, q queue; and while it runs v
+--            run_at and L the lane's name (a settlement does not read what never changes)
 --   <seq>^   its last checkpoint
 
 local TERMINAL = { s = true, d = true, c = true }
@@ -46,6 +46,19 @@ local function word_at(body, at)
     size, from = struct.unpack('>I4', body, at + 1), at + 5
   end
   return string.sub(body, from, from + size - 1), from + size
+end
+
+-- A text of MessagePack.
+local function word(value)
+  local size = #value
+  if size < 32 then
+    return string.char(0xa0 + size) .. value
+  elseif size < 256 then
+    return '\217' .. string.char(size) .. value
+  elseif size < 65536 then
+    return '\218' .. struct.pack('>I2', size) .. value
+  end
+  return '\219' .. struct.pack('>I4', size) .. value
 end
 
 -- id, queue, task, tags (JSON or nil), key (or nil)
@@ -103,7 +116,7 @@ local function state_of(seq, body, life)
   end
   if lane and state == 'q' then
     local member = ready_member(run_at_of(body, life), seq, lane)
-    return call('ZSCORE', lane_key('held', lane), member) and 'h' or 'q'
+    return call('ZSCORE', held_key(name_of(lane)), member) and 'h' or 'q'
   end
   return state
 end

@@ -1,6 +1,6 @@
 -- A lane is a text, "running,interval,burst,weight,name": each job carries its numbers, and all of one name share
 --   lane-held:<name>   the jobs that wait for it, in their order
---   lane-runs:<name>   the jobs that run in it
+--   lane-runs:<name>   how many jobs run in it; none: 0
 --   lane-opens         by lane, when to look at what it holds
 --   lane-pace          by lane, the theoretical arrival time of the next start (as in GCRA)
 --   lane-rest          by lane, until when no job of it starts
@@ -10,7 +10,10 @@ local function name_of(lane)
   return string.match(lane, '^%d+,%d+,%d+,%d+,(.*)$')
 end
 
--- `held` or `runs` of a lane.
-local function lane_key(kind, lane)
-  return P .. 'lane-' .. kind .. ':' .. name_of(lane)
+local function held_key(name)
+  return P .. 'lane-held:' .. name
+end
+
+local function runs_key(name)
+  return P .. 'lane-runs:' .. name
 end

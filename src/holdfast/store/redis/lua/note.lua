@@ -58,7 +58,7 @@ local function note(notes)
         print_behind(seq, life.f, said[8])
       end
       if said[9] and life.L then
-        call('ZADD', P .. 'lane-rest', 'GT', text(now + said[9]), name_of(life.L))
+        call('ZADD', P .. 'lane-rest', 'GT', text(now + said[9]), life.L)
       end
       call('HSET', key, seq .. '~', cmsgpack.pack(life))
     end

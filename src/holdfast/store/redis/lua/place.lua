@@ -9,13 +9,13 @@ local function exit(seq, body, life, state, queue)
     gather('ZREM', P .. (state == 'w' and 'later:' or 'retry:') .. queue, later_member(seq, priority, suspect, lane))
   elseif state == 'h' then
     count('b', queue, -1)
-    gather('ZREM', lane_key('held', lane), ready_member(run_at_of(body, life), seq, lane))
+    gather('ZREM', held_key(name_of(lane)), ready_member(run_at_of(body, life), seq, lane))
   else
     count(state, queue, -1)
     if state == 'r' then
       gather('SREM', P .. 'held:' .. life.h, seq)
       if lane then
-        gather('SREM', lane_key('runs', lane), seq)
+        run(name_of(lane), -1)
       end
     elseif TERMINAL[state] then
       gather('ZREM', P .. 'ended', seq)
@@ -34,7 +34,7 @@ local function enter_waiting(seq, body, life, state, queue)
     count('b', queue, 1)
   elseif state == 'h' then
     count('b', queue, 1)
-    gather('ZADD', lane_key('held', lane), priority, ready_member(run_at, seq, lane))
+    gather('ZADD', held_key(name_of(lane)), priority, ready_member(run_at, seq, lane))
   else
     local set = state == 'w' and 'later:' or 'retry:'
     gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.p, lane))
@@ -70,11 +70,24 @@ local function forget(seq, id, queue, life)
   shrunk[chunk] = true
 end
 
--- A job of a queue has left the ready or the running: what its lane holds may have room now.
-local function make_room(lane, queue)
-  if call('EXISTS', lane_key('held', lane)) == 1 then
-    call('ZADD', P .. 'lane-opens', NOW, name_of(lane))
-    rung['queue/' .. queue] = true
+-- Jobs of a queue have left the ready or the running: what their lanes (by name) hold may have room now.
+local function make_room(lanes, queue)
+  for first = 1, #lanes, MANY do
+    local keys, opens = {}, {}
+    for at = first, math.min(first + MANY - 1, #lanes) do
+      keys[#keys + 1] = held_key(lanes[at])
+    end
+    -- Mostly none of them hold anything, or all of them do.
+    local holding = call('EXISTS', unpack(keys))
+    for at = 1, holding > 0 and #keys or 0 do
+      if holding == #keys or call('EXISTS', keys[at]) == 1 then
+        opens[#opens + 1], opens[#opens + 2] = NOW, lanes[first + at - 1]
+      end
+    end
+    if opens[1] then
+      many('ZADD', P .. 'lane-opens', opens)
+      rung['queue/' .. queue] = true
+    end
   end
 end
 

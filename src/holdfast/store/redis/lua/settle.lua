@@ -4,6 +4,7 @@
 -- times in microseconds. Answers with one 1 or 0 each.
 
 local HISTORY_LIMIT = 50
+local FRESH = 0x88 -- the head of the life of a job that was claimed once, and has no lane
 local REMEMBER = 300 * 1000000 -- a job removed as it ends is known by its settlement for five minutes
 
 local function json(value)
@@ -18,7 +19,7 @@ end
 
 -- The lives of these jobs by field, and the hash that each is in by its place.
 local function read_lives(ends)
-  local wanted, lives, chunks = {}, {}, {}
+  local wanted, chunks = {}, {}
   for at = 1, #ends do
     local key = chunk_of(ends[at][1])
     chunks[at] = key
@@ -29,32 +30,26 @@ local function read_lives(ends)
     end
     list[#list + 1] = ends[at][1] .. '~'
   end
-  for key, fields in pairs(wanted) do
-    for first = 1, #fields, MANY do
-      local last = math.min(first + MANY - 1, #fields)
-      local kept = call('HMGET', key, unpack(fields, first, last))
-      for at = first, last do
-        lives[fields[at]] = kept[at - first + 1]
-      end
-    end
-  end
-  return lives, chunks
+  return read_fields(wanted), chunks
 end
 
--- A text of MessagePack.
-local function word(value)
-  local size = #value
-  if size < 32 then
-    return string.char(0xa0 + size) .. value
-  elseif size < 256 then
-    return '\217' .. string.char(size) .. value
-  elseif size < 65536 then
-    return '\218' .. struct.pack('>I2', size) .. value
+-- What is written once all claims have ended: the ends to tell of; and by queue the lanes that jobs have left.
+local told_of, left = {}, {}
+
+local function leave(lane, queue)
+  run(lane, -1)
+  local lanes = left[queue]
+  if not lanes then
+    lanes = {}
+    left[queue] = lanes
   end
-  return '\219' .. struct.pack('>I4', size) .. value
+  if not lanes[lane] then
+    lanes[lane], lanes[#lanes + 1] = true, lane
+  end
 end
 
--- Jobs of one claim that succeeded have lives that differ in run_at, nonce and result only: the rest is packed once.
+-- Jobs of one claim that succeeded have lives that differ in run_at, lane, nonce and result only: the rest is packed
+-- once.
 local alike = {}
 
 local function plainly_succeeded(e)
@@ -67,10 +62,14 @@ local function succeeded_life(kept, e)
   if one ~= 0xa1 or two ~= 0x76 or three ~= 0xcf or entries > 0x8f then
     return nil -- `v` does not stand in front
   end
-  local rest = string.sub(kept, 13)
+  local from, lane = 13, nil
+  if entries > FRESH and string.sub(kept, 13, 14) == '\161L' then
+    lane, from = word_at(kept, 15)
+  end
+  local rest = string.sub(kept, from)
   local known = alike[rest]
   if not known then
-    local life = cmsgpack.unpack(string.char(entries - 1) .. rest)
+    local life = cmsgpack.unpack(string.char(entries - (lane and 2 or 1)) .. rest)
     known = { life = life, h = bucket('SREM', P .. 'held:' .. (life.h or '')), ends = 0, waited = 0 }
     known.fits = life.s == 'r' and not (life.c or life.r or life.n or life.e or life.b or life.d or life.p)
       and not (life.W or life.L)
@@ -98,14 +97,14 @@ local function succeeded_life(kept, e)
   known.ends = known.ends + 1
   known.waited = known.waited + math.max(0, life.g - struct.unpack('>I8', kept, 5))
   known.h[#known.h + 1] = e[1]
+  if lane then
+    leave(lane, life.q)
+  end
   if e[9] then
     return known.with_result .. word(e[4]) .. '\161r' .. word(ARGV[e[9]]), known.expires
   end
   return known.without .. word(e[4]), known.expires
 end
-
--- What is written once all claims have ended: the ends to tell of, and the queues of lanes that jobs have left.
-local told_of, left = {}, {}
 
 -- End one claim in whatever way; the life of the job afterwards, or false where the job is gone.
 local function settle_one(e, life)
@@ -116,9 +115,7 @@ local function settle_one(e, life)
   end
   gather('SREM', P .. 'held:' .. life.h, seq)
   if life.L then
-    gather('SREM', lane_key('runs', life.L), seq)
-    left[life.L] = left[life.L] or {}
-    left[life.L][queue] = true
+    leave(life.L, queue)
   end
   count('r', queue, -1)
   tell_ends(queue, outcome or 'succeeded', 1, math.max(0, life.g - (life.v or life.g)), math.max(0, now - life.g))
@@ -223,10 +220,8 @@ local function settle(ends)
     end
   end
   flush()
-  for lane, queues in pairs(left) do
-    for queue in pairs(queues) do
-      make_room(lane, queue)
-    end
+  for queue, lanes in pairs(left) do
+    make_room(lanes, queue)
   end
   for _, id in ipairs(told_of) do
     put_ended(id)

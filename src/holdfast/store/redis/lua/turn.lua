@@ -1,0 +1,74 @@
+-- TURN: where new jobs of lanes with a weight stand in their queue, by the rules of store/gate.py. What a batch has to
+-- know for that is read once, and what it has changed is written as it ends.
+
+local STEP = 1000 -- microseconds between the turns of two jobs of a lane of weight 1
+local finish -- by lane, the turn after that of its last job; nil until the batch has a job of a lane
+local given = {} -- the same, where this batch has changed it
+local names, steps = {}, {} -- of the lanes with a weight, by their texts
+local ends = {} -- by priority and queue, the first and the last turn of what is ready
+
+local function read_lanes(jobs)
+  local new = {}
+  for at = 1, #jobs do
+    local lane = jobs[at][8]
+    if lane and names[lane] == nil then
+      local weight, name = string.match(lane, '^%d+,%d+,%d+,(%d+),(.*)$')
+      names[lane] = weight ~= '0' and name
+      if names[lane] then
+        steps[lane] = math.max(1, math.floor(STEP / weight))
+        new[#new + 1] = name
+      end
+    end
+  end
+  finish = {}
+  for at, known in ipairs(each_of('ZMSCORE', P .. 'lane-turn', new)) do
+    finish[new[at]] = tonumber(known)
+  end
+end
+
+local function read_ends(queue, priority)
+  local ready = P .. 'ready:' .. queue
+  local first = call('ZRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
+  local last = call('ZREVRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
+  local two = { math.huge, -math.huge }
+  if first then
+    two = { tonumber(string.sub(first, 1, 16)), tonumber(string.sub(last, 1, 16)) }
+  end
+  ends[priority .. queue] = two
+  return two
+end
+
+-- One more of the batch is ready, with this turn.
+local function take_turn(queue, priority, turn)
+  local two = ends[priority .. queue]
+  if two then
+    two[1], two[2] = math.min(two[1], turn), math.max(two[2], turn)
+  end
+end
+
+-- One step behind the last job of the lane, but never before the head of its queue and priority nor far behind its
+-- tail; nil where the lane takes no turns. `places` is what the batch has yet to write: a turn is among all there are.
+local function turn_of(lane, queue, priority, places)
+  local name, step, turn = names[lane], steps[lane], now
+  if not name then
+    return nil
+  end
+  local two = ends[priority .. queue]
+  if not two then
+    write_places(places)
+    two = read_ends(queue, priority)
+  end
+  if two[2] > 0 then
+    turn = math.min(math.max(two[1], given[name] or finish[name] or 0), two[2] + step)
+  end
+  given[name] = turn + step
+  return turn
+end
+
+local function write_turns()
+  local list = {}
+  for lane, turn in pairs(given) do
+    list[#list + 1], list[#list + 2] = text(turn), lane
+  end
+  many('ZADD', P .. 'lane-turn', list)
+end
