@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_there_are_thirty_or_more_and_every_promise_has_some():
     assert len(DEFECTS) >= 30
-    assert {defect.promise for defect in DEFECTS} == set("DLFNBQIOCU")
+    assert {defect.promise for defect in DEFECTS} - {""} == set("DLFNBQIOCU")
     assert len({defect.what for defect in DEFECTS}) == len(DEFECTS)
 
 

@@ -88,10 +88,75 @@ async def test_an_end_that_a_claim_could_not_see_makes_room_all_the_same(store, 
     other = await asyncpg.connect(server.url)
     transaction = other.transaction()
     await transaction.start()
-    await ask_on(other, schema, ask("bob", limit=9))  # holds b
+    await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
     assert await settle(store, succeeded(first))  # sees nothing held
     await transaction.commit()
     assert (await job(store, "b")).state == State.BLOCKED
+    assert (await claim_one(store)).id == "b"
+    await other.close()
+
+
+async def test_a_claim_between_an_end_and_what_was_held_because_of_it_loses_neither(store, server, schema):
+    """It takes in that the job has left, and cannot see yet that another is held."""
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    other = await asyncpg.connect(server.url)
+    transaction = other.transaction()
+    await transaction.start()
+    await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
+    assert await settle(store, succeeded(first))
+    assert await claim(store, "eve") == []
+    await transaction.commit()
+    assert (await claim_one(store)).id == "b"
+    await other.close()
+
+
+async def test_a_second_ask_of_a_batch_does_not_take_back_what_the_first_says(store, server, schema):
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    other = await asyncpg.connect(server.url)
+    transaction = other.transaction()
+    await transaction.start()
+    await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
+    await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]), patient=False)
+    assert await settle(store, succeeded(first))
+    assert await claim(store, "eve") == []
+    await transaction.commit()
+    assert (await claim_one(store)).id == "b"
+    await other.close()
+
+
+async def test_a_claim_beside_an_end_does_not_take_in_what_nobody_else_has_seen(store, server, schema):
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    holding, ending = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
+    for connection in (holding, ending):
+        await connection.execute("BEGIN")
+    await write_on(holding, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
+    await write_on(ending, schema, Batch(settles=[succeeded(first)], asks=[ask()]))  # sees nothing held
+    await holding.execute("COMMIT")
+    assert await claim(store, "eve") == []  # looks at b, and still counts a
+    await ending.execute("COMMIT")
+    assert (await claim_one(store)).id == "b"
+    await holding.close()
+    await ending.close()
+
+
+async def test_an_end_that_commits_after_others_have_looked_makes_room_all_the_same(store, server, schema):
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    other = await asyncpg.connect(server.url)
+    transaction = other.transaction()
+    await transaction.start()
+    await write_on(other, schema, Batch(settles=[succeeded(first)]))  # sees nothing held
+    for _ in range(3):
+        assert await claim(store) == []  # holds b, and looks at what is held
+    assert (await job(store, "b")).state == State.BLOCKED
+    await transaction.commit()
     assert (await claim_one(store)).id == "b"
     await other.close()
 
@@ -120,7 +185,7 @@ async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store,
     claiming, user = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
     for connection in (claiming, user):
         await connection.execute("BEGIN; SET LOCAL lock_timeout = '5s'")
-    await ask_on(claiming, schema, ask("bob", limit=1))  # has the gate
+    await write_on(claiming, schema, Batch(asks=[ask("bob", limit=1)]))  # has the gate
     assert await asyncio.wait_for(settle(store, succeeded(first)), 5)
     await store.insert_bound(user, [new_job("mine", lane=lane)])
     await asyncio.wait_for(insert(store, new_job("theirs", lane=lane)), 5)
@@ -139,7 +204,7 @@ async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, serve
     other = await asyncpg.connect(server.url)
     transaction = other.transaction()
     await transaction.start()
-    await ask_on(other, schema, ask("bob", "y"))
+    await write_on(other, schema, Batch(asks=[ask("bob", "y")]))
     answers = await asyncio.wait_for(store.write(Batch(asks=[ask("ann", "x"), ask("ann", "y")])), 5)
     assert [[record.id for record in each.records] for each in answers.asks] == [["x0"], []]
     assert answers.asks[1].due_in == 0.0
@@ -175,7 +240,7 @@ async def test_lanes_that_nobody_uses_are_forgotten(store, sql, schema):
     await store.tidy(100)
     assert await names(sql, schema) == {"idle", "busy"}
     day = 86_400_000_000
-    await sql.execute(f"UPDATE {schema}.gate SET made_at = made_at - 2 * {day}")
+    await sql.execute(f"UPDATE {schema}.gate SET used_at = used_at - 2 * {day}")
     await sql.execute(f"UPDATE {schema}.share SET finish = finish - 2 * {day}")
     await store.tidy(100)
     assert await names(sql, schema) == {"busy"}
@@ -198,8 +263,7 @@ async def names(sql, schema):
     return {row[0] for row in await sql.fetch(f"SELECT name FROM {schema}.gate")}
 
 
-async def ask_on(connection, schema, wish):
-    """A claim in somebody's transaction that stays open."""
-    call = Call(Batch(asks=[wish]), told=False)
-    rows = await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)
-    return call.answers(rows)[0].asks[0]
+async def write_on(connection, schema, batch, *, patient=True):
+    """A write in somebody's transaction that stays open."""
+    call = Call(batch, told=False, patient=patient)
+    await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)

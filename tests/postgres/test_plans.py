@@ -18,7 +18,7 @@ from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, says, succeeded
-from holdfast.testing.verbs import claim, every, insert, settle
+from holdfast.testing.verbs import answer_to, claim, every, insert, settle
 
 DEPTH = int(os.environ.get("HOLDFAST_DEPTH", "60000"))
 WEAR = int(os.environ.get("HOLDFAST_WEAR", "12000"))
@@ -37,7 +37,7 @@ async def fill(sql, schema, number):
     )
 
 
-async def explained(store, *asks):
+async def explained(store, *asks, settles=()):
     """The plans of every statement that a write ran, as the server logs them."""
     said = []
     async with store._pool.link() as link:
@@ -47,7 +47,7 @@ async def explained(store, *asks):
             " SET auto_explain.log_buffers = on; SET auto_explain.log_timing = off;"
             " SET auto_explain.log_nested_statements = on; SET client_min_messages = log"
         )
-        call = Call(Batch(asks=asks), told=False)
+        call = Call(Batch(settles=settles, asks=asks), told=False)
         said.clear()
         await link.fetch(store._say(statements.WRITE), *call.arguments)
         await link.raw.execute("SET auto_explain.log_min_duration = -1")
@@ -144,6 +144,20 @@ async def test_a_lane_is_looked_at_by_its_indexes_though_planned_on_an_empty_tab
         assert "Seq Scan on job" not in plan
         if "Buffers" in plan:
             assert buffers(plan) < 60, plan
+
+
+async def test_an_end_and_a_claim_read_no_more_where_many_lanes_are_full(store):
+    me, lanes = holder("me", 3600.0), [Lane(f"l{n}", running=1) for n in range(500)]
+    await insert(store, *(new_job(lane=lane) for lane in [*lanes, *lanes]))
+    running = await claim(store, me, limit=500)
+    for _ in range(2):  # one holds, the next looks at what is held
+        assert await claim(store, me, limit=500) == []
+    plans = await explained(store, ask(me, limit=5), settles=[succeeded(record) for record in running[:5]])
+    assert len(await every(store, Where(states=("running",)))) == 500
+    looks = [plan for plan in plans if re.search("using job_(held|lane|waits)", plan)]
+    assert len(looks) > 3
+    for plan in looks:
+        assert buffers(plan) < 150, plan
 
 
 @pytest.mark.parametrize("analyzed", [False, True])
@@ -257,3 +271,17 @@ async def test_a_generation_that_somebody_still_adds_to_is_not_closed(store, sql
     assert [record.id for record in await every(store)] == ["a"]
     assert [record.id for record in await claim(store)] == ["a"]
     await user.close()
+
+
+async def test_an_ask_that_met_a_turn_is_to_ask_again_at_once(store, sql, schema):
+    """What is just moving to another generation cannot be had: nobody would ring a bell for it afterwards."""
+    await insert(store, *(new_job() for _ in range(3)))
+    await sql.execute(f"INSERT INTO {schema}.generation (gen) VALUES (2)")
+    transaction = sql.transaction()
+    await transaction.start()
+    await sql.fetch(f"SELECT * FROM {schema}.turn('{{}}')")
+    answer = await answer_to(store, ask(limit=9))
+    assert (answer.records, answer.due_in) == ([], 0.0)
+    await transaction.commit()
+    assert len(await claim(store, limit=9)) == 3
+    assert (await answer_to(store, ask(limit=9))).due_in is None

@@ -233,7 +233,7 @@ class GroupCommit:
         for (end, done), answer in zip(turn.settles, answers.settles, strict=True):
             _tell(done, answer)
             if end.tell and answer:
-                self._told(end.id)
+                self.tell_of_end(end.id)
         at = 0
         for changes, waiter in turn.changes:
             _resolve(waiter, answers.changes[at : at + len(changes)])
@@ -255,7 +255,7 @@ class GroupCommit:
                 setattr(part, kind, getattr(answers, kind)[begin : at[kind]])
             for end, answer in zip(batch.settles, part.settles, strict=True):
                 if end.tell and answer:
-                    self._told(end.id)
+                    self.tell_of_end(end.id)
             if not waiter.done():
                 waiter.set_result(part)
                 continue
@@ -263,7 +263,8 @@ class GroupCommit:
                 self._give_back(claims)
         return Answers(**{kind: getattr(answers, kind)[: own[kind]] for kind in KINDS})
 
-    def _told(self, id: str) -> None:
+    def tell_of_end(self, id: str) -> None:
+        """Tell whoever hears of ends."""
         for hears in self.hear_of_ends:
             hears(id)
 

@@ -2,10 +2,13 @@
 
 A lane that does not let a job start holds it: the claim that meets it sets it aside, blocked, and goes on to the next,
 so that a full lane costs nobody else anything. The gate says when it is worth looking at what is held: at a time, where
-a rate or a rest is in the way; as soon as a job of the lane has left, where it was full.
+a rate or a rest is in the way; as soon as a job of the lane has left, where it was full; and after a while in any case,
+for what was let go may stand in a queue that is paused, or that nobody serves.
 
 Turns are start-time fair queueing: a job of a lane with a weight stands one step behind the last one of its lane, but
 never before the head of its queue nor far behind its tail. So each lane has a job among the first, however many it has.
+Turns fall behind the clock where jobs come faster than they go. Whatever stands by the clock (jobs without a lane, and
+those that come back) would wait for as long as that goes on; so no turn lies more than a day back.
 """
 
 from __future__ import annotations
@@ -15,8 +18,12 @@ import msgspec
 from ..clock import MICROS
 from ..job import Lane
 
-STEP = 1000
+STEP = 10_000
 """Microseconds between the turns of two jobs of a lane of weight 1."""
+LAG = 86400 * MICROS
+"""How far back a turn may lie."""
+LOOK_AGAIN = 60 * MICROS
+"""After this a lane that holds jobs though it is not full lets more of them go."""
 KEPT = 86400 * MICROS
 """For how long a gate is remembered that nobody needs any more."""
 HOLDS = "lane:"
@@ -61,12 +68,12 @@ class Gate(msgspec.Struct):
             return when
         if lane.running and running >= lane.running:
             return None
-        return now + lane.interval if lane.interval else None
+        return now + (lane.interval or LOOK_AGAIN)
 
     def turn(self, lane: Lane, ends: tuple[int, int] | None, now: int) -> int:
         """Where a new job stands that is ready now; `ends`: the first and the last turn of its queue and priority."""
         step = max(1, STEP // lane.weight)
-        turn = now if ends is None else min(max(ends[0], self.finish), ends[1] + step)
+        turn = now if ends is None else max(min(max(ends[0], self.finish), ends[1] + step), now - LAG)
         self.finish = turn + step
         return turn
 

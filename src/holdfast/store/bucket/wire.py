@@ -17,7 +17,7 @@ from ...errors import StoreUnavailable
 from ...job import Ask, Change, Holder, NewJob, Note, Record, Settlement
 from ..protocol import Batch
 
-VERSION = 3
+VERSION = 4
 """Of the state machine and of this format. A process that finds a newer one stops, rather than replay it wrongly."""
 
 T = TypeVar("T", bound=msgspec.Struct)

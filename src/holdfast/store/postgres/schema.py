@@ -9,7 +9,7 @@ from ...errors import ConfigError
 from . import sql
 from .place import Place
 
-LATEST = 20
+LATEST = 12
 """The version that this code works with; a test holds it to the files."""
 
 

@@ -86,8 +86,9 @@ SELECT w, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
 """
 """How many jobs wait for each of these lanes; $2 is enough to know."""
 MAKE_ROOM = """
-INSERT INTO holdfast.notice (gen, lane, held)
-SELECT holdfast.open_generation(), u.lane, u.held FROM unnest($1::text[], $2::boolean[]) AS u(lane, held)
+INSERT INTO holdfast.notice (gen, lanes, held)
+SELECT holdfast.open_generation(), array_agg(u.lane), u.held FROM unnest($1::text[], $2::boolean[]) AS u(lane, held)
+GROUP BY u.held
 """
 """Jobs of these lanes have left the ready or the running; and whether others were held then."""
 TELL_ENDED = "SELECT holdfast.tell_ended($1)"

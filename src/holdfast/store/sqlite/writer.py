@@ -166,10 +166,11 @@ class Writer:
     def _failed_commit(self, connection: sqlite3.Connection, error: sqlite3.Error) -> HoldfastError:
         """Settle what a failed COMMIT left behind: its frames may stand in the log, and would return after a crash.
 
-        A further commit overwrites them. Where that fails too, nobody can say what a recovery would find.
+        A further commit overwrites them. Where that fails too, nobody knows what a recovery would find. But what could
+        not be written ends before the frame that would have made it a commit.
         """
         self._roll_back(connection)
-        if trouble.code(error) != sqlite3.SQLITE_IOERR:
+        if trouble.code(error) != sqlite3.SQLITE_IOERR or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
             return trouble.translate(error, self.path, self._busy_timeout) or StoreUnavailable(str(error))
         try:
             self._open_connection()[0].execute(sql.SEAL)

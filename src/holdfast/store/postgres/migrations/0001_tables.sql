@@ -11,7 +11,7 @@ COMMENT ON FUNCTION holdfast.micros() IS 'The one clock of this store: due times
 
 CREATE SEQUENCE holdfast.job_seq;
 
--- The columns stand in the order of holdfast.job.Record, then the store's own.
+-- The columns stand in the order of holdfast.job.Record, with the store's own (nonce, settled, gen) behind history.
 CREATE TABLE holdfast.job (
     seq bigint NOT NULL PRIMARY KEY,
     id text COLLATE "C" NOT NULL,
@@ -49,7 +49,11 @@ CREATE TABLE holdfast.job (
     history jsonb,
     nonce bigint NOT NULL DEFAULT 0,
     settled bigint,                     -- the nonce of the last settlement, by which a re-sent one is recognised
-    gen integer NOT NULL DEFAULT 1      -- its generation: see holdfast.generation
+    gen integer NOT NULL DEFAULT 1,     -- its generation: see holdfast.generation
+    waits text COLLATE "C",
+    lane jsonb,
+    extra bytea,
+    saves integer NOT NULL DEFAULT 0
 ) WITH (
     fillfactor = 85,                    -- room for notes to stay on their page
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -63,6 +67,14 @@ CREATE INDEX job_ready ON holdfast.job (gen, queue, suspect, priority, run_at, s
 CREATE INDEX job_due ON holdfast.job (gen, queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
 -- What a holder has.
 CREATE INDEX job_running ON holdfast.job (gen, holder) WHERE state = 'running';
+-- What waits for the same, newest last.
+CREATE INDEX job_waits ON holdfast.job (waits, seq) WHERE waits IS NOT NULL;
+-- What a lane holds, in the order in which it lets go; and what runs of it. Jobs without a lane are told by its absence
+-- first, which costs next to nothing.
+CREATE INDEX job_held ON holdfast.job (gen, waits, priority, run_at, seq) WHERE lane IS NOT NULL AND state = 'blocked';
+-- The second is put so that no other index seems to serve as well: to a plan made while little runs, all that runs does.
+CREATE INDEX job_lane ON holdfast.job (gen, ((lane ->> 'name') COLLATE "C"))
+    WHERE lane IS NOT NULL AND state || '' = 'running';
 
 -- Jobs that have ended, until their retention removes them.
 CREATE TABLE holdfast.ended (
@@ -77,6 +89,7 @@ CREATE UNIQUE INDEX ended_id ON holdfast.ended (id);
 CREATE INDEX ended_expiry ON holdfast.ended (expires_at) WHERE expires_at IS NOT NULL;
 -- The dead letters and the cancelled, newest last.
 CREATE INDEX ended_parked ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
+CREATE INDEX ended_waits ON holdfast.ended (waits, seq) WHERE waits IS NOT NULL;
 
 -- What jobs print, in pieces, the newest kept within a limit; it goes with its job.
 CREATE TABLE holdfast.output (
@@ -93,7 +106,8 @@ CREATE TABLE holdfast.key (
     key text COLLATE "C" NOT NULL PRIMARY KEY,
     id text COLLATE "C" NOT NULL,
     fingerprint text COLLATE "C" NOT NULL,
-    expires_at bigint                   -- NULL while the job lives
+    expires_at bigint,                  -- NULL while the job lives
+    made_at bigint NOT NULL DEFAULT 0   -- when its job was made
 ) WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.05);
 CREATE INDEX key_expiry ON holdfast.key (expires_at) WHERE expires_at IS NOT NULL;
 
@@ -122,7 +136,8 @@ CREATE TABLE holdfast.record (
 -- rows; once it is empty it leaves this table, and nobody steps over its dead any more. Usually there are one or two.
 CREATE TABLE holdfast.generation (
     gen integer NOT NULL PRIMARY KEY,
-    closed boolean NOT NULL DEFAULT false   -- it takes no more rows, and nobody is still adding any
+    closed boolean NOT NULL DEFAULT false,  -- it takes no more rows, and nobody is still adding any
+    moved bigint NOT NULL DEFAULT 0         -- how often something was moved to it
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 100);
 INSERT INTO holdfast.generation (gen) VALUES (1);
 

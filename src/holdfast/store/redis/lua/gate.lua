@@ -4,6 +4,7 @@
 local PROMOTE = 1000 -- due or held jobs that one claim makes ready per set
 local HELD_LIMIT = 1000 -- jobs that one claim sets aside, and lanes that it looks into
 local AT_ONCE = 100 -- lanes that are looked into together
+local LOOK_AGAIN = 60 * 1000000 -- microseconds until a lane that holds jobs though it is not full lets more of them go
 
 -- running, interval, burst by the text of these numbers: few lanes have numbers of their own.
 local bounds_of = {}
@@ -91,10 +92,10 @@ local function next_look(lane, bounds, gates)
   end
   if when > now then
     return when
-  elseif bounds.interval == 0 or (bounds.running > 0 and gates.running[lane] >= bounds.running) then
+  elseif bounds.running > 0 and gates.running[lane] >= bounds.running then
     return false
   end
-  return now + bounds.interval
+  return now + (bounds.interval > 0 and bounds.interval or LOOK_AGAIN)
 end
 
 -- Write what a claim has made of the gates that it met.

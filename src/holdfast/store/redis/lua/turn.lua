@@ -1,7 +1,8 @@
 -- TURN: where new jobs of lanes with a weight stand in their queue, by the rules of store/gate.py. What a batch has to
 -- know for that is read once, and what it has changed is written as it ends.
 
-local STEP = 1000 -- microseconds between the turns of two jobs of a lane of weight 1
+local STEP = 10000 -- microseconds between the turns of two jobs of a lane of weight 1
+local LAG = 86400 * 1000000 -- microseconds that a turn may lie back
 local finish -- by lane, the turn after that of its last job; nil until the batch has a job of a lane
 local given = {} -- the same, where this batch has changed it
 local names, steps = {}, {} -- of the lanes with a weight, by their texts
@@ -47,7 +48,7 @@ local function take_turn(queue, priority, turn)
 end
 
 -- One step behind the last job of the lane, but never before the head of its queue and priority nor far behind its
--- tail; nil where the lane takes no turns. `places` is what the batch has yet to write: a turn is among all there are.
+-- tail, and not too far back; nil where the lane takes no turns. `places` is what the batch has yet to write: a turn is among all there are.
 local function turn_of(lane, queue, priority, places)
   local name, step, turn = names[lane], steps[lane], now
   if not name then
@@ -60,6 +61,7 @@ local function turn_of(lane, queue, priority, places)
   end
   if two[2] > 0 then
     turn = math.min(math.max(two[1], given[name] or finish[name] or 0), two[2] + step)
+    turn = math.max(turn, now - LAG)
   end
   given[name] = turn + step
   return turn

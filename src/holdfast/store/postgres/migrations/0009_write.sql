@@ -1,11 +1,5 @@
--- Version 20: one call for a batch, and retention, as they are with lanes.
-
-DROP FUNCTION holdfast.write(
-    boolean, text[], text[], text[], integer[], double precision[], bigint[], bytea[], text[], integer[],
-    double precision[], bigint[], text[], text[], text[], text[], text[], integer[], bigint[], bigint[], bigint[],
-    bigint[], bytea[], bytea[], integer[], text[], integer[], bigint[], bytea[], bigint[], text[], bigint[], bigint[],
-    bigint[], bigint[], text[], integer[], boolean[], integer[], bytea[], text[], text[], double precision[],
-    double precision[], text, text, text, double precision, text[], integer, bigint, text[], boolean);
+-- Version 9: one call for a batch of mixed operations, kind by kind in the order of holdfast.store.protocol.Batch.
+-- A NULL array is a kind that the batch does not have. Answers no row where all went as asked and nothing was claimed.
 
 CREATE FUNCTION holdfast.write(
     told boolean = false,
@@ -128,45 +122,4 @@ BEGIN
             ask_holder, ask_about, ask_lease, ask_queues, ask_limit, ask_token, ask_tasks, ask_busy,
             ask_patient, now);
     END IF;
-END $$;
-
--- Remove at most `most` each of jobs past their retention, forgotten keys, holders gone without jobs, and lanes that
--- have been idle for a day.
-CREATE OR REPLACE FUNCTION holdfast.tidy(most integer) RETURNS TABLE (jobs bigint, keys bigint, holders bigint)
-LANGUAGE plpgsql VOLATILE
-SET plan_cache_mode = force_generic_plan
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_sort = off
-AS $$
-DECLARE
-    now bigint := holdfast.micros();
-BEGIN
-    WITH gone AS (
-        DELETE FROM holdfast.ended AS e WHERE e.ctid = ANY (ARRAY(
-            SELECT x.ctid FROM holdfast.ended AS x WHERE x.expires_at <= now
-            ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED)) RETURNING e.seq
-    ), printed AS (
-        DELETE FROM holdfast.output AS o USING gone AS g WHERE o.seq = g.seq
-    ) SELECT count(*) INTO jobs FROM gone;
-    DELETE FROM holdfast.key AS k WHERE k.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM holdfast.key AS x WHERE x.expires_at <= now
-        ORDER BY x.expires_at LIMIT most FOR UPDATE SKIP LOCKED));
-    GET DIAGNOSTICS keys = ROW_COUNT;
-    DELETE FROM holdfast.holder AS h WHERE h.id = ANY (ARRAY(
-        SELECT x.id FROM holdfast.holder AS x WHERE x.expires <= now AND NOT EXISTS (
-            SELECT FROM holdfast.job AS j WHERE j.holder = x.id AND j.state = 'running'
-                AND j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)))
-        LIMIT most FOR UPDATE SKIP LOCKED)) AND h.expires <= now;
-    GET DIAGNOSTICS holders = ROW_COUNT;
-    DELETE FROM holdfast.gate AS g WHERE g.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM holdfast.gate AS x
-        WHERE greatest(x.tat, x.rest_until, x.made_at) < now - 86400000000 AND x.opens_at IS NULL
-            AND NOT holdfast.holds(x.name)
-        ORDER BY greatest(x.tat, x.rest_until, x.made_at) LIMIT most FOR UPDATE SKIP LOCKED));
-    DELETE FROM holdfast.share AS s WHERE s.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - 86400000000
-        ORDER BY x.finish LIMIT most FOR UPDATE SKIP LOCKED));
-    PERFORM holdfast.tidy_told(most, now);
-    RETURN NEXT;
 END $$;

@@ -1,29 +1,40 @@
--- Version 4: NOTE and SETTLE. What a claim says of itself and how it ends, written only under its fence and token.
+-- Version 6: NOTE and SETTLE. What a claim says of itself and how it ends, written only under its fence and token.
+--
+-- Jobs are found by their numbers. `state || ''` keeps the planner from job_running, which looks cheap while the table
+-- is empty: a plan that was made then went through all that runs, and over all that had run since the last vacuum.
 
 -- Answers the places (from 1) of the notes that were refused.
 CREATE FUNCTION holdfast.note(
     say_seqs bigint[], say_fences bigint[], say_tokens bigint[], say_progress bytea[], say_checkpoints bytea[],
-    say_pids integer[], say_metas text[]
+    say_saves integer[], say_pids integer[], say_metas text[], say_rests double precision[], now bigint
 ) RETURNS bigint[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     written bigint[];
 BEGIN
     WITH said AS (
-        SELECT * FROM unnest(say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_pids, say_metas)
-            WITH ORDINALITY AS u(seq, fence, token, progress, checkpoint, pid, meta, place)
+        SELECT * FROM unnest(say_seqs, say_fences, say_tokens, say_progress, say_checkpoints, say_saves, say_pids,
+            say_metas) WITH ORDINALITY AS u(seq, fence, token, progress, checkpoint, saves, pid, meta, place)
     ), noted AS (
         UPDATE holdfast.job AS j SET
             progress = coalesce(s.progress, j.progress),
-            checkpoint = coalesce(s.checkpoint, j.checkpoint),
-            deaths = CASE WHEN s.checkpoint IS NULL THEN j.deaths ELSE 0 END,
+            checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint ELSE j.checkpoint END,
+            saves = greatest(s.saves, j.saves),
+            deaths = CASE WHEN s.saves > j.saves THEN 0 ELSE j.deaths END,
             pid = coalesce(s.pid, j.pid),
             meta = CASE WHEN s.meta IS NULL THEN j.meta
                 ELSE (coalesce(j.meta::jsonb, '{}') || s.meta::jsonb)::json END
         FROM said AS s
-        WHERE j.seq = s.seq AND j.fence = s.fence AND j.token = s.token AND j.state = 'running'
+        WHERE j.seq = s.seq AND j.fence = s.fence AND j.token = s.token AND j.state || '' = 'running'
         RETURNING s.place
     )
     SELECT array_agg(noted.place) INTO written FROM noted;
+    IF say_rests IS NOT NULL THEN
+        INSERT INTO holdfast.notice (gen, lanes, rest_until)
+        SELECT holdfast.open_generation(), ARRAY[j.lane ->> 'name'], now + (greatest(0, u.rest) * 1000000)::bigint
+        FROM unnest(say_seqs, say_rests) WITH ORDINALITY AS u(seq, rest, place)
+        JOIN holdfast.job AS j ON j.seq = u.seq
+        WHERE u.rest IS NOT NULL AND u.place = ANY (written) AND j.lane IS NOT NULL;
+    END IF;
     IF cardinality(written) = cardinality(say_seqs) THEN
         RETURN '{}';
     END IF;
@@ -51,12 +62,12 @@ BEGIN
 END $$;
 
 -- Claims that end for good, at most one settlement each: one statement for all of them.
--- Answers the jobs that ended by it; the caller asks settled_before() about the others.
+-- Answers the jobs that ended by it, with their queues and lanes; the caller asks settled_before() about the others.
 CREATE FUNCTION holdfast.settle_plain(
     end_seqs bigint[], end_fences bigint[], end_tokens bigint[], end_nonces bigint[], end_states text[],
     end_attempts integer[], end_suspects boolean[], end_deaths integer[], end_results bytea[], end_errors text[],
     end_tracebacks text[], end_keeps double precision[], end_key_keeps double precision[], now bigint
-) RETURNS TABLE (place bigint, job text) LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS TABLE (place bigint, job text, queue text, lane text) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN QUERY
     WITH gone AS (
@@ -65,7 +76,7 @@ BEGIN
             end_results, end_errors, end_tracebacks, end_keeps, end_key_keeps)
             WITH ORDINALITY AS u(seq, fence, token, nonce, state, attempt, suspect, deaths, result, error, traceback,
                 keep, key_keep, place)
-        WHERE j.seq = u.seq AND j.fence = u.fence AND j.token = u.token AND j.state = 'running'
+        WHERE j.seq = u.seq AND j.fence = u.fence AND j.token = u.token AND j.state || '' = 'running'
         RETURNING u.place, u.nonce AS settling, u.state AS end_state, u.attempt AS end_attempt,
             u.suspect AS end_suspect, u.deaths AS end_deaths, u.result AS end_result, u.error AS end_error,
             u.traceback AS end_traceback, u.keep, u.key_keep, j.*
@@ -75,15 +86,26 @@ BEGIN
             g.codec, g.max_attempts, g.timeout, g.key, g.created_at, g.end_attempt, g.life, g.fence, g.token, g.holder,
             g.pid, coalesce(g.end_suspect, false), coalesce(g.end_deaths, 0), false, g.started_at, now,
             now + (g.keep * 1000000)::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
-            g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen
+            g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen,
+            NULL, g.lane, g.extra, g.saves
         FROM gone AS g WHERE g.keep IS NULL OR g.keep > 0
     ), unkept AS (
         DELETE FROM holdfast.output AS o USING gone AS g WHERE g.keep <= 0 AND o.seq = g.seq
+    ), counted AS (
+        -- The outcome of a claim that ends for good is the state that its job ends in.
+        INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran)
+        SELECT now / 60000000 * 60000000, g.queue, coalesce(g.end_state, 'succeeded'), count(*),
+            sum(greatest(0, g.started_at - g.run_at)), sum(greatest(0, now - g.started_at))
+        FROM gone AS g GROUP BY g.queue, coalesce(g.end_state, 'succeeded')
+    ), told AS (
+        INSERT INTO holdfast.move (at, ids, states)
+        SELECT now, array_agg(g.id ORDER BY g.place), array_agg(coalesce(g.end_state, 'succeeded') ORDER BY g.place)
+        FROM gone AS g WHERE (SELECT holdfast.watched(now)) HAVING count(*) > 0
     ), keys AS (
         UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, coalesce(g.key_keep, 0)) * 1000000)::bigint
         FROM gone AS g WHERE g.key IS NOT NULL AND k.key = g.key AND k.id = g.id
     )
-    SELECT g.place, g.id FROM gone AS g;
+    SELECT g.place, g.id, g.queue, g.lane ->> 'name' FROM gone AS g;
 END $$;
 
 -- Whether this settlement was the last one written for its job.
@@ -94,9 +116,9 @@ CREATE FUNCTION holdfast.settled_before(job_id text, given bigint) RETURNS boole
 $$;
 
 -- Settlements of any kind, one by one: [{"place", "id", "seq", "fence", "token", "nonce", "state", "outcome", …}].
--- Answers all of them; `queue` where the job waits again, `job` where it has ended.
+-- Answers all of them; `job` where it has ended, `queue` and `lane` of those that were written.
 CREATE FUNCTION holdfast.settle_each(ends jsonb, now bigint)
-RETURNS TABLE (place bigint, written boolean, queue text, job text) LANGUAGE plpgsql VOLATILE AS $$
+RETURNS TABLE (place bigint, written boolean, queue text, job text, lane text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     e record;
     j holdfast.job%ROWTYPE;
@@ -104,16 +126,20 @@ DECLARE
     keep double precision;
     due bigint;
     newest integer;
+    became text;
+    ids text[] := '{}';
+    states text[] := '{}';
 BEGIN
     FOR e IN
         SELECT * FROM jsonb_to_recordset(ends) AS u(place bigint, id text, seq bigint, fence bigint, token bigint,
             nonce bigint, state text, outcome text, attempt integer, delay double precision, suspect boolean,
             deaths integer, result text, error text, traceback text, keep double precision,
-            cancelled_keep double precision, key_keep double precision, seen_beat bigint)
+            cancelled_keep double precision, key_keep double precision, seen_beat bigint, waits text, tell boolean)
     LOOP
         place := e.place;
         queue := NULL;
         job := NULL;
+        lane := NULL;
         IF e.seen_beat IS NULL THEN
             SELECT * INTO j FROM holdfast.job AS x WHERE x.seq = e.seq FOR UPDATE;
         ELSE
@@ -134,21 +160,28 @@ BEGIN
             END IF;
         END IF;
         written := true;
+        queue := j.queue;
+        lane := j.lane ->> 'name';
         state := e.state;
         keep := e.keep;
         IF j.cancel AND state NOT IN ('succeeded', 'dead', 'cancelled') THEN
             state := 'cancelled';
             keep := e.cancelled_keep;
         END IF;
+        INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran)
+        VALUES (now / 60000000 * 60000000, j.queue, CASE WHEN state = e.state THEN e.outcome ELSE state END, 1,
+            greatest(0, j.started_at - j.run_at), greatest(0, now - j.started_at));
         IF state IN ('succeeded', 'dead', 'cancelled') THEN
             job := j.id;
+            became := state;
             DELETE FROM holdfast.job AS x WHERE x.seq = j.seq;
             IF keep IS NULL OR keep > 0 THEN
                 INSERT INTO holdfast.ended VALUES (j.seq, j.id, j.queue, j.task, state, j.priority, j.run_at, j.payload,
                     j.codec, j.max_attempts, j.timeout, j.key, j.created_at, e.attempt, j.life, j.fence, j.token,
                     j.holder, j.pid, e.suspect, e.deaths, false, j.started_at, now,
                     now + (keep * 1000000)::bigint, decode(e.result, 'hex'), e.error, e.traceback,
-                    j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.nonce, e.nonce, j.gen);
+                    j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.nonce, e.nonce, j.gen,
+                    NULL, j.lane, j.extra, j.saves);
             ELSE
                 DELETE FROM holdfast.output AS o WHERE o.seq = j.seq;
             END IF;
@@ -156,21 +189,27 @@ BEGIN
                 UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, e.key_keep) * 1000000)::bigint
                 WHERE k.key = j.key AND k.id = j.id;
             END IF;
+            IF e.tell THEN
+                PERFORM holdfast.tell_ended(ARRAY[j.id]);
+            END IF;
         ELSE
-            queue := j.queue;
             due := CASE WHEN e.delay IS NULL THEN j.run_at ELSE now + (greatest(0, e.delay) * 1000000)::bigint END;
+            became := CASE WHEN due > now OR e.state = 'blocked' THEN e.state ELSE 'queued' END;
             newest := coalesce(newest, holdfast.open_generation());
             UPDATE holdfast.job AS x SET
-                state = CASE WHEN due > now THEN e.state ELSE 'queued' END, run_at = due, attempt = e.attempt,
+                state = became, run_at = due, attempt = e.attempt,
                 suspect = e.suspect, deaths = e.deaths, cancel = false, result = decode(e.result, 'hex'),
                 error = e.error, traceback = e.traceback, holder = NULL, started_at = NULL, pid = NULL,
-                settled = e.nonce, gen = newest,
+                settled = e.nonce, gen = newest, waits = e.waits,
                 history = jsonb_path_query_array(coalesce(j.history, '[]') || (jsonb_build_object(
                     'number', e.attempt, 'fence', j.fence, 'life', j.life, 'worker', j.holder, 'started_at',
                     j.started_at, 'ended_at', now, 'outcome', e.outcome)
                     || jsonb_strip_nulls(jsonb_build_object('error', e.error))), '$[last - 49 to last]')
             WHERE x.seq = j.seq;
         END IF;
+        ids := ids || j.id;
+        states := states || became;
         RETURN NEXT;
     END LOOP;
+    PERFORM holdfast.tell(now, ids, states);
 END $$;

@@ -1,4 +1,4 @@
--- Version 7: leases, which belong to holders, and retention.
+-- Version 10: leases, which belong to holders, and retention.
 
 -- Renew each holder (making it if need be). Rows are touched in the order of their ids, so that two callers never
 -- wait for each other; a task's own transaction never touches them.
@@ -13,7 +13,8 @@ RETURNS TABLE (holder text, beat bigint) LANGUAGE sql VOLATILE AS $$
     RETURNING h.id, h.beat
 $$;
 
--- Remove at most `most` each of jobs past their retention, forgotten keys, and holders gone without jobs.
+-- Remove at most `most` each of jobs past their retention, forgotten keys, holders gone without jobs, and lanes that
+-- have been idle for a day.
 CREATE FUNCTION holdfast.tidy(most integer) RETURNS TABLE (jobs bigint, keys bigint, holders bigint)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
@@ -23,6 +24,8 @@ SET enable_sort = off
 AS $$
 DECLARE
     now bigint := holdfast.micros();
+    idle tid[];
+    used tid[];
 BEGIN
     WITH gone AS (
         DELETE FROM holdfast.ended AS e WHERE e.ctid = ANY (ARRAY(
@@ -41,5 +44,16 @@ BEGIN
                 AND j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)))
         LIMIT most FOR UPDATE SKIP LOCKED)) AND h.expires <= now;
     GET DIAGNOSTICS holders = ROW_COUNT;
+    SELECT array_agg(o.ctid) FILTER (WHERE o.idle), array_agg(o.ctid) FILTER (WHERE NOT o.idle) INTO idle, used FROM (
+        SELECT x.ctid, greatest(x.tat, x.rest_until) < now - 86400000000 AND x.opens_at IS NULL AND NOT h.held AS idle
+        FROM holdfast.gate AS x CROSS JOIN LATERAL holdfast.holds(x.name) AS h(held)
+        WHERE x.used_at < now - 86400000000 ORDER BY x.used_at LIMIT most FOR UPDATE OF x SKIP LOCKED
+    ) AS o;
+    DELETE FROM holdfast.gate AS g WHERE g.ctid = ANY (idle);
+    UPDATE holdfast.gate AS g SET used_at = now WHERE g.ctid = ANY (used);
+    DELETE FROM holdfast.share AS s WHERE s.ctid = ANY (ARRAY(
+        SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - 86400000000
+        ORDER BY x.finish LIMIT most FOR UPDATE SKIP LOCKED));
+    PERFORM holdfast.tidy_told(most, now);
     RETURN NEXT;
 END $$;

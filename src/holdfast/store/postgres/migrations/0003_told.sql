@@ -1,4 +1,4 @@
--- Version 10: what is told of a commit, in the same commit: which jobs moved, while somebody watches, and how claims
+-- Version 3: what is told of a commit, in the same commit: which jobs moved, while somebody watches, and how claims
 -- ended, minute by minute.
 --
 -- Both are only ever appended to. A counter that every commit updates would grow a chain of dead versions as long as an
@@ -51,6 +51,16 @@ BEGIN
 END $$;
 COMMENT ON FUNCTION holdfast.tell(bigint, text[], text[]) IS 'These jobs came to these states.';
 
+-- Tell of those of these jobs that are new: their numbers are higher than the last one given `before`.
+CREATE FUNCTION holdfast.tell_new(now bigint, new_ids text[], before bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF holdfast.watched(now) THEN
+        INSERT INTO holdfast.move (at, ids, states)
+        SELECT now, array_agg(j.id ORDER BY j.seq), array_agg(j.state ORDER BY j.seq)
+        FROM holdfast.job AS j WHERE j.id = ANY (new_ids) AND j.seq > before HAVING count(*) > 0;
+    END IF;
+END $$;
+
 -- Have moves kept for so many seconds from now. A watch that is nearly over counts as over: a commit may have found so.
 CREATE FUNCTION holdfast.watch(keep double precision) RETURNS TABLE (watch bigint, fresh boolean, now bigint, gone bigint)
 LANGUAGE plpgsql VOLATILE AS $$
@@ -100,4 +110,12 @@ BEGIN
     DELETE FROM holdfast.minute AS m WHERE m.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.minute AS x WHERE x.at < now - 604800000000
         ORDER BY x.at LIMIT 50 * most FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- Put a record of each of these jobs' end.
+CREATE FUNCTION holdfast.tell_ended(ids text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO holdfast.record AS r (kind, name, value, version)
+    SELECT 'ended', u.id, '{}'::bytea, 1 FROM (SELECT DISTINCT unnest(ids)) AS u(id) ORDER BY u.id
+    ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = r.version + 1;
 END $$;

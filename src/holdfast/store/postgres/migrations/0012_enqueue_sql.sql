@@ -1,4 +1,4 @@
--- Version 9: enqueue from SQL: triggers, cron jobs, other languages. Part of whatever transaction calls it.
+-- Version 12: enqueue from SQL: triggers, cron jobs, other languages. Part of whatever transaction calls it.
 --
 --     SELECT holdfast.enqueue('send', '{"to": "a@example.com"}', queue => 'mail', key => 'welcome-42');
 --
@@ -47,3 +47,8 @@ CREATE FUNCTION holdfast.new_id() RETURNS text LANGUAGE sql VOLATILE AS $$
     FROM (SELECT lpad(to_hex(holdfast.micros() / 1000), 12, '0') AS h,
         replace(gen_random_uuid()::text, '-', '') AS r) AS made
 $$;
+
+-- Whoever may use the schema may call it, and needs no right on any table for it.
+ALTER FUNCTION holdfast.enqueue(
+    text, jsonb, text, integer, interval, timestamptz, integer, double precision, text, text, text[], jsonb
+) SECURITY DEFINER SET search_path = pg_catalog, pg_temp;

@@ -1,4 +1,23 @@
--- Version 16: ENQUEUE with what a job waits for, its lane, and for how long its key stands.
+-- Version 5: ENQUEUE. New jobs, each recognised if it is sent again.
+--
+-- An insert that expects no conflict does without the speculative tokens of ON CONFLICT. Ids are made by the client, so
+-- a conflict means that a batch is sent again: it is undone, and done once more the careful way.
+-- A column that is the same for all jobs may be sent as an array of one.
+
+-- The newest generation, which stays open at least until this transaction has ended.
+CREATE FUNCTION holdfast.open_generation() RETURNS integer LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    newest integer;
+BEGIN
+    LOOP
+        newest := pg_sequence_last_value('holdfast.newest_generation'::regclass);
+        IF pg_try_advisory_xact_lock_shared(holdfast.lock_class(), 1000 + newest)
+            AND newest = pg_sequence_last_value('holdfast.newest_generation'::regclass)
+        THEN
+            RETURN newest;
+        END IF;
+    END LOOP;
+END $$;
 
 -- The first and the last turn of the ready jobs of a queue and priority, suspects apart.
 CREATE FUNCTION holdfast.ends(of_queue text, of_priority integer, OUT first bigint, OUT last bigint)
@@ -57,9 +76,55 @@ BEGIN
     END CASE;
 END $$;
 
-DROP FUNCTION holdfast.insert_plain(
-    text[], text[], text[], integer[], double precision[], bigint[], bytea[], text[], integer[], double precision[],
-    bigint[], text[], text[], text[], bigint);
+-- One plain job, as enqueue without group commit has it: what insert_plain does, without the arrays.
+-- Answers NULL where it was created, 'exists' where the id is another's, or, where it is `told`, the hint to carry.
+CREATE FUNCTION holdfast.insert_one(
+    new_id text, new_queue text, new_task text, new_priority integer, new_delay double precision, new_run_at bigint,
+    new_payload bytea, new_codec text, new_max_attempts integer, new_timeout double precision, new_nonce bigint,
+    new_tags text, new_meta text, new_retry text, told boolean
+) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    now bigint := holdfast.micros();
+    due bigint := now;
+    became text := 'queued';
+    theirs bigint;
+BEGIN
+    IF new_run_at IS NOT NULL THEN
+        due := greatest(now, new_run_at);
+    ELSIF new_delay > 0 THEN
+        due := now + (new_delay * 1000000)::bigint;
+    END IF;
+    IF due > now THEN
+        became := 'scheduled';
+    END IF;
+    INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout,
+        created_at, tags, meta, retry, nonce, gen)
+    VALUES (nextval('holdfast.job_seq'), new_id, new_queue, new_task, became, new_priority, due, new_payload,
+        new_codec, new_max_attempts, new_timeout, now, new_tags::jsonb, new_meta::json, new_retry::json, new_nonce,
+        holdfast.open_generation())
+    ON CONFLICT (id) DO NOTHING;
+    IF NOT FOUND THEN
+        SELECT j.nonce INTO theirs FROM holdfast.job AS j WHERE j.id = new_id;
+    ELSE
+        SELECT e.nonce INTO theirs FROM holdfast.ended AS e WHERE e.id = new_id;
+        IF FOUND THEN
+            DELETE FROM holdfast.job AS j WHERE j.id = new_id;
+        END IF;
+    END IF;
+    IF theirs <> new_nonce THEN
+        RETURN 'exists';
+    END IF;
+    IF theirs IS NULL AND holdfast.watched(now) THEN
+        PERFORM holdfast.tell(now, ARRAY[new_id], ARRAY[became]);
+    END IF;
+    IF told OR holdfast.heard(1) THEN
+        RETURN CASE WHEN told THEN 'hint ' END || holdfast.hint(ARRAY[new_queue], '{}', told);
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- Jobs without a key and without a limit of depth: one statement for all of them.
+-- Answers only what was not simply created: (place in the batch from 1, outcome, id).
 CREATE FUNCTION holdfast.insert_plain(
     new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
     new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
@@ -126,9 +191,6 @@ BEGIN
         WHERE coalesce(j.nonce, e.nonce) <> coalesce(u.nonce, new_nonces[1], 0);
 END $$;
 
-DROP FUNCTION holdfast.insert_each(
-    text[], text[], text[], integer[], double precision[], bigint[], bytea[], text[], integer[], double precision[],
-    bigint[], text[], text[], text[], text[], text[], integer[], bigint[], bigint);
 -- Jobs of any kind, one by one. `new_places` is where each stands in the caller's batch, from 1 and without gaps:
 -- numbers are given in that order, whatever the order of work is.
 CREATE FUNCTION holdfast.insert_each(
@@ -149,10 +211,14 @@ DECLARE
     sharing text[] := ARRAY(SELECT DISTINCT x.lane ->> 'name' FROM (SELECT unnest(new_lanes)::jsonb) AS x(lane)
         WHERE (x.lane ->> 'weight')::integer > 0);
     mine text[];
-    shares jsonb := '{}';
+    places jsonb;           -- by the name of a lane: its place in these
+    finishes bigint[];
+    at integer;
     weight integer;
     step bigint;
     turn bigint;
+    of_queue text;          -- whose ends these are
+    of_priority integer;
     first bigint;
     last bigint;
 BEGIN
@@ -163,8 +229,9 @@ BEGIN
     ) AS q;
     IF sharing <> '{}' THEN
         mine := holdfast.take_shares(sharing);
-        SELECT coalesce(jsonb_object_agg(s.lane, s.finish), '{}') INTO shares
-        FROM holdfast.share AS s WHERE s.lane = ANY (sharing);
+        sharing := mine || ARRAY(SELECT unnest(sharing) EXCEPT SELECT unnest(mine));
+        SELECT jsonb_object_agg(u.lane, u.place), array_agg(coalesce(s.finish, 0) ORDER BY u.place) INTO places, finishes
+        FROM unnest(sharing) WITH ORDINALITY AS u(lane, place) LEFT JOIN holdfast.share AS s ON s.lane = u.lane;
     END IF;
     FOR n IN
         SELECT u.*, u.lane_text::jsonb AS lane, coalesce(u.given_nonce, 0) AS nonce,
@@ -179,10 +246,12 @@ BEGIN
         place := n.place;
         job := n.id;
         fresh := false;
-        -- Sent again: another job may have its key by now.
-        CONTINUE WHEN n.once <> '' AND n.nonce = coalesce(
-            (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
-            (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id));
+        IF n.once <> '' THEN
+            -- Sent again: another job may have its key by now.
+            CONTINUE WHEN n.nonce = coalesce(
+                (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
+                (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id));
+        END IF;
         IF n.key IS NOT NULL THEN
             -- Waits for whoever is writing this key: after their commit it is theirs, after their rollback ours.
             LOOP
@@ -206,25 +275,30 @@ BEGIN
             END IF;
         END IF;
         outcome := NULL;
-        IF n.depth IS NOT NULL
-            AND NOT EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = n.id)
-            AND NOT EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = n.id)
-            AND (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue AND j.state = 'queued'
-                    LIMIT n.depth) AS ready)
-              + (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue
-                    AND j.state IN ('scheduled', 'failed') LIMIT n.depth) AS due) >= n.depth
-        THEN
-            outcome := 'full';
-        ELSE
+        IF n.depth IS NOT NULL THEN
+            SELECT 'full' INTO outcome
+            WHERE NOT EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = n.id)
+                AND NOT EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = n.id)
+                AND (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue AND j.state = 'queued'
+                        LIMIT n.depth) AS ready)
+                  + (SELECT count(*) FROM (SELECT FROM holdfast.job AS j WHERE j.queue = n.queue
+                        AND j.state IN ('scheduled', 'failed') LIMIT n.depth) AS due) >= n.depth;
+        END IF;
+        IF outcome IS NULL THEN
             turn := n.due;
             weight := CASE WHEN n.due <= now AND n.waits IS NULL THEN (n.lane ->> 'weight')::integer END;
             IF weight > 0 THEN
                 -- As holdfast.store.gate has it: behind the last job of its lane, but never before the head of its
-                -- queue nor far behind its tail.
-                step := greatest(1, 1000 / weight);
-                SELECT * INTO first, last FROM holdfast.ends(n.queue, coalesce(n.priority, 0));
-                turn := CASE WHEN first IS NULL THEN now ELSE
-                    least(greatest(first, coalesce((shares ->> (n.lane ->> 'name'))::bigint, 0)), last + step) END;
+                -- queue nor far behind its tail, and never more than a day back.
+                step := greatest(1, 10000 / weight);
+                at := (places ->> (n.lane ->> 'name'))::integer;
+                IF of_queue IS DISTINCT FROM n.queue OR of_priority <> coalesce(n.priority, 0) THEN
+                    of_queue := n.queue;
+                    of_priority := coalesce(n.priority, 0);
+                    SELECT * INTO first, last FROM holdfast.ends(of_queue, of_priority);
+                END IF;
+                turn := CASE WHEN first IS NULL THEN now
+                    ELSE greatest(least(greatest(first, finishes[at]), last + step), now - 86400000000) END;
             END IF;
             INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
                 timeout, key, created_at, tags, meta, retry, nonce, gen, waits, lane, extra)
@@ -257,12 +331,19 @@ BEGIN
             WHERE k.key = n.key;
         END IF;
         IF outcome IS NULL AND weight > 0 THEN
-            shares := shares || jsonb_build_object(n.lane ->> 'name', turn + step);
+            finishes[at] := turn + step;
+        END IF;
+        IF outcome IS NULL AND n.queue = of_queue AND coalesce(n.priority, 0) = of_priority AND n.due <= now
+            AND n.waits IS NULL
+        THEN
+            first := least(first, turn);
+            last := greatest(last, turn);
         END IF;
     END LOOP;
     IF sharing <> '{}' THEN
         INSERT INTO holdfast.share (lane, finish)
-        SELECT s.key, s.value::bigint FROM jsonb_each_text(shares) AS s WHERE s.key = ANY (mine) ORDER BY s.key
+        SELECT u.lane, u.finish FROM unnest(sharing, finishes) WITH ORDINALITY AS u(lane, finish, place)
+        WHERE u.place <= cardinality(mine) AND u.finish > 0 ORDER BY u.lane
         ON CONFLICT (lane) DO UPDATE SET finish = excluded.finish;
     END IF;
     PERFORM holdfast.tell_new(now, new_ids, before);

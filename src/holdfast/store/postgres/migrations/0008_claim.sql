@@ -1,4 +1,4 @@
--- Version 5: CLAIM. Promotes what is due and takes the first in order, in one step; writes nothing if it finds nothing.
+-- Version 8: CLAIM. Promotes what is due and takes the first in order, in one step; writes nothing if it finds nothing.
 --
 -- The plans must not depend on statistics, which a table that just grew does not have: every statement here can be
 -- answered from its index in order, and the settings on holdfast.write leave the planner no other way.
@@ -9,7 +9,8 @@ CREATE TYPE holdfast.answer AS (
     payload bytea, codec text, max_attempts integer, timeout double precision, key text, created_at bigint,
     attempt integer, life integer, fence bigint, token bigint, holder text, pid integer, suspect boolean,
     deaths integer, cancel boolean, started_at bigint, finished_at bigint, expires_at bigint, result bytea, error text,
-    traceback text, progress bytea, checkpoint bytea, tags jsonb, meta json, retry json, history jsonb
+    traceback text, progress bytea, checkpoint bytea, tags jsonb, meta json, retry json, history jsonb,
+    waits text, lane jsonb, extra bytea, saves integer
 );
 
 -- The place of the first ready job of a queue, in all generations.
@@ -26,21 +27,35 @@ RETURNS TABLE (priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE 
     ORDER BY f.priority, f.run_at, f.seq LIMIT 1
 $$;
 
--- When the next job of a queue becomes due.
-CREATE FUNCTION holdfast.next_due(of_queue text, gens integer[]) RETURNS bigint LANGUAGE sql STABLE AS $$
-    SELECT min(d.run_at) FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
+-- When the next job of a queue becomes due. In this language, the plan is made once a session.
+CREATE FUNCTION holdfast.next_due(of_queue text, gens integer[]) RETURNS bigint LANGUAGE plpgsql STABLE AS $$
+BEGIN
+    RETURN (SELECT min(d.run_at) FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
         SELECT j.run_at FROM holdfast.job AS j
         WHERE j.queue = of_queue AND j.gen = g.gen AND j.state IN ('scheduled', 'failed')
         ORDER BY j.run_at, j.seq LIMIT 1
-    ) AS d
-$$;
+    ) AS d);
+END $$;
+
+-- Whether jobs are moving to another generation, or have moved since `before`, the sum of how often they did. A claim
+-- that found nothing meanwhile may have missed them: it did not see them in their new place, nor have them in the old.
+CREATE FUNCTION holdfast.turned(before bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT pg_try_advisory_lock_shared(holdfast.lock_class(), 3) THEN
+        RETURN true;
+    END IF;
+    PERFORM pg_advisory_unlock_shared(holdfast.lock_class(), 3);
+    RETURN before <> (SELECT sum(g.moved) FROM holdfast.generation AS g WHERE g.gen > 0);
+END $$;
 
 CREATE FUNCTION holdfast.claim(
     ask_holder text, ask_about text, ask_lease double precision, ask_queues text[], ask_limit integer,
-    ask_token bigint, ask_tasks text[], ask_busy boolean, now bigint
+    ask_token bigint, ask_tasks text[], ask_busy boolean, ask_patient boolean, now bigint
 ) RETURNS SETOF holdfast.answer LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     gens integer[];
+    self xid := pg_current_xact_id_if_assigned()::xid;
+    moved bigint;
     newest integer;
     of_queue text;
     wanted integer := ask_limit;
@@ -55,8 +70,29 @@ DECLARE
     first_sound record;
     read_before bigint := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass);
     worn boolean;
+    noticed boolean;
+    opens bigint;
+    patient boolean := ask_patient;
+    chosen tid[];
+    lanes jsonb[];
+    picking boolean;
+    picked record;
+    spare integer := 1000;
+    held text[] := '{}';
+    passed boolean := false;
+    said holdfast.answer;
 BEGIN
-    SELECT array_agg(g.gen ORDER BY g.gen) INTO gens FROM holdfast.generation AS g;
+    SELECT array_agg(g.gen ORDER BY g.gen), sum(g.moved),
+        bool_or(EXISTS (SELECT FROM holdfast.notice AS n
+            WHERE n.gen = g.gen AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))),
+        (SELECT o.opens_at FROM holdfast.gate AS o WHERE o.opens_at IS NOT NULL ORDER BY o.opens_at, o.name LIMIT 1)
+    INTO gens, moved, noticed, opens FROM holdfast.generation AS g;
+    -- Once a transaction: what its first claim has held, and says so, only others may look at, after its commit.
+    noticed := noticed AND ask_patient;
+    IF noticed OR opens <= now AND ask_patient THEN
+        patient := NOT holdfast.reopen(ask_queues, ask_limit, gens, self, now);
+        SELECT array_agg(g.gen ORDER BY g.gen) INTO gens FROM holdfast.generation AS g;
+    END IF;
     FOREACH of_queue IN ARRAY ask_queues LOOP
         CONTINUE WHEN EXISTS (SELECT FROM holdfast.record AS r WHERE r.kind = 'pause' AND r.name = of_queue);
         due := holdfast.next_due(of_queue, gens);
@@ -86,27 +122,20 @@ BEGIN
         END IF;
         newest := coalesce(newest, gens[cardinality(gens)]);
         IF cardinality(gens) = 1 THEN
-            RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
-                token = ask_token, holder = ask_holder, started_at = now, pid = NULL
-            WHERE j.ctid = ANY (ARRAY(
-                SELECT x.ctid FROM holdfast.job AS x
+            SELECT array_agg(f.ctid), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL) INTO chosen, lanes FROM (
+                SELECT x.ctid, x.lane FROM holdfast.job AS x
                 WHERE x.queue = of_queue AND x.gen = newest AND x.suspect = alone AND x.state = 'queued'
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
                 ORDER BY x.priority, x.run_at, x.seq
-                LIMIT CASE WHEN alone THEN 1 ELSE wanted END FOR UPDATE SKIP LOCKED))
-            RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
-                j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,
-                j.suspect, j.deaths, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
-                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history;
+                LIMIT CASE WHEN alone THEN 1 ELSE wanted END FOR UPDATE SKIP LOCKED
+            ) AS f;
         ELSE
-            RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
-                token = ask_token, holder = ask_holder, started_at = now, pid = NULL
-            WHERE j.ctid = ANY (ARRAY(
-                SELECT f.ctid
+            SELECT array_agg(o.ctid), array_agg(o.lane) FILTER (WHERE o.lane IS NOT NULL) INTO chosen, lanes FROM (
+                SELECT f.ctid, f.lane
                 FROM unnest(gens) AS g(gen)
                 LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT alone
                 CROSS JOIN LATERAL (
-                    SELECT x.ctid, x.priority, x.run_at, x.seq FROM holdfast.job AS x
+                    SELECT x.ctid, x.priority, x.run_at, x.seq, x.lane FROM holdfast.job AS x
                     WHERE x.queue = of_queue AND x.gen = g.gen AND x.suspect = alone AND x.state = 'queued'
                         AND (x.priority, x.run_at, x.seq)
                             >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
@@ -114,16 +143,41 @@ BEGIN
                     ORDER BY x.priority, x.run_at, x.seq
                     LIMIT CASE WHEN alone THEN 1 ELSE wanted END FOR UPDATE SKIP LOCKED
                 ) AS f
-                ORDER BY f.priority, f.run_at, f.seq LIMIT CASE WHEN alone THEN 1 ELSE wanted END))
+                ORDER BY f.priority, f.run_at, f.seq LIMIT CASE WHEN alone THEN 1 ELSE wanted END
+            ) AS o;
+        END IF;
+        picking := false;
+        IF lanes IS NOT NULL THEN
+            picking := NOT holdfast.admit(lanes, patient, now);
+            patient := false;
+        END IF;
+        IF picking THEN
+            SELECT * INTO picked FROM holdfast.pick(
+                of_queue, ask_tasks, wanted, NOT ask_busy AND taken = 0, gens, now, spare);
+            chosen := picked.chosen;
+            spare := picked.spare;
+            held := held || picked.held;
+            passed := passed OR picked.passed;
+        END IF;
+        got := 0;
+        IF chosen <> '{}' THEN
+            RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
+                token = ask_token, holder = ask_holder, started_at = now, pid = NULL, waits = NULL
+            WHERE j.ctid = ANY (chosen)
             RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
                 j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,
                 j.suspect, j.deaths, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
-                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history;
+                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.waits, j.lane, j.extra,
+                j.saves;
+            GET DIAGNOSTICS got = ROW_COUNT;
         END IF;
-        GET DIAGNOSTICS got = ROW_COUNT;
         taken := taken + got;
-        EXIT WHEN alone AND got > 0;
-        IF first_suspect.seq IS NOT NULL THEN
+        IF picking THEN
+            waiting := waiting OR picked.waiting;
+            alone := picked.suspects;
+        END IF;
+        EXIT WHEN spare <= 0 OR (alone AND got > 0);
+        IF first_suspect.seq IS NOT NULL AND NOT picking THEN
             waiting := waiting OR got < wanted OR EXISTS (
                 SELECT FROM holdfast.job AS j WHERE j.holder = ask_holder AND j.gen = ANY (gens) AND j.state = 'running'
                     AND j.token = ask_token AND j.queue = of_queue AND (j.priority, j.run_at, j.seq)
@@ -133,13 +187,36 @@ BEGIN
         EXIT WHEN wanted <= 0 AND ask_limit > 0;
     END LOOP;
     worn := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - read_before
-        > 40 + taken / 4 + 8 * cardinality(ask_queues) * cardinality(gens);
+        > 40 + taken / 4 + 8 * (1000 - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
+    IF taken = 0 THEN
+        -- Jobs of lanes that another claim is deciding about are left alone: to be asked for again at once.
+        IF spare <= 0 OR passed OR holdfast.turned(moved) THEN
+            soonest := now;
+        ELSIF noticed OR opens <= now OR spare < 1000 THEN
+            SELECT min(o.opens_at) INTO opens FROM holdfast.gate AS o WHERE o.opens_at IS NOT NULL;
+            IF ask_patient AND EXISTS (SELECT FROM holdfast.notice AS n WHERE n.gen = ANY (gens)
+                AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))
+            THEN
+                opens := now;
+            END IF;
+        END IF;
+        soonest := least(soonest, opens);
+    END IF;
+    IF held <> '{}' THEN
+        INSERT INTO holdfast.notice (gen, lanes, held) VALUES (holdfast.open_generation(), held, true);
+    END IF;
     IF taken = 0 OR waiting OR worn THEN
-        RETURN NEXT (json_build_object('waiting', waiting, 'worn', worn, 'due_in',
-            CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END)::text,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-            NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL
-            )::holdfast.answer;
+        said.answer := json_build_object('waiting', waiting, 'worn', worn, 'due_in',
+            CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END);
+        RETURN NEXT said;
+    END IF;
+    IF taken > 0 AND holdfast.watched(now) THEN
+        INSERT INTO holdfast.move (at, ids, states)
+        SELECT now, array_agg(t.id), array_agg(t.state) FROM (
+            SELECT j.id, j.state FROM holdfast.job AS j
+            WHERE j.holder = ask_holder AND j.gen = ANY (gens) AND j.state = 'running' AND j.token = ask_token
+            ORDER BY array_position(ask_queues, j.queue), j.priority, j.run_at, j.seq
+        ) AS t;
     END IF;
     -- Renew the holder where half of its lease is spent. Looked at first: an upsert would write each time.
     IF taken > 0 AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = ask_holder

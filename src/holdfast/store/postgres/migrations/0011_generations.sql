@@ -1,8 +1,17 @@
--- Version 15: turning generations, with what lanes hold and what claims are yet to notice.
+-- Version 11: turning generations. See holdfast.generation.
+
+-- How much of the ready index it takes to find the first job of a queue; a few blocks where nothing is worn.
+CREATE FUNCTION holdfast.wear(of_queue text, of_gen integer) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    before bigint := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass);
+BEGIN
+    PERFORM FROM holdfast.first_ready(of_queue, false, NULL, ARRAY[of_gen]);
+    RETURN pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - before;
+END $$;
 
 -- One bounded step: open another generation where the newest is worn, see that old ones empty, retire the empty.
 -- To be called again while it says so: a generation becomes the newest only once its row has been committed.
-CREATE OR REPLACE FUNCTION holdfast.turn(queues text[]) RETURNS TABLE (generations bigint, again boolean)
+CREATE FUNCTION holdfast.turn(queues text[]) RETURNS TABLE (generations bigint, again boolean)
 LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
@@ -94,14 +103,19 @@ BEGIN
             GET DIAGNOSTICS moved = ROW_COUNT;
             room := room - moved;
         END IF;
+        UPDATE holdfast.notice AS n SET gen = newest WHERE n.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM holdfast.notice AS x WHERE x.gen = g.gen LIMIT 1000 FOR UPDATE SKIP LOCKED));
     END LOOP;
+    IF room < 1000 THEN
+        UPDATE holdfast.generation AS x SET moved = x.moved + 1 WHERE x.gen = newest;
+    END IF;
     SELECT count(*) INTO generations FROM holdfast.generation;
     RETURN NEXT;
 END $$;
 
 -- Forget closed generations that are empty. Apart from turn(), so that what it moved has been committed:
 -- a claim that began before does not see the moved rows in their new place, and must still find them in the old one.
-CREATE OR REPLACE FUNCTION holdfast.retire() RETURNS bigint LANGUAGE plpgsql VOLATILE
+CREATE FUNCTION holdfast.retire() RETURNS bigint LANGUAGE plpgsql VOLATILE
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
