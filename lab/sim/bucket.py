@@ -130,7 +130,7 @@ class Port:
         self, kind: str, work: Callable[..., Any], *args: Any, more: tuple[tuple[str, float], ...] = ()
     ) -> Any:
         network = self._network
-        fate = network.draw(network.rates.fates() + more)
+        fate = network.draw(network.fates + more)
         if fate != "answered":
             network.counts[f"{kind}: {fate}"] += 1
         if fate == "refused":

@@ -1,4 +1,4 @@
-"""What only some schedules have, so that each stays small: one of these, beside a few plain jobs."""
+"""What only some schedules have, so that each stays small: one of these, beside a few plain jobs at the most."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from random import Random
 
 from msgspec.structs import replace
 
-from .plan import ONCE, Deed, FlowJob, Plan, PlannedFlow, PlannedJob, PlannedLimit, PlannedSignal
+from .plan import ONCE, Deed, FlowJob, Plan, PlannedFlow, PlannedJob, PlannedLimit, PlannedSignal, Rates
 
 PLAIN = 3
 """Jobs of the plan that stay, at the most."""
+ROOM = 50
+"""Jobs of a lane that may run at one time, where nothing but its turns is of interest."""
 
 
 def with_feature(chance: Random, plan: Plan) -> Plan:
@@ -25,7 +27,7 @@ def flows(chance: Random, plan: Plan) -> Plan:
 def _flow(chance: Random, plan: Plan) -> PlannedFlow:
     jobs: list[FlowJob] = []
     for number in range(chance.randint(3, 8)):
-        kind = chance.choice(("ok", "ok", "slow", "fails", "dies"))
+        kind = chance.choice(("ok", "ok", "slow", "fails", "dies", "grows"))
         parents = chance.sample(range(number), min(number, chance.randint(0, 3)))
         on_dead = chance.choice(("fail", "fail", "ignore", "compensate"))
         jobs.append(FlowJob(kind, tuple(sorted(parents)), on_dead))
@@ -49,6 +51,20 @@ def _in_lane(chance: Random, plan: Plan, limits: list[PlannedLimit]) -> PlannedJ
     return PlannedJob(*_when(chance, plan), kind, many=chance.choice((1, 1, 2)), limit=chance.choice(limits))
 
 
+def turns(chance: Random, plan: Plan) -> Plan:
+    """Lanes that take turns by their weights; half of these in fair weather, where all of it can be held to."""
+    lanes = [PlannedLimit(f"turns-{n}", ROOM, weight=chance.choice((1, 1, 2, 3))) for n in range(chance.randint(2, 3))]
+    jobs = tuple(_in_turn(chance, plan, lanes) for _ in range(chance.randint(4, 8)))
+    if chance.random() < 0.5:
+        plan = replace(plan, rates=Rates(), faults=(), deeds=())
+    return replace(plan, jobs=jobs)
+
+
+def _in_turn(chance: Random, plan: Plan, lanes: list[PlannedLimit]) -> PlannedJob:
+    at, by = chance.uniform(0.0, plan.calm_at * 0.3), chance.randrange(plan.producers)
+    return PlannedJob(at, by, chance.choice(("ok", "slow")), many=chance.randint(1, 6), limit=chance.choice(lanes))
+
+
 def steps(chance: Random, plan: Plan) -> Plan:
     """Jobs in steps that sleep, and wait for signals, of which some come before and some after."""
     signals = tuple(PlannedSignal(*_when(chance, plan), f"signal-{n}") for n in range(chance.randint(1, 2)))
@@ -58,8 +74,9 @@ def steps(chance: Random, plan: Plan) -> Plan:
 
 
 def _in_steps(chance: Random, plan: Plan, names: list[str]) -> PlannedJob:
-    kind = chance.choice(("steps", "steps", "hurried steps"))
-    return PlannedJob(*_when(chance, plan), kind, signal=chance.choice(names))
+    if chance.random() < 0.4:  # it has little time, and may wait for what nobody sends
+        return PlannedJob(*_when(chance, plan), "hurried steps", signal=chance.choice([*names, "never sent"]))
+    return PlannedJob(*_when(chance, plan), "steps", signal=chance.choice(names))
 
 
 def once(chance: Random, plan: Plan) -> Plan:
@@ -89,4 +106,4 @@ def _when(chance: Random, plan: Plan) -> tuple[float, int]:
     return chance.uniform(0.0, plan.calm_at * 0.8), chance.randrange(plan.producers)
 
 
-FEATURES = (flows, lanes, steps, once, holds)
+FEATURES = (flows, lanes, turns, steps, once, holds)

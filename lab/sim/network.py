@@ -27,6 +27,7 @@ class Network:
     def __init__(self, world: World, rates: Rates, counts: Counter[str]) -> None:
         self.world = world
         self.rates = rates
+        self.fates = rates.fates()
         self.counts = counts
         self.server = world.process("server")
         self.down = False
@@ -47,6 +48,7 @@ class Network:
     def calm(self) -> None:
         """From now on all is well."""
         self.rates = Rates()
+        self.fates = self.rates.fates()
         self.down = False
 
     def latency(self) -> float:
@@ -76,6 +78,8 @@ class Network:
             post.call_later(self.latency() + self.latency(), request.fail)  # the connection breaks with it
         else:
             post.call_later(self._late() if fate == "late" else self.latency(), request.arrive)
+        if fate != "late" and not self.rates.slow:  # then its end comes long before anybody loses patience
+            return await request.answer
         impatience = loop.call_later(PATIENCE, request.give_up)
         try:
             return await request.answer

@@ -11,6 +11,7 @@ from typing import Any
 from holdfast import (
     Context,
     Discard,
+    Handle,
     Holdfast,
     HoldfastError,
     JobExists,
@@ -140,6 +141,8 @@ class Member:
             await asyncio.sleep(0)
         elif kind in ("steps", "hurried steps"):
             await self._in_steps(ctx, signal, hurried=kind == "hurried steps")
+        elif kind == "grows":
+            await self._grow(ctx)
         else:
             await asyncio.sleep(chance.random() * 0.1)
         self.journal.write(ran(job, fence))
@@ -166,6 +169,18 @@ class Member:
         tell("last", await ctx.step("last", drawn))
         if chance.random() < 0.3:
             raise ValueError("no luck behind the last step")
+
+    async def _grow(self, ctx: Context) -> None:
+        """Add two jobs to the flow, of which the second is given what the first returns; each attempt adds the same."""
+        given: list[Handle[Any]] = []
+        for number, kind in enumerate(("fails", "ok")):
+            key = f"{ctx.job.id}-{number}"
+            using = self.app.registry.tasks["work"].using(key=key, max_attempts=0, retry=RETRIES)
+            handle = await ctx.add_to_flow(using, kind, given)
+            self.journal.write(acknowledged(handle.id, key=key, expect="" if self._meddled else "succeeded"))
+            given = [handle]
+        if self.process.world.chance.random() < 0.3:
+            raise ValueError("no luck after it was added to")
 
     # -- producers
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import os
-import socket
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.clock import MICROS
@@ -22,6 +21,8 @@ from .network import LATE, PATIENCE
 from .people import LEASE, POLL, Member, quiet
 from .plan import Fault, Plan, Rates
 from .server import Server
+from .stage import staged
+from .turns import unfair, waited
 from .world import MOST_STEPS, Process, World
 
 SWEEP = 1.5 * POLL + 4 * PATIENCE
@@ -53,11 +54,12 @@ class Result:
 def simulate(plan: Plan) -> Result:
     """Carry out a plan."""
     quiet()
-    schedule = Schedule(plan)
-    try:
-        return schedule.run()
-    finally:
-        schedule.world.bury()
+    with staged():
+        schedule = Schedule(plan)
+        try:
+            return schedule.run()
+        finally:
+            schedule.world.bury()
 
 
 class Schedule:
@@ -102,10 +104,10 @@ class Schedule:
         self.journal.write(*final(sorted(self.records, key=lambda record: record.seq)))
         verdict = check(self.entries, Terms(store_time=self.place.one_clock or not any(plan.skews)))
         self._count(verdict)
-        verdict.broken.extend(self._broken_beside())
-        return Result(plan, verdict, trace(self.entries), self.counts, world.steps, world.now / MICROS)
+        verdict.broken.extend(self._broken_beside(verdict))
+        return Result(plan, verdict, dump(self.entries), self.counts, world.steps, world.now / MICROS)
 
-    def _broken_beside(self) -> list[Broken]:
+    def _broken_beside(self, verdict: Verdict) -> list[Broken]:
         """What a history does not show."""
         found = [Broken("nothing_is_raised_that_nobody_hears", "", error) for error in self.world.errors]
         if self.world.steps >= MOST_STEPS:
@@ -118,12 +120,25 @@ class Schedule:
         if self._fair() and self.counts["claims swept"]:
             what = "a claim was called lost, though nothing had gone wrong"
             found.append(Broken("no_claim_is_lost_in_fair_weather", "", what))
+        if self.place.one_clock and not self.plan.deeds:
+            in_turn = waited(verdict.history, self.records)
+            self.counts["jobs that took turns by weight"] += len(in_turn)
+            found += [*unfair(in_turn), *self._ended_too_soon()]
         for member in self.everybody:
             if not member.closed or member.process.dead:
                 continue
             if member.app.live_loop() is not None or self.place.left_running(member.process):
                 found.append(Broken("what_was_closed_stays_closed", "", f"the app of {member.process.name} lives on"))
         return found
+
+    def _ended_too_soon(self) -> Iterator[Broken]:
+        """A flow ends with the last of its jobs, also of those that were added while it ran."""
+        flows = {record.id: record.finished_at for record in self.records if is_flow(record)}
+        for record in self.records:
+            ended, last = record.finished_at, flows.get(flow_of(record) or "")
+            if ended is not None and last is not None and ended > last:
+                what = f"it ended {ended - last} µs after its flow"
+                yield Broken("a_flow_ends_with_its_last_job", record.id, what)
 
     # -- faults
 
@@ -171,7 +186,7 @@ class Schedule:
         self.place.calm()
         for process in self.world.processes:
             process.dies_at_step = -1
-            process.stopped_until = min(process.stopped_until, self.world.now)
+            process.stop(0.0)
         self.journal.write(calm())
         # Where the processes' own clocks say what is due, a wrong one may have put a retry an hour off: be there then.
         late = any(self.plan.skews) and not self.place.one_clock
@@ -189,7 +204,9 @@ class Schedule:
             self.records = await every(store)
             if now() > self.place.last_arrival and self._is_over():
                 return
-            if now() >= look_at:
+            # Whoever is to look for lost claims may be kept from it for as long as a job blocks its loop.
+            blocked_until = max(loop.blocked_until for loop in self.world.loops) / MICROS
+            if now() >= max(look_at, blocked_until + SWEEP):
                 look_at += DRAIN_LIMIT
                 for seen in await store.holders():
                     if not seen.alive and seen.age > seen.holder.lease + SWEEP:
@@ -218,8 +235,9 @@ class Schedule:
         for record in self.records:
             if is_flow(record):
                 counts["flows never begun" if record.waits == MAKING else f"flows {record.state}"] += 1
-            elif flow_of(record) and not record.fence:
-                counts["jobs of flows that were not run"] += 1
+            elif flow_of(record):
+                counts["jobs of flows that were not run"] += not record.fence
+                counts["jobs added to a flow that ran"] += record.key is not None
         for life in history.lives.values():
             counts["claims"] += len(life.claims)
             counts["claims in lanes"] += sum(1 for claim in life.claims if claim.entry.lane)
@@ -233,13 +251,8 @@ class Schedule:
                     counts["settlements sent again"] += 1
                 if any(one.says == "no" for one in end.sent):
                     counts["settlements refused"] += 1
+                    counts["sweeps sent again after the holder had beaten"] += end.entry.sweep and len(end.sent) > 1
         counts["calls of one job for a while"] += sum(
             1 for life in history.lives.values() for one in life.inserts if one.entry.once and one.says == "no"
         )
         counts["claims that nobody received"] += sum(1 for _ in history.unanswered)
-
-
-def trace(entries: list[Entry]) -> bytes:
-    """The whole history, without what names this machine."""
-    here = f"{socket.gethostname()}:{os.getpid()}:".encode()
-    return dump(entries).replace(here, b"")

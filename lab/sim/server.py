@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
@@ -74,20 +74,20 @@ class Line:
         if name.startswith("_") or name in ("transaction", "insert_bound"):
             raise AttributeError(name)
 
+        network, work = self._network, getattr(self._network.truth, name)
+        lost = OutcomeUnknown if name in UNCERTAIN else StoreUnavailable
+
         async def call(*args: Any, **kwargs: Any) -> Any:
-            return await self._call(name, lambda: _at_once(getattr(self._network.truth, name)(*args, **kwargs)))
+            fate = network.draw(network.fates)
+            if fate != "answered":
+                network.counts[f"writes: {fate}" if name == "write" else f"other calls: {fate}"] += 1
+            if fate == "refused":
+                await asyncio.sleep(network.latency())
+                raise StoreUnavailable("connection refused (simulated)")
+            return await network.ask(lambda: _at_once(work(*args, **kwargs)), fate, lost)
 
+        setattr(self, name, call)
         return call
-
-    async def _call(self, name: str, work: Callable[[], Any]) -> Any:
-        network = self._network
-        fate = network.draw(network.rates.fates())
-        if fate != "answered":
-            network.counts[f"writes: {fate}" if name == "write" else f"other calls: {fate}"] += 1
-        if fate == "refused":
-            await asyncio.sleep(network.latency())
-            raise StoreUnavailable("connection refused (simulated)")
-        return await network.ask(work, fate, OutcomeUnknown if name in UNCERTAIN else StoreUnavailable)
 
 
 def _at_once(call: Any) -> Any:

@@ -48,23 +48,23 @@ class World:
         self.processes.append(made)
         return made
 
-    def run(self, until: float, over: Callable[[], bool] = lambda: False) -> bool:
+    def run(self, until: float, over: Callable[[], bool] | None = None) -> bool:
         """Step until `over`; False where the virtual time (in seconds) came first."""
         chance, active, limit = self.chance.random, self.active, int(until * MICROS)
         try:
-            while not over() and self.steps < MOST_STEPS:
+            while self.steps < MOST_STEPS and (over is None or not over()):
                 if active:
                     at = 0 if len(active) == 1 else int(chance() * len(active))
                     loop = active[at]
-                    wakes = loop.asleep_until()
-                    if wakes <= self.now:
+                    if loop.wakes <= self.now:
                         self.steps += loop.step()
+                        if loop.ready:
+                            continue
                     else:
-                        self.wake(loop, wakes)
-                    if wakes > self.now or not loop.ready:
-                        loop.active = False
-                        active[at] = active[-1]
-                        active.pop()
+                        self.wake(loop)
+                    loop.active = False
+                    active[at] = active[-1]
+                    active.pop()
                 elif not self._pass_time(limit):
                     return False
             return self.steps < MOST_STEPS
@@ -83,23 +83,22 @@ class World:
             if handle is not None and handle.callback is None:
                 continue
             self.now = max(self.now, when)
-            wakes = loop.asleep_until()
-            if wakes <= self.now:
+            if loop.wakes <= self.now:
                 if handle is not None:
-                    loop.add(handle)
-                elif loop.ready:
+                    loop.ready.append(handle)
+                if loop.ready:
                     loop.activate()
                 return True
-            if wakes != NEVER:
-                heappush(timers, (wakes, order, loop, handle))
+            if loop.wakes != NEVER:
+                heappush(timers, (loop.wakes, order, loop, handle))
         self.now = max(self.now, until)
         return False
 
-    def wake(self, loop: Loop, when: int) -> None:
-        """Look at a loop again when its process wakes."""
-        if when != NEVER:
+    def wake(self, loop: Loop) -> None:
+        """Look at a loop again when it wakes."""
+        if loop.wakes != NEVER:
             self.order += 1
-            heappush(self.timers, (when, self.order, loop, None))
+            heappush(self.timers, (loop.wakes, self.order, loop, None))
 
     def bury(self) -> None:
         """Let go of every task without letting it do anything that matters any more."""
@@ -145,6 +144,7 @@ class Process:
         self.steps = 0
         self.dies_at_step = -1
         self.on_death: list[Callable[[], object]] = []
+        self.loops: list[Loop] = []
         self.loop = Loop(self)
 
     def kill(self) -> bool:
@@ -152,13 +152,17 @@ class Process:
         if self.dead:
             return False
         self.dead = True
+        for loop in self.loops:
+            loop.wakes = NEVER
         for told in self.on_death:
             told()
         return True
 
     def stop(self, seconds: float) -> None:
-        """SIGSTOP, and SIGCONT after some time."""
+        """SIGSTOP, and SIGCONT after some time; after none: SIGCONT now."""
         self.stopped_until = self.world.now + int(seconds * MICROS)
+        for loop in () if self.dead else self.loops:
+            loop.wakes = max(self.stopped_until, loop.blocked_until)
 
     def start(self, coroutine: Coroutine[Any, Any, Any], loop: Loop | None = None) -> asyncio.Task[Any]:
         """Run a coroutine in this process."""
@@ -220,16 +224,12 @@ class Loop(asyncio.AbstractEventLoop):
         self.tasks: list[asyncio.Task[Any]] = []
         self.blocked_until = 0
         """A job keeps this loop, but not the process's others, from going on."""
+        self.wakes = NEVER if process.dead else process.stopped_until
+        """When this loop can be stepped: a time that is past, to come, or never."""
+        process.loops.append(self)
         self.world.loops.append(self)
 
     # -- stepping
-
-    def asleep_until(self) -> int:
-        """When this loop can be stepped: a time that is past, to come, or never."""
-        process = self.process
-        if process.dead:
-            return NEVER
-        return max(process.stopped_until, self.blocked_until)
 
     def step(self) -> int:
         """One turn: everything that is ready now. Between any two callbacks the process may die."""
@@ -241,7 +241,7 @@ class Loop(asyncio.AbstractEventLoop):
         for _ in range(len(ready)):
             if process.steps == process.dies_at_step:
                 process.kill()
-            if process.dead or (done and self.asleep_until() > world.now):
+            if process.dead or (done and self.wakes > world.now):
                 break
             handle = ready.popleft()
             process.steps += 1
@@ -253,11 +253,6 @@ class Loop(asyncio.AbstractEventLoop):
                     self.call_exception_handler({"message": f"in {handle.callback}", "exception": error})
         return done
 
-    def add(self, handle: Handle) -> None:
-        self.ready.append(handle)
-        if not self.active:
-            self.activate()
-
     def activate(self) -> None:
         if not self.active:
             self.active = True
@@ -266,6 +261,7 @@ class Loop(asyncio.AbstractEventLoop):
     def block(self, seconds: float) -> None:
         """What a job does that computes, or sleeps without `await`: nothing else runs on this loop meanwhile."""
         self.blocked_until = self.world.now + int(seconds * MICROS)
+        self.wakes = max(self.wakes, self.blocked_until)
 
     # -- what asyncio asks of a loop
 
@@ -292,7 +288,7 @@ class Loop(asyncio.AbstractEventLoop):
         world.order += 1
         if when < NEVER:
             # Later is a microsecond at the least: else who waits out the last bit of a float would wait for ever.
-            at = max(ceil(when * MICROS), world.now + (when > self.time()))
+            at = max(ceil(when * MICROS), world.now + (when > world.now / MICROS))
             heappush(world.timers, (at, world.order, self, handle))
         return handle
 

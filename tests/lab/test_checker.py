@@ -289,6 +289,14 @@ def right():
 
     yield "a job after one that may have ended well, and one that makes up for a death", one_after_the_other
 
+    def grown(s):
+        s.enqueue("f.0")
+        s.enqueue("f.1", ack=False, key="taken", says="exists", after=[("f.0", "fail")])
+        s.whole("f.1", key="free")
+        s.work("f.0")
+
+    yield "a job added to a flow with the number of one that was refused", grown
+
     def given_up(s):
         s.enqueue("f")
         s.enqueue("f.0")

@@ -33,6 +33,11 @@ class Settler:
         self._looking: set[asyncio.Task[None]] = set()
         self._commit = app.session.commit
         self._loop = asyncio.get_running_loop()
+        self._given_up = False
+
+    def give_up(self) -> None:
+        """The worker ends, and its app may be closed: what could not be written is left to whoever finds it lost."""
+        self._given_up = True
 
     def settle(self, run: Run, outcome: Outcome) -> None:
         """A run has ended: free its slot, and write how it ended."""
@@ -87,7 +92,10 @@ class Settler:
     def _again(self, run: Run, end: Settlement) -> None:
         self._slots.owed -= 1
         self._slots.freed.set()
-        self._write(run, end)
+        if self._given_up:
+            self._done(run)
+        else:
+            self._write(run, end)
 
 
 def transacting(

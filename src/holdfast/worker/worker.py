@@ -273,6 +273,7 @@ class Worker:
             # The store does not answer. Finished work is worth waiting for, within reason.
             slots.quiet.clear()
             await _wait(slots.quiet, max(min(grace, 60.0), STUBBORN))
+        self._settler.give_up()
 
 
 def _given(name: str, value: float | None) -> Any:
