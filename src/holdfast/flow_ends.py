@@ -24,6 +24,7 @@ from .flow import beginning_of, end_of, member
 from .flow_gathering import PAGE, FlowGathering, about_flow
 from .flow_rules import decide
 from .job import TERMINAL, Change, Patch, Record, State, Where
+from .lifecycle import cancel
 from .store.protocol import Versioned
 
 TASK, QUEUE = "flow", "flows"
@@ -91,6 +92,8 @@ class FlowEnds(FlowGathering):
                 if record is not None and extras.is_flow(record):
                     if record.waits == MAKING:
                         continue  # not begun yet, or never: `repair` removes it
+                    if record.state not in TERMINAL and record.meta.get("cancelled"):
+                        await self._cancel_jobs(record)
                     if record.state not in TERMINAL or not await self._close(id):
                         awaited[id] = beginning_of(id)
                         flows[id] = None
@@ -106,6 +109,17 @@ class FlowEnds(FlowGathering):
             await asyncio.gather(*(self._unsay(id, told) for id in done[start : start + PAGE]))
         if ended:
             await self.free(ended)
+
+    async def _cancel_jobs(self, own: Record) -> None:
+        """Cancel every job of a flow that has not ended, and those that are added meanwhile."""
+        rules = self._app.session.rules
+        while True:
+            jobs = await self._count(own)
+            wishes = [cancel(r, rules) async for r in self._members(own.id, jobs) if r.state not in TERMINAL]
+            changes = [wish for wish in wishes if wish is not None]
+            if not changes:
+                return
+            await self._change(changes)
 
     async def _unsay(self, id: str, told: Mapping[str, Versioned]) -> None:
         """An end is dealt with. One that was told again since, by a job that was retried, stays."""

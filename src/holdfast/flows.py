@@ -24,7 +24,6 @@ from .flow_gathering import PAGE, About, again, counting, gathering
 from .flow_rules import unneeded
 from .handle import Handle
 from .job import TERMINAL, Change, NewJob, Patch, Record, State
-from .lifecycle import cancel
 from .lifecycle import retry as new_life
 from .view import Job, job_seen
 
@@ -213,15 +212,9 @@ class Flows(FlowEnds):
         own = await self._own(id)
         if own.state in TERMINAL:
             return False
+        await self._app.put_record(ENDED, id, b"{}", 0)  # whoever finds it goes on with this, should it end half-way
         await self._change([Change(id, own.state, own.fence, Patch(meta={"cancelled": True}))])
-        rules = self._app.session.rules
-        while True:
-            jobs = await self._count(own)
-            wishes = [cancel(r, rules) async for r in self._members(id, jobs) if r.state not in TERMINAL]
-            changes = [wish for wish in wishes if wish is not None]
-            if not changes:
-                break
-            await self._change(changes)
+        await self._cancel_jobs(own)
         told = await self._app.session.store.records(ENDED)
         await self.free([id, *(each for each in told if each.startswith(f"{id}."))])
         return True

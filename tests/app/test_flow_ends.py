@@ -124,15 +124,34 @@ async def test_a_flow_that_is_cancelled_while_it_is_made_ends(app, tasks, monkey
     flow.add(tasks.note, "a")
     put = type(app).put_record
 
-    async def cancelled_first(self, kind, name, value, expect=None):
-        if kind == ENDED and value is not None:
-            await app.cancel(name)
-        return await put(self, kind, name, value, expect)
-
     with monkeypatch.context() as patched:
+
+        async def cancelled_first(self, kind, name, value, expect=None):
+            if kind == ENDED and value is not None:
+                patched.undo()
+                await app.cancel(name)
+            return await put(self, kind, name, value, expect)
+
         patched.setattr(type(app), "put_record", cancelled_first)
         handle = await app.enqueue_flow(flow)
     assert (await handle.wait(30)).state == State.CANCELLED
+
+
+async def test_a_cancellation_that_stops_half_way_is_carried_on_by_a_worker(app, tasks, monkeypatch):
+    flow = Flow()
+    flow.add(tasks.note, flow.add(tasks.note, "never"))
+    handle = await app.enqueue_flow(flow)
+
+    async def dies(*_):
+        raise ConnectionError("killed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowEnds, "_cancel_jobs", dies)
+        with pytest.raises(ConnectionError):
+            await handle.cancel()
+    async with working(app, queues="elsewhere", poll=0.05):
+        assert (await handle.wait(30)).state == State.CANCELLED
+    assert tasks.ran == []
 
 
 async def test_ends_that_others_left_are_found_while_jobs_end_here_all_the_time(app, tasks):

@@ -56,6 +56,24 @@ def test_a_holder_that_beats_is_never_found_dead():
     virtually(story)
 
 
+def test_a_holder_that_left_and_comes_back_is_alive():
+    """It counts its beats from the start again: for how long its earlier life was watched is no matter."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await store.beat([holder("ann", LEASE)])
+            await watch(store, LEASE - 5)
+        async with opened(bucket, clock) as store:
+            await store.leave(["ann"])
+            await store.beat([holder("ann", LEASE)])
+            await watch(store, 10)
+            return await store.holders()
+
+    [ann] = virtually(story)
+    assert ann.alive
+
+
 class Outage(InMemory):
     over = False
 

@@ -72,6 +72,7 @@ REGRESSIONS = {
     ("bucket", 2680): "a worker that ended before it could write how a run had ended, and went on trying for ever",
     ("server", 49826): "three jobs in a row that blocked the loop of the one worker that looks for lost claims",
     ("server", 63126): "a checkpoint that was sent again, and whose first sending came after the next one",
+    ("server", 107781): "a flow whose cancellation stopped half-way, and whose job failed at adding to it for ever",
 }
 """Seeds that once failed, and what they had met."""
 

@@ -142,6 +142,8 @@ class Replica:
         done = Done(answers=jobs.write(self._lean(batch, index), now, renew))
         for holder in batched.leaves:
             jobs.leave(holder)
+            if holder not in jobs.holders:
+                self.watched.pop(holder, None)  # should it come back, it counts its beats from the start again
         done.beats = [jobs.beat(holder) for holder in batched.beats]
         done.records = [jobs.put_record(put.kind, put.name, put.value, put.expect) for put in batched.records]
         for watched in batched.watches:
