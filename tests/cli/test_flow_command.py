@@ -45,4 +45,5 @@ def test_a_flow_is_listed_and_shown(terminal):
     assert "ValueError: no change" in shown
     [listed] = terminal.json("flow", "list", "--state", "dead")["flows"]
     assert (listed["id"], listed["jobs"]) == (id, 3)
+    assert f"Flow {id} goes on" in terminal("retry", id)
     assert "is not a flow" in terminal("flow", "show", f"{id}.0", code=2)

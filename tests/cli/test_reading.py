@@ -102,7 +102,7 @@ UNKNOWN = [("show",), ("logs",), ("cancel",), ("retry",), ("explain",), ("dlq", 
 
 def test_an_unknown_id_is_exit_code_1(terminal):
     for words in UNKNOWN:
-        assert terminal(*words, "nope", code=1) == "holdfast: no job 'nope' in this store\n"
+        assert terminal(*words, "nope", code=1) == "holdfast: no job 'nope' in this store: sqlite:///holdfast.db\n"
 
 
 def test_a_wrong_command_is_exit_code_2(terminal):

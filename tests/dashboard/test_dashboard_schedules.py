@@ -60,6 +60,15 @@ def test_a_run_that_nobody_makes_is_late(lab, page):
     expect(page.locator(".next .late")).to_contain_text("due")
 
 
+def test_why_a_run_could_not_be_made_is_seen(lab, page):
+    kept = lab.do(lab.app.schedules.put("refused", "some_task", every=3600))
+    lab.do(
+        lab.app.put_record(KIND, "refused", msgspec.json.encode(msgspec.structs.replace(kept, error="queue is full")))
+    )
+    look(page, lab, "#/schedules")
+    expect(row(page, "refused").locator(".error-text")).to_have_text("queue is full")
+
+
 def test_a_schedule_is_run_paused_resumed_and_deleted(lab, page):
     schedules = lab.app.schedules
     lab.do(by_the_clock(lab.app))

@@ -7,6 +7,9 @@ import os
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from ..errors import JobNotFound, ScheduleNotFound
+from ..settings import redact
+
 if TYPE_CHECKING:
     from ..app import Holdfast
 
@@ -34,7 +37,11 @@ def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]]) -> T:
 
     async def opened() -> T:
         async with app:
-            return await work(app)
+            try:
+                return await work(app)
+            except (JobNotFound, ScheduleNotFound) as error:
+                error.add_note(redact(app.url))  # mostly it is in another one
+                raise
 
     return asyncio.run(opened())
 

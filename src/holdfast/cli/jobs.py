@@ -11,6 +11,7 @@ from .connect import watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+    from ..job import Record
     from ..operate import Page
     from ..view import Job, StepSeen
 
@@ -171,14 +172,18 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
 
 def retry(id: options.JobId, url: options.Url = None) -> None:
     """Run an ended job again, from attempt 0; or a waiting one at once."""
+    from ..extra import is_flow
 
-    async def again(app: Holdfast) -> str:
-        before = (await app.job(id)).state.value
+    async def again(app: Holdfast) -> Record:
+        before = await app.record(id)
         await app.retry(id)
         return before
 
     before = with_app(url, again)
-    print(f"Job {id} moved from {'DLQ' if before == 'dead' else repr(before)} to 'queued'.")
+    if is_flow(before):
+        print(f"Flow {id} goes on; `holdfast flow show {id}` says how far it is.")
+    else:
+        print(f"Job {id} moved from {'DLQ' if before.state == 'dead' else repr(str(before.state))} to 'queued'.")
 
 
 def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:

@@ -94,7 +94,7 @@ def main() -> None:
     try:
         app()
     except HoldfastError as error:
-        typer.echo(f"holdfast: {error}", err=True)
+        typer.echo(": ".join(["holdfast", str(error), *getattr(error, "__notes__", ())]), err=True)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)

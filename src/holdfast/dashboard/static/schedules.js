@@ -65,7 +65,7 @@ export default function schedules(context) {
       { key: name, "data-row": true },
       h("th", { scope: "row", class: "name" }, h("a", { href: jobsHref({ type, text: `schedule/${name}/` }), title: "The jobs of its runs", "data-open": true }, line(name, 128)), schedule.paused && h("span", { class: "tag warn" }, "paused"), schedule.in_code && h("span", { class: "tag", title: "Declared by code" }, "in code")),
       h("td", { "data-label": "Task" }, h("a", { href: jobsHref({ type }) }, line(type, 128))),
-      h("td", { class: "words", "data-label": "When", title: schedule.cron ? line(schedule.cron, 200) : undefined }, line(schedule.words, 300)),
+      h("td", { class: "words", "data-label": "When", title: schedule.cron ? line(schedule.cron, 200) : undefined }, line(schedule.words, 300), schedule.error && h("div", { class: "error-text", title: line(schedule.error, 300) }, line(schedule.error, 160))),
       h("td", { class: "num", "data-label": "Last run" }, schedule.last_job ? h("a", { class: "open", href: jobHref(schedule.last_job) }, last) : last),
       h("td", { class: "num next", "data-label": "Next run" }, next(schedule)),
       context.may("operate") && h("td", { class: "right act" }, h("div", { class: "buttons" }, button("Run now", () => act(() => run(schedule)), { kind: "small", icon: "run" }), button(schedule.paused ? "Resume" : "Pause", () => act(() => pause(schedule)), { kind: "small", icon: schedule.paused ? "resume" : "pause" }), button("Delete", () => act(() => forget(schedule)), { kind: "small danger", icon: "delete" })))
