@@ -312,7 +312,7 @@ DEFECTS = (
     Defect(
         "D", "an attempt begins a sleep anew", "remember.py",
         'step = self._memory.find("sleep", str(self._sleeps))', 'step = self._memory.find("sleep", "")',
-        WAITING + "test_a_sleep_is_not_begun_anew_by_a_crash_a_failure_or_a_retry",
+        "tests/worker/test_sleeping.py -k test_a_sleep_is_not_begun_anew_by_a_crash_a_failure_or_a_retry",
     ),
     Defect(
         "N", "a signal that was sent first is missed", "worker/settle.py",

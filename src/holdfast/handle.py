@@ -11,7 +11,7 @@ from .view import Job, job_seen
 
 if TYPE_CHECKING:
     from .app import Holdfast
-    from .sync import SyncHandle
+    from .sync_parts import SyncHandle
 
 R = TypeVar("R")
 

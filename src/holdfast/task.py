@@ -33,7 +33,7 @@ from .settings import parse, size
 
 if TYPE_CHECKING:
     from .app import Holdfast
-    from .sync import SyncTask
+    from .sync_parts import SyncTask
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -20,7 +20,8 @@ from holdfast import (
     Worker,
 )
 from holdfast.config import Config
-from holdfast.sync import SyncApp, SyncClaim, SyncConfig, SyncHandle, SyncTask
+from holdfast.sync import SyncApp
+from holdfast.sync_parts import SyncClaim, SyncConfig, SyncHandle, SyncTask
 from holdfast.task import Task
 from support.eventually import eventually
 from support.workers import working
