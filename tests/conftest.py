@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,13 @@ from holdfast import Holdfast
 from support import shared
 
 STORES = ("memory", "sqlite")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say what was skipped a line for each reason: hundreds for one server that is not here would hide what failed."""
+    reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()))
+    for reason, times in reasons.most_common():
+        terminalreporter.write_line(f"{times} skipped: {reason.removeprefix('Skipped: ')}")
 
 
 @pytest.fixture(params=STORES)

@@ -24,14 +24,17 @@ class Waited(NamedTuple):
 
 
 def waited(history: History, records: list[Record]) -> list[Waited]:
-    """All jobs in the order of their starts; none where one had no lane with a weight, or was not claimed just once."""
+    """All jobs in the order of their starts; none where one was held, had no turn, or was not claimed just once."""
     found: list[Waited] = []
     for record in records:
         claims = history.life(record.id).claims
-        if record.lane is None or not record.lane.weight or record.fence != 1 or not claims:
+        lane = record.lane
+        if lane is None or not lane.weight or record.fence != 1 or not claims:
             return []
+        if lane.interval or 0 < lane.running < len(records):
+            return []  # it may have been held
         at = claims[0].entry.started_at
-        found.append(Waited(at, claims[0].place, record.created_at, record.lane.name, record.lane.weight))
+        found.append(Waited(at, claims[0].place, record.created_at, lane.name, lane.weight))
     return sorted(found)
 
 

@@ -88,10 +88,13 @@ class FlowEnds(FlowGathering):
         while waiting:
             some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             awaited: dict[str, str] = {}
-            for id, record in zip(some, await store.get(some), strict=True):
+            flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
+            found = {record.id: record for record in await self._get({*some, *flow_of.values()})}
+            for id, flow in flow_of.items():
+                own, record = found.get(flow), found.get(id)
+                if own is not None and own.waits == MAKING:
+                    continue  # not begun yet, or never: `repair` removes it
                 if record is not None and extras.is_flow(record):
-                    if record.waits == MAKING:
-                        continue  # not begun yet, or never: `repair` removes it
                     if record.state not in TERMINAL and record.meta.get("cancelled"):
                         await self._cancel_jobs(record)
                     if record.state not in TERMINAL or not await self._close(id):
@@ -99,7 +102,7 @@ class FlowEnds(FlowGathering):
                         flows[id] = None
                 elif record is None or record.state in TERMINAL:
                     awaited[id] = end_of(id)
-                    flows[id.rpartition(".")[0]] = None
+                    flows[flow] = None
                 else:
                     continue  # it goes on, and will tell when it has ended
                 done.append(id)

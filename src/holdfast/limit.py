@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Key = str | Callable[..., str | int]
 MOST = 1_000_000
 """Jobs of a lane at one time, or in one burst; and starts per second."""
-WEIGHT_MOST = 1000
+WEIGHT_MOST = 100
 SPAN_MOST = 366 * 86400 * MICROS
 """A burst is used up, at its rate, within this."""
 NAME_MOST = 160

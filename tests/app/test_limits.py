@@ -65,8 +65,8 @@ def test_a_rate_that_is_none_is_refused(rate):
         ({"rate": "1/s", "burst": 0.5}, "burst=…\\) is a whole number"),
         ({"rate": "1/s", "burst": 0}, "burst=…\\) is a whole number"),
         ({"rate": "1/day", "burst": 400}, "within a year"),
-        ({"key": "c", "weight": 0}, "weight=…\\) is a whole number from 1 to 1000"),
-        ({"key": "c", "weight": 1001}, "weight=…\\) is a whole number from 1 to 1000"),
+        ({"key": "c", "weight": 0}, "weight=…\\) is a whole number from 1 to 100,"),
+        ({"key": "c", "weight": 1001}, "weight=…\\) is a whole number from 1 to 100,"),
         ({"running": 1, "weight": len}, "say key= too"),
         ({"key": 5}, "a parameter, a dotted path or a function"),
         ({"key": "a..b"}, "a parameter, a dotted path or a function"),
@@ -179,7 +179,7 @@ async def test_what_a_users_function_raises_refuses_the_job(app):
     for task, reason in (
         (send, "the key of its limit raised KeyError"),
         (post, "the weight of its limit raised ZeroDivisionError"),
-        (ship, "the weight of 'a' is 1 to 1000, not 5000"),
+        (ship, "the weight of 'a' is 1 to 100, not 5000"),
     ):
         with pytest.raises(InvalidJob, match=reason):
             await task.enqueue("a")

@@ -109,6 +109,22 @@ def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
     assert terminal.census() == {}
 
 
+def test_a_stop_while_a_worker_starts_is_no_failure_either(terminal):
+    (terminal.folder / "slow.py").write_text(
+        "import sys, time, pathlib\n"
+        "from holdfast import Holdfast\n"
+        "app = Holdfast('sqlite:///q.db')\n"
+        "if sys.argv[0].endswith('member.py'):\n"
+        "    pathlib.Path('starting').touch()\n"
+        "    time.sleep(60)\n"
+    )
+    front = terminal.start("worker", "start", "-A", "slow:app", "--foreground")
+    terminal.until((terminal.folder / "starting").exists)
+    os.killpg(front.pid, signal.SIGINT)
+    assert front.wait(15) == 0, terminal.log()
+    assert terminal.census() == {}
+
+
 def test_a_stop_beyond_the_grace_gives_jobs_back_uncharged(terminal):
     terminal("enqueue", '{"id": "x", "command": "trap \\"\\" TERM; echo begun; sleep 60"}')
     terminal("worker", "start", "--grace", "0.2")

@@ -73,6 +73,8 @@ REGRESSIONS = {
     ("server", 49826): "three jobs in a row that blocked the loop of the one worker that looks for lost claims",
     ("server", 63126): "a checkpoint that was sent again, and whose first sending came after the next one",
     ("server", 107781): "a flow whose cancellation stopped half-way, and whose job failed at adding to it for ever",
+    ("server", 53139): "a job of a flow that was never begun, cancelled: what waited for it ran",
+    ("server", 62544): "a lane that had been served quickly, behind all of a newcomer's jobs",
 }
 """Seeds that once failed, and what they had met."""
 

@@ -178,7 +178,7 @@ async def test_a_hundred_lanes_cost_as_many_statements_as_one(path, store):
 
 
 async def test_jobs_of_one_batch_take_the_turns_that_they_would_take_one_by_one(open_store, tmp_path):
-    lanes = [Lane("a", weight=1), Lane("b", weight=3), Lane("c", weight=1000), Lane("d", running=1), None]
+    lanes = [Lane("a", weight=1), Lane("b", weight=3), Lane("c", weight=100), Lane("d", running=1), None]
     jobs = [
         new_job(f"{n}", queue=f"q{n % 3 // 2}", lane=lanes[n * n % 7 % 5], priority=n % 2, delay=60.0 * (n % 11 == 5))
         for n in range(90)

@@ -18,7 +18,7 @@ import msgspec
 from ..clock import MICROS
 from ..job import Lane
 
-STEP = 10_000
+STEP = 1000
 """Microseconds between the turns of two jobs of a lane of weight 1."""
 LAG = 86400 * MICROS
 """How far back a turn may lie."""

@@ -218,6 +218,8 @@ class Supervisor:
                 break
             for word in words:
                 self._note(child, word)
+        if child.leaving is None and child.holder is None and self._stops:
+            child.leaving = "stopped"  # it had not come so far as to hear a signal
         if child.leaving is None:
             logger.warning("worker %s died: %s", child.process.pid, _words(code))
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)

@@ -290,7 +290,7 @@ BEGIN
             IF weight > 0 THEN
                 -- As holdfast.store.gate has it: behind the last job of its lane, but never before the head of its
                 -- queue nor far behind its tail, and never more than a day back.
-                step := greatest(1, 10000 / weight);
+                step := greatest(1, 1000 / weight);
                 at := (places ->> (n.lane ->> 'name'))::integer;
                 IF of_queue IS DISTINCT FROM n.queue OR of_priority <> coalesce(n.priority, 0) THEN
                     of_queue := n.queue;

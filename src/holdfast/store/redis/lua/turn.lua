@@ -1,7 +1,7 @@
 -- TURN: where new jobs of lanes with a weight stand in their queue, by the rules of store/gate.py. What a batch has to
 -- know for that is read once, and what it has changed is written as it ends.
 
-local STEP = 10000 -- microseconds between the turns of two jobs of a lane of weight 1
+local STEP = 1000 -- microseconds between the turns of two jobs of a lane of weight 1
 local LAG = 86400 * 1000000 -- microseconds that a turn may lie back
 local finish -- by lane, the turn after that of its last job; nil until the batch has a job of a lane
 local given = {} -- the same, where this batch has changed it
