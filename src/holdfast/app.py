@@ -26,9 +26,7 @@ from .codec import Signed
 from .config import Config
 from .context import Context
 from .enqueuing import EnqueueHook, Enqueuing
-from .errors import (
-    ConfigError,
-)
+from .errors import ConfigError, InvalidJob
 from .handle import Handle
 from .home import carried
 from .limit import Limit, given_limits
@@ -261,6 +259,7 @@ class Holdfast(Enqueuing):
     ) -> Callable[[F], F]:
         """Enqueue a task by the clock: a cron line in a time zone, or `every` so many seconds.
 
+        It is called without arguments: `app.schedules.put` takes some. `name`: of the schedule, where a task has two.
         `catch_up`: missed runs that are made up for (0 none, 1 one for all, n up to n). `jitter`: put each run off by
         up to so many seconds. `overlap="skip"`: no run while the last one's job has not ended.
         """
@@ -268,7 +267,17 @@ class Holdfast(Enqueuing):
 
         def declare(fn: F) -> F:
             task = cast("Task[..., Any]", fn if isinstance(fn, Task) else self.task(cast("Callable[..., Any]", fn)))
-            self.declared[name or task.name] = (task, rule)
+            called = name or task.name
+            before, rule_before = self.declared.get(called, (task, rule))
+            if (before.name, rule_before) != (task.name, rule):
+                raise InvalidJob(f"two schedules are called {called!r}: give one of them name= in its @app.cron")
+            try:
+                task.encode((), {})
+            except InvalidJob as error:
+                raise InvalidJob(
+                    f"schedule {called!r}: {error}; app.schedules.put takes a call with arguments"
+                ) from None
+            self.declared[called] = (task, rule)
             return cast("F", task)
 
         return declare

@@ -119,3 +119,18 @@ def mark(value: bytes) -> Mark | None:
         return _mark(value)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+
+
+def moves_on(before: bytes | None, after: bytes | None) -> bool:
+    """Whether this is what a worker does to a schedule by itself: it makes runs of one, and declares those of its code."""
+    old = None if before is None else read(before)
+    if after is None:
+        return before is not None and mark(before) is not None
+    new = read(after)
+    if new is None:
+        return False
+    if new.in_code and (old is None or old.in_code):
+        return new.paused == (old is not None and old.paused)
+    return old is not None and old == msgspec.structs.replace(
+        new, next=old.next, counted=old.counted, last=old.last, last_job=old.last_job, lane=old.lane, error=old.error
+    )

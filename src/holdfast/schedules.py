@@ -16,7 +16,16 @@ import msgspec
 
 from . import schedule
 from .checks import checked_name, checked_seconds
-from .errors import InvalidJob, JobNotFound, KeyConflict, OutcomeUnknown, QueueFull, ScheduleNotFound, StoreUnavailable
+from .errors import (
+    ConfigError,
+    InvalidJob,
+    JobNotFound,
+    KeyConflict,
+    OutcomeUnknown,
+    QueueFull,
+    ScheduleNotFound,
+    StoreUnavailable,
+)
 from .job import TERMINAL, Lane
 from .schedule import Rule
 from .schedule_kept import Mark, Schedule, glance, mark, read
@@ -126,9 +135,17 @@ class Schedules:
         )
 
     async def declare(self) -> None:
-        """Put what the code declares into the store: new ones, and what the code says otherwise than before."""
+        """Put what the code declares into the store: new ones, and what the code says otherwise than before.
+
+        One that cannot be kept harms no other.
+        """
         for name, (task, rule) in self._app.declared.items():
-            await self.keep(msgspec.structs.replace(self.of_call(name, task, rule), in_code=True))
+            try:
+                await self.keep(msgspec.structs.replace(self.of_call(name, task, rule), in_code=True))
+            except (InvalidJob, ConfigError) as error:
+                logger.error(
+                    "schedule %s, which the code declares, is not kept, so its runs are not made: %s", name, error
+                )
 
     async def keep(self, wanted: Schedule) -> Schedule:
         """Store a schedule; where there was one of this name and rule, it goes on from where that one is."""
@@ -318,6 +335,8 @@ def made_rule(
     overlap: str,
 ) -> Rule:
     """The rule that these say."""
+    if cron is None and every is not None and tz != "UTC":
+        raise InvalidJob(f"tz={tz!r} is for cron lines: every= counts from the beginning of 1970, in any zone the same")
     return Rule(
         cron=cron,
         tz=tz,

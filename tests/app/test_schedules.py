@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import HoldfastError, InvalidJob, State
+from holdfast import HoldfastError, InvalidJob, State, limit
 from holdfast.errors import ScheduleNotFound
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -192,6 +192,7 @@ async def test_bad_schedules_are_refused_before_anything_is_stored(app):
         {"cron": "* * * * *", "every": 5},
         {"cron": "* * * * *", "tz": "Nowhere"},
         {"every": 60, "overlap": "sometimes"},
+        {"every": 60, "tz": "Europe/Oslo"},
         {"every": 60, "catch_up": 10**6},
     ):
         with pytest.raises(InvalidJob):
@@ -241,6 +242,30 @@ async def test_a_plain_function_is_made_a_task(make_app):
     assert "tick" in app.registry.tasks
     with pytest.raises(InvalidJob, match="no cron line"):
         app.cron("every now and then")
+
+
+async def test_what_cannot_be_declared_is_refused_where_it_is_declared(app):
+    with pytest.raises(InvalidJob, match=r"schedule 'needs'.*argument.*schedules\.put"):
+
+        @app.cron(every=60)
+        async def needs(day: str) -> None: ...
+
+    @app.cron("0 3 * * *")
+    @app.cron("0 4 * * *", name="later")
+    async def nightly() -> None: ...
+
+    assert set(app.declared) == {"nightly", "later"}
+    with pytest.raises(InvalidJob, match="two schedules are called 'later'.*name="):
+        app.cron(every=60, name="later")(nightly)
+
+
+async def test_one_that_cannot_be_kept_harms_no_other(app, caplog):
+    for name, rule in (("a", None), ("b", limit(key=lambda: 1 / 0)), ("c", None)):
+        app.cron(every=60)(app.task(name=name, limit=rule)(lambda: None))
+    await app.open()
+    await app.schedules.declare()
+    assert [kept.name for kept in await app.schedules.list()] == ["a", "c"]
+    assert "schedule b, which the code declares, is not kept" in caplog.text
 
 
 async def test_what_the_code_says_otherwise_counts_but_not_against_an_operators_pause(make_app, clock):

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from holdfast import Holdfast, InvalidJob
+from holdfast import ConfigError, Holdfast, InvalidJob
 from holdfast.errors import ScheduleNotFound
 from support.eventually import eventually
 
@@ -42,3 +42,33 @@ async def test_nothing_is_hidden_in_the_mark_of_a_deleted_schedule(store):
     )
     with pytest.raises(InvalidJob, match="shell jobs are refused"):
         await store.put_record("schedule", "s", hidden)
+
+
+async def test_a_workers_token_makes_runs_and_declares_but_changes_nobodys_schedule(serve, monkeypatch):
+    serving = await serve(roles={"worker": frozenset({"work"})})
+    owner = serving.app
+    await owner.schedules.put("byhand", "noop", every=0.2)
+    await owner.schedules.put("tick", "noop", every=3600)
+    monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
+    async with Holdfast(serving.url) as client:
+        client.cron(every=0.2, name="incode")(client.task(name="tock")(lambda: None))
+        client.cron(every=0.2)(client.task(name="tick")(lambda: None))
+        for change in (
+            client.schedules.put("new", "noop", every=5),
+            client.schedules.put("byhand", "noop", every=5),
+            client.schedules.pause("byhand"),
+            client.schedules.delete("byhand"),
+            client.put_record("schedule", "byhand", None),
+        ):
+            with pytest.raises(ConfigError, match="role 'operate'"):
+                await change
+        await client.schedules.declare()
+
+        async def made() -> bool:
+            await client.schedules.make_due_runs()
+            return all([(await owner.schedules.get(name)).last_job for name in ("byhand", "incode")])
+
+        await eventually(made)
+        with pytest.raises(ConfigError, match="role 'operate'"):
+            await client.schedules.pause("incode")
+    assert (await owner.schedules.get("tick")).rule.every == 3600, "an operator's is not taken over"

@@ -156,8 +156,6 @@ async def test_a_workers_token_changes_nothing_that_is_an_operators(serve, open_
         with pytest.raises(ConfigError, match="role 'operate'"):
             await call(store)
     assert [each.state for each in await store.get(["a"])] == ["queued"]
-    by_the_clock = b'{"name": "s", "task": "noop", "rule": {"every": 60}}'
-    assert await store.put_record("schedule", "s", by_the_clock), "workers declare what their code says"
     monkeypatch.setenv("HOLDFAST_TOKEN", "boss")
     boss = await open_at(serving.url)
     for call in refused:

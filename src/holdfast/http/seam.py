@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.http")
 ROLE, OPERATE = "work", "operate"
-WORKERS_OWN = frozenset({schedules.KIND, signals.KIND, flow_ends.ENDED})
+WORKERS_OWN = frozenset({signals.KIND, flow_ends.ENDED})
 """Kinds of records that workers write by themselves."""
 RESTING = (State.BLOCKED, State.SCHEDULED)
 BODY_MOST = 64 * limits.MIB
@@ -88,7 +88,7 @@ class Seam:
         handlers[wire.HELLO.name] = self._hello
         handlers[wire.WRITE.name] = self._method(wire.WRITE, self._write, _changes_jobs)
         handlers[wire.RECORDS.name] = self._method(wire.RECORDS, self._records)
-        handlers[wire.PUT_RECORD.name] = self._method(wire.PUT_RECORD, self._put_record, _sets_something)
+        handlers[wire.PUT_RECORD.name] = self._method(wire.PUT_RECORD, self._put_record, self._sets_something)
         handlers[wire.RECALL] = self._recalled
         handlers[wire.LISTEN] = self._listen
         handlers[wire.TOPICS.name] = self._method(wire.TOPICS, self._change_topics)
@@ -113,7 +113,7 @@ class Seam:
         self,
         method: wire.Method[Any],
         make: Callable[..., Awaitable[Any]],
-        operates: Callable[..., bool] | None = None,
+        operates: Callable[..., Awaitable[bool]] | None = None,
     ) -> Handler:
         """`operates`: whether a call with these arguments is an operator's."""
         decode = msgspec.json.Decoder(method.arguments).decode
@@ -124,7 +124,7 @@ class Seam:
                 arguments = decode(body)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 return _told(InvalidJob(f"the arguments of {method.name} cannot be read: {error}"))
-            if operates is not None and OPERATE not in call.roles and operates(*arguments):
+            if operates is not None and OPERATE not in call.roles and await operates(*arguments):
                 return _told(ConfigError(f"this needs a token with the role {OPERATE!r} beside {ROLE!r}"))
             if method.kind != "once":
                 return await self._made(make, arguments)
@@ -171,6 +171,15 @@ class Seam:
         if kind == flow_ends.ENDED and written and value is not None:
             self._app.session.commit.tell_of_end(name)
         return written
+
+    async def _sets_something(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
+        if kind != schedules.KIND:
+            return kind not in WORKERS_OWN and not kind.startswith((f"{signals.KIND}:", f"{flow_ends.TASK}:"))
+        kept = (await self._app.records(kind)).get(name)
+        version, before = (0, None) if kept is None else (kept.version, kept.value)
+        if expect is None or expect > version:  # whatever is there by then
+            return True
+        return expect == version and not schedule_kept.moves_on(before, value)
 
     def _check_kind(self, kind: str) -> None:
         if kind in self._private:
@@ -219,7 +228,7 @@ class Seam:
             raise StoreUnavailable("there is no such stream of hints here (any more)")
 
 
-def _changes_jobs(batch: Batch) -> bool:
+async def _changes_jobs(batch: Batch) -> bool:
     return not all(_frees(change) for change in batch.changes)
 
 
@@ -229,10 +238,6 @@ def _frees(change: Change) -> bool:
     if patch is None or change.seen_state not in RESTING or patch.state not in (*RESTING, State.QUEUED):
         return False
     return patch == Patch(state=patch.state, delay=patch.delay, waits=patch.waits, checkpoint=patch.checkpoint)
-
-
-def _sets_something(kind: str, *_: object) -> bool:
-    return kind not in WORKERS_OWN and not kind.startswith((f"{signals.KIND}:", f"{flow_ends.TASK}:"))
 
 
 class _HintStream(Stream):
