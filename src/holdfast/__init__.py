@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .app import Holdfast
@@ -21,7 +22,9 @@ from .errors import (
     OutcomeUnknown,
     PartlyEnqueued,
     PayloadTooLarge,
+    ProcessFailed,
     QueueFull,
+    ScheduleNotFound,
     StoreUnavailable,
     UnknownTask,
     WrongState,
@@ -31,12 +34,15 @@ from .job import State
 from .limit import limit
 from .operate import Page, Stats
 from .retry import Backoff
+from .schedule_kept import Schedule
+from .search import Filter
 from .task import Task
 from .version import __version__
 from .view import Job
 
 if TYPE_CHECKING:
-    from .flow import Flow
+    from .flow import Flow, Node
+    from .flows import FlowHandle, FlowPage, FlowStatus
     from .worker import Worker
 
 __all__ = [
@@ -45,7 +51,11 @@ __all__ = [
     "ConfigError",
     "Context",
     "Discard",
+    "Filter",
     "Flow",
+    "FlowHandle",
+    "FlowPage",
+    "FlowStatus",
     "Handle",
     "Holdfast",
     "HoldfastError",
@@ -58,12 +68,16 @@ __all__ = [
     "KeyConflict",
     "LeaseLost",
     "MissingExtra",
+    "Node",
     "OutcomeUnknown",
     "Page",
     "PartlyEnqueued",
     "PayloadTooLarge",
+    "ProcessFailed",
     "QueueFull",
     "Retry",
+    "Schedule",
+    "ScheduleNotFound",
     "Snooze",
     "State",
     "Stats",
@@ -77,14 +91,18 @@ __all__ = [
 ]
 
 
+# A program that only enqueues never pays for the worker, nor for flows.
+_LATE = {
+    "Flow": ".flow",
+    "FlowHandle": ".flows",
+    "FlowPage": ".flows",
+    "FlowStatus": ".flows",
+    "Node": ".flow",
+    "Worker": ".worker",
+}
+
+
 def __getattr__(name: str) -> Any:
-    # A program that only enqueues never pays for the worker, nor for flows.
-    if name == "Worker":
-        from .worker import Worker
-
-        return Worker
-    if name == "Flow":
-        from .flow import Flow
-
-        return Flow
+    if name in _LATE:
+        return getattr(import_module(_LATE[name], __name__), name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

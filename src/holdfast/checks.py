@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, cast
@@ -20,6 +21,8 @@ TAGS_LIMIT = 100
 PAGE_LIMIT = 1000
 CURSOR_LIMIT = 200
 WEEK = 7 * 86400
+KEYWORD = re.compile(r"(?<![\w?&.])([a-z_]+)=(?=[\s,;:.)]|$)")
+"""A keyword argument as refusals name it: `every=`. Where it is an option or a field, it is said as one."""
 
 
 def checked_name(name: Any, what: str) -> str:
@@ -101,7 +104,7 @@ def checked_seconds(value: Any, what: str, *, positive: bool = False) -> float:
         seconds = value.total_seconds() if isinstance(value, timedelta) else float(value)
     except (TypeError, ValueError):
         seconds = float("nan")
-    if isinstance(value, bool) or not -DELAY_LIMIT < seconds < DELAY_LIMIT or (positive and seconds <= 0):
+    if isinstance(value, bool | str) or not -DELAY_LIMIT < seconds < DELAY_LIMIT or (positive and seconds <= 0):
         wanted = "more than 0 seconds" if positive else "a sensible number of seconds"
         raise InvalidJob(f"{what} must be {wanted}, or a timedelta, not {value!r:.100}")
     return max(0.0, seconds)

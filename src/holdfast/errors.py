@@ -4,6 +4,7 @@ HoldfastError
 ├── InvalidJob            the call is wrong; nothing was stored
 │   └── PayloadTooLarge
 ├── JobNotFound           no such job (never was, deleted, or past its retention)
+├── ScheduleNotFound      no schedule of that name
 ├── JobExists             an explicit id that is taken
 ├── KeyConflict           the same key, with another task or payload
 ├── QueueFull             too many waiting jobs (max_depth)
@@ -68,7 +69,7 @@ class KeyConflict(HoldfastError):
     """The idempotency key stands for another task or payload."""
 
     def __init__(self, key: str, job_id: str) -> None:
-        super().__init__(f"key {key!r} belongs to job {job_id!r}, which has another task or payload")
+        super().__init__(f"key {key!r} belongs to job {job_id!r}, whose task, payload or once= is another")
         self.key = key
         self.job_id = job_id
 
@@ -127,8 +128,8 @@ class UnknownTask(HoldfastError, LookupError):
 class JobFailed(HoldfastError):
     """The job ended dead; carries its error and the remote traceback."""
 
-    def __init__(self, job_id: str, error: str, traceback: str | None = None) -> None:
-        text = f"job {job_id!r} failed: {error}"
+    def __init__(self, job_id: str, error: str, traceback: str | None = None, *, verb: str = "failed") -> None:
+        text = f"job {job_id!r} {verb}: {error}"
         super().__init__(f"{text}\n\n{traceback.rstrip()}" if traceback else text)
         self.job_id = job_id
         self.error = error
@@ -139,7 +140,7 @@ class JobCancelled(JobFailed):
     """The job was cancelled before it could end otherwise."""
 
     def __init__(self, job_id: str, reason: str = "cancelled") -> None:
-        super().__init__(job_id, reason)
+        super().__init__(job_id, reason, verb="did not run to its end")
 
 
 class ProcessFailed(HoldfastError):

@@ -21,7 +21,7 @@ from . import extra as extras
 from .codec import filled, numbers_in
 from .errors import InvalidJob
 from .flow import beginning_of, end_of, member
-from .flow_gathering import PAGE, FlowGathering, about_flow
+from .flow_gathering import PAGE, FlowGathering, about_flow, counting
 from .flow_rules import decide
 from .job import TERMINAL, Change, Patch, Record, State, Where
 from .lifecycle import cancel
@@ -44,7 +44,7 @@ class FlowEnds(FlowGathering):
     """The half of `Flows` that workers use."""
 
     async def _forget(self, id: str, jobs: int) -> None:
-        """Remove a flow that never began; what waits for what is left of it is removed with it."""
+        """Remove a flow and its jobs: one that never began, or has ended."""
         store, commit = self._app.session.store, self._app.session.commit
         for start in range(0, jobs, PAGE):
             found = await store.get([member(id, number) for number in range(start, min(jobs, start + PAGE))])
@@ -53,6 +53,7 @@ class FlowEnds(FlowGathering):
         if own is not None:
             await commit.change([Change(id, own.state, own.fence, None)])
         await self._app.put_record(ENDED, id, None)
+        await self._app.put_record(counting(id), "jobs", None)
 
     # -- free what waits for jobs that have ended
 

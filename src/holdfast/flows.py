@@ -25,6 +25,7 @@ from .flow_rules import unneeded
 from .handle import Handle
 from .job import TERMINAL, Change, NewJob, Patch, Record, State
 from .lifecycle import retry as new_life
+from .sync_parts import SyncFlowHandle
 from .view import Job, job_seen
 
 if TYPE_CHECKING:
@@ -54,17 +55,27 @@ class FlowPage(msgspec.Struct, frozen=True):
 class FlowHandle:
     """One flow, in any process: `app.flow(id)` makes one from an id alone."""
 
-    def __init__(self, app: Holdfast, id: str) -> None:
+    def __init__(self, app: Holdfast, id: str, flow: Flow | None = None) -> None:
         self._app = app
+        self._flow = flow
         self.id = id
 
     def __repr__(self) -> str:
         return f"FlowHandle({self.id!r})"
 
+    @property
+    def sync(self) -> SyncFlowHandle:
+        """The same handle for blocking code."""
+        return SyncFlowHandle(self._app.sync, self)
+
     def handle(self, node: Node | int) -> Handle[Any]:
         """A handle on one of its jobs."""
         if isinstance(node, Node):
+            if self._flow not in (None, node.flow):
+                raise InvalidJob(f"{node!r} is of another flow than {self.id}")
             return Handle(self._app, member(self.id, node.number), node.call.task.decode_result)
+        if type(node) is not int or node < 0:
+            raise InvalidJob(f"a job of a flow is meant by its node or its number, not {node!r:.100}")
         return Handle(self._app, member(self.id, node))
 
     async def status(self) -> FlowStatus:
@@ -113,7 +124,7 @@ class Flows(FlowEnds):
             await self.free([id])
         else:  # whoever has the store does, and hears of it
             await app.put_record(ENDED, id, b"{}")
-        return FlowHandle(app, id)
+        return FlowHandle(app, id, flow)
 
     def _job(self, flow: str, node: Node, about: Extra) -> NewJob:
         call, app = node.call, self._app
@@ -204,7 +215,8 @@ class Flows(FlowEnds):
         jobs = await self._count(own)
         counts: dict[str, int] = {}
         async for record in self._members(id, jobs):
-            counts[record.state] = counts.get(record.state, 0) + 1
+            state = str(record.state)
+            counts[state] = counts.get(state, 0) + 1
         return msgspec.structs.replace(_status(job_seen(own)), jobs=jobs, counts=counts)
 
     async def cancel(self, id: str) -> bool:
@@ -218,6 +230,13 @@ class Flows(FlowEnds):
         told = await self._app.session.store.records(ENDED)
         await self.free([id, *(each for each in told if each.startswith(f"{id}."))])
         return True
+
+    async def delete(self, id: str) -> None:
+        """Remove a flow that has ended, and its jobs."""
+        own = await self._own(id)
+        if own.state not in TERMINAL:
+            raise WrongState(id, own.state, "it has not ended; cancel it first")
+        await self._forget(id, await self._count(own))
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
@@ -246,7 +265,8 @@ class Flows(FlowEnds):
                 continue
             taken.add(number_in(id, record.id))
         if not taken and (which is not None or own.state == State.SUCCEEDED):
-            raise WrongState(id, own.state, "none of its jobs that are meant has failed: there is nothing to retry")
+            [*asked] = await self._get(which or [id])
+            raise WrongState(asked[0].id, asked[0].state, "it has not failed: there is nothing to retry")
         await self._reopen(id)
         # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
         # then at all of them, some of which may have ended long ago.

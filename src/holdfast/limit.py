@@ -24,6 +24,7 @@ Key = str | Callable[..., str | int]
 MOST = 1_000_000
 """Jobs of a lane at one time, or in one burst; and starts per second."""
 WEIGHT_MOST = 100
+_MISSING = object()
 SPAN_MOST = 366 * 86400 * MICROS
 """A burst is used up, at its rate, within this."""
 NAME_MOST = 160
@@ -84,6 +85,8 @@ class Limit(msgspec.Struct, frozen=True):
         else:
             for part in (key or "").split("."):
                 value = _part(value, part)
+        if value is _MISSING:
+            raise InvalidJob(f"{what}: its payload has no {key!r}, which is the key of its limit")
         if not isinstance(value, str | int | UUID):
             shown = "" if callable(key) else f" {key!r}"
             raise InvalidJob(f"{what}: its limit's key{shown} must give text or a whole number, not {value!r:.100}")
@@ -200,7 +203,9 @@ def _some(given: Mapping[str, Any], names: tuple[str, ...] | None) -> Mapping[st
 
 
 def _part(value: Any, name: str) -> Any:
-    return cast("Mapping[str, Any]", value).get(name) if isinstance(value, Mapping) else getattr(value, name, None)
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value).get(name, _MISSING)
+    return getattr(value, name, _MISSING)
 
 
 def _bounded(name: str) -> str:

@@ -243,12 +243,15 @@ class Operating(Home):
         return count
 
     async def delete(self, id: str) -> None:
-        """Remove a job that is not running, and of whose flow, if it is of one, no job is left to run."""
+        """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
         record = await self.record(id)
         if await self._needed([record]):
             flow = extra.read(record.extra).flow
             raise WrongState(id, record.state, f"flow {flow} has not ended, and may need it; cancel the flow first")
-        await self._change(id, lifecycle.delete)
+        if extra.is_flow(record):
+            await self.at_home(lambda: self.flows.delete(id))
+        else:
+            await self._change(id, lifecycle.delete)
 
     @carried
     async def _needed(self, records: Sequence[Record]) -> set[str]:

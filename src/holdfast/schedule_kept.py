@@ -122,7 +122,7 @@ def mark(value: bytes) -> Mark | None:
 
 
 def moves_on(before: bytes | None, after: bytes | None) -> bool:
-    """Whether this is what a worker does to a schedule by itself: it makes runs of one, and declares those of its code."""
+    """Whether this is what a worker does by itself: it makes runs of a schedule, and declares those of its code."""
     old = None if before is None else read(before)
     if after is None:
         return before is not None and mark(before) is not None

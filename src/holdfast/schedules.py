@@ -143,9 +143,7 @@ class Schedules:
             try:
                 await self.keep(msgspec.structs.replace(self.of_call(name, task, rule), in_code=True))
             except (InvalidJob, ConfigError) as error:
-                logger.error(
-                    "schedule %s, which the code declares, is not kept, so its runs are not made: %s", name, error
-                )
+                logger.warning("schedule %s, which the code declares, is not kept: no runs of it: %s", name, error)
 
     async def keep(self, wanted: Schedule) -> Schedule:
         """Store a schedule; where there was one of this name and rule, it goes on from where that one is."""

@@ -18,6 +18,7 @@ from .sync_parts import (
     SyncClaim,
     SyncConfig,
     SyncFlowHandle,
+    SyncFlows,
     SyncHandle,
     SyncSchedules,
     SyncTask,
@@ -149,9 +150,18 @@ class SyncApp:
         """One job as it is now."""
         return self.run(self._app.job, id)
 
-    def jobs(self, **where: Any) -> Page:
+    def jobs(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
         """A page of jobs that match, newest first."""
-        return self.run(self._app.jobs, **where)
+        return self.run(self._app.jobs, state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
 
     def output(self, id: str, position: int = 0) -> list[Printed]:
         """What a job has printed, from a position on."""
@@ -278,6 +288,11 @@ class SyncApp:
     def flow(self, id: str) -> SyncFlowHandle:
         """A handle on a flow, from its id alone."""
         return SyncFlowHandle(self, self._app.flow(id))
+
+    @property
+    def flows(self) -> SyncFlows:
+        """Jobs that wait for each other."""
+        return SyncFlows(self, self._app)
 
     @property
     def schedules(self) -> SyncSchedules:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from .handle import Handle
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from .app import Holdfast
     from .claim import Claim
     from .flow import Node
-    from .flows import FlowHandle, FlowStatus
+    from .flows import FlowHandle, FlowPage, FlowStatus
     from .schedule_kept import Schedule
     from .sync import SyncApp
     from .view import Job
@@ -79,6 +80,20 @@ class SyncFlowHandle:
     def retry(self) -> int:
         """Run what died again, and then what was not run because of it; how many jobs."""
         return self._sync.run(self._handle.retry)
+
+
+class SyncFlows:
+    """The flows of a store for blocking code."""
+
+    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+        self._sync = sync
+        self._flows = app.flows
+
+    def list(
+        self, *, state: str | Sequence[str] | None = None, limit: int = 100, cursor: str | None = None
+    ) -> FlowPage:
+        """A page of flows, newest first. One that has not ended is blocked."""
+        return self._sync.run(self._flows.list, state=state, limit=limit, cursor=cursor)
 
 
 class SyncHandle(Generic[R]):
@@ -197,8 +212,21 @@ class SyncSchedules:
         """One of them."""
         return self._sync.run(self._schedules.get, name)
 
-    def put(self, name: str, call: Call[Any] | Task[..., Any] | str, /, **rule: Any) -> Schedule:
+    def put(
+        self,
+        name: str,
+        call: Call[Any] | Task[..., Any] | str,
+        /,
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        tz: str = "UTC",
+        catch_up: int = 1,
+        jitter: float | timedelta = 0.0,
+        overlap: str = "allow",
+    ) -> Schedule:
         """Make a schedule, or change the one of this name; see `Schedules.put`."""
+        rule = {"cron": cron, "every": every, "tz": tz, "catch_up": catch_up, "jitter": jitter, "overlap": overlap}
         return self._sync.run(self._schedules.put, name, call, **rule)
 
     def pause(self, name: str) -> Schedule:

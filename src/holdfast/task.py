@@ -101,6 +101,8 @@ class Options(msgspec.Struct, frozen=True):
         limit: Limit | None = None,
     ) -> Options:
         """These options with some set anew, each checked before anything is stored."""
+        if replace is not None and type(replace) is not bool:
+            raise InvalidJob(f"replace= is True or False, not {replace!r:.100}")
         if delay is not None and at is not None:
             raise InvalidJob("give either delay= or at=, not both")
         if debounce is not None:
@@ -213,6 +215,10 @@ class Task(Generic[P, R]):
         """Store a job that calls this task with these arguments; durable once this returns."""
         return await self.app.enqueue_call(self, self.options, args, kwargs)
 
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
+        return Call(self, self.options, args, dict(kwargs))
+
     def using(
         self,
         *,
@@ -323,7 +329,7 @@ class Using(Generic[P, R]):
         return await self.task.app.enqueue_call(self.task, self.options, args, kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
-        """A call that is not yet enqueued, for `enqueue_many`."""
+        """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
         return Call(self.task, self.options, args, dict(kwargs))
 
     @property

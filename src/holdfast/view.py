@@ -16,6 +16,9 @@ from .extra import expires_at, flow_of
 from .job import Attempt, HolderSeen, Record, State
 from .lifecycle import history
 
+UNCHARGED = ("parked", "snoozed", "released", "paused")
+"""Outcomes of claims that were given back as they were."""
+
 
 class AttemptSeen(msgspec.Struct, frozen=True):
     """One attempt that has ended."""
@@ -237,15 +240,16 @@ def _maybe(micros: int | None) -> datetime | None:
 
 
 def _attempt(line: Attempt) -> AttemptSeen:
+    back = line.outcome in UNCHARGED
     return AttemptSeen(
-        line.number,
+        line.number + back,
         line.fence,
         line.life,
         line.worker,
         _maybe(line.started_at),
         moment(line.ended_at),
         line.outcome,
-        line.error,
+        None if back else line.error,  # it keeps that of an earlier attempt
     )
 
 

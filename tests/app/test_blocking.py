@@ -1,28 +1,23 @@
-"""The whole surface for blocking code: `app.sync`."""
+"""Blocking code: `app.sync`."""
 
 import asyncio
-import inspect
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from holdfast import (
-    Claim,
-    Handle,
-    Holdfast,
+    Context,
+    Flow,
     HoldfastError,
     InvalidJob,
     JobFailed,
     JobNotFound,
     LeaseLost,
+    ScheduleNotFound,
     State,
     Worker,
 )
-from holdfast.config import Config
-from holdfast.sync import SyncApp
-from holdfast.sync_parts import SyncClaim, SyncConfig, SyncHandle, SyncTask
-from holdfast.task import Task
 from support.eventually import eventually
 from support.workers import working
 
@@ -49,53 +44,6 @@ def add(app):
 
 def work_off_blocking(app):
     app.sync.run(Worker(app, until_idle=True).run)
-
-
-# -- the surface
-
-
-def public(kind):
-    return {name for name in dir(kind) if not name.startswith("_")}
-
-
-OWN_PARTS = frozenset(
-    {
-        "at_home",
-        "beat",
-        "ended",
-        "enqueue_call",
-        "insert",
-        "insert_all",
-        "insert_bound",
-        "leave",
-        "note",
-        "open",
-        "put_record",
-        "record",
-        "records",
-        "settle",
-    }
-)
-"""What the app's own parts await of each other."""
-
-
-@pytest.mark.parametrize(
-    ("kind", "blocking"),
-    [(Holdfast, SyncApp), (Handle, SyncHandle), (Claim, SyncClaim), (Config, SyncConfig), (Task, SyncTask)],
-)
-def test_whatever_can_be_awaited_has_its_blocking_form(kind, blocking):
-    awaited = {name for name in public(kind) if inspect.iscoroutinefunction(getattr(kind, name))}
-    assert awaited - OWN_PARTS <= public(blocking)
-
-
-@pytest.mark.parametrize(
-    ("kind", "blocking"), [(Holdfast, SyncApp), (Handle, SyncHandle), (Claim, SyncClaim), (Config, SyncConfig)]
-)
-def test_the_blocking_form_takes_the_same_arguments(kind, blocking):
-    for name in sorted(public(kind) & public(blocking) - {"task", "config", "sync", "recover", "jobs"}):
-        one, other = getattr(kind, name), getattr(blocking, name)
-        if inspect.isfunction(one) and inspect.isfunction(other):
-            assert list(inspect.signature(one).parameters) == list(inspect.signature(other).parameters), name
 
 
 def test_the_readmes_one_line_works(app, add):
@@ -146,6 +94,69 @@ def test_operate(app):
     assert sync.config.list() == {"max_retries": 2}
     sync.config.unset("max_retries")
     assert sync.recover() == 0
+
+
+def test_a_flow_from_its_start_to_its_end(app, add):
+    sync = app.sync
+    flow = Flow("sum")
+    last = flow.add(add, flow.add(add, 1, 2), 3)
+    handle = sync.enqueue_flow(flow)
+    [seen] = sync.flows.list(state="blocked").flows
+    assert (seen.id, seen.name, seen.jobs) == (handle.id, "sum", 2)
+    work_off_blocking(app)
+    assert handle.wait(timeout=30).counts == {"succeeded": 2}
+    assert handle.handle(last).result(timeout=1) == 6
+    assert [job.id for job in handle.jobs()] == [f"{handle.id}.0", f"{handle.id}.1"]
+    assert sync.flows.list(state="blocked").flows == []
+
+
+def test_a_flow_that_fails_is_retried_and_cancelled(app):
+    flow = Flow("bad")
+    flow.add(app.registry.tasks["fail"])
+    handle = app.sync.enqueue_flow(flow)
+    work_off_blocking(app)
+    assert handle.wait(timeout=30).state == State.DEAD
+    assert app.sync.flow(handle.id).retry() == 1
+    assert handle.cancel() is True
+    assert handle.status().state == State.CANCELLED
+
+
+async def test_a_flow_that_was_awaited_is_handed_to_a_thread(app, add):
+    flow = Flow("sum")
+    node = flow.add(add, 1, 2)
+    handle = (await app.enqueue_flow(flow)).sync
+    with pytest.raises(InvalidJob, match="another flow"):
+        handle.handle(Flow("other").add(add, 1, 2))
+    assert repr(handle) == f"SyncFlowHandle('{handle.id}')"
+    async with working(app):
+        assert (await asyncio.to_thread(handle.wait, 30)).state == State.SUCCEEDED
+    assert await asyncio.to_thread(handle.handle(node).result, 1) == 3
+
+
+def test_a_signal_wakes_a_job(app):
+    @app.task
+    def ask(ctx: Context) -> str:
+        return ctx.wait_for("answer")
+
+    handle = ask.sync.enqueue()
+    work_off_blocking(app)
+    assert app.sync.signal("answer", "yes") == 1
+    work_off_blocking(app)
+    assert handle.result(timeout=1) == "yes"
+
+
+def test_schedules(app, add):
+    schedules = app.sync.schedules
+    schedules.put("sums", add.using(queue="slow").call(1, 2), cron="0 6 * * MON", tz="Europe/Oslo", overlap="skip")
+    assert [one.name for one in schedules.list()] == ["sums"]
+    assert schedules.get("sums").words == "At 06:00 on Monday (Europe/Oslo)"
+    assert schedules.pause("sums").next_run is None
+    assert schedules.resume("sums").next_run is not None
+    job = schedules.run_now("sums").job()
+    assert (job.queue, job.payload) == ("slow", {"a": 1, "b": 2})
+    schedules.delete("sums")
+    with pytest.raises(ScheduleNotFound, match="'sums'"):
+        schedules.get("sums")
 
 
 def test_claim_by_hand(app):
@@ -226,6 +237,8 @@ async def test_inside_a_running_loop_there_is_a_clear_error(app, add):
         app.sync.close,
         app.sync.__enter__,
         app.sync.config.list,
+        app.sync.flows.list,
+        app.sync.schedules.list,
     ):
         with pytest.raises(HoldfastError, match=message):
             call()

@@ -173,5 +173,8 @@ async def test_explain_says_when(app, send, clock):
     said = await app.explain(handle.id)
     assert any("it expires if it has not started before" in line for line in said.details)
     clock.advance(61)
+    late = (await app.explain(handle.id)).details
+    assert any("discarded as soon as a claim meets it" in line for line in late)
+    assert not any("it expires if" in line for line in late)
     await work_off(app)
     assert any(line.startswith("expired:") for line in (await app.explain(handle.id)).details)

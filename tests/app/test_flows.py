@@ -422,3 +422,36 @@ async def test_wrong_arguments_beside_results_are_named_before_anything_is_store
     with pytest.raises(InvalidJob, match="right"):
         await app.enqueue_flow(flow)
     assert (await app.jobs()).jobs == []
+
+
+# -- mistakes
+
+
+async def test_a_handle_gives_jobs_of_its_own_flow_alone(app, tasks):
+    flow, other = Flow("one"), Flow("two")
+    node, stranger = flow.add(tasks.note, "a"), other.add(tasks.note, "b")
+    handle = await app.enqueue_flow(flow)
+    assert handle.handle(node).id == handle.handle(0).id == f"{handle.id}.0"
+    for wrong in (stranger, "x", -1, None):
+        with pytest.raises(InvalidJob):
+            handle.handle(wrong)
+
+
+async def test_a_flow_is_deleted_with_its_jobs(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, "a")
+    handle = await app.enqueue_flow(flow)
+    with pytest.raises(WrongState, match="cancel"):
+        await app.delete(handle.id)
+    await work_off(app)
+    await app.delete(handle.id)
+    assert (await app.jobs()).jobs == []
+
+
+async def test_what_has_not_failed_is_not_retried(app, tasks):
+    flow = Flow()
+    flow.add(tasks.fragile, "x")
+    fine = flow.add(tasks.note, "y")
+    handle, _ = await run(app, flow)
+    with pytest.raises(WrongState, match=f"{handle.handle(fine).id}' is succeeded: it has not failed"):
+        await app.retry(handle.handle(fine).id)

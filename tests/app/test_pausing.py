@@ -54,7 +54,7 @@ async def test_jobs_of_a_paused_task_are_put_aside_and_the_others_go_on(app, sen
     assert await states(held, free) == [State.BLOCKED, State.SUCCEEDED]
     job = await held.job()
     assert (job.waits, job.attempt, job.error) == ("pause:send", 0, None)
-    assert [(line.number, line.outcome) for line in job.history] == [(0, "paused")]
+    assert [(line.number, line.outcome) for line in job.history] == [(1, "paused")]
     assert app.ran == ["bob"]
     await app.resume(task="send")
     assert await states(held) == [State.QUEUED]

@@ -255,7 +255,7 @@ async def test_what_cannot_be_declared_is_refused_where_it_is_declared(app):
     async def nightly() -> None: ...
 
     assert set(app.declared) == {"nightly", "later"}
-    with pytest.raises(InvalidJob, match="two schedules are called 'later'.*name="):
+    with pytest.raises(InvalidJob, match=r"two schedules are called 'later'.*name="):
         app.cron(every=60, name="later")(nightly)
 
 

@@ -65,6 +65,15 @@ def test_every_block_begins_empty_and_leaves_the_app_as_it_was(app):
     assert app.sync.stats().counts["queued"] == 0
 
 
+def test_how_long_a_job_ran_is_told_by_the_clock_of_the_test(app):
+    told = []
+    app.on("job_succeeded", lambda event: told.append(event.ran))
+    with on_memory(app) as bench:
+        app.sync.enqueue("signup", "ann")
+        bench.work()
+    assert told == [0.0]
+
+
 def test_work_finds_queues_that_no_task_names(app):
     with on_memory(app) as bench:
         handle = app.registry.tasks["signup"].using(queue="unheard of").sync.enqueue("ann")

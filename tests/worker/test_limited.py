@@ -105,6 +105,8 @@ async def test_a_task_may_slow_its_key_for_everyone(app, in_thread):
         await eventually(lambda: _state(held[0], State.FAILED))
         await still(lambda: ran.count("slow") == 1)
     assert [(await handle.job()).state for handle in held] == [State.FAILED, State.BLOCKED, State.BLOCKED]
+    said = await app.explain(held[1].id)
+    assert said.details[0] == "it goes on as soon as a claim finds that no job keeps its lane slowed down"
 
 
 async def test_a_lane_that_was_slowed_goes_on_when_the_time_is_over(app):
@@ -180,7 +182,7 @@ async def test_a_job_says_how_often_its_lane_may_start(app):
     await work_off(app)
     said = await app.explain(handles[4].id)
     assert said.reason == "it waits for its lane 'work', in which one may start every 30 s, 3 at once after a rest"
-    assert said.details[0].startswith("it goes on as soon as a claim finds")
+    assert said.details[0].startswith("it goes on as soon as a claim finds that its rate allows it")
 
 
 async def test_a_job_whose_turn_comes_later_is_ready_all_the_same(app):

@@ -201,7 +201,8 @@ class Shape:
         missing = [repr(name) for name in self.required if name not in values]
         if missing:
             names = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
-            self._refuse(f"missing {len(missing)} required argument{'s' if len(missing) > 1 else ''}: {names}")
+            hint = "; the worker gives it the running job's where it says ctx: Context" if "'ctx'" in missing else ""
+            self._refuse(f"missing {len(missing)} required argument{'s' if len(missing) > 1 else ''}: {names}{hint}")
 
     def _too_many(self, given: int) -> NoReturn:
         most = len(self.positional)

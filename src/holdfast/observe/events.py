@@ -135,7 +135,7 @@ class Events:
     """Where events go. Costs a comparison per event while nobody listens."""
 
     def __init__(self, clock: Clock | None = None) -> None:
-        self._clock = clock or SystemClock()
+        self.clock = clock or SystemClock()
         self._handlers: dict[str, tuple[Handler, ...]] = dict.fromkeys(KINDS, ())
 
     def on(self, name: str, handler: Handler) -> None:
@@ -220,11 +220,11 @@ class Events:
 
     def _ran(self, record: Record, began: float | None) -> float | None:
         if began is not None:
-            return round(self._clock.monotonic() - began, 6)
+            return round(self.clock.monotonic() - began, 6)
         if record.started_at is None:
             return None
         # Claimed elsewhere or by hand: from the store's clock to ours, which may differ a little.
-        return max(0.0, (self._clock.now() - record.started_at) / 1_000_000)
+        return max(0.0, (self.clock.now() - record.started_at) / 1_000_000)
 
     # -- the rest
 

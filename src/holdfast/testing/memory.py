@@ -63,11 +63,13 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
     clock = ManualClock()
     store = MemoryStore(clock)
     vars(app).update(_store=store, clock=clock, url="memory://", _session=None)
+    app.events.clock, steady = clock, app.events.clock
     try:
         yield Bench(app, clock, store)
     finally:
         _close(app)
         vars(app).update(was)
+        app.events.clock = steady
 
 
 def _close(app: Holdfast) -> None:

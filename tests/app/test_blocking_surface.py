@@ -1,0 +1,61 @@
+"""What can be awaited can be had without waiting for a loop: the two surfaces, compared."""
+
+import inspect
+
+import pytest
+
+from holdfast import Claim, FlowHandle, Handle, Holdfast, Task
+from holdfast.config import Config
+from holdfast.flows import Flows
+from holdfast.schedules import Schedules
+from holdfast.sync import SyncApp
+from holdfast.sync_parts import (
+    SyncClaim,
+    SyncConfig,
+    SyncFlowHandle,
+    SyncFlows,
+    SyncHandle,
+    SyncSchedules,
+    SyncTask,
+    SyncWebhooks,
+)
+from holdfast.task import Using
+from holdfast.webhooks import Webhooks
+from support.surface import surface
+
+PAIRS = [
+    (Holdfast, SyncApp),
+    (Handle, SyncHandle),
+    (Claim, SyncClaim),
+    (FlowHandle, SyncFlowHandle),
+    (Flows, SyncFlows),
+    (Schedules, SyncSchedules),
+    (Config, SyncConfig),
+    (Webhooks, SyncWebhooks),
+]
+
+
+@pytest.mark.parametrize(("kind", "blocking"), [*PAIRS, (Task, SyncTask)])
+def test_whatever_can_be_awaited_has_its_blocking_form(kind, blocking):
+    awaited = {name for name in surface(kind) if inspect.iscoroutinefunction(getattr(kind, name))}
+    assert awaited, "there is something to compare"
+    assert awaited - {"open"} <= surface(blocking), "`with app.sync:` opens"
+
+
+def test_so_has_each_part_of_the_app():
+    parts = {name for name in surface(Holdfast) if isinstance(getattr(Holdfast, name), property)}
+    assert parts == {"config", "flows", "schedules", "webhooks"}
+    assert parts <= surface(SyncApp)
+
+
+@pytest.mark.parametrize("kind", [Task, Using, Handle, FlowHandle])
+def test_what_the_app_hands_out_leads_to_its_blocking_form(kind):
+    assert isinstance(kind.sync, property)
+
+
+@pytest.mark.parametrize(("kind", "blocking"), PAIRS)
+def test_the_blocking_form_takes_the_same_arguments(kind, blocking):
+    for name in sorted(surface(kind) & surface(blocking) - {"task", "recover"}):
+        one, other = getattr(kind, name), getattr(blocking, name)
+        if inspect.isfunction(one) and inspect.isfunction(other):
+            assert list(inspect.signature(one).parameters) == list(inspect.signature(other).parameters), name

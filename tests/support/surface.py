@@ -1,0 +1,46 @@
+"""What a user may ask of each class: its public names, but for those with which the parts of an app ask each other."""
+
+from holdfast import Claim, Context, Flow, Handle, Holdfast, Node, Task, Worker
+from holdfast.flows import Flows
+from holdfast.schedules import Schedules
+from holdfast.webhooks import Webhooks
+
+INSIDE: dict[type, set[str]] = {
+    Holdfast: {
+        "after_fork",
+        "at_home",
+        "beat",
+        "ended",
+        "enqueue_call",
+        "insert",
+        "insert_all",
+        "insert_bound",
+        "leave",
+        "live_loop",
+        "new_job",
+        "note",
+        "put_record",
+        "record",
+        "records",
+        "session",
+        "settle",
+        "settlement",
+        "store",
+        "submission",
+    },
+    Task: {"decode", "decode_result", "encode", "encode_open", "encode_result"},
+    Handle: {"decode"},
+    Claim: {"heart", "token"},
+    Context: {"ask_to_stop", "let_steps_end", "progress_note", "say", "write"},
+    Flow: {"check", "forgiven"},
+    Node: {"about"},
+    Flows: {"add", "cancel", "delete", "free", "members", "repair", "retry", "start", "status", "with_results"},
+    Schedules: {"declare", "keep", "make_due_runs", "of_call", "of_job"},
+    Webhooks: {"key"},
+    Worker: {"heart_class"},
+}
+
+
+def surface(kind: type) -> set[str]:
+    """The names that a user may ask for."""
+    return {name for name in dir(kind) if not name.startswith("_")} - INSIDE.get(kind, set())
