@@ -68,7 +68,11 @@ def why(
         if record.error:
             details.append(record.error)
         if state == State.DEAD:
-            details.append(f"`holdfast dlq retry {record.id}` runs it again, from attempt 0")
+            details.append(
+                f"`holdfast retry {record.id}` goes on from what failed"
+                if extra.is_flow(record)
+                else f"`holdfast dlq retry {record.id}` runs it again, from attempt 0"
+            )
     elif state == State.RUNNING:
         reason = _held(record, holders)
         if record.cancel:
@@ -80,6 +84,8 @@ def why(
         reason = resting
     elif state == State.BLOCKED:
         reason = _blocked(record, paused)
+        if extra.is_flow(record) and record.meta.get("cancelled"):
+            details.append("it is being cancelled: what waits is cancelled, and what runs is asked to stop")
     elif record.run_at > now and state != State.QUEUED:  # one of a lane that takes turns is ready whatever its turn
         wait = f"{_time(record.run_at)} (in {_span((record.run_at - now) / MICROS)})"
         if state == State.FAILED:
@@ -98,7 +104,11 @@ def why(
         details.append(f"{len(done)} step{' is' if len(done) == 1 else 's are'} done: {more}{names}")
     limit = None if state in TERMINAL or record.started_at is not None else start_limit(record)
     if limit is not None:
-        details.append(f"it expires if it has not started before {_time(limit)}")
+        details.append(
+            f"it expires if it has not started before {_time(limit)}"
+            if limit > now
+            else f"it expired at {_time(limit)}, and is discarded as soon as a claim meets it"
+        )
     return Explanation(record.id, str(state), reason, tuple(details))
 
 
@@ -131,6 +141,8 @@ def _others(record: Record) -> str:
         return f"job {waits.removeprefix('job:')} to end, which comes before it in flow {flow}"
     if flow is not None and waits == beginning_of(flow):
         return f"flow {flow} to begin, which any worker sees to"
+    if extra.is_flow(record):
+        return f"its jobs to end; `holdfast flow show {flow}` says how far they are"
     if flow is not None:
         return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` says how far they are"
     return f"{waits}" or "other jobs to end"
@@ -149,9 +161,8 @@ def _waits_for_lane(lane: Lane, running: Sequence[Record]) -> tuple[str, list[st
         ids = ", ".join(one.id for one in running[:MOST_NAMED])
         details.append(f"in its lane runs: {ids}{', …' if len(running) > MOST_NAMED else ''}")
     if not lane.running or len(running) < lane.running:
-        details.append(
-            "it goes on as soon as a claim finds that its rate, and a job that slowed its lane down, allow it"
-        )
+        rate = "its rate allows it, and no" if lane.interval else "no"
+        details.append(f"it goes on as soon as a claim finds that {rate} job keeps its lane slowed down")
     return ", ".join([f"it waits for its lane {lane.name!r}", " and ".join(bounds)]).removesuffix(", "), details
 
 

@@ -41,6 +41,9 @@ def test_an_applications_task_brings_its_own_options(terminal):
     terminal("enqueue", "-A", "shop:app", "--id", "x", "--task", "send", "--args", '["ann"]')
     job = terminal.job("x")
     assert (job["queue"], job["max_attempts"], job["payload"]) == ("mail", 9, {"to": "ann"})
+    missed = terminal("enqueue", "-A", "shop:app", "--task", "sent", "--args", "[1]")
+    assert "this application has no task 'sent'; did you mean 'send'?" in missed
+    assert "note" not in terminal("enqueue", "--task", "sent", "--args", "[1]")
 
 
 BAD = {
@@ -72,9 +75,23 @@ def test_a_bad_job_is_one_clear_line_and_nothing_is_stored(terminal):
     assert terminal.states() == {}
 
 
+def test_a_time_without_a_zone_is_told_what_would_do(terminal):
+    said = terminal("enqueue", "--at", "2036-01-01", "--", "x", code=2)
+    assert said == "holdfast: --at needs a zone: 2036-01-01T00:00:00Z, or 2036-01-01T00:00:00+01:00\n"
+    terminal("enqueue", "--at", "2036-01-01T00:00:00Z", "--", "x")
+
+
+def test_a_mistake_in_the_arguments_is_told_where_it_is(terminal):
+    said = terminal("enqueue", "--task", "t", "--args", '["a" 1]', code=2)
+    assert said.startswith("holdfast: --args: this is not JSON: ")
+    assert "(byte 5)" in said
+
+
 def test_an_id_that_is_taken_is_refused(terminal):
     terminal("enqueue", '{"id": "job1", "command": "echo hi"}')
-    assert "job 'job1' exists already" in terminal("enqueue", '{"id": "job1", "command": "echo hi"}', code=1)
+    assert "job 'job1' exists already; leave out --id" in terminal(
+        "enqueue", '{"id": "job1", "command": "echo hi"}', code=1
+    )
 
 
 def test_the_same_key_gives_the_same_job(terminal):

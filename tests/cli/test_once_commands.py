@@ -30,7 +30,9 @@ def test_expiry_is_shown(terminal):
 
 
 def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
-    assert terminal("pause", "--task", "send", "--where", "customer=42") == "Task send where customer=42 paused.\n"
+    assert terminal("pause", "--task", "send", "--where", "customer=42") == (
+        "Task send where customer=42 paused. Workers hear of it within about a poll interval.\n"
+    )
     assert terminal("pause", "--task", "send", "--where", "to=ann@example.com") != ""
     said = terminal.json("status")["paused_tasks"]
     assert said == [
@@ -73,8 +75,8 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
 
 
 def test_what_makes_no_sense_is_one_clear_line(terminal):
-    assert "name either a queue or a task" in terminal("pause", code=2)
+    assert "name either a queue or a --task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
     assert "'once' is 'queued', 'live', a number" in terminal("enqueue", "--once", "ever", "--", "x", code=2)
-    assert "need key=" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)
+    assert "--replace and --debounce need --key" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)
     assert "expires is a time such as" in terminal("enqueue", "--expires", "2030-13-01", "--", "x", code=2)

@@ -27,6 +27,15 @@ def test_status_counts_every_state(stocked):
     assert (counts["queued"], counts["scheduled"], counts["succeeded"]) == (4, 1, 0)
 
 
+def test_requests_are_counted_in_a_folder_and_have_no_price_there(terminal):
+    url = f"file://{terminal.folder}/bucket"
+    terminal("enqueue", "--url", url, "--", "true")
+    said = terminal("status", "--url", url)
+    assert "Requests: " in said
+    assert "$" not in said
+    assert set(terminal.json("status", "--url", url)["cost"]) == {"requests_per_job"}
+
+
 def test_status_works_on_a_store_that_is_not_there_yet(terminal):
     assert "Active Workers: 0" in terminal("status")
 
@@ -34,7 +43,7 @@ def test_status_works_on_a_store_that_is_not_there_yet(terminal):
 def test_everyday_words_name_states(stocked):
     page = stocked.json("list", "--state", "pending")
     assert len(page["jobs"]) == 4
-    assert stocked("list", "--state", "completed") == "No jobs found with state: completed\n"
+    assert stocked("list", "--state", "completed") == "No jobs found with state: completed in sqlite:///holdfast.db\n"
     assert "there is no state 'odd'" in stocked("list", "--state", "odd", code=2)
 
 
@@ -108,6 +117,7 @@ def test_an_unknown_id_is_exit_code_1(terminal):
 def test_a_wrong_command_is_exit_code_2(terminal):
     terminal("nonsense", code=2)
     terminal("list", "--limit", "0", code=2)
+    assert "holdfast -A module:app schedule list" in terminal("schedule", "list", "-A", "shop:app", code=2)
     assert "there is no store for 'foo'" in terminal("--url", "foo://x", "status", code=2)
     assert "there is no module 'nowhere'" in terminal("enqueue", "-A", "nowhere:app", "--task", "t", code=2)
 
@@ -130,9 +140,9 @@ def test_the_url_may_stand_before_or_behind_the_command(terminal):
 
 
 def test_dead_letters(terminal):
-    assert "No jobs found with state: dead" in terminal("dlq", "list")
+    assert terminal("dlq", "list") == "No jobs found with state: dead in sqlite:///holdfast.db\n"
     terminal("enqueue", '{"id": "w", "cmd": "x"}')
-    assert "it is not among the dead letters" in terminal("dlq", "retry", "w", code=1)
+    assert "it is not among the dead" in terminal("dlq", "retry", "w", code=1)
     assert "name one job, or --all" in terminal("dlq", "retry", code=2)
     assert terminal("dlq", "retry", "--all") == "0 jobs moved from DLQ to 'queued'.\n"
     assert terminal("dlq", "purge", "--yes") == "0 dead jobs deleted.\n"

@@ -13,7 +13,7 @@ def test_a_schedule_is_made_shown_paused_run_and_deleted(terminal):
     assert "enqueued by schedule backup" in terminal("schedule", "run", "backup")
     assert "echo 'saved it'" in terminal("list")
     assert "deleted" in terminal("schedule", "delete", "backup")
-    assert "There are no schedules" in terminal("schedule", "list")
+    assert terminal("schedule", "list") == "There are no schedules in sqlite:///holdfast.db.\n"
 
 
 def test_all_that_a_schedule_keeps_is_shown(terminal):
@@ -48,10 +48,37 @@ def test_a_worker_runs_what_is_due(terminal):
 def test_mistakes_are_told_and_nothing_is_stored(terminal):
     assert "no cron line" in terminal("schedule", "put", "x", "--cron", "61 * * * *", "--", "true", code=2)
     assert "no time zone" in terminal("schedule", "put", "x", "--cron", "@daily", "--tz", "Oz", "--", "true", code=2)
-    assert "no time zone" in terminal("schedule", "put", "x", "--every", "5", "--tz", "Oz", "--", "true", code=2)
+    assert "for cron lines" in terminal("schedule", "put", "x", "--every", "5", "--tz", "Oz", "--", "true", code=2)
     assert "catch-up" in terminal("schedule", "put", "x", "--every", "5", "--catch-up", "1.5", "--", "true", code=2)
-    assert "either a cron line or every=" in terminal("schedule", "put", "x", "--", "true", code=2)
+    assert "give either --cron or --every" in terminal("schedule", "put", "x", "--", "true", code=2)
     assert "say what to run" in terminal("schedule", "put", "x", "--every", "5", code=2)
+    assert "not both" in terminal("schedule", "put", "x", "--every", "5", "--task", "t", "--", "true", code=2)
+    put = ("schedule", "put", "x", "--every", "5", "--task", "t")
+    assert "--args: this is not JSON: trailing characters (byte 3)" in terminal(*put, "--args", "1 2", code=2)
     assert "--every takes seconds" in terminal("schedule", "put", "x", "--every", "soon", "--", "true", code=2)
     assert "no schedule 'x'" in terminal("schedule", "pause", "x", code=1)
     assert terminal.json("schedule", "list") == []
+
+
+DECLARED = """
+from holdfast import Holdfast
+
+app = Holdfast()
+
+
+@app.cron(every=3600)
+def nightly() -> None: ...
+"""
+
+
+def test_what_code_declares_comes_back_and_that_is_said(terminal):
+    (terminal.folder / "shop.py").write_text(DECLARED)
+    terminal("-A", "shop:app", "worker", "start", "--foreground", "--drain")
+    changed = terminal("schedule", "put", "nightly", "--every", "60", "--task", "nigtly", "-A", "shop:app")
+    assert "the next worker that starts with that code changes it back" in changed
+    assert "this application has no task 'nigtly'; did you mean 'nightly'?" in changed
+    terminal("-A", "shop:app", "worker", "start", "--foreground", "--drain")
+    assert terminal.json("schedule", "show", "nightly")["every"] == 3600
+    assert "the next worker that starts with that code makes it again" in terminal("schedule", "delete", "nightly")
+    assert "declared" not in terminal("schedule", "put", "mine", "--every", "60", "--", "true")
+    assert "declared" not in terminal("schedule", "delete", "mine")

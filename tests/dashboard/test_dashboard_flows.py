@@ -20,7 +20,7 @@ def test_a_flow_and_its_jobs_lead_to_each_other(lab, page):
     expect(page.locator(".why")).to_contain_text(f"It waits for job {id}.0 to end")
     page.get_by_role("link", name=id).first.click()
     expect(page.get_by_text("Jobs of this flow")).to_be_visible()
-    expect(page.locator(".why")).to_contain_text("It waits for the other jobs of flow")
+    expect(page.locator(".why")).to_contain_text("It waits for its jobs to end")
     lab.work_off()
     expect(page.locator(".job-title")).to_contain_text("succeeded")
     expect(page.get_by_text("Jobs of this flow")).to_be_visible()

@@ -15,6 +15,7 @@ async def test_a_flow_is_listed_looked_at_cancelled_and_taken_up_again(http, app
     flow.add(one, flow.add(one, 1))
     handle = await app.enqueue_flow(flow)
     [listed] = (await http("GET", "/v1/flows?state=blocked")).json["flows"]
+    assert "counts" not in listed
     assert (listed["id"], listed["name"], listed["status"], listed["jobs"]) == (handle.id, "numbers", "blocked", 2)
     seen = (await http("GET", f"/v1/flows/{handle.id}")).json
     assert seen["counts"] == {"queued": 1, "blocked": 1}
@@ -35,4 +36,7 @@ async def test_what_is_no_flow_is_not_found_or_refused(http, app):
     async def one() -> None: ...
 
     assert (await http("GET", "/v1/flows/nothing")).status == 404
+    refused = await http("GET", "/v1/flows?state=queued")
+    assert refused.status == 422
+    assert "there are: blocked, cancelled, dead, succeeded" in refused.json["detail"]
     assert (await http("GET", f"/v1/flows/{(await one.enqueue()).id}")).status == 422

@@ -42,7 +42,7 @@ async def test_a_job_of_a_limited_task_stands_in_its_lane(http, app):
     taken, refused = (await http("POST", "/v1/jobs/batch", {"jobs": batch})).json["jobs"]
     assert (await http("GET", f"/v1/jobs/{taken['id']}")).json["lane"] == "send/1"
     assert refused["status"] == 422
-    assert "its limit's key 'customer' must give text" in refused["problem"]["detail"]
+    assert "parameter 'customer' of send() does not fit" in refused["problem"]["detail"]
 
 
 async def test_the_same_key_and_body_again_is_the_same_job(http):
@@ -181,6 +181,19 @@ async def test_a_submitted_job_runs(http, app):
     job = (await http("GET", f"/v1/jobs/{id}")).json
     assert (job["status"], job["result"], job["attempts"]) == ("succeeded", 3, 1)
     assert job["history"][0]["outcome"] == "succeeded"
+
+
+async def test_arguments_that_a_known_task_does_not_take_are_refused_before_anything_is_stored(http, app):
+    @app.task
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    for payload in ({"a": 1}, {"a": 1, "b": "two"}, {"a": 1, "b": 2, "c": 3}):
+        reply = await http.submit("add", payload)
+        assert (reply.status, reply.problem) == (422, "invalid")
+        every = {"type": "add", "payload": payload, "every": 60}
+        assert (await http("PUT", "/v1/schedules/sums", every)).status == 422
+    assert (await app.jobs()).jobs == await app.schedules.list() == []
 
 
 async def test_an_unknown_job_is_404_and_an_impossible_id_422(http):

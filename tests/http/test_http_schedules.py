@@ -63,6 +63,15 @@ async def test_what_an_answer_says_can_be_put_back(http, app):
     assert await app.schedules.get("nightly") == kept
 
 
+async def test_a_word_that_a_field_does_not_take_is_told_with_those_that_it_takes(http, app):
+    refused = await http("PUT", PATH, BODY | {"overlap": "skp"})
+    assert refused.status == 422
+    assert refused.json["detail"].endswith("'skp' - at `$.overlap`; there are: allow, skip")
+    nothing = await http("PUT", PATH, {"type": "report", "payload": {}})
+    assert nothing.json["detail"] == "a schedule has either a cron line or every"
+    assert (await http("GET", "/v1/schedules")).json == {"schedules": []}
+
+
 async def test_why_a_run_could_not_be_made_is_told(http, app):
     await http("PUT", PATH, {"type": "report", "payload": {"day": "x" * 2000}, "every": 0.001})
     await app.config.set("max_payload", 1024)

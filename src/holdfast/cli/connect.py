@@ -51,15 +51,36 @@ def with_app(url: str | None, work: Callable[[Holdfast], Awaitable[T]], applicat
     return run(make_app(url, application), work)
 
 
-async def watching(look: Callable[[], Awaitable[object]], *, watch: bool, as_json: bool = False) -> None:
-    """Look once; or, to watch, every second on a fresh screen (as JSON, or piped, one after the other)."""
+def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
+    """Say where an application has no task of this name, which may be a typing error; another program may have it."""
+    known = app.registry.tasks
+    if (application or root["app"]) is None or task is None or task in known or ":" in task:
+        return
+    import difflib
+    import sys
+
+    nearest = difflib.get_close_matches(task, known, 1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    print(f"holdfast: note: this application has no task {task!r}{hint}", file=sys.stderr)
+
+
+def say_none(app: Holdfast, what: str) -> None:
+    """There are none, and where: mostly they are in another store."""
+    print(f"There are no {what} in {redact(app.url)}.")
+
+
+async def watching(look: Callable[[], Awaitable[bool | None]], *, watch: bool, as_json: bool = False) -> None:
+    """Look once; or, to watch, every second on a fresh screen (as JSON, or piped, one after the other).
+
+    A look that answers True has seen the end, and is the last.
+    """
     import sys
 
     while True:
         if watch and not as_json and sys.stdout.isatty():
             sys.stdout.write("\033[H\033[2J\033[3J")
-        await look()
+        over = await look()
         sys.stdout.flush()
-        if not watch:
+        if over or not watch:
             return
         await asyncio.sleep(1.0)

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import InvalidJob, WrongState
+from ..errors import InvalidJob
 from . import options
-from .connect import with_app
-from .jobs import show_page
+from .connect import make_app, run, with_app
+from .jobs import retried, show_page
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -28,8 +28,9 @@ def list_dead(
     as_json: options.AsJson = False,
 ) -> None:
     """List the dead jobs, newest first."""
-    page = with_app(url, lambda app: app.jobs(state="dead", queue=queue, task=task, tag=tag, limit=limit))
-    show_page(page, "dead", as_json=as_json)
+    app = make_app(url)
+    page = run(app, lambda app: app.jobs(state="dead", queue=queue, task=task, tag=tag, limit=limit))
+    show_page(app, page, "dead", as_json=as_json)
 
 
 @app.command()
@@ -43,20 +44,14 @@ def retry(
     if (id is None) != every:
         raise InvalidJob("name one job, or --all")
 
-    async def again(app: Holdfast) -> tuple[int, int]:
+    async def again(app: Holdfast) -> str:
         if id is not None:
-            job = await app.job(id)
-            if job.state.value != "dead":
-                raise WrongState(id, job.state.value, "it is not among the dead letters")
-            await app.retry(id)
-            return 1, 0
-        count = await app.retry_dead(queue=queue)
-        return count, sum(one.counts.get("dead", 0) for one in (await app.stats()).queues if queue in (None, one.name))
+            return await retried(app, id, "dead")
+        said = f"{await app.retry_dead(queue=queue)} jobs moved from DLQ to 'queued'."
+        left = sum(one.counts.get("dead", 0) for one in (await app.stats()).queues if queue in (None, one.name))
+        return f"{said}\n{left} are in the DLQ still; `holdfast dlq retry ID` says why." if left else said
 
-    count, left = with_app(url, again)
-    print(f"{count} jobs moved from DLQ to 'queued'." if every else f"Job {id} moved from DLQ to 'queued'.")
-    if left:
-        print(f"{left} are in the DLQ still; `holdfast dlq retry ID` says why.")
+    print(with_app(url, again))
 
 
 @app.command()

@@ -12,7 +12,7 @@ import typer
 
 from ..errors import HoldfastError, InvalidJob
 from . import options
-from .connect import make_app, run
+from .connect import make_app, note_unknown, run
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -73,6 +73,10 @@ def enqueue(
         "once": once, "replace": replace, "debounce": debounce, "debounce_max": debounce_max, "expires": expires,
     }  # fmt: skip
     given = {name: value for name, value in flags.items() if value}
+    if at is not None:
+        from .spec import moment
+
+        moment(at, "--at")
     many = _lines(file, words)
     app = make_app(url, application)
     if many is not None:
@@ -83,9 +87,10 @@ def enqueue(
     if task is not None:
         if words:
             raise InvalidJob("give either --task or a command, not both")
-        from .spec import read
+        from .spec import parsed
 
-        given |= {"task": task, "args": None if args is None else read('{"args": ' + args + "}", "--args: ")["args"]}
+        given |= {"task": task, "args": None if args is None else parsed(args, "--args: ")}
+        note_unknown(app, application, task)
     else:
         given = _from_words(words or []) | given
     _enqueue_one(app, given, as_json=as_json)
@@ -172,11 +177,11 @@ def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> Non
 
     run(app, store)
     stored = len(calls) - len(refused)
-    for one, error in refused[:10]:
-        typer.echo(f"holdfast: {one.options.id or one.task.name}: {error}", err=True)
-    if as_json:
-        from .printing import json
+    from .printing import json, told
 
+    for one, error in refused[:10]:
+        typer.echo(f"holdfast: {one.options.id or one.task.name}: {told(error)}", err=True)
+    if as_json:
         json({"enqueued": stored, "refused": len(refused)})
     else:
         print(f"{stored} jobs enqueued" + (f", {len(refused)} refused" if refused else ""))

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import options
-from .connect import watching, with_app
+from .connect import say_none, watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+    from ..flows import FlowStatus
+    from ..job import Record
+
+LINES = 50
+"""Jobs of a flow that are printed, at the most."""
+SHORT = 60
+"""Characters of a job's error in its line."""
+
+
+class FlowState(StrEnum):
+    """The states that a flow can have."""
+
+    BLOCKED = "blocked"
+    SUCCEEDED = "succeeded"
+    DEAD = "dead"
+    CANCELLED = "cancelled"
+
 
 app = typer.Typer(
     help="Jobs that wait for each other. `holdfast cancel` and `holdfast retry` take a flow's id too.",
@@ -22,7 +40,8 @@ app = typer.Typer(
 def list_all(
     *,
     state: Annotated[
-        list[str] | None, typer.Option("--state", "-s", help="blocked, succeeded, dead, cancelled.")
+        list[FlowState] | None,
+        typer.Option("--state", "-s", help="Only those in this state; may be given again."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,
@@ -38,7 +57,7 @@ def list_all(
         if as_json:
             document(page)
         elif not page.flows:
-            print("There are no flows in this store.")
+            say_none(app, f"{' or '.join(state)} flows" if state else "flows")
         else:
             rows = [(one.id, one.name, one.state, one.jobs, moment(one.created_at)) for one in page.flows]
             table("Flows", ("Flow", "Name", "State", "Jobs", "Made"), rows, keep=("Flow", "State"))
@@ -55,23 +74,64 @@ def show(
     as_json: options.AsJson = False,
     watch: options.Watch = False,
 ) -> None:
-    """Show how far a flow is, and what became of its jobs."""
+    """Show how far a flow is, and what became of its jobs. Watching ends with the flow."""
 
     async def look(app: Holdfast) -> None:
-        async def once() -> None:
-            from .printing import document, json, table
+        async def once() -> bool:
+            from msgspec import to_builtins
+
+            from ..job import TERMINAL
+            from .printing import document, json
 
             status = await app.flow(id).status()
+            cancelling = status.state not in TERMINAL and bool((await app.record(id)).meta.get("cancelled"))
+            members = [_member(record) for record in await app.at_home(lambda: app.flows.members(id))]
             if as_json:
-                (json if watch else document)(status)
-                return
-            ended = sum(status.counts.get(state, 0) for state in ("succeeded", "dead", "cancelled"))
-            print(f"Flow {status.id} ({status.name}): {status.state}, {ended} of {status.jobs} jobs have ended.")
-            if status.error:
-                print(status.error)
-            table("Its jobs", ("State", "Jobs"), sorted(status.counts.items()))
-            print(f"One by one: holdfast show {status.id}.0 and so on, up to {status.id}.{status.jobs - 1}.")
+                said = to_builtins(status) | {"cancelling": cancelling, "members": members}
+                (json if watch else document)(said)
+            else:
+                _print(status, members, cancelling=cancelling)
+            return status.state in TERMINAL
 
         await watching(once, watch=watch, as_json=as_json)
 
     with_app(url, look)
+
+
+def _member(record: Record) -> dict[str, Any]:
+    from .. import extra
+
+    said = extra.read(record.extra)
+    number = int(record.id.rpartition(".")[2])
+    after = [each for each, _ in said.after] if said.all_but is None else list(range(number))
+    return {"number": number, "task": record.task, "state": record.state, "after": after, "error": record.error}
+
+
+def _print(status: FlowStatus, members: list[dict[str, Any]], *, cancelling: bool) -> None:
+    from .printing import say, table
+
+    ended = sum(status.counts.get(state, 0) for state in ("succeeded", "dead", "cancelled"))
+    say(f"Flow {status.id} ({status.name}): {status.state}, {ended} of {status.jobs} jobs have ended.")
+    if cancelling:
+        print("It is being cancelled: what waits is cancelled, and what runs is asked to stop.")
+    if status.error:
+        say(status.error)
+    counts = ", ".join(f"{count} {state}" for state, count in sorted(status.counts.items()))
+    rows = [
+        (one["number"], one["task"], one["state"], _numbers(one["after"]), _line(one["error"]))
+        for one in members[:LINES]
+    ]
+    table(f"Its jobs: {counts}", ("Job", "Task", "State", "After", "Error"), rows, keep=("Job", "State"))
+    if len(members) > LINES:
+        print(f"And {len(members) - LINES} more; --json has them all.")
+    print(f"One of them: holdfast show {status.id}.0")
+
+
+def _numbers(after: list[int]) -> str:
+    """Up to three, or from the first to the last of many."""
+    return ", ".join(map(str, after)) if len(after) <= 3 else f"{after[0]} … {after[-1]}"
+
+
+def _line(error: str | None) -> str:
+    line = (error or "").partition("\n")[0]
+    return line if len(line) <= SHORT else line[: SHORT - 1] + "…"

@@ -11,6 +11,7 @@ from .connect import watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+    from ..explain import Explanation
     from ..job import Record
     from ..operate import Page
     from ..view import Job, StepSeen
@@ -36,22 +37,23 @@ def list_jobs(
     async def look(app: Holdfast) -> None:
         async def once() -> None:
             page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
-            show_page(page, ", ".join(state or []), as_json=as_json, watch=watch)
+            show_page(app, page, ", ".join(state or []), as_json=as_json, watch=watch)
 
         await watching(once, watch=watch, as_json=as_json)
 
     with_app(url, look)
 
 
-def show_page(page: Page, word: str, *, as_json: bool, watch: bool = False) -> None:
+def show_page(app: Holdfast, page: Page, word: str, *, as_json: bool, watch: bool = False) -> None:
     """A page of jobs, as a table or JSON."""
+    from ..settings import redact
     from .printing import document, json, moment, table, work
 
     if as_json:
         (json if watch else document)(page)
         return
     if not page.jobs:
-        print(f"No jobs found with state: {word}" if word else "No jobs found.")
+        print(f"No jobs found{f' with state: {word}' if word else ''} in {redact(app.url)}")
         return
     rows = [
         (
@@ -156,44 +158,54 @@ def _progress(job: Job) -> str:
 
 def cancel(id: options.JobId, url: options.Url = None) -> None:
     """End a waiting job, or ask a running one to stop."""
+    from ..extra import is_flow
 
-    async def ask(app: Holdfast) -> Job:
+    async def ask(app: Holdfast) -> Record:
         done = await app.cancel(id)
-        job = await app.job(id)
-        if not done and not job.cancel_requested:
+        record = await app.record(id)
+        if not done and not record.cancel:
             from ..errors import WrongState
 
-            raise WrongState(id, job.state.value, "there is nothing left to cancel")
-        return job
+            raise WrongState(id, record.state, "there is nothing left to cancel")
+        return record
 
-    job = with_app(url, ask)
-    print(f"Job {id} cancelled." if job.state.value == "cancelled" else f"Job {id} is asked to stop.")
+    record = with_app(url, ask)
+    name = f"{'Flow' if is_flow(record) else 'Job'} {id}"
+    print(f"{name} cancelled." if record.state == "cancelled" else f"{name} is asked to stop.")
 
 
 def retry(id: options.JobId, url: options.Url = None) -> None:
     """Run an ended job again, from attempt 0; or a waiting one at once."""
+    print(with_app(url, lambda app: retried(app, id)))
+
+
+async def retried(app: Holdfast, id: str, state: str | None = None) -> str:
+    """Retry a job, which must be in this state where one is given; what has become of it, in words."""
+    from ..errors import WrongState
     from ..extra import is_flow
 
-    async def again(app: Holdfast) -> Record:
-        before = await app.record(id)
-        await app.retry(id)
-        return before
-
-    before = with_app(url, again)
+    before = await app.record(id)
+    if state not in (None, before.state):
+        raise WrongState(id, before.state, f"it is not among the {state}")
+    after = await app.retry(id)
     if is_flow(before):
-        print(f"Flow {id} goes on; `holdfast flow show {id}` says how far it is.")
-    else:
-        print(f"Job {id} moved from {'DLQ' if before.state == 'dead' else repr(str(before.state))} to 'queued'.")
+        return f"Flow {id} goes on; `holdfast flow show {id}` says how far it is."
+    source = "DLQ" if before.state == "dead" else repr(str(before.state))
+    return f"Job {id} moved from {source} to '{'blocked' if after.state == 'blocked' else 'queued'}'."
 
 
 def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:
     """Say why a job is not running (or what it is doing)."""
+    from ..extra import is_flow
     from .printing import document, say
 
-    said = with_app(url, lambda app: app.explain(id))
+    async def ask(app: Holdfast) -> tuple[Explanation, Record]:
+        return await app.explain(id), await app.record(id)
+
+    said, record = with_app(url, ask)
     if as_json:
         document(said)
     else:
-        say(f"Job {said.id} is {said.state}: {said.reason}.")
+        say(f"{'Flow' if is_flow(record) else 'Job'} {said.id} is {said.state}: {said.reason}.")
         for line in said.details:
             say(f"  {line}")

@@ -6,9 +6,10 @@ Exit codes: 0 done, 1 the queue says no, 2 the command is wrong, 3 the store can
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from ..errors import ConfigError, HoldfastError, InvalidJob, MissingExtra, OutcomeUnknown, StoreUnavailable
 from ..version import __version__
@@ -35,8 +36,25 @@ from . import (
     worker,
 )
 
+
+class Root(TyperGroup):
+    """The command with all of its groups."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """As ever; but where -A stands behind a command that does not take it, say where it goes."""
+        try:
+            return super().invoke(ctx)
+        except Exception as error:
+            wrong: Any = error  # typer keeps the class of "no such option" to itself
+            if getattr(wrong, "option_name", None) in ("-A", "--app"):
+                words = wrong.ctx.command_path.removeprefix(ctx.command_path).strip()
+                wrong.message += f"; it stands in front: holdfast -A module:app {words}"
+            raise
+
+
 app = typer.Typer(
     name="holdfast",
+    cls=Root,
     help="A job queue on the storage you already have.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -94,7 +112,9 @@ def main() -> None:
     try:
         app()
     except HoldfastError as error:
-        typer.echo(": ".join(["holdfast", str(error), *getattr(error, "__notes__", ())]), err=True)
+        from .printing import told
+
+        typer.echo(": ".join(["holdfast", told(error), *getattr(error, "__notes__", ())]), err=True)
         sys.exit(exit_code(error))
     except KeyboardInterrupt:
         sys.exit(130)

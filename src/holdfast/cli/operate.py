@@ -31,7 +31,8 @@ def pause(queue: QueueName = None, task: TaskName = None, where: Where = None, u
     """Start no more jobs of a queue, or of a task; those that run go on."""
     given = _arguments(where)
     with_app(url, lambda app: app.pause(queue, task=task, where=given))
-    print(f"{_what(queue, task, where)} paused.")
+    heard = "" if task is None else " Workers hear of it within about a poll interval."
+    print(f"{_what(queue, task, where)} paused.{heard}")
 
 
 def resume(queue: QueueName = None, task: TaskName = None, where: Where = None, url: options.Url = None) -> None:

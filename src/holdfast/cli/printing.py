@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ..errors import ConfigError
+
 if TYPE_CHECKING:
+    from ..errors import HoldfastError
     from ..view import Job
 
 WIDE = 10_000
@@ -22,6 +25,15 @@ COLOURS = {
 def say(text: str) -> None:
     """One line for the person, control characters made visible."""
     print(safe(text))
+
+
+def told(error: HoldfastError) -> str:
+    """What an error says, in which a keyword argument is an option. A ConfigError speaks of code, or of a URL."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    from ..checks import KEYWORD
+
+    return KEYWORD.sub(lambda found: "--" + found[1].replace("_", "-"), str(error))
 
 
 def json(value: Any) -> None:

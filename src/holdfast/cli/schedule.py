@@ -10,8 +10,9 @@ import typer
 from ..errors import InvalidJob
 from ..settings import duration
 from . import options
-from .connect import with_app
-from .spec import call, read
+from .connect import make_app, note_unknown, say_none, with_app
+from .connect import run as open_with
+from .spec import call, parsed
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -24,13 +25,14 @@ Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
 @app.command("list")
 def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     """List the schedules, with their last and next runs."""
-    found = with_app(url, lambda app: app.schedules.list())
+    app = make_app(url)
+    found = open_with(app, lambda app: app.schedules.list())
     from .printing import document, moment, say, table
 
     if as_json:
         document([_shown(one) for one in found])
     elif not found:
-        print("There are no schedules in this store.")
+        say_none(app, "schedules")
     else:
         rows = [
             (one.name, one.task, one.words, moment(one.last_run), "paused" if one.paused else moment(one.next_run))
@@ -103,17 +105,22 @@ def put(
 
     holdfast schedule put report --every 15m --task report --args '{"day": "today"}'
     """
-    if (task is None) == (not words):
+    if task is None and not words:
         raise InvalidJob("say what to run: -- COMMAND, or --task NAME")
+    if task is not None and words:
+        raise InvalidJob("give either --task or a command, not both")
+    if (cron is None) == (every is None):
+        raise InvalidJob("give either --cron or --every")
     given: dict[str, Any] = {"queue": queue}
     if task is None:
         given["command"] = words[0] if words and len(words) == 1 else shlex.join(words or ())
     else:
-        given |= {"task": task, "args": None if args is None else read('{"args": ' + args + "}", "--args: ")["args"]}
+        given |= {"task": task, "args": None if args is None else parsed(args, "--args: ")}
 
-    async def keep(app: Holdfast) -> Schedule:
+    async def keep(app: Holdfast) -> tuple[Schedule, bool]:
         made = call(app, given)
-        return await app.schedules.put(
+        declared = await _declared(app, name)
+        kept = await app.schedules.put(
             name,
             made,
             cron=cron,
@@ -123,8 +130,14 @@ def put(
             jitter=_seconds(jitter, "--jitter"),
             overlap=overlap,
         )
+        return kept, declared
 
-    _say(with_app(url, keep, application))
+    app = make_app(url, application)
+    note_unknown(app, application, task)
+    kept, declared = open_with(app, keep)
+    _say(kept)
+    if declared:
+        print("It is declared by code: the next worker that starts with that code changes it back.")
 
 
 @app.command()
@@ -149,8 +162,20 @@ def run(name: Name, url: options.Url = None) -> None:
 @app.command()
 def delete(name: Name, url: options.Url = None) -> None:
     """Forget a schedule; jobs that it made stay."""
-    with_app(url, lambda app: app.schedules.delete(name))
+
+    async def forget(app: Holdfast) -> bool:
+        declared = await _declared(app, name)
+        await app.schedules.delete(name)
+        return declared
+
+    declared = with_app(url, forget)
     print(f"Schedule {name} deleted.")
+    if declared:
+        print("It was declared by code: the next worker that starts with that code makes it again.")
+
+
+async def _declared(app: Holdfast, name: str) -> bool:
+    return any(one.in_code for one in await app.schedules.list() if one.name == name)
 
 
 def _seconds(text: str, option: str) -> float:

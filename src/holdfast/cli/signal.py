@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import msgspec
@@ -20,6 +21,9 @@ def signal(name: Name, value: Value = "null", url: options.Url = None) -> None:
     try:
         given = msgspec.json.decode(value)
     except msgspec.DecodeError as error:
+        if value[:1].isalpha():
+            quoted = shlex.quote(msgspec.json.encode(value).decode())
+            raise InvalidJob(f"the value is JSON, in which a text needs quotes: {quoted}") from None
         raise InvalidJob(f'the value is JSON, such as true or \'{{"by": "ann"}}\' or \'"text"\': {error}') from None
     woken = with_app(url, lambda app: app.signal(name, given))
     print(f"Signal {name} sent; it woke {woken} job{'' if woken == 1 else 's'}.")

@@ -22,13 +22,18 @@ KNOWN = [
 ]  # fmt: skip
 
 
-def read(text: str | bytes, where: str = "") -> dict[str, Any]:
-    """One JSON object."""
+def parsed(text: str | bytes, where: str = "") -> Any:
+    """Any JSON."""
     try:
-        given = msgspec.json.decode(text)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         reason = str(error).replace("JSON is malformed: ", "")
         raise InvalidJob(f"{where}this is not JSON: {reason}") from None
+
+
+def read(text: str | bytes, where: str = "") -> dict[str, Any]:
+    """One JSON object."""
+    given = parsed(text, where)
     if not isinstance(given, dict):
         raise InvalidJob(f'{where}a job is a JSON object such as {{"command": "echo hi"}}, not {_kind(given)}')
     return given  # pyright: ignore[reportUnknownVariableType]
@@ -141,7 +146,7 @@ def moment(value: Any, name: str = "run_at") -> datetime:
     except (TypeError, ValueError, OverflowError, OSError):
         raise InvalidJob(f"{name} is a time such as 2030-01-31T12:00:00Z, or epoch seconds, not {value!r}") from None
     if at.tzinfo is None:
-        raise InvalidJob(f"{name} needs a zone: {value}Z, or {value}+01:00")
+        raise InvalidJob(f"{name} needs a zone: {at.isoformat()}Z, or {at.isoformat()}+01:00")
     return at
 
 

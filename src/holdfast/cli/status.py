@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import options
-from .connect import watching, with_app
+from .connect import say_none, watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -26,21 +26,21 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
 
             stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
             cost = await app.store.cost() if isinstance(app.store, Costing) else None
+            paid = not app.url.startswith("file:")  # a folder of one's own has no price
             if as_json:
                 said: dict[str, Any] = {"counts": stats.counts, "queues": stats.queues, "workers": workers}
                 said["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
                 if cost is not None:
-                    said["cost"] = {
-                        "requests_per_job": cost.requests_per_job,
-                        "dollars_per_million": cost.dollars_per_million,
-                    }
+                    said["cost"] = {"requests_per_job": cost.requests_per_job}
+                    if paid:
+                        said["cost"]["dollars_per_million"] = cost.dollars_per_million
                 (json if watch else document)(said)
             else:
                 _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
                 _print_paused(paused)
                 if cost is not None:
-                    each, price = cost.requests_per_job, cost.dollars_per_million
-                    print(f"Requests: {each:.3g} per job, ${price:.2f} per million jobs (list price of S3)")
+                    price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
+                    print(f"Requests: {cost.requests_per_job:.3g} per job{price}")
 
         await watching(once, watch=watch, as_json=as_json)
 
@@ -96,7 +96,7 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             if stats.queues:
                 _print_queues(stats)
             else:
-                print("No queues: nothing was enqueued yet.")
+                say_none(app, "queues")
             _print_paused(await app.paused_tasks())
 
         await watching(once, watch=watch, as_json=as_json)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from . import options
-from .connect import with_app
+from .connect import make_app, run, say_none, with_app
 
 app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
 
@@ -42,11 +42,12 @@ def list_tokens(url: options.Url = None, as_json: options.AsJson = False) -> Non
     from ..http import tokens
     from .printing import document, moment, table
 
-    found = with_app(url, tokens.tokens)
+    app = make_app(url)
+    found = run(app, tokens.tokens)
     if as_json:
         document(found)
     elif not found:
-        print("There are no tokens in this store.")
+        say_none(app, "tokens")
     else:
         rows = [(one.id, ", ".join(one.roles), one.label, moment(one.created_at)) for one in found]
         table("Tokens", ("ID", "Roles", "Label", "Made"), rows, keep=("ID", "Roles"))

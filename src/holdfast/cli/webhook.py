@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .connect import with_app
+from .connect import make_app, run, say_none, with_app
 
 if TYPE_CHECKING:
     from ..webhooks import Webhook
@@ -40,7 +40,8 @@ def add(
 @app.command("list")
 def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     """List every webhook."""
-    hooks = with_app(url, lambda app: app.webhooks.list())
+    app = make_app(url)
+    hooks = run(app, lambda app: app.webhooks.list())
     from ..settings import redact
     from .printing import document, table
 
@@ -55,7 +56,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
         ]
         table("Webhooks", columns, cells, keep=("Name", "URL"))
     else:
-        print("There are no webhooks.")
+        say_none(app, "webhooks")
 
 
 def _row(hook: Webhook, shown: str) -> dict[str, Any]:

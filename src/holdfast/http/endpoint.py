@@ -16,6 +16,7 @@ from ..codec.values import read
 from ..errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
 from .call import Answer, Call, ClientGone, Stream, problem
+from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class Endpoint:
         hints = get_type_hints(handler, include_extras=True)
         self.query: type[msgspec.Struct] | None = hints.get("query")
         self.body: type[msgspec.Struct] | None = hints.get("body")
-        self._decode = None if self.body is None else msgspec.json.Decoder(self.body).decode
+        self._decode = None if self.body is None else listing(self.body, msgspec.json.Decoder(self.body).decode)
 
     @functools.cached_property
     def _lists(self) -> frozenset[str]:
@@ -97,7 +98,7 @@ class Endpoint:
             else:
                 found[name] = value
         try:
-            return msgspec.convert(found, self.query, strict=False)
+            return listing(self.query, functools.partial(msgspec.convert, type=self.query, strict=False))(found)
         except msgspec.ValidationError as error:
             raise InvalidJob(f"the query does not fit: {error}") from None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Literal
 
 import msgspec
 
@@ -18,14 +19,14 @@ from .shapes import Body, Cursor, Limit
 class FlowsQuery(Body):
     """Which flows to list."""
 
-    state: list[str] | None = None
-    """`blocked`, where it has not ended; `succeeded`, `dead`, `cancelled`. May be given again."""
+    state: list[Literal["blocked", "succeeded", "dead", "cancelled"]] | None = None
+    """`blocked`: it has not ended. May be given again."""
     limit: Limit = limits.PAGE
     cursor: Cursor | None = None
 
 
-class FlowOut(msgspec.Struct):
-    """A flow. One that has not ended is `blocked`: it waits for its jobs."""
+class FlowListed(msgspec.Struct):
+    """A flow in a list. One that has not ended is `blocked`: it waits for its jobs."""
 
     id: str
     name: str
@@ -34,30 +35,36 @@ class FlowOut(msgspec.Struct):
     """How many it has. Their ids are its own, a dot, and a number from 0 on."""
     created_at: datetime
     error: str | None
+
+
+class FlowOut(FlowListed):
+    """A flow, and how far it is."""
+
     counts: dict[str, int]
-    """Its jobs by state; empty in a list of flows."""
+    """Its jobs by state."""
 
 
 class FlowsOut(msgspec.Struct):
     """A page of flows, newest first; `cursor` is null on the last."""
 
-    flows: list[FlowOut]
+    flows: list[FlowListed]
     cursor: str | None
 
 
 async def list_flows(call: Call, query: FlowsQuery) -> Answer:
     """A page of flows, newest first."""
     page = await call.app.flows.list(state=query.state, limit=query.limit, cursor=query.cursor)
-    return json(FlowsOut([_out(each) for each in page.flows], page.cursor))
+    return json(FlowsOut([FlowListed(*_about(each)) for each in page.flows], page.cursor))
 
 
 async def get_flow(call: Call, id: str) -> Answer:
     """How far a flow is."""
-    return json(_out(await call.app.flow(checked_text(id, "id")).status()))
+    status = await call.app.flow(checked_text(id, "id")).status()
+    return json(FlowOut(*_about(status), status.counts))
 
 
-def _out(status: FlowStatus) -> FlowOut:
-    return FlowOut(status.id, status.name, status.state, status.jobs, status.created_at, status.error, status.counts)
+def _about(status: FlowStatus) -> tuple[str, str, str, int, datetime, str | None]:
+    return status.id, status.name, status.state, status.jobs, status.created_at, status.error
 
 
 def endpoints() -> list[Endpoint]:

@@ -35,7 +35,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     await app.open()
     how = {"replace": body.replace or None, "debounce": body.debounce, "debounce_max": body.debounce_max}
     options = _options(app, body, _key(call), **how)
-    job = _new_job(app, body, options)
+    job = made_job(app, body.type, bytes(body.payload), options)
     check_shell([job], call.service.allow_shell)
     id = await app.insert(job, options)
     if id == job.id:
@@ -55,7 +55,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
     for number, raw in enumerate(body.jobs):
         try:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
-            job = _new_job(app, one, _options(app, one, checked_text(one.key, "key")))
+            job = made_job(app, one.type, bytes(one.payload), _options(app, one, checked_text(one.key, "key")))
             check_shell([job], call.service.allow_shell)
         except InvalidJob as error:
             made.append(refused(error))
@@ -199,8 +199,12 @@ def _options(app: Holdfast, body: shapes.Wanted, key: str, **more: Any) -> Optio
     )
 
 
-def _new_job(app: Holdfast, body: shapes.Wanted, options: Options) -> NewJob:
-    return app.submission(app.session.fresh_settings(), body.type, bytes(body.payload), options, json=True)
+def made_job(app: Holdfast, name: str, payload: bytes, options: Options) -> NewJob:
+    """The job of a task with this payload, checked: where the task is known here, its arguments too."""
+    task = app.registry.tasks.get(name)
+    if task is not None and not task.built_in:
+        task.decode(payload)
+    return app.submission(app.session.fresh_settings(), name, payload, options, json=True)
 
 
 def _as_stored(job: NewJob, now: int) -> shapes.JobOut:

@@ -6,11 +6,12 @@ import asyncio
 import logging
 
 from ..errors import HoldfastError
+from ..holds import checked_pause
 from ..job import QueueStats
 from ..view import moment
 from . import limits, shapes
 from .call import Answer, Call, json, nothing
-from .problems import NOT_SET, STORE_UNAVAILABLE, Refused
+from .problems import NOT_PAUSED, NOT_SET, STORE_UNAVAILABLE, Refused
 
 logger = logging.getLogger("holdfast.http")
 
@@ -52,7 +53,10 @@ async def pause_task(call: Call, name: str, body: shapes.Which) -> Answer:
 
 async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
     """Start them again; `where` is as it was when they were paused."""
-    await call.app.resume(task=name, where=body.where)
+    if not await call.app.resume(task=name, where=body.where):
+        names = ", ".join(pause.name for pause in await call.app.paused_tasks())
+        known = f"what is paused: {names}" if names else "nothing is"
+        raise Refused(NOT_PAUSED, f"task {checked_pause(name, body.where).name} was not paused; {known}")
     return json(shapes.TaskPaused(name, body.where, paused=False))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from .. import errors
+from ..checks import KEYWORD
 from ..errors import HoldfastError
 from . import limits
 
@@ -37,6 +38,7 @@ NOT_SET = Kind("not-set", 404, "This setting is not set in the store")
 METHOD_NOT_ALLOWED = Kind("method-not-allowed", 405, "This method is not for this path")
 TOO_SLOW = Kind("too-slow", 408, "The request did not arrive in time")
 JOB_EXISTS = Kind("job-exists", 409, "The id is taken")
+NOT_PAUSED = Kind("not-paused", 409, "Nothing of this name is paused")
 LEASE_LOST = Kind("lease-lost", 409, "The claim has ended")
 WRONG_STATE = Kind("wrong-state", 409, "The job's state does not allow this")
 TOO_LARGE = Kind("too-large", 413, "The body or payload is too large")
@@ -98,5 +100,5 @@ def refused(error: HoldfastError) -> Refused:
     """What a client is told of an error of ours."""
     kind = next(KINDS[step] for step in type(error).__mro__ if step in KINDS)
     later = {"retry_after": limits.RETRY_AFTER} if kind.status in (429, 503) else {}
-    detail = str(error) if kind is not INTERNAL else "see the server's log"
+    detail = KEYWORD.sub(r"\1", str(error)) if kind is not INTERNAL else "see the server's log"
     return Refused(kind, detail, job_id=getattr(error, "job_id", None), retry_safe=error.retry_safe, **later)

@@ -17,7 +17,7 @@ from ..schedule_kept import Schedule
 from ..schedules import made_rule
 from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
-from .jobs import task_options
+from .jobs import made_job, task_options
 from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED
 from .shapes import MAX_ATTEMPTS, Body, JsonObject, Name, Seconds, Span
 from .shell import check_shell
@@ -137,7 +137,7 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
         tags=body.tags,
         expires=body.expires_in,
     )
-    job = app.submission(app.session.fresh_settings(), body.type, bytes(body.payload), options, json=True)
+    job = made_job(app, body.type, bytes(body.payload), options)
     check_shell([job], call.service.allow_shell)
     rule = made_rule(
         body.cron, body.every, tz=body.tz, catch_up=body.catch_up, jitter=body.jitter, overlap=body.overlap
