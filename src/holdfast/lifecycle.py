@@ -229,7 +229,8 @@ def retry(record: Record) -> Change:
     if record.state == State.RUNNING:
         raise WrongState(record.id, record.state, "it can be retried once it has ended; cancel it first")
     if record.state == State.BLOCKED:
-        raise WrongState(record.id, record.state, f"it waits for {record.waits or 'other jobs'}")
+        what = f"it waits for {record.waits or 'other jobs'}"
+        raise WrongState(record.id, record.state, f"{what}; `holdfast explain {record.id}` says how it goes on")
     if record.state in WAITING:
         return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
     said = extra.read(record.extra)
