@@ -11,8 +11,8 @@ from holdfast.job import Lane, State, Where
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
-from holdfast.testing.build import ask, cancellation, change, new_job, succeeded
-from holdfast.testing.verbs import answer_to, apply, claim, claim_one, every, insert, job, settle
+from holdfast.testing.build import ask, cancellation, change, new_job, says, succeeded
+from holdfast.testing.verbs import answer_to, apply, claim, claim_one, every, insert, job, note, settle
 
 LANES, JOBS, PROCESSES = 50, 3000, 8
 
@@ -112,6 +112,67 @@ async def test_a_claim_between_an_end_and_what_was_held_because_of_it_loses_neit
     await other.close()
 
 
+async def test_what_a_claim_holds_because_of_its_own_starts_is_not_lost_between_others(store, server, schema):
+    """It fills the lane itself. An end that it still counts, and a claim that takes that in, see nothing held."""
+    lane = Lane("two", running=2)
+    await insert(store, new_job("a", lane=lane))
+    first = await claim_one(store)
+    await insert(store, new_job("b", lane=lane), new_job("c", lane=lane))
+    other = await asyncpg.connect(server.url)
+    transaction = other.transaction()
+    await transaction.start()
+    await write_on(other, schema, Batch(asks=[ask("bob", limit=2)]))  # starts b, holds c
+    assert await settle(store, succeeded(first))
+    assert await claim(store, "eve") == []
+    await transaction.commit()
+    assert (await claim_one(store)).id == "c"
+    await other.close()
+
+
+async def test_an_end_and_a_claim_that_cannot_see_each_other_both_look_again(store, server, schema):
+    """Whichever commits last finds the job that was held, without being told to by anybody."""
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    holding, ending = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
+    for connection in (holding, ending):
+        await connection.execute("BEGIN")
+    assert await says_again(holding, schema, Batch(asks=[ask("bob")]))  # holds b
+    assert await says_again(ending, schema, Batch(settles=[succeeded(first)], asks=[ask()]))  # sees nothing held
+    for connection in (ending, holding):
+        await connection.execute("COMMIT")
+    assert not await says_again(holding, schema, Batch(asks=[ask("bob")]))  # has b
+    assert (await job(store, "b")).state == State.RUNNING
+    assert not await says_again(holding, schema, Batch(asks=[ask("bob")]))  # nothing has happened since
+    await holding.close()
+    await ending.close()
+
+
+async def test_a_store_that_is_to_look_again_does_so(store, sql, schema):
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    first = await claim_one(store)
+    assert await claim(store) == []  # holds b, says so, and has looked at that itself
+    assert await sql.fetchval(f"SELECT count(*) FROM {schema}.notice") == 0
+    await settle(store, succeeded(first))
+    assert (await claim_one(store)).id == "b"
+
+
+async def test_a_claim_that_looks_far_locks_only_what_it_takes(store, server, schema):
+    """Behind ten full lanes it reads several jobs at once, and needs one of them."""
+    lanes = [Lane(f"full-{n}", running=1) for n in range(10)]
+    await insert(store, *(new_job(lane=lane) for lane in lanes))
+    assert len(await claim(store, limit=10)) == 10
+    await insert(store, *(new_job(lane=lane) for lane in lanes), *(new_job(f"free-{n}") for n in range(9)))
+    other = await asyncpg.connect(server.url)
+    await other.execute("BEGIN")
+    await write_on(other, schema, Batch(asks=[ask("bob", limit=1)]))
+    assert [record.id for record in await claim(store, limit=9)] == [f"free-{n}" for n in range(1, 9)]
+    await other.execute("COMMIT")
+    assert (await job(store, "free-0")).state == State.RUNNING
+    await other.close()
+
+
 async def test_a_second_ask_of_a_batch_does_not_take_back_what_the_first_says(store, server, schema):
     lane = Lane("one", running=1)
     await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
@@ -176,6 +237,25 @@ async def test_a_held_job_that_somebody_is_changing_is_let_go_later(store, serve
     await transaction.rollback()
     assert (await claim_one(store)).id == "b"
     await user.close()
+
+
+async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, server, schema):
+    """Another claim has the gate when the word is read, and not any more when a job is to start."""
+    lane = Lane("slow", running=5)
+    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(3)))
+    first = await claim_one(store)
+    other, asking = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
+    for connection in (other, asking):
+        await connection.execute("BEGIN")
+    await write_on(other, schema, Batch(asks=[ask("bob")]))  # has the gate
+    assert await note(store, says(first, rest=600.0))
+    await write_on(asking, schema, Batch(asks=[ask("eve", "nowhere")]))  # reads the word
+    await other.execute("COMMIT")
+    await write_on(asking, schema, Batch(asks=[ask("eve")]), patient=False)
+    await asking.execute("COMMIT")
+    assert {record.id for record in await every(store, Where(states=(State.RUNNING,)))} == {"a0", "a1"}
+    await other.close()
+    await asking.close()
 
 
 async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store, server, schema):
@@ -267,3 +347,10 @@ async def write_on(connection, schema, batch, *, patient=True):
     """A write in somebody's transaction that stays open."""
     call = Call(batch, told=False, patient=patient)
     await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)
+
+
+async def says_again(connection, schema, batch):
+    """Whether a write on this connection is answered with a wish to be asked again."""
+    call = Call(batch, told=False)
+    rows = await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)
+    return call.answers(rows)[3]

@@ -61,14 +61,12 @@ class Gate(msgspec.Struct):
 
     def next_look(self, lane: Lane, running: int, now: int) -> int | None:
         """When to look again at what is still held, once as many as could were let go."""
+        if lane.running and running >= lane.running:
+            return None
         when = self.rest_until
         if lane.interval:
             when = max(when, self.tat - (lane.burst - 1) * lane.interval)
-        if when > now:
-            return when
-        if lane.running and running >= lane.running:
-            return None
-        return now + (lane.interval or LOOK_AGAIN)
+        return when if when > now else now + (lane.interval or LOOK_AGAIN)
 
     def turn(self, lane: Lane, ends: tuple[int, int] | None, now: int) -> int:
         """Where a new job stands that is ready now; `ends`: the first and the last turn of its queue and priority."""

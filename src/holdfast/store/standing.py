@@ -162,7 +162,7 @@ class Standing:
             if len(chosen) >= limit or len(held) >= picking.spare:
                 break
         for record in held:
-            self._hold(record, picking.now)
+            self._hold(record, picking)
         picking.spare -= len(held)
         picking.chosen += chosen
         return chosen
@@ -206,14 +206,15 @@ class Standing:
         if record.lane is not None and record.lane.interval:
             self.gate(record.lane.name).started(record.lane, now)
 
-    def _hold(self, record: Record, now: int) -> None:
+    def _hold(self, record: Record, picking: Picking) -> None:
         """Set a ready job aside until its lane has room for it."""
         lane = record.lane
         assert lane is not None
         self.exit(record)
         record.state, record.waits = State.BLOCKED, HOLDS + lane.name
         self.enter(record)
-        self._opens(lane.name, self.gate(lane.name).next_look(lane, self.running.get(lane.name, 0), now))
+        running = self.running.get(lane.name, 0) + picking.started.get(lane.name, 0)
+        self._opens(lane.name, self.gate(lane.name).next_look(lane, running, picking.now))
 
     def rest(self, lane: str, until: int) -> None:
         """No job of a lane starts before."""

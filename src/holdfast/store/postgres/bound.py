@@ -24,7 +24,7 @@ _said = msgspec.json.Decoder(dict[str, Any]).decode
 async def insert_bound(connection: Any, place: Place, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert with the user's connection. The jobs exist if and only if its transaction commits."""
     given = dict(zip(sql.NEW, insert_arguments(jobs), strict=True))
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None} | {"bound": True}
     rows = await _rows(connection, place.schema, given)
     answers = [Inserted("created", new.id) for new in jobs]
     for (said,) in rows:

@@ -127,9 +127,9 @@ class Call:
 
     # -- the answer
 
-    def answers(self, rows: Sequence[Any]) -> tuple[Answers, str | None, bool]:
-        """What the rows say: the answers, the hint to carry where the store does so itself, and whether a new
-        generation is due.
+    def answers(self, rows: Sequence[Any]) -> tuple[Answers, str | None, bool, bool]:
+        """What the rows say: the answers, the hint to carry where the store does so itself, whether a new generation is
+        due, and whether to ask again.
         """
         batch = self._batch
         said: dict[str, Any] = {}
@@ -152,7 +152,8 @@ class Call:
             records.sort(key=_order(batch.asks[0].queues))
             due_in = said.get("due_in")
             asks = [Claims(records, said.get("waiting", False), None if due_in is None else due_in / MICROS)]
-        return Answers(inserts, notes, settles, (), asks), said.get("hint"), said.get("worn", False)
+        worn, again = said.get("worn", False), said.get("again", False)
+        return Answers(inserts, notes, settles, (), asks), said.get("hint"), worn, again
 
 
 def is_lone(batch: Batch) -> bool:
@@ -165,12 +166,7 @@ def is_lone(batch: Batch) -> bool:
 
 def _is_plain(new: NewJob) -> bool:
     """Whether it can be inserted without a look at others: at its key's, its queue's, or its lane's."""
-    return new.key is None and _is_free(new)
-
-
-def _is_free(new: NewJob) -> bool:
-    """Whether it does not matter to what becomes of it in which order a batch is inserted."""
-    return new.max_depth is None and (new.lane is None or not new.lane.weight)
+    return new.key is None and new.max_depth is None and (new.lane is None or not new.lane.weight)
 
 
 def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
@@ -196,15 +192,7 @@ def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
 
 def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
     """The arguments that enqueue, in the order of `sql.NEW`."""
-    if not all(map(_is_plain, jobs)):
-        places: list[int] | None = list(range(1, len(jobs) + 1))
-        if len({new.id for new in jobs}) == len(jobs) and all(map(_is_free, jobs)):
-            # Keys are taken in their order, so that two batches never wait for each other.
-            places.sort(key=lambda place: jobs[place - 1].key or "")
-            jobs = [jobs[place - 1] for place in places]
-        alike = False
-    else:
-        places, alike = None, True
+    alike = all(map(_is_plain, jobs))
     # Column by column, without a step of Python per value: a thousand jobs have seventeen thousand.
     columns = dict(zip(NewJob.__struct_fields__, map(list, zip(*map(astuple, jobs), strict=True)), strict=True))
 
@@ -239,7 +227,7 @@ def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
         None if alike else unusual("once"),
         None if alike else unusual("window"),
         None if alike else columns["max_depth"],
-        places,
+        None,
     )
 
 

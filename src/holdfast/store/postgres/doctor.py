@@ -16,7 +16,8 @@ INDEXES = (
     "job_pkey", "job_id", "job_ready", "job_due", "job_running", "ended_pkey", "ended_id", "ended_expiry",
     "ended_parked", "key_pkey", "key_expiry", "holder_pkey", "record_pkey", "generation_pkey", "floor_pkey",
     "output_pkey", "migration_pkey", "move_pkey", "move_xid", "minute_at", "minute_part", "job_waits", "ended_waits",
-    "job_held", "job_lane", "gate_pkey", "gate_opens", "gate_idle", "notice_gen", "share_pkey", "share_idle",
+    "job_held", "job_lane", "gate_pkey", "gate_opens", "gate_idle", "notice_gen", "notice_rest", "share_pkey",
+    "share_idle", "share_part_lane",
 )  # fmt: skip
 
 
@@ -29,6 +30,7 @@ async def examine(connection: Any, place: Place) -> list[Finding]:
     return [
         Finding(True, f"the schema has version {version}"),
         *await _server(connection),
+        *await _isolation(connection, place),
         *_hints(place),
         await _indexes(connection, place.schema),
         *await _dead_rows(connection, place.schema),
@@ -53,6 +55,15 @@ async def _server(connection: Any) -> list[Finding]:
     if await connection.fetchval("SELECT current_setting('autovacuum')") != "on":
         findings.append(Finding(False, "autovacuum is off", "dead rows are never removed: switch it on"))
     return findings
+
+
+async def _isolation(connection: Any, place: Place) -> list[Finding]:
+    """Where connections are shared it is the role's default that counts; else the store sets its own."""
+    default = await connection.fetchval("SELECT current_setting('default_transaction_isolation')")
+    if not place.shared or default == "read committed":
+        return []
+    advice = "jobs with limits cannot be claimed: ALTER ROLE … SET default_transaction_isolation = 'read committed'"
+    return [Finding(False, f"behind a pgbouncer that pools by transaction, transactions are {default}", advice)]
 
 
 def _hints(place: Place) -> list[Finding]:

@@ -67,10 +67,12 @@ class Loan:
 class Pool:
     """At most `size` connections; the one used last is used next, so that idle ones stay idle."""
 
-    def __init__(self, place: Place, size: int, purpose: str = "") -> None:
+    def __init__(self, place: Place, size: int, purpose: str = "", setting: str | None = None) -> None:
+        """`setting`: a statement for each new connection; for none that others share."""
         self._place = place
         self._size = size
         self._purpose = purpose
+        self._setting = None if place.shared else setting
         self._idle: list[Link] = []
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._used = 0
@@ -91,7 +93,8 @@ class Pool:
                 link = self._idle.pop()
                 if not link.raw.is_closed():
                     return link
-            return Link(await connect(self._place), shared=self._place.shared)
+            raw = await connect(self._place, self._setting)
+            return Link(raw, shared=self._place.shared)
         except BaseException:
             self._free_slot()
             raise
@@ -148,19 +151,24 @@ _parents: list[object] = []
 """A parent's connections, kept from being collected in a forked child: collecting would say goodbye to the server."""
 
 
-async def connect(place: Place) -> Any:
-    """A new connection; StoreUnavailable or ConfigError where there is none to be had."""
+async def connect(place: Place, setting: str | None = None) -> Any:
+    """A new connection, after this statement; StoreUnavailable or ConfigError where there is none to be had."""
     try:
         async with asyncio.timeout(CONNECT_LIMIT):
-            if place.connect is not None:
-                return await place.connect()
-            return await asyncpg.connect(
-                place.dsn,
-                timeout=CONNECT_LIMIT,
-                statement_cache_size=0 if place.shared else 100,
-                # pgbouncer takes no settings that it does not know.
-                server_settings={"application_name": "holdfast"} | ({} if place.pgbouncer else {"jit": "off"}),
-                target_session_attrs="read-write" if "," in place.dsn else None,
-            )
+            raw = await (_connect(place) if place.connect is None else place.connect())
+            if setting is not None:
+                await raw.execute(setting)
+            return raw
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise trouble.connecting(error, place.shown) from error
+
+
+async def _connect(place: Place) -> Any:
+    return await asyncpg.connect(
+        place.dsn,
+        timeout=CONNECT_LIMIT,
+        statement_cache_size=0 if place.shared else 100,
+        # pgbouncer takes no settings that it does not know.
+        server_settings={"application_name": "holdfast"} | ({} if place.pgbouncer else {"jit": "off"}),
+        target_session_attrs="read-write" if "," in place.dsn else None,
+    )

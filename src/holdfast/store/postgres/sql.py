@@ -23,7 +23,7 @@ NEW = {
     "run_ats": "bigint[]", "payloads": "bytea[]", "codecs": "text[]", "max_attempts": "integer[]",
     "timeouts": "double precision[]", "nonces": "bigint[]", "tags": "text[]", "metas": "text[]", "retries": "text[]",
     "waits": "text[]", "lanes": "text[]", "extras": "bytea[]", "keys": "text[]", "fingerprints": "text[]",
-    "onces": "text[]", "windows": "double precision[]", "depths": "integer[]", "places": "bigint[]",
+    "onces": "text[]", "windows": "double precision[]", "depths": "integer[]", "bound": "boolean",
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
 INSERT_ONE = f"SELECT holdfast.insert_one({', '.join(f'${n}' for n in range(1, 16))})"
@@ -33,6 +33,8 @@ WRITE = f"SELECT * FROM holdfast.write({', '.join(f'${n}' for n in range(1, 63))
 
 # -- change: read, decide in Python, write; in one transaction
 
+LOCK = "SELECT FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
+"""All jobs that a batch is about, before it does anything else: two batches never wait for each other."""
 LOCK_LIVING = f"SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 _CHANGING = (
@@ -212,6 +214,12 @@ WHERE ((j.state <> 'blocked' OR j.waits LIKE 'lane:%')
     OR (j.state = 'running' AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder))
 """
 """Living jobs that no claim or sweep would find; there are none, unless somebody wrote to the tables by hand."""
+
+# -- connections
+
+READ_COMMITTED = "SET default_transaction_isolation = 'read committed'"
+"""For the store's own statements, whatever the database's default is: claims of a lane count what runs once it is their
+turn, which an older snapshot would not show."""
 
 # -- schema
 

@@ -31,9 +31,8 @@ from ...job import (
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
-from . import bound, doctor, observe, schema, sql, told, trouble
+from . import bound, doctor, observe, schema, sql, steps, told, trouble
 from .call import Call, is_lone, lone_arguments
-from .change import Changes
 from .driver import asyncpg
 from .generations import Generations
 from .place import Place, from_url
@@ -78,7 +77,7 @@ class PostgresStore:
     async def open(self) -> None:
         if self._pool is not None:
             return
-        pool = Pool(self.place, self.place.pool)
+        pool = Pool(self.place, self.place.pool, setting=sql.READ_COMMITTED)
         try:
             async with pool.link() as link:
                 self._applied = await self._migrate(link)
@@ -213,10 +212,30 @@ class PostgresStore:
         if is_lone(batch):
             return Answers([await self._insert_one(batch.inserts[0])])
         if batch.changes or len(batch.asks) > 1:
-            return await self._run(lambda link: self._step_by_step(link, batch))
+            return await self._step_by_step(batch)
+        answers, again = await self._call(batch)
+        if again:
+            # A claim and an end that were under way at once could not see each other; now one of the two does.
+            try:
+                answers.asks = (await self._call(Batch(asks=batch.asks)))[0].asks
+            except HoldfastError as error:
+                logger.debug("asking again failed, the batch is written all the same: %s", error)
+        return answers
+
+    async def _call(self, batch: Batch) -> tuple[Answers, bool]:
+        """The answers, and whether to ask again."""
         call = Call(batch, told=self._signal is not None)
         rows = await self._run(lambda link: link.fetch(self._write_statement, *call.arguments))
         return self._answer(call, rows)
+
+    async def _step_by_step(self, batch: Batch) -> Answers:
+        told = self._signal is not None
+        answers, done, hint = await self._run(lambda link: steps.write(link, self._say, batch, told=told))
+        for call, rows in done:
+            self._answer(call, rows)
+        if hint is not None and self._signal is not None:
+            self._signal.say(hint)
+        return answers
 
     async def _insert_one(self, new: NewJob) -> Inserted:
         values = lone_arguments(new, told=self._signal is not None)
@@ -227,44 +246,13 @@ class PostgresStore:
             self._signal.say(said.removeprefix("hint "))
         return Inserted("created", new.id)
 
-    def _answer(self, call: Call, rows: Sequence[Any]) -> Answers:
-        answers, hint, worn = call.answers(rows)
+    def _answer(self, call: Call, rows: Sequence[Any]) -> tuple[Answers, bool]:
+        answers, hint, worn, again = call.answers(rows)
         if hint is not None and self._signal is not None:
             self._signal.say(hint)
         if worn and self._generations is not None:
             self._generations.worn(call.queues)
-        return answers
-
-    async def _step_by_step(self, link: Link, batch: Batch) -> Answers:
-        """A batch with changes, or with several asks: the same transaction in several round trips."""
-        told = self._signal is not None
-        answers = Answers()
-        done: list[tuple[Call, list[Any]]] = []
-
-        async def part(some: Batch, *, patient: bool = True) -> Answers:
-            call = Call(some, told=told, patient=patient)
-            rows = await link.fetch(self._say(sql.WRITE), *call.arguments)
-            done.append((call, rows))
-            return call.answers(rows)[0]
-
-        hint = None
-        async with link.raw.transaction():
-            if batch.inserts or batch.notes or batch.settles:
-                answers = await part(Batch(batch.inserts, batch.notes, batch.settles))
-            if batch.changes:
-                changes = Changes(link, self._say)
-                answers.changes = await changes.make(batch.changes)
-                if changes.queues or changes.ended:
-                    names = (sorted(changes.queues), sorted(changes.ended), told)
-                    hint = (await link.fetch(self._say(sql.HINT), *names))[0][0]
-            answers.asks = [
-                (await part(Batch(asks=[ask]), patient=at == 0)).asks[0] for at, ask in enumerate(batch.asks)
-            ]
-        for call, rows in done:
-            self._answer(call, rows)
-        if told and hint is not None:
-            self._signal.say(hint)
-        return answers
+        return answers, again
 
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await bound.insert_bound(connection, self.place, jobs)

@@ -77,7 +77,7 @@ def _refused(error: BaseException, shown: str) -> HoldfastError | None:
         return StoreUnavailable(f"{shown} is a replica or read-only: jobs are claimed on the primary only")
     if isinstance(error, _MISSING):
         return ConfigError(f"{shown} has no Holdfast schema, or an old one ({error}): run `holdfast migrate`")
-    if isinstance(error, asyncpg.InsufficientPrivilegeError):
+    if isinstance(error, (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError)):
         return ConfigError(f"{shown}: {error}")
     if isinstance(error, (*_REFUSED, *AGAIN)):
         return StoreUnavailable(f"{shown}: the server refused ({_text(error)}); nothing was written")

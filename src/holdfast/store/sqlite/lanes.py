@@ -131,7 +131,7 @@ class Lanes:
         for record in held:
             lane = record.lane
             assert lane is not None
-            running = self._running.get(lane.name, 0)
+            running = self._running.get(lane.name, 0) + picking.started.get(lane.name, 0)
             self._opens(lane.name, self._gates[lane.name].next_look(lane, running, picking.now))
         if held:
             self._step.connection.execute(sql.HOLD, (to_json([record.seq for record in held]).decode(),))

@@ -20,10 +20,11 @@ CREATE INDEX gate_idle ON holdfast.gate (used_at);  -- not of its other times: s
 CREATE TABLE holdfast.notice (
     gen integer NOT NULL,
     lanes text[] NOT NULL,
-    rest_until bigint,                      -- no job starts before; NULL: jobs have left the ready or the running
+    rest_until bigint,                      -- no job of one lane starts before; NULL: jobs have left the ready or the running
     held boolean NOT NULL DEFAULT false     -- each of them held something then
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX notice_gen ON holdfast.notice (gen);
+CREATE INDEX notice_rest ON holdfast.notice ((lanes[1] COLLATE "C")) WHERE rest_until IS NOT NULL;
 
 -- The turn after that of the last job, of each lane with a weight. Apart from its gate: this is written by who enqueues.
 CREATE TABLE holdfast.share (
@@ -31,6 +32,14 @@ CREATE TABLE holdfast.share (
     finish bigint NOT NULL
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 CREATE INDEX share_idle ON holdfast.share (finish);
+
+-- The same, of jobs that a user's transaction has enqueued. It may stay open for long, so it only ever adds: nobody waits
+-- for it, and what it adds counts once it has committed. Retention takes these into the shares.
+CREATE TABLE holdfast.share_part (
+    lane text COLLATE "C" NOT NULL,
+    finish bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+CREATE INDEX share_part_lane ON holdfast.share_part (lane, finish);
 
 -- How many jobs of a lane may start now, with so many running. One expression, so that it becomes part of a statement.
 CREATE FUNCTION holdfast.starts(lane jsonb, tat bigint, rest_until bigint, running bigint, now bigint) RETURNS bigint
@@ -52,13 +61,13 @@ DECLARE
     burst bigint := coalesce((lane ->> 'burst')::bigint, 1);
     soonest bigint := rest_until;
 BEGIN
+    IF most > 0 AND running >= most THEN
+        RETURN NULL;
+    END IF;
     IF step > 0 THEN
         soonest := greatest(soonest, tat - (burst - 1) * step);
     END IF;
-    IF soonest > now THEN
-        RETURN soonest;
-    END IF;
-    RETURN CASE WHEN most = 0 OR running < most THEN now + coalesce(nullif(step, 0), 60000000) END;
+    RETURN CASE WHEN soonest > now THEN soonest ELSE now + coalesce(nullif(step, 0), 60000000) END;
 END $$;
 
 -- Whether a lane holds any job. This and the next become part of the statement that asks. They read the generations in
@@ -75,6 +84,12 @@ CREATE FUNCTION holdfast.running(name text) RETURNS SETOF bigint LANGUAGE sql ST
     SELECT count(*) FROM holdfast.job AS j
     WHERE j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)) AND (j.lane ->> 'name') COLLATE "C" = name
         AND j.state || '' = 'running' AND j.lane IS NOT NULL
+$$;
+
+-- Until when a lane rests by what was said since a claim last took that in.
+CREATE FUNCTION holdfast.rests(name text) RETURNS SETOF bigint LANGUAGE sql STABLE ROWS 1 AS $$
+    SELECT max(n.rest_until) FROM holdfast.notice AS n
+    WHERE n.lanes[1] COLLATE "C" = name AND n.rest_until IS NOT NULL
 $$;
 
 -- Jobs of these lanes and queues have left the ready or the running. Answers the queues whose bells are to ring.

@@ -40,26 +40,6 @@ BEGIN
     ) AS f;
 END $$;
 
--- Take the shares of these lanes for this transaction. Answers those that could be had: turns are not worth a wait for
--- a user's transaction that stays open; who enqueues meanwhile goes on from the turns that it sees.
-CREATE FUNCTION holdfast.take_shares(names text[]) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
-DECLARE
-    part integer;
-    mine integer[] := '{}';
-BEGIN
-    -- By parts of all names: the server has room for so many locks only.
-    FOR part IN SELECT DISTINCT hashtext(n) & 63 FROM unnest(names) AS n ORDER BY 1 LOOP
-        FOR look IN 1..20 LOOP
-            IF pg_try_advisory_xact_lock(holdfast.lock_class() # 2, part) THEN
-                mine := mine || part;
-                EXIT;
-            END IF;
-            PERFORM pg_sleep(0.001);
-        END LOOP;
-    END LOOP;
-    RETURN ARRAY(SELECT n FROM unnest(names) AS n WHERE hashtext(n) & 63 = ANY (mine));
-END $$;
-
 -- Whether the job that has a key stands for a new one.
 CREATE FUNCTION holdfast.stands(known holdfast.key, once text, span double precision, now bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
@@ -191,14 +171,14 @@ BEGIN
         WHERE coalesce(j.nonce, e.nonce) <> coalesce(u.nonce, new_nonces[1], 0);
 END $$;
 
--- Jobs of any kind, one by one. `new_places` is where each stands in the caller's batch, from 1 and without gaps:
--- numbers are given in that order, whatever the order of work is.
+-- Jobs of any kind, one by one. Whatever it waits for it takes in an order that all have in common: limits of depth, then
+-- keys, then shares, each sorted. `new_bound`: in a user's transaction, which may stay open; nobody waits for its shares.
 CREATE FUNCTION holdfast.insert_each(
     new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
     new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
     new_timeouts double precision[], new_nonces bigint[], new_tags text[], new_metas text[], new_retries text[],
     new_waits text[], new_lanes text[], new_extras bytea[], new_keys text[], new_fingerprints text[],
-    new_onces text[], new_windows double precision[], new_depths integer[], new_places bigint[], now bigint
+    new_onces text[], new_windows double precision[], new_depths integer[], new_bound boolean, now bigint
 ) RETURNS TABLE (place bigint, outcome text, job text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     newest integer := holdfast.open_generation();
@@ -208,9 +188,9 @@ DECLARE
     known holdfast.key%ROWTYPE;
     theirs bigint;
     fresh boolean;
+    keyed boolean[] := array_fill(false, ARRAY[cardinality(new_ids)]);  -- by place: whether a new key was made for it
     sharing text[] := ARRAY(SELECT DISTINCT x.lane ->> 'name' FROM (SELECT unnest(new_lanes)::jsonb) AS x(lane)
         WHERE (x.lane ->> 'weight')::integer > 0);
-    mine text[];
     places jsonb;           -- by the name of a lane: its place in these
     finishes bigint[];
     at integer;
@@ -227,11 +207,35 @@ BEGIN
         SELECT DISTINCT hashtext(u.queue) AS hash FROM unnest(new_queues, new_depths) AS u(queue, depth)
         WHERE u.depth IS NOT NULL ORDER BY 1
     ) AS q;
+    FOR n IN
+        SELECT DISTINCT ON (u.key COLLATE "C") u.* FROM unnest(new_keys, new_ids, new_fingerprints)
+            WITH ORDINALITY AS u(key, id, fingerprint, place)
+        WHERE u.key IS NOT NULL ORDER BY u.key COLLATE "C", u.place
+    LOOP
+        -- Waits for whoever is writing this key: after their commit it is theirs, after their rollback ours.
+        LOOP
+            INSERT INTO holdfast.key (key, id, fingerprint, made_at)
+            VALUES (n.key, n.id, coalesce(n.fingerprint, ''), now)
+            ON CONFLICT (key) DO NOTHING;
+            keyed[n.place] := FOUND;
+            EXIT WHEN FOUND;
+            PERFORM FROM holdfast.key AS k WHERE k.key = n.key FOR UPDATE;
+            EXIT WHEN FOUND;
+        END LOOP;
+    END LOOP;
     IF sharing <> '{}' THEN
-        mine := holdfast.take_shares(sharing);
-        sharing := mine || ARRAY(SELECT unnest(sharing) EXCEPT SELECT unnest(mine));
-        SELECT jsonb_object_agg(u.lane, u.place), array_agg(coalesce(s.finish, 0) ORDER BY u.place) INTO places, finishes
-        FROM unnest(sharing) WITH ORDINALITY AS u(lane, place) LEFT JOIN holdfast.share AS s ON s.lane = u.lane;
+        IF new_bound IS NULL THEN
+            -- By parts of all names: the server has room for so many locks only.
+            PERFORM pg_advisory_xact_lock(holdfast.lock_class() # 2, p.part) FROM (
+                SELECT DISTINCT hashtext(x.lane) & 63 AS part FROM unnest(sharing) AS x(lane) ORDER BY 1
+            ) AS p;
+        END IF;
+        SELECT jsonb_object_agg(u.lane, u.place), array_agg(greatest(s.finish, p.finish, 0) ORDER BY u.place)
+        INTO places, finishes
+        FROM unnest(sharing) WITH ORDINALITY AS u(lane, place) LEFT JOIN holdfast.share AS s ON s.lane = u.lane
+        LEFT JOIN LATERAL (
+            SELECT x.finish FROM holdfast.share_part AS x WHERE x.lane = u.lane ORDER BY x.lane DESC, x.finish DESC LIMIT 1
+        ) AS p ON true;
     END IF;
     FOR n IN
         SELECT u.*, u.lane_text::jsonb AS lane, coalesce(u.given_nonce, 0) AS nonce,
@@ -239,43 +243,35 @@ BEGIN
                 ELSE now + (greatest(0, coalesce(u.delay, 0)) * 1000000)::bigint END AS due
         FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
             new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
-            new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths, new_places)
+            new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths) WITH ORDINALITY
             AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, given_nonce, tags,
                 meta, retry, waits, lane_text, extra, key, fingerprint, once, span, depth, place)
     LOOP
         place := n.place;
         job := n.id;
-        fresh := false;
-        IF n.once <> '' THEN
-            -- Sent again: another job may have its key by now.
-            CONTINUE WHEN n.nonce = coalesce(
+        outcome := NULL;
+        fresh := keyed[n.place];
+        IF n.key IS NOT NULL AND NOT fresh OR n.once <> '' THEN
+            theirs := coalesce(
                 (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
                 (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id));
         END IF;
-        IF n.key IS NOT NULL THEN
-            -- Waits for whoever is writing this key: after their commit it is theirs, after their rollback ours.
-            LOOP
+        IF n.once <> '' AND n.nonce = theirs THEN
+            outcome := 'created';  -- sent again: another job may have its key by now
+        ELSIF n.key IS NOT NULL AND NOT fresh THEN
+            SELECT * INTO known FROM holdfast.key AS k WHERE k.key = n.key;
+            IF NOT FOUND THEN
+                -- It was made for another job of this batch, which then did not need it.
                 INSERT INTO holdfast.key (key, id, fingerprint, made_at)
-                VALUES (n.key, n.id, coalesce(n.fingerprint, ''), now)
-                ON CONFLICT (key) DO NOTHING;
-                fresh := FOUND;
-                EXIT WHEN fresh;
-                SELECT * INTO known FROM holdfast.key AS k WHERE k.key = n.key FOR UPDATE;
-                EXIT WHEN FOUND;
-            END LOOP;
-            IF NOT fresh AND holdfast.stands(known, n.once, n.span, now) THEN
-                SELECT coalesce(
-                    (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
-                    (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id), 0) INTO theirs;
-                CONTINUE WHEN known.id = n.id AND theirs = n.nonce;
-                outcome := CASE WHEN known.fingerprint = coalesce(n.fingerprint, '') THEN 'existing' ELSE 'conflict' END;
+                VALUES (n.key, n.id, coalesce(n.fingerprint, ''), now);
+                fresh := true;
+            ELSIF holdfast.stands(known, n.once, n.span, now) THEN
+                outcome := CASE WHEN known.id = n.id AND coalesce(theirs, 0) = n.nonce THEN 'created'
+                    WHEN known.fingerprint = coalesce(n.fingerprint, '') THEN 'existing' ELSE 'conflict' END;
                 job := known.id;
-                RETURN NEXT;
-                CONTINUE;
             END IF;
         END IF;
-        outcome := NULL;
-        IF n.depth IS NOT NULL THEN
+        IF outcome IS NULL AND n.depth IS NOT NULL THEN
             SELECT 'full' INTO outcome
             WHERE NOT EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = n.id)
                 AND NOT EXISTS (SELECT FROM holdfast.ended AS e WHERE e.id = n.id)
@@ -340,11 +336,14 @@ BEGIN
             last := greatest(last, turn);
         END IF;
     END LOOP;
-    IF sharing <> '{}' THEN
-        INSERT INTO holdfast.share (lane, finish)
-        SELECT u.lane, u.finish FROM unnest(sharing, finishes) WITH ORDINALITY AS u(lane, finish, place)
-        WHERE u.place <= cardinality(mine) AND u.finish > 0 ORDER BY u.lane
-        ON CONFLICT (lane) DO UPDATE SET finish = excluded.finish;
+    IF sharing <> '{}' AND new_bound THEN
+        INSERT INTO holdfast.share_part (lane, finish)
+        SELECT u.lane, u.finish FROM unnest(sharing, finishes) AS u(lane, finish) WHERE u.finish > 0;
+    ELSIF sharing <> '{}' THEN
+        INSERT INTO holdfast.share AS s (lane, finish)
+        SELECT u.lane, u.finish FROM unnest(sharing, finishes) AS u(lane, finish)
+        WHERE u.finish > 0 ORDER BY u.lane COLLATE "C"
+        ON CONFLICT (lane) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
     END IF;
     PERFORM holdfast.tell_new(now, new_ids, before);
 END $$;

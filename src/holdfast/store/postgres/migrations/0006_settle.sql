@@ -103,7 +103,8 @@ BEGIN
         FROM gone AS g WHERE (SELECT holdfast.watched(now)) HAVING count(*) > 0
     ), keys AS (
         UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, coalesce(g.key_keep, 0)) * 1000000)::bigint
-        FROM gone AS g WHERE g.key IS NOT NULL AND k.key = g.key AND k.id = g.id
+        FROM (SELECT x.key, x.id, x.key_keep FROM gone AS x WHERE x.key IS NOT NULL ORDER BY x.key) AS g
+        WHERE k.key = g.key AND k.id = g.id  -- in the order in which who enqueues takes them
     )
     SELECT g.place, g.id, g.queue, g.lane ->> 'name' FROM gone AS g;
 END $$;

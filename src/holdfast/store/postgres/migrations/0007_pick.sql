@@ -17,6 +17,11 @@ DECLARE
     fresh text[];
     parts integer[];
 BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'jobs with limits cannot be claimed at the isolation level %: let the role that Holdfast connects '
+            'as SET default_transaction_isolation = ''read committed''', current_setting('transaction_isolation')
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
     IF patient THEN
         mine := ARRAY(SELECT g.name FROM holdfast.gate AS g WHERE g.name = ANY (names) ORDER BY g.name FOR UPDATE);
     ELSE
@@ -169,12 +174,13 @@ BEGIN
     END IF;
     -- Jobs of one lane whose numbers differ are looked at one by one.
     SELECT count(*) = cardinality(names)
-            AND bool_and(w.number <= holdfast.starts(w.lane, g.tat, g.rest_until, r.running, now)),
+            AND bool_and(w.number <= holdfast.starts(w.lane, g.tat, greatest(g.rest_until, s.rest_until), r.running, now)),
         bool_or((w.lane ->> 'interval')::bigint > 0)
     INTO fine, timed
     FROM (SELECT u.lane, count(*) AS number FROM unnest(lanes) AS u(lane) GROUP BY u.lane) AS w
     JOIN holdfast.gate AS g ON g.name = w.lane ->> 'name'
-    CROSS JOIN LATERAL holdfast.running(CASE WHEN (w.lane ->> 'running')::bigint > 0 THEN g.name END) AS r(running);
+    CROSS JOIN LATERAL holdfast.running(CASE WHEN (w.lane ->> 'running')::bigint > 0 THEN g.name END) AS r(running)
+    CROSS JOIN LATERAL holdfast.rests(g.name) AS s(rest_until);
     IF fine AND timed THEN
         UPDATE holdfast.gate AS g SET tat = greatest(g.tat, now) + w.step
         FROM (
@@ -192,8 +198,9 @@ RETURNS TABLE (name text, tat bigint, rest_until bigint, running bigint) LANGUAG
 DECLARE
     mine text[] := holdfast.take_gates(names, false);
 BEGIN
-    RETURN QUERY SELECT g.name, g.tat, g.rest_until, r.running
-    FROM holdfast.gate AS g CROSS JOIN LATERAL holdfast.running(g.name) AS r(running) WHERE g.name = ANY (mine);
+    RETURN QUERY SELECT g.name, g.tat, greatest(g.rest_until, s.rest_until), r.running
+    FROM holdfast.gate AS g CROSS JOIN LATERAL holdfast.running(g.name) AS r(running)
+    CROSS JOIN LATERAL holdfast.rests(g.name) AS s(rest_until) WHERE g.name = ANY (mine);
 END $$;
 
 -- Choose at most `most` ready jobs of a queue, in order; answers them, and the place of the last one. Those whose lanes
@@ -215,11 +222,13 @@ DECLARE
     looks bigint[] := '{}';     -- when to look at what it holds; 0: it holds nothing
     aside tid[] := '{}';
     size integer;
+    known integer;
+    past integer := 0;          -- jobs that were looked at and not chosen
     after record;
     n record;
+    spot tid;
     at integer;
     step bigint;
-    ats tid[];
     lanes jsonb[];
     priorities integer[];
     run_ats bigint[];
@@ -229,23 +238,26 @@ BEGIN
     passed := false;
     SELECT -2147483648 AS priority, 0::bigint AS run_at, 0::bigint AS seq INTO after;
     LOOP
-        size := most - cardinality(chosen);
-        EXIT WHEN size <= 0 OR cardinality(aside) >= spare;
-        SELECT array_agg(f.ctid), array_agg(f.lane), array_agg(f.priority), array_agg(f.run_at), array_agg(f.seq)
-        INTO ats, lanes, priorities, run_ats, seqs FROM (
+        EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
+        -- The more it had to leave, the further it looks at once. Jobs are locked only when it comes to them: others may
+        -- take those that it does not need.
+        size := CASE WHEN suspects THEN 1 ELSE most - cardinality(chosen) + past END;
+        SELECT array_agg(f.lane), array_agg(f.priority), array_agg(f.run_at), array_agg(f.seq)
+        INTO lanes, priorities, run_ats, seqs FROM (
             SELECT r.* FROM unnest(gens) AS g(gen)
             LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT suspects
             CROSS JOIN LATERAL (
-                SELECT x.ctid, x.priority, x.run_at, x.seq, x.lane FROM holdfast.job AS x
+                SELECT x.priority, x.run_at, x.seq, x.lane FROM holdfast.job AS x
                 WHERE x.queue = of_queue AND x.gen = g.gen AND x.suspect = suspects AND x.state = 'queued'
                     AND (x.priority, x.run_at, x.seq) > (after.priority, after.run_at, after.seq)
                     AND (x.priority, x.run_at, x.seq)
                         >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                ORDER BY x.priority, x.run_at, x.seq LIMIT size FOR UPDATE SKIP LOCKED
+                ORDER BY x.priority, x.run_at, x.seq LIMIT size
             ) AS r ORDER BY r.priority, r.run_at, r.seq LIMIT size
         ) AS f;
-        EXIT WHEN ats IS NULL;
+        EXIT WHEN seqs IS NULL;
+        known := cardinality(names);
         FOR n IN SELECT m.* FROM holdfast.meet(ARRAY(
             SELECT DISTINCT u.lane ->> 'name' FROM unnest(lanes) AS u(lane)
             WHERE u.lane IS NOT NULL AND NOT places ? (u.lane ->> 'name'))) AS m
@@ -258,14 +270,24 @@ BEGIN
             next_tats := next_tats || n.tat;
             looks := looks || 0::bigint;
         END LOOP;
-        SELECT coalesce(jsonb_object_agg(u.name, u.place), '{}') INTO places
-        FROM unnest(names) WITH ORDINALITY AS u(name, place);
-        FOR i IN 1..cardinality(ats) LOOP
+        IF cardinality(names) > known THEN
+            places := places || (SELECT jsonb_object_agg(u.name, u.place + known)
+                FROM unnest(names[known + 1:]) WITH ORDINALITY AS u(name, place));
+        END IF;
+        past := past + cardinality(seqs);
+        FOR i IN 1..cardinality(seqs) LOOP
             at := (places ->> (lanes[i] ->> 'name'))::integer;
             IF at IS NULL AND lanes[i] IS NOT NULL THEN
                 passed := true;
-            ELSIF at IS NULL OR holdfast.starts(lanes[i], tats[at], rests[at], running[at], now) > started[at] THEN
-                chosen := chosen || ats[i];
+                CONTINUE;
+            END IF;
+            SELECT x.ctid INTO spot FROM holdfast.job AS x
+            WHERE x.seq = seqs[i] AND x.state || '' = 'queued' AND x.suspect = suspects AND x.queue || '' = of_queue
+            FOR UPDATE SKIP LOCKED;
+            CONTINUE WHEN NOT FOUND;
+            IF at IS NULL OR holdfast.starts(lanes[i], tats[at], rests[at], running[at], now) > started[at] THEN
+                chosen := chosen || spot;
+                past := past - 1;
                 priority := priorities[i];
                 run_at := run_ats[i];
                 seq := seqs[i];
@@ -277,12 +299,13 @@ BEGIN
                     END IF;
                 END IF;
             ELSE
-                aside := aside || ats[i];
-                looks[at] := holdfast.next_look(lanes[i], tats[at], rests[at], running[at], now);
-                EXIT WHEN cardinality(aside) >= spare;
+                aside := aside || spot;
+                looks[at] := holdfast.next_look(lanes[i], tats[at], rests[at], running[at] + started[at], now);
             END IF;
+            EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
         END LOOP;
-        EXIT WHEN suspects OR cardinality(ats) < size;  -- where the next suspect stands is looked at anew
+        -- Where the next suspect stands is looked at anew.
+        EXIT WHEN cardinality(seqs) < size OR suspects AND (passed OR aside <> '{}');
         after.priority := priorities[size];
         after.run_at := run_ats[size];
         after.seq := seqs[size];

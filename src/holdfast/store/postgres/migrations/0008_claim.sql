@@ -80,6 +80,7 @@ DECLARE
     spare integer := 1000;
     held text[] := '{}';
     passed boolean := false;
+    late boolean;
     said holdfast.answer;
 BEGIN
     SELECT array_agg(g.gen ORDER BY g.gen), sum(g.moved),
@@ -89,6 +90,22 @@ BEGIN
     INTO gens, moved, noticed, opens FROM holdfast.generation AS g;
     -- Once a transaction: what its first claim has held, and says so, only others may look at, after its commit.
     noticed := noticed AND ask_patient;
+    -- The lease is renewed where half of it is spent. Who is just being swept, or is beating, asks again: nobody waits for
+    -- a holder while having gates, nor while sweeping others.
+    SELECT h.expires - now < (ask_lease * 1000000)::bigint / 2 INTO late FROM holdfast.holder AS h
+    WHERE h.id = ask_holder;
+    IF late AND (noticed OR opens <= now OR EXISTS (
+        SELECT FROM unnest(ask_queues) AS q(name) WHERE holdfast.next_due(q.name, gens) <= now
+            OR EXISTS (SELECT FROM holdfast.first_ready(q.name, false, ask_tasks, gens))
+            OR EXISTS (SELECT FROM holdfast.first_ready(q.name, true, ask_tasks, gens))))
+    THEN
+        PERFORM FROM holdfast.holder AS h WHERE h.id = ask_holder FOR UPDATE SKIP LOCKED;
+        IF NOT FOUND THEN
+            said.answer := json_build_object('due_in', 0);
+            RETURN NEXT said;
+            RETURN;
+        END IF;
+    END IF;
     IF noticed OR opens <= now AND ask_patient THEN
         patient := NOT holdfast.reopen(ask_queues, ask_limit, gens, self, now);
         SELECT array_agg(g.gen ORDER BY g.gen) INTO gens FROM holdfast.generation AS g;
@@ -206,8 +223,11 @@ BEGIN
         INSERT INTO holdfast.notice (gen, lanes, held) VALUES (holdfast.open_generation(), held, true);
     END IF;
     IF taken = 0 OR waiting OR worn THEN
+        -- `again`: what it did to lanes, and what others did meanwhile, can be seen together only after this commit.
         said.answer := json_build_object('waiting', waiting, 'worn', worn, 'due_in',
-            CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END);
+            CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END, 'again',
+            taken = 0 AND (held <> '{}' OR self IS NOT NULL AND EXISTS (
+                SELECT FROM holdfast.notice AS n WHERE n.gen = ANY (gens) AND n.xmin = self)));
         RETURN NEXT said;
     END IF;
     IF taken > 0 AND holdfast.watched(now) THEN
@@ -218,10 +238,7 @@ BEGIN
             ORDER BY array_position(ask_queues, j.queue), j.priority, j.run_at, j.seq
         ) AS t;
     END IF;
-    -- Renew the holder where half of its lease is spent. Looked at first: an upsert would write each time.
-    IF taken > 0 AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = ask_holder
-        AND h.expires - now >= (ask_lease * 1000000)::bigint / 2)
-    THEN
+    IF taken > 0 AND late IS DISTINCT FROM false THEN
         INSERT INTO holdfast.holder AS h (id, about, beat, beaten_at, expires)
         VALUES (ask_holder, ask_about::json, 1, now, now + (ask_lease * 1000000)::bigint)
         ON CONFLICT (id) DO UPDATE SET beat = h.beat + 1, beaten_at = now, expires = excluded.expires;

@@ -10,7 +10,7 @@ CREATE FUNCTION holdfast.write(
     new_nonces bigint[] = NULL, new_tags text[] = NULL, new_metas text[] = NULL, new_retries text[] = NULL,
     new_waits text[] = NULL, new_lanes text[] = NULL, new_extras bytea[] = NULL,
     new_keys text[] = NULL, new_fingerprints text[] = NULL, new_onces text[] = NULL,
-    new_windows double precision[] = NULL, new_depths integer[] = NULL, new_places bigint[] = NULL,
+    new_windows double precision[] = NULL, new_depths integer[] = NULL, new_bound boolean = NULL,
     -- note
     say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL,
     say_checkpoints bytea[] = NULL, say_saves integer[] = NULL, say_pids integer[] = NULL, say_metas text[] = NULL,
@@ -48,7 +48,7 @@ DECLARE
     line holdfast.answer;
 BEGIN
     IF new_ids IS NOT NULL THEN
-        IF new_places IS NULL THEN
+        IF new_keys IS NULL THEN
             SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_plain(
                 new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
                 new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
@@ -57,12 +57,19 @@ BEGIN
             SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_each(
                 new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
                 new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
-                new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths, new_places, now) AS i;
+                new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths, new_bound, now) AS i;
         END IF;
         IF found IS NOT NULL THEN
             said := said || jsonb_build_object('inserts', found);
         END IF;
         queues := new_queues;
+    END IF;
+    IF num_nonnulls(say_seqs, end_seqs, ends) > 1 THEN
+        -- Each kind locks its jobs by their numbers; so do all of them together, or two batches might wait for each other.
+        -- A sweep waits for nobody.
+        PERFORM FROM holdfast.job AS j WHERE j.seq = ANY (say_seqs || end_seqs || ARRAY(
+            SELECT e.seq FROM jsonb_to_recordset(ends::jsonb) AS e(seq bigint, seen_beat bigint)
+            WHERE e.seen_beat IS NULL)) ORDER BY j.seq FOR UPDATE;
     END IF;
     IF say_seqs IS NOT NULL THEN
         places := holdfast.note(

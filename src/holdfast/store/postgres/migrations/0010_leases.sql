@@ -51,6 +51,14 @@ BEGIN
     ) AS o;
     DELETE FROM holdfast.gate AS g WHERE g.ctid = ANY (idle);
     UPDATE holdfast.gate AS g SET used_at = now WHERE g.ctid = ANY (used);
+    WITH parts AS (
+        DELETE FROM holdfast.share_part AS p WHERE p.ctid = ANY (ARRAY(
+            SELECT x.ctid FROM holdfast.share_part AS x
+            ORDER BY x.lane, x.finish LIMIT 50 * most FOR UPDATE SKIP LOCKED)) RETURNING p.lane, p.finish
+    )
+    INSERT INTO holdfast.share AS s (lane, finish)
+    SELECT p.lane, max(p.finish) FROM parts AS p GROUP BY p.lane ORDER BY p.lane
+    ON CONFLICT (lane) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
     DELETE FROM holdfast.share AS s WHERE s.ctid = ANY (ARRAY(
         SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - 86400000000
         ORDER BY x.finish LIMIT most FOR UPDATE SKIP LOCKED));

@@ -31,7 +31,7 @@ BEGIN
         new_keys => ARRAY[enqueue.key],
         new_fingerprints => ARRAY['sql:' || encode(sha256(convert_to(
             enqueue.task || chr(10) || enqueue.payload::text, 'UTF8')), 'hex')],
-        new_places => ARRAY[1::bigint]) AS w WHERE w.answer IS NOT NULL;
+        new_bound => true) AS w WHERE w.answer IS NOT NULL;
     CASE said -> 'inserts' -> 0 ->> 1
         WHEN 'existing' THEN RETURN said -> 'inserts' -> 0 ->> 2;
         WHEN 'conflict' THEN RAISE EXCEPTION 'key % belongs to job %, which has another task or payload',

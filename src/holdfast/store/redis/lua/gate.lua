@@ -86,16 +86,14 @@ end
 
 -- When to look again at what is still held, once as many as could were let go; false: when a job of it leaves.
 local function next_look(lane, bounds, gates)
+  if bounds.running > 0 and gates.running[lane] + gates.chosen[lane] >= bounds.running then
+    return false
+  end
   local when = gates.rest_until[lane] or 0
   if bounds.interval > 0 then
     when = math.max(when, gates.tat[lane] - (bounds.burst - 1) * bounds.interval)
   end
-  if when > now then
-    return when
-  elseif bounds.running > 0 and gates.running[lane] >= bounds.running then
-    return false
-  end
-  return now + (bounds.interval > 0 and bounds.interval or LOOK_AGAIN)
+  return when > now and when or now + (bounds.interval > 0 and bounds.interval or LOOK_AGAIN)
 end
 
 -- Write what a claim has made of the gates that it met.
