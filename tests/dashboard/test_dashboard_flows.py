@@ -23,4 +23,6 @@ def test_a_flow_and_its_jobs_lead_to_each_other(lab, page):
     expect(page.locator(".why")).to_contain_text("It waits for its jobs to end")
     lab.work_off()
     expect(page.locator(".job-title")).to_contain_text("succeeded")
+    expect(page.get_by_role("button", name="Delete")).to_be_visible()
+    expect(page.get_by_role("button", name="Retry")).to_have_count(0)
     expect(page.get_by_text("Jobs of this flow")).to_be_visible()

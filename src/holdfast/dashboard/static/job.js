@@ -80,10 +80,11 @@ export default function job(context, id) {
   function actions() {
     const { status } = job;
     const operate = context.may("operate");
+    const done = (job.flow || job.type === "flow") && status === "succeeded"; // a flow goes on from what failed
     return h(
       "div",
       { class: "actions" },
-      operate && !["running", "blocked", "queued"].includes(status) && button(ENDED.has(status) ? "Retry" : "Run now", () => act("retry"), { icon: "retry" }),
+      operate && !done && !["running", "blocked", "queued"].includes(status) && button(ENDED.has(status) ? "Retry" : "Run now", () => act("retry"), { icon: "retry" }),
       operate && !ENDED.has(status) && !job.cancel_requested && button("Cancel", () => act("cancel", "Cancel it", "Cancel this job?", status === "running" ? "It is asked to stop, and may still succeed." : "It ends at once."), { icon: "cancel" }),
       operate && status !== "running" && button("Delete", () => act("delete", "Delete it", "Delete this job?", "It is removed for good, with its result and output."), { icon: "delete", kind: "danger" }),
       button("Copy link", () => copy(location.href, "Link"), { icon: "copy" })
