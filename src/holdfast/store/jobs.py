@@ -215,7 +215,7 @@ class Jobs:
         opening = self.standing.next_opening()
         if opening is not None and opening <= now:
             return True
-        return ask.limit > 0 and any(self.standing.finds(queue, ask, now) for queue in self._open(ask))
+        return any(self.standing.finds(queue, ask, now) for queue in self._open(ask))
 
     def _renew_for(self, holder: Holder, renews: Callable[[Holder], bool]) -> None:
         known = self.holders.get(holder.id)

@@ -132,7 +132,7 @@ class Standing:
         if when is not None and when <= now:
             return True
         ready = self.ready.get(queue)
-        if ready is None:
+        if ready is None or ask.limit <= 0:
             return False
         return any(next(self._wanted(line, ask, now), None) for line in (ready.sound, ready.suspects))
 

@@ -275,19 +275,17 @@ class Engine:
         """Answer those who only ask, in vain, at once: nothing is written for them."""
         if not all(wish.only_asks for wish in wishes):
             return wishes
-        if not any(self._finds(wish) for wish in wishes):
+        if not any(self._finds(wish, self.clock.now()) for wish in wishes):
             await self.recent()
-        left = [wish for wish in wishes if self._finds(wish)]
-        if left:
-            return wishes
         now, jobs = self.clock.now(), self.replica.jobs
+        if any(self._finds(wish, now) for wish in wishes):
+            return wishes
         for wish in wishes:
             claims = [jobs.claim(ask, now, _never) for ask in wish.batch.asks]
             _resolve(wish, Done(answers=Answers(asks=claims)))
         return []
 
-    def _finds(self, wish: Wish) -> bool:
-        now = self.clock.now()
+    def _finds(self, wish: Wish, now: int) -> bool:
         return any(self.replica.jobs.finds(ask, now) for ask in wish.batch.asks)
 
     async def _batch(self, wishes: list[Wish]) -> Batched:
