@@ -44,6 +44,21 @@ async def sql(server):
 
 
 @pytest_asyncio.fixture
+async def begun(server):
+    """Makes connections inside a transaction that stays open; it is given up where it waits for long."""
+    made = []
+
+    async def begin():
+        made.append(await asyncpg.connect(server.url))
+        await made[-1].execute("BEGIN; SET LOCAL lock_timeout = '30s'")
+        return made[-1]
+
+    yield begin
+    for connection in made:
+        await connection.close()
+
+
+@pytest_asyncio.fixture
 async def store(url):
     store = PostgresStore(url)
     await store.open()

@@ -5,14 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 
-import asyncpg
-
 from holdfast.job import Lane, State, Where
-from holdfast.store.postgres import sql as statements
-from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, cancellation, change, new_job, says, succeeded
 from holdfast.testing.verbs import answer_to, apply, claim, claim_one, every, insert, job, note, settle
+from support.crossing import write_on
 
 LANES, JOBS, PROCESSES = 50, 3000, 8
 
@@ -80,173 +77,127 @@ async def test_starts_never_come_faster_than_their_rate(store, sql, schema):
         await other.close()
 
 
-async def test_an_end_that_a_claim_could_not_see_makes_room_all_the_same(store, server, schema):
+async def test_an_end_that_a_claim_could_not_see_makes_room_all_the_same(store, begun, schema):
     """The end commits while a claim that still counts its job is under way: what that one holds must not stay held."""
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
-    other = await asyncpg.connect(server.url)
-    transaction = other.transaction()
-    await transaction.start()
+    first = await one_of_two(store)
+    other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
     assert await settle(store, succeeded(first))  # sees nothing held
-    await transaction.commit()
+    await other.execute("COMMIT")
     assert (await job(store, "b")).state == State.BLOCKED
     assert (await claim_one(store)).id == "b"
-    await other.close()
 
 
-async def test_a_claim_between_an_end_and_what_was_held_because_of_it_loses_neither(store, server, schema):
+async def test_a_claim_between_an_end_and_what_was_held_because_of_it_loses_neither(store, begun, schema):
     """It takes in that the job has left, and cannot see yet that another is held."""
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
-    other = await asyncpg.connect(server.url)
-    transaction = other.transaction()
-    await transaction.start()
+    first = await one_of_two(store)
+    other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
     assert await settle(store, succeeded(first))
     assert await claim(store, "eve") == []
-    await transaction.commit()
+    await other.execute("COMMIT")
     assert (await claim_one(store)).id == "b"
-    await other.close()
 
 
-async def test_what_a_claim_holds_because_of_its_own_starts_is_not_lost_between_others(store, server, schema):
+async def test_what_a_claim_holds_because_of_its_own_starts_is_not_lost_between_others(store, begun, schema):
     """It fills the lane itself. An end that it still counts, and a claim that takes that in, see nothing held."""
     lane = Lane("two", running=2)
     await insert(store, new_job("a", lane=lane))
     first = await claim_one(store)
     await insert(store, new_job("b", lane=lane), new_job("c", lane=lane))
-    other = await asyncpg.connect(server.url)
-    transaction = other.transaction()
-    await transaction.start()
+    other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=2)]))  # starts b, holds c
     assert await settle(store, succeeded(first))
     assert await claim(store, "eve") == []
-    await transaction.commit()
+    await other.execute("COMMIT")
     assert (await claim_one(store)).id == "c"
-    await other.close()
 
 
-async def test_an_end_and_a_claim_that_cannot_see_each_other_both_look_again(store, server, schema):
+async def test_an_end_and_a_claim_that_cannot_see_each_other_both_look_again(store, begun, schema):
     """Whichever commits last finds the job that was held, without being told to by anybody."""
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
-    holding, ending = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
-    for connection in (holding, ending):
-        await connection.execute("BEGIN")
-    assert await says_again(holding, schema, Batch(asks=[ask("bob")]))  # holds b
-    assert await says_again(ending, schema, Batch(settles=[succeeded(first)], asks=[ask()]))  # sees nothing held
+    first = await one_of_two(store)
+    holding, ending = await begun(), await begun()
+    assert await write_on(holding, schema, Batch(asks=[ask("bob")]))  # holds b
+    assert await write_on(ending, schema, Batch(settles=[succeeded(first)], asks=[ask()]))  # sees nothing held
     for connection in (ending, holding):
         await connection.execute("COMMIT")
-    assert not await says_again(holding, schema, Batch(asks=[ask("bob")]))  # has b
+    assert not await write_on(holding, schema, Batch(asks=[ask("bob")]))  # has b
     assert (await job(store, "b")).state == State.RUNNING
-    assert not await says_again(holding, schema, Batch(asks=[ask("bob")]))  # nothing has happened since
-    await holding.close()
-    await ending.close()
+    assert not await write_on(holding, schema, Batch(asks=[ask("bob")]))  # nothing has happened since
 
 
 async def test_a_store_that_is_to_look_again_does_so(store, sql, schema):
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
+    first = await one_of_two(store)
     assert await claim(store) == []  # holds b, says so, and has looked at that itself
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.notice") == 0
     await settle(store, succeeded(first))
     assert (await claim_one(store)).id == "b"
 
 
-async def test_a_claim_that_looks_far_locks_only_what_it_takes(store, server, schema):
+async def test_a_claim_that_looks_far_locks_only_what_it_takes(store, begun, schema):
     """Behind ten full lanes it reads several jobs at once, and needs one of them."""
     lanes = [Lane(f"full-{n}", running=1) for n in range(10)]
     await insert(store, *(new_job(lane=lane) for lane in lanes))
     assert len(await claim(store, limit=10)) == 10
     await insert(store, *(new_job(lane=lane) for lane in lanes), *(new_job(f"free-{n}") for n in range(9)))
-    other = await asyncpg.connect(server.url)
-    await other.execute("BEGIN")
+    other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=1)]))
     assert [record.id for record in await claim(store, limit=9)] == [f"free-{n}" for n in range(1, 9)]
     await other.execute("COMMIT")
     assert (await job(store, "free-0")).state == State.RUNNING
-    await other.close()
 
 
-async def test_a_second_ask_of_a_batch_does_not_take_back_what_the_first_says(store, server, schema):
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
-    other = await asyncpg.connect(server.url)
-    transaction = other.transaction()
-    await transaction.start()
+async def test_a_second_ask_of_a_batch_does_not_take_back_what_the_first_says(store, begun, schema):
+    first = await one_of_two(store)
+    other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
     await write_on(other, schema, Batch(asks=[ask("bob", limit=9)]), patient=False)
     assert await settle(store, succeeded(first))
     assert await claim(store, "eve") == []
-    await transaction.commit()
+    await other.execute("COMMIT")
     assert (await claim_one(store)).id == "b"
-    await other.close()
 
 
-async def test_a_claim_beside_an_end_does_not_take_in_what_nobody_else_has_seen(store, server, schema):
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
-    holding, ending = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
-    for connection in (holding, ending):
-        await connection.execute("BEGIN")
+async def test_a_claim_beside_an_end_does_not_take_in_what_nobody_else_has_seen(store, begun, schema):
+    first = await one_of_two(store)
+    holding, ending = await begun(), await begun()
     await write_on(holding, schema, Batch(asks=[ask("bob", limit=9)]))  # holds b
     await write_on(ending, schema, Batch(settles=[succeeded(first)], asks=[ask()]))  # sees nothing held
     await holding.execute("COMMIT")
     assert await claim(store, "eve") == []  # looks at b, and still counts a
     await ending.execute("COMMIT")
     assert (await claim_one(store)).id == "b"
-    await holding.close()
-    await ending.close()
 
 
-async def test_an_end_that_commits_after_others_have_looked_makes_room_all_the_same(store, server, schema):
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
-    other = await asyncpg.connect(server.url)
-    transaction = other.transaction()
-    await transaction.start()
+async def test_an_end_that_commits_after_others_have_looked_makes_room_all_the_same(store, begun, schema):
+    first = await one_of_two(store)
+    other = await begun()
     await write_on(other, schema, Batch(settles=[succeeded(first)]))  # sees nothing held
     for _ in range(3):
         assert await claim(store) == []  # holds b, and looks at what is held
     assert (await job(store, "b")).state == State.BLOCKED
-    await transaction.commit()
+    await other.execute("COMMIT")
     assert (await claim_one(store)).id == "b"
-    await other.close()
 
 
-async def test_a_held_job_that_somebody_is_changing_is_let_go_later(store, server, schema):
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
-    first = await claim_one(store)
+async def test_a_held_job_that_somebody_is_changing_is_let_go_later(store, begun, schema):
+    first = await one_of_two(store)
     assert await claim(store) == []
-    user = await asyncpg.connect(server.url)
-    transaction = user.transaction()
-    await transaction.start()
+    user = await begun()
     await user.execute(f"SELECT FROM {schema}.job WHERE id = 'b' FOR UPDATE")
     assert await settle(store, succeeded(first))
     answer = await answer_to(store, ask(limit=9))
     assert (answer.records, answer.due_in) == ([], 0.0)
-    await transaction.rollback()
+    await user.execute("ROLLBACK")
     assert (await claim_one(store)).id == "b"
-    await user.close()
 
 
-async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, server, schema):
+async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, begun, schema):
     """Another claim has the gate when the word is read, and not any more when a job is to start."""
     lane = Lane("slow", running=5)
     await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(3)))
     first = await claim_one(store)
-    other, asking = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
-    for connection in (other, asking):
-        await connection.execute("BEGIN")
+    other, asking = await begun(), await begun()
     await write_on(other, schema, Batch(asks=[ask("bob")]))  # has the gate
     assert await note(store, says(first, rest=600.0))
     await write_on(asking, schema, Batch(asks=[ask("eve", "nowhere")]))  # reads the word
@@ -254,17 +205,13 @@ async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, serv
     await write_on(asking, schema, Batch(asks=[ask("eve")]), patient=False)
     await asking.execute("COMMIT")
     assert {record.id for record in await every(store, Where(states=(State.RUNNING,)))} == {"a0", "a1"}
-    await other.close()
-    await asking.close()
 
 
-async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store, server, schema):
+async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store, begun, schema):
     lane = Lane("one", running=2, weight=1)
     await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(4)))
     first = await claim_one(store)
-    claiming, user = await asyncpg.connect(server.url), await asyncpg.connect(server.url)
-    for connection in (claiming, user):
-        await connection.execute("BEGIN; SET LOCAL lock_timeout = '5s'")
+    claiming, user = await begun(), await begun()
     await write_on(claiming, schema, Batch(asks=[ask("bob", limit=1)]))  # has the gate
     assert await asyncio.wait_for(settle(store, succeeded(first)), 5)
     await store.insert_bound(user, [new_job("mine", lane=lane)])
@@ -273,24 +220,19 @@ async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store,
     assert len(await asyncio.wait_for(claim(store, limit=9), 5)) == 1
     await user.execute("COMMIT")
     assert {record.id for record in await every(store)} == {"a0", "a1", "a2", "a3", "mine", "theirs"}
-    await claiming.close()
-    await user.close()
 
 
-async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, server, schema):
+async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, begun, schema):
     """Each has the gate of one lane and wants the other's: it leaves that alone, and says to ask again."""
     for name in "xy":
         await insert(store, *(new_job(f"{name}{n}", queue=name, lane=Lane(name, running=9)) for n in range(3)))
-    other = await asyncpg.connect(server.url)
-    transaction = other.transaction()
-    await transaction.start()
+    other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", "y")]))
     answers = await asyncio.wait_for(store.write(Batch(asks=[ask("ann", "x"), ask("ann", "y")])), 5)
     assert [[record.id for record in each.records] for each in answers.asks] == [["x0"], []]
     assert answers.asks[1].due_in == 0.0
-    await transaction.commit()
+    await other.execute("COMMIT")
     assert (await claim_one(store, "ann", "y")).id == "y1"
-    await other.close()
 
 
 async def test_held_jobs_and_what_runs_are_found_while_generations_turn(store, sql, schema):
@@ -343,14 +285,8 @@ async def names(sql, schema):
     return {row[0] for row in await sql.fetch(f"SELECT name FROM {schema}.gate")}
 
 
-async def write_on(connection, schema, batch, *, patient=True):
-    """A write in somebody's transaction that stays open."""
-    call = Call(batch, told=False, patient=patient)
-    await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)
-
-
-async def says_again(connection, schema, batch):
-    """Whether a write on this connection is answered with a wish to be asked again."""
-    call = Call(batch, told=False)
-    rows = await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)
-    return call.answers(rows)[3]
+async def one_of_two(store):
+    """Two jobs, a and b, of a lane with room for one: the claim of the first."""
+    lane = Lane("one", running=1)
+    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    return await claim_one(store)

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import asyncio
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
 from holdfast.job import Lane
-from holdfast.store.postgres import sql as statements
-from holdfast.store.postgres.call import Call
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, cancellation, failed, holder, new_job, says, succeeded, swept
 from holdfast.testing.verbs import answer_to, claim, claim_one, insert, job
+from support.crossing import write_on
 from support.eventually import eventually
 
 FAIR = Lane("fair", weight=1)
 
 
 @pytest_asyncio.fixture
-async def user(server):
-    """A connection inside a transaction that stays open."""
-    connection = await asyncpg.connect(server.url)
-    await connection.execute("BEGIN")
-    yield connection
-    await connection.close()
+async def user(begun):
+    return await begun()
 
 
 async def until_one_waits(sql):
@@ -109,9 +103,3 @@ async def test_a_claim_of_a_holder_that_is_being_swept_waits_for_nobody(store, s
     await user.execute("COMMIT")
     assert (await job(store, "a0")).holder == "sweeper"
     assert (await claim_one(store, silent)).id == "a1"
-
-
-async def write_on(connection, schema, batch):
-    """A write in a transaction that stays open."""
-    call = Call(batch, told=False)
-    await connection.fetch(statements.for_schema(statements.WRITE, schema), *call.arguments)
