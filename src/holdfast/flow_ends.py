@@ -44,14 +44,12 @@ class FlowEnds(FlowGathering):
     """The half of `Flows` that workers use."""
 
     async def _forget(self, id: str, jobs: int) -> None:
-        """Remove a flow and its jobs: one that never began, or has ended."""
-        store, commit = self._app.session.store, self._app.session.commit
-        for start in range(0, jobs, PAGE):
-            found = await store.get([member(id, number) for number in range(start, min(jobs, start + PAGE))])
-            await commit.change([Change(r.id, r.state, r.fence, None) for r in found if r is not None])
-        [own] = await store.get([id])
-        if own is not None:
-            await commit.change([Change(id, own.state, own.fence, None)])
+        """Remove a flow that never began. Itself last: it is looked for until all of it is gone."""
+        await self._remove_jobs(id, jobs)
+        await self._change([Change(r.id, r.state, r.fence, None) for r in await self._get([id])])
+
+    async def _remove_jobs(self, id: str, jobs: int) -> None:
+        await self._change([Change(r.id, r.state, r.fence, None) async for r in self._members(id, jobs)])
         await self._app.put_record(ENDED, id, None)
         await self._app.put_record(counting(id), "jobs", None)
 

@@ -26,10 +26,13 @@ from .handle import Handle
 from .job import TERMINAL, Change, NewJob, Patch, Record, State
 from .lifecycle import retry as new_life
 from .sync_parts import SyncFlowHandle
-from .view import Job, job_seen
+from .view import Job, job_seen, states_named
 
 if TYPE_CHECKING:
     from .app import Holdfast
+
+STATES = TERMINAL | {State.BLOCKED}
+"""Those that a flow can be in: no worker runs it."""
 
 
 class FlowStatus(msgspec.Struct, frozen=True):
@@ -206,6 +209,9 @@ class Flows(FlowEnds):
         self, *, state: str | Sequence[str] | None = None, limit: int = 100, cursor: str | None = None
     ) -> FlowPage:
         """A page of flows, newest first. One that has not ended is blocked."""
+        named = states_named(state)
+        if wrong := [word for word in named if word not in STATES]:
+            raise InvalidJob(f"a flow is one of {', '.join(sorted(STATES))}, and never {', '.join(wrong)}")
         page = await self._app.jobs(state=state, queue=QUEUE, task=TASK, limit=limit, cursor=cursor)
         return FlowPage([_status(job) for job in page.jobs], page.cursor)
 
@@ -231,12 +237,12 @@ class Flows(FlowEnds):
         await self.free([id, *(each for each in told if each.startswith(f"{id}."))])
         return True
 
-    async def delete(self, id: str) -> None:
-        """Remove a flow that has ended, and its jobs."""
-        own = await self._own(id)
-        if own.state not in TERMINAL:
-            raise WrongState(id, own.state, "it has not ended; cancel it first")
-        await self._forget(id, await self._count(own))
+    async def delete(self, own: Record) -> None:
+        """Remove a flow that has ended, and its jobs. Itself first: from then on nobody can retry it."""
+        jobs = await self._count(own)
+        if not all(await self._change([Change(own.id, own.state, own.fence, None)])):
+            raise WrongState(own.id, own.state, "it has changed meanwhile; look again")
+        await self._remove_jobs(own.id, jobs)
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
@@ -265,8 +271,8 @@ class Flows(FlowEnds):
                 continue
             taken.add(number_in(id, record.id))
         if not taken and (which is not None or own.state == State.SUCCEEDED):
-            [*asked] = await self._get(which or [id])
-            raise WrongState(asked[0].id, asked[0].state, "it has not failed: there is nothing to retry")
+            [meant, *_] = await self._get(which or ()) or [own]
+            raise WrongState(meant.id, meant.state, "it has not failed: there is nothing to retry")
         await self._reopen(id)
         # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
         # then at all of them, some of which may have ended long ago.

@@ -249,7 +249,8 @@ class Operating(Home):
             flow = extra.read(record.extra).flow
             raise WrongState(id, record.state, f"flow {flow} has not ended, and may need it; cancel the flow first")
         if extra.is_flow(record):
-            await self.at_home(lambda: self.flows.delete(id))
+            await self.at_home(lambda: self.flows.delete(record))
+            self.events.changed(record, lifecycle.delete(record))
         else:
             await self._change(id, lifecycle.delete)
 

@@ -38,5 +38,5 @@ async def test_what_is_no_flow_is_not_found_or_refused(http, app):
     assert (await http("GET", "/v1/flows/nothing")).status == 404
     refused = await http("GET", "/v1/flows?state=queued")
     assert refused.status == 422
-    assert "there are: blocked, cancelled, dead, succeeded" in refused.json["detail"]
+    assert "one of blocked, cancelled, dead, succeeded" in refused.json["detail"]
     assert (await http("GET", f"/v1/flows/{(await one.enqueue()).id}")).status == 422

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,15 +20,6 @@ SHORT = 60
 """Characters of a job's error in its line."""
 
 
-class FlowState(StrEnum):
-    """The states that a flow can have."""
-
-    BLOCKED = "blocked"
-    SUCCEEDED = "succeeded"
-    DEAD = "dead"
-    CANCELLED = "cancelled"
-
-
 app = typer.Typer(
     help="Jobs that wait for each other. `holdfast cancel` and `holdfast retry` take a flow's id too.",
     no_args_is_help=True,
@@ -40,8 +30,8 @@ app = typer.Typer(
 def list_all(
     *,
     state: Annotated[
-        list[FlowState] | None,
-        typer.Option("--state", "-s", help="Only those in this state; may be given again."),
+        list[str] | None,
+        typer.Option("--state", "-s", help="blocked, succeeded, dead or cancelled; may be given again."),
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=1000, help="At most so many.")] = 100,
     cursor: Annotated[str | None, typer.Option(help="Where the last page ended.")] = None,

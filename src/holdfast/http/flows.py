@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
 
 import msgspec
 
@@ -19,8 +18,8 @@ from .shapes import Body, Cursor, Limit
 class FlowsQuery(Body):
     """Which flows to list."""
 
-    state: list[Literal["blocked", "succeeded", "dead", "cancelled"]] | None = None
-    """`blocked`: it has not ended. May be given again."""
+    state: list[str] | None = None
+    """`blocked`, where it has not ended; `succeeded`, `dead`, `cancelled`. May be given again."""
     limit: Limit = limits.PAGE
     cursor: Cursor | None = None
 

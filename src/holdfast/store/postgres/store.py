@@ -31,7 +31,7 @@ from ...job import (
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
-from . import bound, doctor, observe, schema, sql, steps, told, trouble
+from . import bound, doctor, observe, round_trips, schema, sql, told, trouble
 from .call import Call, is_lone, lone_arguments
 from .driver import asyncpg
 from .generations import Generations
@@ -230,7 +230,7 @@ class PostgresStore:
 
     async def _step_by_step(self, batch: Batch) -> Answers:
         told = self._signal is not None
-        answers, done, hint = await self._run(lambda link: steps.write(link, self._say, batch, told=told))
+        answers, done, hint = await self._run(lambda link: round_trips.write(link, self._say, batch, told=told))
         for call, rows in done:
             self._answer(call, rows)
         if hint is not None and self._signal is not None:
