@@ -18,8 +18,8 @@ def shop(terminal):
 
 @pytest.mark.parametrize("task", ["hold_the_gil", "hold_the_workers_gil"])
 def test_a_job_that_computes_in_c_for_many_leases_runs_once(shop, task):
-    shop("worker", "start", "-A", "isolated_jobs:app", "--lease", "1", "--count", "2")
-    shop("enqueue", "--id", "x", "--task", task, "--args", '[4, "runs"]')
+    shop("worker", "start", "-A", "isolated_jobs:app", "--lease", "2", "--count", "2")
+    shop("enqueue", "--id", "x", "--task", task, "--args", '[7, "runs"]')
     shop.until(lambda: shop.job("x")["state"] == "succeeded", 30)
     job = shop.job("x")
     assert (job["result"], job["attempt"], job["fence"]) == ("done", 1, 1)

@@ -10,8 +10,8 @@ import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.protocol import Batch
-from holdfast.testing.build import new_job
-from holdfast.testing.verbs import claim, enqueue, gone, job
+from holdfast.testing.build import holder, new_job
+from holdfast.testing.verbs import claim, enqueue, gone, job, running
 from support.eventually import eventually
 
 
@@ -71,6 +71,28 @@ async def open_or_wait(open_store, stuck):
     assert not done
     fcntl.flock(stuck, fcntl.LOCK_UN)
     return await opening
+
+
+async def test_a_lease_that_ran_out_behind_the_lock_is_not_lost_while_its_heart_waits_there(path, store, open_store):
+    """A process that is stopped, or whose job holds the GIL, may have the lock for many leases."""
+    watcher = await open_store()
+    await running(store, "x", by=holder("ann", lease=0.2))
+    stuck = os.open(f"{path}-lock", os.O_RDWR)
+    fcntl.flock(stuck, fcntl.LOCK_EX)
+    beating = asyncio.ensure_future(store.beat([holder("ann", lease=30)]))
+    await eventually(lambda: not_alive(watcher))
+    looking = asyncio.ensure_future(watcher.expired(9))
+    done, _ = await asyncio.wait([looking, beating], timeout=0.1)
+    assert not done
+    fcntl.flock(stuck, fcntl.LOCK_UN)
+    os.close(stuck)
+    assert await looking == []
+    await beating
+
+
+async def not_alive(store):
+    [seen] = await store.holders()
+    return not seen.alive
 
 
 async def test_a_long_listing_does_not_delay_a_settle(store):

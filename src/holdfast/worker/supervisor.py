@@ -258,13 +258,16 @@ class Supervisor:
 
     async def _beat(self) -> None:
         while True:
-            pause = 1.0
+            began = self._clock.monotonic()
+            leases = [one.holder.lease for one in self._children if one.holder is not None]
+            pause = min([3.0, *leases]) / 3
             try:
                 async with self._beating:
                     living = [one for one in self._children if one.holder and not one.leaving and one.hears()]
                     if living and self._app is not None:
                         await self._beat_for(self._app, living)
-                        pause = min(one.holder.lease for one in living if one.holder) / 3
+                        # A beat that took long has used up some of the lease that it renewed.
+                        pause = max(pause / 10, min(leases) / 3 - (self._clock.monotonic() - began))
             except HoldfastError as error:
                 logger.warning("a heartbeat for the workers failed: %s", error)
             await asyncio.sleep(pause)
