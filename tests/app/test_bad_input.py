@@ -329,4 +329,4 @@ async def test_one_queue_may_be_named_without_a_list(make_app):
     app = make_app()
     handle = await app.submit("noop", b"{}", queue="mail", json=True)
     await asyncio.wait_for(Worker(app, queues="mail", until_idle=True).run(), 30)
-    assert await handle.result(timeout=1) is None
+    assert await handle.result(timeout=30) is None

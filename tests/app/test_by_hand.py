@@ -105,12 +105,12 @@ async def test_complete_ends_the_job_with_its_result(app, claim):
     await claim.complete({"width": 640})
     job = await app.job("job")
     assert (job.state, job.result) == (State.SUCCEEDED, {"width": 640})
-    assert await app.handle("job").result(timeout=1) == {"width": 640}
+    assert await app.handle("job").result(timeout=30) == {"width": 640}
 
 
 async def test_complete_without_a_result_gives_none(app, claim):
     await claim.complete()
-    assert await app.handle("job").result(timeout=1) is None
+    assert await app.handle("job").result(timeout=30) is None
 
 
 async def test_fail_leaves_the_rest_to_the_retry_rules(app, claim):
@@ -129,7 +129,7 @@ async def test_fail_may_name_the_time_of_the_next_attempt(app, claim):
 async def test_fail_may_say_that_it_is_for_good(app, claim):
     await claim.fail("broken file", dead=True)
     with pytest.raises(JobFailed, match="broken file"):
-        await app.handle("job").result(timeout=1)
+        await app.handle("job").result(timeout=30)
 
 
 async def test_fail_takes_an_exception_as_well(app, claim):
@@ -184,14 +184,14 @@ async def test_an_old_claim_cannot_end_a_newer_one(app, claim):
         with pytest.raises(LeaseLost):
             await end
     await newer.complete("new")
-    assert await app.handle("job").result(timeout=1) == "new"
+    assert await app.handle("job").result(timeout=30) == "new"
 
 
 async def test_a_result_that_cannot_be_stored_leaves_the_claim_as_it_was(app, claim):
     with pytest.raises(InvalidJob):
         await claim.complete(object())
     await claim.complete("this can")
-    assert await app.handle("job").result(timeout=1) == "this can"
+    assert await app.handle("job").result(timeout=30) == "this can"
 
 
 async def test_a_result_over_the_limit_is_refused_and_the_claim_stays(make_app):
@@ -306,7 +306,7 @@ async def test_recover_says_how_many_it_found():
 
 async def test_kept_alive_beats_while_the_block_runs(app):
     await app.submit("a", b"")
-    [claim] = await app.claim(lease=0.4)
+    [claim] = await app.claim(lease=0.9)
 
     async def beats():
         return (await app.session.store.holders())[0].beat
@@ -324,9 +324,9 @@ async def beats_at_least(beats, count):
 
 async def test_kept_alive_keeps_the_lease_though_the_loop_is_blocked(app):
     await app.submit("a", b"")
-    [claim] = await app.claim(lease=0.3)
+    [claim] = await app.claim(lease=0.9)
     async with claim.kept_alive():
-        threading.Event().wait(0.8)  # blocks the loop for more than two leases
+        threading.Event().wait(2.0)  # blocks the loop for more than two leases
         assert await app.recover() == 0
         await claim.complete("once")
 

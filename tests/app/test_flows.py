@@ -79,15 +79,15 @@ async def test_results_are_passed_on_as_typed_arguments(app, tasks):
     total = flow.add(tasks.total, counts)
     handle, status = await run(app, flow)
     assert (status.state, status.jobs, status.counts) == (State.SUCCEEDED, 7, {"succeeded": 7})
-    assert await handle.handle(total).result(1) == 6
-    assert await handle.handle(pages[2]).result(1) == Page("ccc", 3)
+    assert await handle.handle(total).result(30) == 6
+    assert await handle.handle(pages[2]).result(30) == Page("ccc", 3)
 
 
 async def test_a_chain_hands_each_result_to_the_next(app, tasks):
     flow = Flow()
     last = flow.chain(tasks.fetch.using().call("abcd"), tasks.count)
     handle, _ = await run(app, flow)
-    assert await handle.handle(last).result(1) == 4
+    assert await handle.handle(last).result(30) == 4
 
 
 async def test_a_job_starts_only_once_those_before_it_have_ended(app, tasks):
@@ -171,7 +171,7 @@ async def test_a_death_can_be_ignored(app, tasks):
     bad = flow.add(tasks.fragile, "x")
     fine = flow.add(tasks.note, "y").after(bad, on_dead="ignore")
     handle, status = await run(app, flow)
-    assert (status.state, await handle.handle(fine).result(1)) == (State.SUCCEEDED, "y")
+    assert (status.state, await handle.handle(fine).result(30)) == (State.SUCCEEDED, "y")
 
 
 async def test_a_death_can_be_compensated_for(app, tasks):

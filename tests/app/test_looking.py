@@ -176,7 +176,7 @@ async def test_what_can_be_no_id_is_not_found(app, id):
         with pytest.raises(JobNotFound):
             await call(id)
     with pytest.raises(JobNotFound):
-        await app.handle(id).result(timeout=1)
+        await app.handle(id).result(timeout=30)
 
 
 async def test_a_strange_id_does_not_disturb_those_who_ask_at_the_same_time(app):

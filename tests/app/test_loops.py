@@ -242,7 +242,7 @@ FORKING_UNDER_A_LOOP = """
                     os._exit(code)
             assert os.waitpid(pid, 0)[1] == 0
             await Worker(app, until_idle=True).run()
-            print((await app.stats()).counts["succeeded"], await handle.result(timeout=1))
+            print((await app.stats()).counts["succeeded"], await handle.result(timeout=30))
 
     asyncio.run(main())
 """

@@ -54,8 +54,8 @@ NO_SUCH_JOB = {
     "delete": lambda app: app.delete("none"),
     "fail": lambda app: app.fail("none", "lost"),
     "annotate": lambda app: app.annotate("none", a=1),
-    "wait": lambda app: app.handle("none").wait(1),
-    "result": lambda app: app.handle("none").result(1),
+    "wait": lambda app: app.handle("none").wait(30),
+    "result": lambda app: app.handle("none").result(30),
 }
 
 
@@ -145,7 +145,7 @@ async def test_retrying_a_succeeded_job_runs_it_again(app, ended):
     handle = ended["succeeded"]
     assert (await app.retry(handle.id)).result is None
     await work_off(app)
-    assert await handle.result(timeout=1) == "fine"
+    assert await handle.result(timeout=30) == "fine"
     assert (await handle.job()).life == 2
 
 
@@ -154,7 +154,7 @@ async def test_retrying_a_cancelled_job_is_a_change_of_mind(app, task):
     await handle.cancel()
     await app.retry(handle.id)
     await work_off(app)
-    assert await handle.result(timeout=1) == "fine"
+    assert await handle.result(timeout=30) == "fine"
 
 
 async def test_retrying_a_scheduled_job_makes_it_due(app, task):
@@ -162,7 +162,7 @@ async def test_retrying_a_scheduled_job_makes_it_due(app, task):
     job = await app.retry(handle.id)
     assert (job.state, job.life) == (State.QUEUED, 1)
     await work_off(app)
-    assert await handle.result(timeout=1) == "fine"
+    assert await handle.result(timeout=30) == "fine"
 
 
 async def test_a_running_job_cannot_be_retried(app, running):
@@ -255,7 +255,7 @@ async def test_a_paused_queue_gives_nothing_and_takes_everything(app, task):
     assert queue.paused
     await app.resume("default")
     await work_off(app)
-    assert await handle.result(timeout=1) == "fine"
+    assert await handle.result(timeout=30) == "fine"
     [queue] = (await app.stats()).queues
     assert not queue.paused
 

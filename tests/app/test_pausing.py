@@ -170,7 +170,7 @@ async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
     over = Pause("send", resumed_at=await app.now())
     await app.put_record(KIND, "send", msgspec.json.encode(over))
     async with working(app):
-        await held.wait(4)
+        await held.wait(30)
     assert await states(held) == [State.SUCCEEDED]
 
 

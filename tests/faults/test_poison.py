@@ -21,7 +21,7 @@ def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look,
     deaths, deadline = [], time.monotonic() + 60
     while {look.job(id).state for id in [poison, *neighbours]} - {State.DEAD, State.SUCCEEDED}:
         assert len(deaths) < 10, f"{deaths}\n{look.stories([poison, *neighbours], 10)}"
-        worker = processes.worker(concurrency=NEIGHBOURS + 1, lease=0.6)
+        worker = processes.worker(concurrency=NEIGHBOURS + 1, lease=1.0)
         while worker.running and look.counts().keys() - {"succeeded", "dead"}:
             assert time.monotonic() < deadline, look.stories([poison, *neighbours], 10)
             time.sleep(0.01)
@@ -54,7 +54,7 @@ def test_two_poisonous_jobs_do_not_blame_each_other(look, processes, journal):
     deaths = 0
     while {look.job(id).state for id in ids} != {State.DEAD}:
         assert time.monotonic() < deadline, look.stories(ids)
-        worker = processes.worker(concurrency=2, lease=0.6)
+        worker = processes.worker(concurrency=2, lease=1.0)
         while worker.running and look.counts().keys() != {"dead"}:
             assert time.monotonic() < deadline, look.stories(ids)
             time.sleep(0.01)

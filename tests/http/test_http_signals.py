@@ -31,7 +31,7 @@ async def test_a_signal_wakes_a_job_whose_steps_are_seen(http, app):
     sent = await http("POST", "/v1/signals/approval%2F42", {"value": {"by": "ann"}})
     assert (sent.status, sent.json) == (200, {"name": "approval/42", "woken": 1})
     await work_off(app)
-    assert await handle.result(1) == {"by": "ann"}
+    assert await handle.result(30) == {"by": "ann"}
     sent = await http("POST", "/v1/signals/approval%2F42", {})
     assert sent.json == {"name": "approval/42", "woken": 0}
 

@@ -89,7 +89,7 @@ async def test_beats_and_good_byes_may_be_made_twice(serving, open_at):
 async def test_an_app_and_its_worker_get_by_on_a_line_that_loses_every_seventh(serving, after):
     """Nothing lost, and nothing twice: what was claimed unheard comes back by the heartbeat, uncharged."""
     async with Cutter(serving.port, only=("write", "beat", "recall"), after=after) as line:
-        app = Holdfast(line.url, lease=0.6, poll=0.05)
+        app = Holdfast(line.url, lease=1.5, poll=0.05)
         ran: Counter[int] = Counter()
 
         @app.task

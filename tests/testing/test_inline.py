@@ -45,13 +45,13 @@ async def test_a_job_has_run_when_enqueue_returns(app, task):
         assert app.ran == ["ann"]
         job = await handle.job()
         assert (job.state, job.attempt, job.queue) == (State.SUCCEEDED, 1, "default")
-        assert await handle.result(timeout=1) == "hello ann"
+        assert await handle.result(timeout=30) == "hello ann"
 
 
 @pytest.mark.parametrize("task", ["greet", "greet_later"])
 def test_blocking_code_can_have_it_too(app, task):
     with inline(app):
-        assert app.sync.enqueue(task, "ann").result(timeout=1) == "hello ann"
+        assert app.sync.enqueue(task, "ann").result(timeout=30) == "hello ann"
     assert app.ran == ["ann"]
 
 
@@ -87,7 +87,7 @@ async def test_arguments_are_really_encoded(app):
 async def test_a_failed_attempt_is_repeated_without_waiting(app):
     async with inline(app):
         handle = await app.enqueue("flaky")
-    assert await handle.result(timeout=1) == 3
+    assert await handle.result(timeout=30) == 3
     assert app.ran == [1, 2, 3]
     assert [line.outcome for line in (await handle.job()).history] == ["failed", "failed", "succeeded"]
 
@@ -100,7 +100,7 @@ async def test_a_job_that_fails_for_good_is_dead_and_says_why(app):
     async with inline(app):
         handle = await bad.enqueue()
         with pytest.raises(JobFailed, match="ValueError: no"):
-            await handle.result(timeout=1)
+            await handle.result(timeout=30)
 
 
 async def test_what_is_due_later_stays_where_it_is(app):
@@ -146,7 +146,7 @@ async def test_a_job_that_enqueues_another_waits_for_it(app):
     async with inline(app):
         await parent.enqueue()
         handle = await parent_in_a_thread.enqueue()
-        assert await handle.result(timeout=1) == "hello grandchild"
+        assert await handle.result(timeout=30) == "hello grandchild"
     assert order == ["parent begins", "child ran: ['child']"]
 
 
@@ -158,7 +158,7 @@ async def test_a_job_that_enqueues_itself_by_its_key_does_not_wait_for_itself(ap
 
     async with inline(app):
         handle = await again.using(key="only one").enqueue()
-        assert await handle.result(timeout=1) == handle.id
+        assert await handle.result(timeout=30) == handle.id
 
 
 async def test_the_same_key_runs_once(app):

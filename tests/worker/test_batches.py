@@ -241,7 +241,7 @@ async def test_hooks_are_around_each_job(app):
 
 
 async def test_a_cancelled_job_does_not_disturb_the_others(make_app):
-    app, release = make_app(lease=0.3, poll=0.05), asyncio.Event()
+    app, release = make_app(lease=0.9, poll=0.05), asyncio.Event()
 
     @app.task(batch=3, wait=60, retry=lambda error, attempt: 0.0)
     async def handle(items: list[int]) -> list[Any]:
@@ -261,7 +261,7 @@ async def test_a_cancelled_job_does_not_disturb_the_others(make_app):
 
 
 async def test_a_call_whose_jobs_are_all_cancelled_is_interrupted(make_app):
-    app, interrupted = make_app(lease=0.3, poll=0.05), asyncio.Event()
+    app, interrupted = make_app(lease=0.9, poll=0.05), asyncio.Event()
 
     @app.task(batch=2, wait=60)
     async def handle(items: list[int]) -> None:
@@ -281,7 +281,7 @@ async def test_a_call_whose_jobs_are_all_cancelled_is_interrupted(make_app):
 
 
 async def test_a_job_cancelled_while_the_batch_gathers_leaves_it(make_app):
-    app, calls = make_app(lease=0.3, poll=0.05), []
+    app, calls = make_app(lease=0.9, poll=0.05), []
     task = app.task(noted(calls), name="handle", batch=2, wait=60)
     async with working(app, concurrency=1):
         first = await task.enqueue(1)

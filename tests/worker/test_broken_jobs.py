@@ -95,7 +95,7 @@ async def test_an_unknown_task_waits_uncharged_where_workers_are_told_so(make_ap
         return n
 
     await work_off(app)
-    assert await handle.result(timeout=1) == 1
+    assert await handle.result(timeout=30) == 1
 
 
 async def test_waiting_is_for_unknown_names_and_not_for_unknown_tasks_inside_a_task(make_app):
@@ -252,7 +252,7 @@ async def test_an_exception_of_any_kind(app, make, kind):
     assert 0 < len(job.error) <= 4096
     assert job.traceback, "where it was raised is worth knowing"
     with pytest.raises(JobFailed):
-        await app.handle(job.id).result(timeout=1)
+        await app.handle(job.id).result(timeout=30)
 
 
 async def test_an_exception_beyond_recursion(app):
@@ -287,7 +287,7 @@ async def test_every_slot_survives_many_bad_jobs(app):
     bads = await app.enqueue_many([(bad, n) for n in range(40)])
     good = await app.enqueue("add", 1, 2)
     await work_off(app, concurrency=2)
-    assert await good.result(timeout=1) == 3
+    assert await good.result(timeout=30) == 3
     assert {(await handle.job()).state for handle in bads} == {State.DEAD}
 
 
@@ -334,7 +334,7 @@ async def test_a_task_that_was_renamed_between_deploys_recovers(app, make_app):
         return a + b
 
     await work_off(new)
-    assert await handle.result(timeout=1) == 3
+    assert await handle.result(timeout=30) == 3
 
 
 async def _fail_once(app):
@@ -349,4 +349,4 @@ async def test_a_name_that_json_has_twice_is_the_last_one(app):
 
     handle = await app.submit("take", b'{"a": 1, "a": 2}', json=True)
     await work_off(app)
-    assert await handle.result(timeout=1) == 1
+    assert await handle.result(timeout=30) == 1

@@ -21,7 +21,7 @@ async def has_beaten(app):
 @pytest.fixture
 def brisk(make_app):
     """An app whose workers beat many times a second."""
-    return make_app(lease=0.3, poll=0.05)
+    return make_app(lease=0.9, poll=0.05)
 
 
 async def test_cancelling_interrupts_an_async_task(brisk):

@@ -154,7 +154,7 @@ async def test_a_worker_takes_over_what_a_dead_one_held(make_app):
 @pytest.fixture
 def watched(make_app):
     """An app whose task `work` notes who runs beside it, and goes on when its gate opens."""
-    app = make_app(poll=0.02, lease=0.5)
+    app = make_app(poll=0.02, lease=0.9)
     app.running, app.together, app.gates = set(), [], defaultdict(asyncio.Event)
 
     @app.task
@@ -225,7 +225,7 @@ async def test_a_suspect_waits_until_its_process_runs_nothing_else_but_not_every
 
 
 async def test_a_suspect_does_not_starve_beside_a_stream_of_sound_jobs(make_app):
-    app = make_app(poll=0.02, lease=0.3)
+    app = make_app(poll=0.02, lease=0.9)
     ran = []
 
     @app.task
@@ -273,13 +273,13 @@ async def test_a_cancelled_job_of_a_dead_worker_is_not_run_again(make_app):
 
 
 async def test_a_worker_does_not_sweep_its_own_running_jobs(make_app):
-    app = make_app(poll=0.02, lease=0.3)
+    app = make_app(poll=0.02, lease=0.9)
     runs = []
 
     @app.task
     async def slow() -> None:
         runs.append(1)
-        await asyncio.sleep(1.0)
+        await asyncio.sleep(2.5)
 
     async with working(app), working(app):
         handle = await slow.enqueue()

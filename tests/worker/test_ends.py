@@ -84,7 +84,7 @@ async def test_snoozing_again_and_again_never_spends_the_attempts(app):
 
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(timeout=1) == "at last"
+    assert await handle.result(timeout=30) == "at last"
     assert len(runs) == 10
 
 
@@ -246,7 +246,7 @@ async def test_attempts_are_counted_and_every_one_is_remembered(app):
 
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(timeout=1) == 4
+    assert await handle.result(timeout=30) == 4
     job = await handle.job()
     assert [(line.number, line.outcome, line.error) for line in job.history] == [
         (1, "failed", "ValueError: attempt 1"),

@@ -116,7 +116,7 @@ async def test_a_checkpoint_is_read_by_the_next_attempt(app, kind):
 
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(timeout=1) == {"page": 2}
+    assert await handle.result(timeout=30) == {"page": 2}
     assert seen == [None, {"page": 1}, {"page": 1}, {"page": 2}, {"page": 2}]
     assert (await handle.job()).checkpoint == {"page": 2}
 
@@ -145,7 +145,7 @@ async def test_a_checkpoint_that_cannot_be_kept_is_refused_where_it_is_made(make
 
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(timeout=1) in ("InvalidJob", "PayloadTooLarge")
+    assert await handle.result(timeout=30) in ("InvalidJob", "PayloadTooLarge")
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])

@@ -45,7 +45,7 @@ async def test_hooks_nest_around_every_run(app, task):
     app.around_run += [hook("inner", seen), hook("outer", seen)]
     handle = await app.enqueue(task, 21)
     await work_off(app)
-    assert await handle.result(timeout=1) == 42
+    assert await handle.result(timeout=30) == 42
     assert seen == ["outer before", "inner before", "inner after", "outer after"]
 
 
@@ -71,7 +71,7 @@ async def test_a_hook_can_change_the_result_or_answer_itself(app):
     app.around_run.append(around)
     handles = [await app.enqueue("on_loop", n) for n in (0, 5)]
     await work_off(app)
-    assert [await handle.result(timeout=1) for handle in handles] == [7, 11]
+    assert [await handle.result(timeout=30) for handle in handles] == [7, 11]
 
 
 async def test_a_hook_sees_what_the_task_raised_and_may_turn_it_into_something_else(app):
@@ -97,7 +97,7 @@ async def test_a_hook_that_raises_fails_that_job_alone(app):
     bad, good = await app.enqueue("on_loop", 0), await app.enqueue("on_loop", 1)
     await work_off(app)
     assert (await bad.job()).error == "RuntimeError: a defect of the hook"
-    assert await good.result(timeout=1) == 2
+    assert await good.result(timeout=30) == 2
 
 
 async def test_a_hook_that_is_no_coroutine_fails_the_job_with_a_reason(app):
@@ -124,7 +124,7 @@ async def test_context_variables_that_a_hook_sets_reach_the_task(app):
     app.around_run.append(around)
     handle = await who.enqueue()
     await work_off(app)
-    assert await handle.result(timeout=1) == "ann"
+    assert await handle.result(timeout=30) == "ann"
 
 
 # -- errors
@@ -194,7 +194,7 @@ async def test_an_error_hook_that_raises_harms_nobody(app, reported, caplog):
     handle, other = await app.enqueue("broken"), await app.enqueue("on_loop", 1)
     await work_off(app)
     assert (await handle.job()).state == State.DEAD
-    assert await other.result(timeout=1) == 2
+    assert await other.result(timeout=30) == 2
     assert len(reported) == 1
     assert "an error hook raised" in caplog.text
 

@@ -25,7 +25,7 @@ async def test_an_async_task_runs_on_the_workers_loop(app):
     loop = asyncio.get_running_loop()
     handle = await where.enqueue()
     await work_off(app)
-    assert await handle.result(timeout=1) is True
+    assert await handle.result(timeout=30) is True
 
 
 async def test_a_plain_function_runs_in_a_thread_and_blocks_nobody(app):
@@ -47,15 +47,15 @@ async def test_a_plain_function_runs_in_a_thread_and_blocks_nobody(app):
 
 
 async def test_an_async_task_that_blocks_the_loop_runs_once(make_app):
-    app = make_app(lease=0.3, poll=0.05)
+    app = make_app(lease=1.0, poll=0.05)
     runs = []
 
     @app.task
     async def block() -> None:
         runs.append(1)
-        time.sleep(1.0)  # noqa: ASYNC251  # three leases
+        time.sleep(2.5)  # noqa: ASYNC251  # more than two leases
 
-    other = make_app(None if app.url.startswith("sqlite") else app._store.sibling(), lease=0.3, poll=0.05)
+    other = make_app(None if app.url.startswith("sqlite") else app._store.sibling(), lease=1.0, poll=0.05)
     handle = await block.enqueue()
     sweeping = threading.Event()
 
@@ -192,7 +192,7 @@ async def test_a_hundred_quick_jobs_are_soon_done(app):
 
     handles = await app.enqueue_many([(quick, n) for n in range(100)])
     await work_off(app)
-    assert [await handle.result(timeout=1) for handle in handles] == list(range(100))
+    assert [await handle.result(timeout=30) for handle in handles] == list(range(100))
 
 
 # -- what a job sees
@@ -227,7 +227,7 @@ async def test_a_context_is_given_wherever_its_annotation_is(app):
         await named.enqueue(1, 2, 3, x=4),
     ]
     await work_off(app)
-    results = [await handle.result(timeout=1) for handle in handles]
+    results = [await handle.result(timeout=30) for handle in handles]
     ids = [handle.id for handle in handles]
     assert results == [[ids[0], 1], [ids[1], 1, 3], [ids[2], 1, 2], [ids[3], 1], [ids[4], 1, 2, 3, {"x": 4}]]
 
@@ -252,7 +252,7 @@ async def test_a_job_sees_itself(app):
     handle = await look.using(meta={"a": 1}).enqueue()
     await work_off(app)
     expected = {"attempt": 1, "fence": 1, "queue": "mail", "meta": {"a": 1}, "state": "running"}
-    assert await handle.result(timeout=1) == expected
+    assert await handle.result(timeout=30) == expected
 
 
 async def test_a_jobs_log_lines_say_whose_they_are(app, caplog):

@@ -85,7 +85,7 @@ async def test_a_step_beside_a_sleep_runs_once_and_is_remembered(way):
         assert names(await handle.job()) == ["charge"]
         clock.advance(86401)
         await work_off(app)
-        assert (await handle.result(1), slow.ran) == (["receipt", None], 1)
+        assert (await handle.result(30), slow.ran) == (["receipt", None], 1)
 
 
 async def test_a_sleep_that_is_over_when_the_step_beside_it_ends_is_no_pause():
@@ -198,7 +198,7 @@ async def test_a_step_that_fails_beside_a_wait_fails_the_attempt(app):
     assert names(job) == ["charge"]
     await app.signal("go", 7)
     await work_off(app)
-    assert (await handle.result(1), len(ran)) == (["receipt", 7], 2)
+    assert (await handle.result(30), len(ran)) == (["receipt", 7], 2)
 
 
 async def test_a_step_beside_one_that_fails_is_remembered(app):
@@ -252,7 +252,7 @@ async def test_two_waits_side_by_side_are_both_heard_whichever_comes_first(app):
     await work_off(app)
     await app.signal("a", 1)
     await work_off(app)
-    assert [await handle.result(1) for handle in handles] == [[1, 2]] * 2
+    assert [await handle.result(30) for handle in handles] == [[1, 2]] * 2
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])

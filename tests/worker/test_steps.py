@@ -113,7 +113,7 @@ async def test_a_plain_function_runs_in_a_thread_and_an_async_one_on_the_loop(ap
 
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(1) == [True, False]
+    assert await handle.result(30) == [True, False]
 
 
 async def test_a_plain_task_runs_its_steps_right_where_it_is(app):
@@ -123,7 +123,7 @@ async def test_a_plain_task_runs_its_steps_right_where_it_is(app):
 
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(1) is True
+    assert await handle.result(30) is True
 
 
 async def test_an_async_step_of_a_plain_task_is_refused(app):
@@ -173,7 +173,7 @@ async def test_steps_side_by_side_are_all_remembered(app):
 
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(1) == list(range(20))
+    assert await handle.result(30) == list(range(20))
     assert sorted(ran) == list(range(20))
 
 
@@ -397,7 +397,7 @@ async def test_a_step_that_is_done_as_its_worker_stops_is_remembered(app, monkey
     job = await handle.job()
     assert (job.state, job.attempt, [step.name for step in job.steps]) == (State.QUEUED, 0, ["charge"])
     await work_off(app)
-    assert (await handle.result(1), ran) == (1, [1])
+    assert (await handle.result(30), ran) == (1, [1])
 
 
 async def test_a_store_that_does_not_answer_for_a_while_costs_no_step(app, monkeypatch):
@@ -422,4 +422,4 @@ async def test_a_store_that_does_not_answer_for_a_while_costs_no_step(app, monke
 
     monkeypatch.setattr(app.session.store, "write", sometimes)
     await work_off(app)
-    assert (await handle.result(1), len(ran), len(refused)) == (1, 1, 3)
+    assert (await handle.result(30), len(ran), len(refused)) == (1, 1, 3)

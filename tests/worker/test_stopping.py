@@ -53,7 +53,7 @@ async def test_a_stopping_worker_finishes_what_it_runs_and_takes_nothing_new(app
     await still(left_alone)
     gate.set()
     await ended(running)
-    assert await handle.result(timeout=1) == "finished"
+    assert await handle.result(timeout=30) == "finished"
     assert (await late.job()).state == State.QUEUED
 
 
@@ -110,7 +110,7 @@ async def test_cancelling_the_worker_itself_gives_everything_back(app, start):
     await asyncio.wait_for(entered.wait(), 30)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asyncio.wait_for(running, 4)
+        await asyncio.wait_for(running, 30)
     job = await handle.job()
     assert (job.state, job.attempt) == (State.QUEUED, 0)
     assert await app.workers() == []
@@ -272,7 +272,7 @@ async def test_finish_waits_for_as_long_as_it_takes(app, start):
     await still(lambda: not running.done())
     gate.set()
     await ended(running)
-    assert await handle.result(timeout=1) == "finished"
+    assert await handle.result(timeout=30) == "finished"
 
 
 def test_ctrl_c_in_a_program_of_ones_own_gives_jobs_back(tmp_path):

@@ -68,7 +68,7 @@ def store():
 async def app(store, monkeypatch):
     monkeypatch.setattr("holdfast.worker.settle.RESEND_PAUSE", 0.02)
     monkeypatch.setattr(commit, "RESENDS", (0.0, 0.0, 0.0))
-    app = Holdfast(store, poll=0.02, lease=0.6)
+    app = Holdfast(store, poll=0.02, lease=1.5)
     app.runs = []
 
     @app.task
@@ -236,7 +236,7 @@ async def test_stopping_waits_for_finished_work_to_be_written(app, store):
     await eventually(lambda: store.trouble["settles"][0] < 10**9 - 1)
     assert not running.done()
     store.recover()
-    await asyncio.wait_for(running, 4)
+    await asyncio.wait_for(running, 30)
     assert (await handle.job()).state == State.SUCCEEDED
     assert app.runs == [1]
 
@@ -248,7 +248,7 @@ async def test_a_worker_whose_store_is_gone_for_good_still_stops(app, store):
     await eventually(lambda: app.runs == [1])
     store.fail("write", "settles", "asks", "beat", "expired", "leave")
     worker.stop()
-    await asyncio.wait_for(running, 5)
+    await asyncio.wait_for(running, 30)
 
 
 async def test_a_store_that_is_away_at_the_start_is_told_to_whoever_starts(store):

@@ -56,7 +56,7 @@ async def test_a_signal_wakes_every_job_that_waits_for_it(app, kind):
     assert await app.signal("approval-42", {"by": "ann"}) == 3
     assert {(await handle.job()).state for handle in handles} == {State.QUEUED}
     await work_off(app)
-    assert [await handle.result(1) for handle in handles] == [{"by": "ann"}] * 3
+    assert [await handle.result(30) for handle in handles] == [{"by": "ann"}] * 3
     assert ran == [1] * 6
     steps = (await handles[0].job()).steps
     assert [(step.kind, step.name, step.result) for step in steps] == [
@@ -74,7 +74,7 @@ async def test_a_signal_that_was_sent_first_is_not_missed(app, kind, options):
     assert await app.signal("approval-42", [2]) == 0
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(1) == [2]
+    assert await handle.result(30) == [2]
 
 
 async def test_a_signal_wakes_a_worker_that_waits_for_work(app):
@@ -106,7 +106,7 @@ async def test_a_wait_with_a_timeout_ends_in_a_timeout_error_which_is_remembered
     )
     clock.advance(3601)
     await work_off(app)
-    assert await handle.result(1) == "TimeoutError: signal 'approval-42' has not come in time"
+    assert await handle.result(30) == "TimeoutError: signal 'approval-42' has not come in time"
     assert (await handle.job()).steps[-1].late
 
 
@@ -129,7 +129,7 @@ async def test_what_had_not_come_in_time_is_waited_for_again_by_a_dead_job_that_
     await work_off(app)
     await app.signal("approval-42", True)
     await work_off(app)
-    assert await handle.result(1) is True
+    assert await handle.result(30) is True
 
 
 async def test_one_signal_at_a_time_is_waited_for_twice_in_one_run_never(app):
@@ -187,7 +187,7 @@ async def test_a_signal_sent_between_a_waiters_look_and_its_parking_is_found_by_
 
     monkeypatch.setattr(app.session.commit, "settle_soon", sent_just_before)
     await work_off(app)
-    assert await handle.result(1) == 7
+    assert await handle.result(30) == 7
 
 
 async def test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_it(app, monkeypatch):
@@ -206,7 +206,7 @@ async def test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_
     monkeypatch.setattr(app.session.store, "find", found_too_soon)
     await app.signal("approval-42", 7)
     await work_off(app)
-    assert await handle.result(1) == 7
+    assert await handle.result(30) == 7
 
 
 async def test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself(clocked, monkeypatch):
@@ -226,7 +226,7 @@ async def test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks
     assert (job.run_at - job.created_at).total_seconds() <= 61
     clock.advance(61)
     await work_off(app)
-    assert await handle.result(1) == "early"
+    assert await handle.result(30) == "early"
 
 
 @pytest.mark.parametrize("timeout", [1, 30, 60])
@@ -247,7 +247,7 @@ async def test_a_signal_that_was_sent_first_is_found_however_often_its_waiters_w
             await work_off(app)
             clock.advance(61)
     await work_off(app)
-    assert await handle.result(1) == "early"
+    assert await handle.result(30) == "early"
 
 
 async def test_a_signal_that_came_in_time_is_not_missed_by_a_job_that_was_busy_until_it_was_late(clocked):
@@ -263,7 +263,7 @@ async def test_a_signal_that_came_in_time_is_not_missed_by_a_job_that_was_busy_u
     clock.advance(600)
     await app.signal("a", 1)
     await work_off(app)
-    assert await handle.result(1) == [1, 2]
+    assert await handle.result(30) == [1, 2]
 
 
 @pytest.mark.parametrize("dies_at", range(4))
@@ -295,7 +295,7 @@ async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finish
     assert states == ({State.SUCCEEDED} if sent else {State.BLOCKED})
     assert await app.signal("approval-42", "again") == (0 if sent else 3)
     await work_off(app)
-    assert {await handle.result(1) for handle in handles} == {"once" if sent else "again"}
+    assert {await handle.result(30) for handle in handles} == {"once" if sent else "again"}
 
 
 async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_the_same(app, monkeypatch):
@@ -318,7 +318,7 @@ async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_t
     monkeypatch.setattr(app.session.store, "find", moved_after)
     assert await app.signal("approval-42", "yes") == 1
     await work_off(app)
-    assert await handle.result(1) == "yes"
+    assert await handle.result(30) == "yes"
 
 
 async def kept(app):
@@ -364,7 +364,7 @@ async def test_upkeep_that_is_late_does_not_forget_what_was_sent_again(clocked, 
     work, _ = waiter(app, "async", "old")
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(1) == 2
+    assert await handle.result(30) == 2
 
 
 async def test_what_is_sent_last_counts_though_the_clock_went_back(clocked):
@@ -375,7 +375,7 @@ async def test_what_is_sent_last_counts_though_the_clock_went_back(clocked):
     work, _ = waiter(app, "async", "old")
     handle = await work.enqueue()
     await work_off(app)
-    assert await handle.result(1) == 2
+    assert await handle.result(30) == 2
 
 
 async def test_records_that_nobody_can_read_harm_no_upkeep(app):
