@@ -36,7 +36,7 @@ def expected(planned: PlannedFlow) -> list[str]:
             states.append(State.DEAD if job.kind == "dies" else State.SUCCEEDED)
             continue
         states.append(State.CANCELLED)
-        if job.on_dead == "compensate" or bad[0] in spared:
+        if job.on_dead == "compensate" or spared.issuperset(bad):
             spared.add(number)
     strict = {each for job in planned.jobs if job.on_dead != "ignore" for each in job.after}
     forgiven = {each for job in planned.jobs for each in job.after} - strict

@@ -11,8 +11,12 @@ NOT_RUN = "not run: "
 
 
 def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) -> Change:
-    """What becomes of a blocked job, given its parents as they are: it is freed, waits for another, or ends unrun."""
-    flow, waits, spared = extra.flow or "", None, None
+    """What becomes of a blocked job, given its parents as they are: it is freed, waits for another, or ends unrun.
+
+    Its end does not depend on which of them ended first: a parent that failed decides at once, but whether the job is
+    needed is known only when all have ended.
+    """
+    flow, waits, spared, useless = extra.flow or "", None, None, None
     died = False
     for number, on_dead in extra.after:
         id = member(flow, number)
@@ -24,15 +28,19 @@ def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) ->
         how = f"is {parent.state}" if parent is not None else "is gone"
         well = parent is not None and parent.state == State.SUCCEEDED
         idle = parent is not None and unneeded(parent)
-        if on_dead == "fail" and not well:
-            return unrun(child, f"not needed, as {name} was not" if idle else f"{name} {how}")
+        if on_dead == "fail" and idle:
+            useless = f"not needed, as {name} was not"
+        elif on_dead == "fail" and not well:
+            return unrun(child, f"{name} {how}")
         if on_dead == "compensate":
             died = died or not (well or idle)
             spared = f"not needed, {name} succeeded" if well else f"not needed, as {name} was not"
     if waits is not None:
         return Change(child.id, child.state, child.fence, Patch(state=State.BLOCKED, waits=waits))
-    if spared is not None and not died:
-        return unrun(child, spared)
+    if useless is None and not died:
+        useless = spared
+    if useless is not None:
+        return unrun(child, useless)
     return freed(child, now)
 
 

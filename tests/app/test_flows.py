@@ -186,6 +186,21 @@ async def test_a_death_can_be_compensated_for(app, tasks):
     assert "not needed" in (await handle.jobs())[1].error
 
 
+@pytest.mark.parametrize("first", ["spared", "dead"])
+async def test_the_end_of_a_flow_does_not_depend_on_which_job_ended_first(app, tasks, first):
+    flow = Flow()
+    undo = flow.add(tasks.note.using(queue="spared"), "good").compensate(tasks.note, "undo")
+    bad = flow.add(tasks.fragile.using(queue="dead"), "bad")
+    both = flow.add(tasks.note, "both").after(undo, bad)
+    both.compensate(tasks.note, "instead of both")
+    handle = await app.enqueue_flow(flow)
+    await work_off(app, queues=[first, "default"])
+    assert (await handle.jobs())[3].state == {"spared": State.BLOCKED, "dead": State.CANCELLED}[first]
+    await work_off(app, queues=["spared", "dead", "default"])
+    assert sorted(tasks.ran) == ["good", "instead of both"]
+    assert (await handle.status()).state == State.DEAD
+
+
 async def test_a_broken_flow_goes_on_from_the_failed_job(app, tasks):
     flow = Flow()
     before = flow.add(tasks.note, "before")
