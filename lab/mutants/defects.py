@@ -100,6 +100,17 @@ DEFECTS = (
         seeds=200,
     ),
     Defect(
+        "L", "who lives is taken for lost when a store comes back", "session.py",
+        "self._gives_way_until = self.clock.monotonic() + GIVE_WAY", "self._gives_way_until = self.clock.monotonic()",
+        "tests/worker/test_store_trouble.py -k who_lives_is_not_taken_for_lost",
+    ),
+    Defect(
+        "N", "whether a job of a flow is needed is decided before all in front of it have ended", "flow_rules.py",
+        "useless = f\"not needed, as {name} was not\"",
+        "return unrun(child, f\"not needed, as {name} was not\")",
+        "tests/app/test_flows.py -k does_not_depend_on_which_job_ended_first",
+    ),
+    Defect(
         "N", "a claim whose answer was lost is never given back", "worker/lease.py",
         "now - since > self.holder.lease / 6", "now - since > self.holder.lease * 1e9",
         seeds=600,
@@ -223,6 +234,11 @@ DEFECTS = (
         "C", "SQLite measures leases by the wall clock", "store/sqlite/holders.py",
         "        step.boot + int(holder.lease * MICROS),\n", "        step.now + int(holder.lease * MICROS),\n",
         SQLITE + "TestLeases",
+    ),
+    Defect(
+        "L", "SQLite's lock keeps hearts out until their leases are lost", "store/sqlite/store.py",
+        "if lost and holder is None and await self._kept_waiting():", "if lost and holder is None and limit < 0:",
+        "tests/sqlite/test_sqlite_locks.py -k while_its_heart_waits_there",
     ),
     Defect(
         "I", "SQLite looks up no key", "store/sqlite/enqueue.py",

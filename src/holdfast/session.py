@@ -14,7 +14,7 @@ from .checks import checked_seconds
 from .clock import Clock, Entropy
 from .errors import JobNotFound
 from .holds import Holds
-from .job import TERMINAL, Record
+from .job import TERMINAL, Lost, Record
 from .lifecycle import Outcome, too_late
 from .observe.events import Events
 from .settings import Settings, combine, from_environment
@@ -24,6 +24,8 @@ from .webhooks import KIND as WEBHOOKS
 from .webhooks import Feed
 
 TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
+GIVE_WAY = 3.0
+"""Seconds after a store was away in which nobody is taken for lost: hearts that live beat again within one or two."""
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
 
@@ -43,6 +45,7 @@ class Session:
         self._read_at = -CONFIG_MAX_AGE
         self._refreshing: asyncio.Task[None] | None = None
         self._tidy_at = clock.monotonic() + TIDY_EVERY
+        self._gives_way_until = clock.monotonic()
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.holds = Holds(store, self.commit, clock)
         """Which tasks are paused."""
@@ -100,6 +103,22 @@ class Session:
             self._tidy_at = now + TIDY_EVERY
             await self.store.tidy(TIDY_LIMIT)
             await self.holds.free_the_late()
+
+    async def lost(self, limit: int) -> list[Lost]:
+        """The claims whose lease has run out; none for a moment after the store was away."""
+        asked = self.clock.monotonic()
+        try:
+            found = await self.store.expired(limit)
+        except Exception:
+            self.give_way()
+            raise
+        if self.clock.monotonic() - asked > GIVE_WAY:
+            self.give_way()
+        return found if self.clock.monotonic() >= self._gives_way_until else []
+
+    def give_way(self) -> None:
+        """The store is away, and no heart can beat: for a moment nobody is to be taken for lost."""
+        self._gives_way_until = self.clock.monotonic() + GIVE_WAY
 
     def refusal(self, record: Record) -> Outcome | None:
         """How a claim ends at once, where its job is not to run: it is too late for it, or it is paused."""

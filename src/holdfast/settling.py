@@ -77,7 +77,7 @@ class Settling(Overseeing):
     async def recover(self, *, holder: str | None = None) -> int:
         """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many."""
         session = self.session
-        lost = await session.store.expired(PAGE_LIMIT, holder)
+        lost = await (session.lost(PAGE_LIMIT) if holder is None else session.store.expired(PAGE_LIMIT, holder))
         if not lost:
             return 0
         ends = [self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat) for one in lost]

@@ -12,6 +12,8 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running
 from support.eventually import eventually
+from support.outage import outlasted
+from support.postgres import PostgresServer
 from support.workers import working
 
 
@@ -120,3 +122,12 @@ async def test_polling_alone_is_enough(url):
     assert len(await claim(store)) == 1
     bell.close()
     await store.close()
+
+
+async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
+    server = await asyncio.to_thread(PostgresServer().start)
+    try:
+        job = await outlasted(server.url, server)
+        assert (job.attempt, job.result) == (1, "kept")
+    finally:
+        await asyncio.to_thread(server.remove)

@@ -14,6 +14,7 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.verbs import claim, claim_one, every, insert, settle
 from support.eventually import eventually
+from support.outage import outlasted
 from support.workers import working
 
 
@@ -99,6 +100,12 @@ async def test_a_server_that_stops_answering_is_noticed_and_found_again(start_se
 
     await eventually(answers)
     assert [answer.outcome for answer in await insert(store, new_job("b"))] == ["created"]
+
+
+async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease(start_server):
+    server = start_server(appendonly="yes", appendfsync="always")
+    job = await outlasted(server.url(), server)
+    assert (job.attempt, job.result) == (1, "kept")
 
 
 async def test_an_idle_worker_wakes_after_its_server_was_restarted(start_server):

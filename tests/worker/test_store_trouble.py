@@ -2,12 +2,14 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
 from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreUnavailable, Worker
 from holdfast.store import commit
 from holdfast.store.memory import MemoryStore
+from holdfast.testing import ManualClock
 from support.eventually import eventually, still
 from support.workers import work_off, working
 
@@ -224,6 +226,33 @@ async def test_upkeep_goes_on_after_an_error(app, store, error):
 
         await eventually(swept)
         assert claim.fence == 1
+
+
+@pytest.mark.parametrize("how", ["refuses", "hangs"])
+async def test_who_lives_is_not_taken_for_lost_when_a_store_comes_back(monkeypatch, how):
+    """Nobody could renew a lease while it was away: hearts come first."""
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    expired = store.expired
+
+    async def away(limit):
+        clock.advance(60)
+        if how == "refuses":
+            raise FULL
+        return await expired(limit)
+
+    async with Holdfast(store, clock=clock) as app:
+        await app.submit("work", b"", id="long")
+        [claim] = await app.claim(lease=10)
+        with monkeypatch.context() as patched, suppress(StoreUnavailable):
+            patched.setattr(store, "expired", away)
+            assert await app.recover() == 0
+        assert await app.recover() == 0
+        await claim.extend()
+        clock.advance(5)
+        assert await app.recover() == 0
+        clock.advance(10)
+        assert await app.recover() == 1
 
 
 async def test_stopping_waits_for_finished_work_to_be_written(app, store):

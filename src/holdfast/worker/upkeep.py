@@ -29,22 +29,24 @@ class Upkeep:
         self._task.cancel()
 
     async def _run(self) -> None:
-        clock, entropy = self._app.clock, self._app.entropy
+        clock, entropy, session = self._app.clock, self._app.entropy, self._app.session
         tidy_at = clock.monotonic() + TIDY_EVERY * entropy.fraction()
         while True:
             try:
-                self._app.session.fresh_settings()
-                await self._app.session.holds.refresh()
-                sweeps = "sweeps" not in self._app.session.store.features  # else whoever has the store does
+                session.fresh_settings()
+                sweeps = "sweeps" not in session.store.features  # else whoever has the store does
                 if sweeps:
                     await self._app.recover()
-                    await self._app.session.holds.free_the_late()
+                await session.holds.refresh()
+                if sweeps:
+                    await session.holds.free_the_late()
                 if sweeps and clock.monotonic() >= tidy_at:
-                    tidied = await self._app.session.store.tidy(TIDY_LIMIT)
-                    await signals.upkeep(self._app.session)
+                    tidied = await session.store.tidy(TIDY_LIMIT)
+                    await signals.upkeep(session)
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
+                session.give_way()
                 logger.warning("upkeep failed, trying again: %s: %s", type(error).__name__, error)
             # Spread out, so that workers started together do not sweep together.
             await asyncio.sleep(self._every * (0.5 + entropy.fraction()))
