@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -17,6 +18,12 @@ from holdfast import Holdfast
 from support import shared
 
 STORES = ("memory", "sqlite")
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs behind it (`make test &`) deaf to Ctrl-C, and so would be every program of a test."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

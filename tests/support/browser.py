@@ -53,6 +53,7 @@ def browser():
 
 def look(page, lab, where: str = "") -> None:
     """Go to a page of the dashboard, and wait until it has something to show."""
+    page.goto("about:blank")  # else what was there before may be taken for it
     page.goto(f"{lab.address}/{where}")
     page.locator(".page h1").wait_for()
     page.locator(".loading").wait_for(state="detached")

@@ -4,7 +4,7 @@ import { get } from "./api.js";
 import { change } from "./bulk.js";
 import { h } from "./dom.js";
 import { at, line, plural } from "./format.js";
-import { button, empty, failed, jobsHref } from "./parts.js";
+import { button, empty, failed, jobsHref, loading } from "./parts.js";
 import { group } from "./errors.js";
 
 export default function dead(context) {
@@ -28,7 +28,7 @@ export default function dead(context) {
   }
 
   function view() {
-    if (!known) return h("p", { class: "loading" }, "Loading…");
+    if (!known) return loading("Dead letters");
     const all = { state: ["dead"] };
     return [
       h(

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { count, line, plural } from "./format.js";
-import { empty, jobHref, jobsHref, muted, state, when } from "./parts.js";
+import { empty, jobHref, jobsHref, loading, muted, state, when } from "./parts.js";
 
 /** One group of errors. */
 export function group(one, { href, dead = false }, actions) {
@@ -30,7 +30,7 @@ export default function errors() {
   }
 
   function view() {
-    if (!known) return h("p", { class: "loading" }, "Loading…");
+    if (!known) return loading("Errors");
     return [
       h("div", { class: "title" }, h("h1", {}, "Errors"), h("p", { class: "soft" }, "The last error of each job, numbers and quoted parts masked.")),
       known.groups.length ? h("div", { class: "groups" }, known.groups.map((one) => group(one, { href: jobsHref({ error: one.fingerprint }) }))) : empty("No errors", "No job among the newest has failed."),

@@ -3,7 +3,7 @@
 import { get, jobPath, output, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { ago, age, at, bytes, json, line, plain, printed, span } from "./format.js";
-import { bar, block, button, confirm, copy, empty, ENDED, exact, failed, jobHref, jobsHref, lasted, mono, muted, panel, say, state, when, workerName } from "./parts.js";
+import { bar, block, button, confirm, copy, empty, ENDED, exact, failed, jobHref, jobsHref, lasted, loading, mono, muted, panel, say, state, when, workerName } from "./parts.js";
 
 const PRINTED = 262144; // characters of output that are kept in the page
 
@@ -94,7 +94,7 @@ export default function job(context, id) {
   function view() {
     const back = h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("a", { href: "#/jobs" }, "Jobs"), h("span", { "aria-hidden": "true" }, "/"), mono(line(id, 60)));
     if (gone) return [back, h("div", { class: "title" }, h("h1", {}, "There is no such job")), empty("Gone, or never there", "It may have been deleted, or its retention has passed.")];
-    if (!job) return [back, h("div", { class: "title" }, h("h1", {}, "Job")), h("p", { class: "loading" }, "Loading…")];
+    if (!job) return [back, ...loading("Job")];
     const open = (name) => () => (opened.add(name), context.draw());
     const shown = (name, text, props) => block(text, opened.has(name), open(name), props);
     return [

@@ -4,7 +4,7 @@ import { get, now } from "./api.js";
 import { Chart } from "./chart.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
-import { empty, FIRST_JOB, jobsHref, panel, state, when } from "./parts.js";
+import { empty, FIRST_JOB, jobsHref, loading, panel, state, when } from "./parts.js";
 import { killer } from "./demo.js";
 
 const RANGES = [
@@ -54,7 +54,7 @@ export default function overview(context) {
 
   function view() {
     const { stats } = known;
-    if (!stats) return h("p", { class: "loading" }, "Loading…");
+    if (!stats) return loading("Overview");
     const total = Object.values(stats.counts).reduce((a, b) => a + b, 0);
     if (!total && !known.rates.length)
       return [head(), empty("No jobs yet", "Enqueue a first one, and start a worker that runs it:", FIRST_JOB)];

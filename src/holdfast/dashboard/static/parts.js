@@ -9,6 +9,9 @@ export const ENDED = new Set(["succeeded", "dead", "cancelled"]);
 export const state = (name, more) => h("span", { class: `state ${name}` }, name, more);
 export const muted = (...text) => h("span", { class: "soft" }, ...text);
 export const mono = (text, title) => h("span", { class: "mono", title }, text);
+/** A page that has nothing to show yet but its heading. */
+export const loading = (title) => [h("div", { class: "title" }, h("h1", {}, title)), h("p", { class: "loading" }, "Loading…")];
+
 export const jobHref = (id) => `#/jobs/${encodeURIComponent(id)}`;
 
 export function jobsHref(filters) {

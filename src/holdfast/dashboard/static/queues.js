@@ -4,7 +4,7 @@ import { get, post } from "./api.js";
 import { sparkline } from "./chart.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, span } from "./format.js";
-import { button, confirm, empty, failed, FIRST_JOB, jobsHref, muted, say, when } from "./parts.js";
+import { button, confirm, empty, failed, FIRST_JOB, jobsHref, loading, muted, say, when } from "./parts.js";
 
 const SPAN = 900; // seconds that rates and latencies are of
 
@@ -81,7 +81,7 @@ export default function queues(context) {
   }
 
   function view() {
-    if (!known) return h("p", { class: "loading" }, "Loading…");
+    if (!known) return loading("Queues");
     return [
       h("div", { class: "title" }, h("h1", {}, "Queues"), h("p", { class: "soft" }, "Rates and times of the last 15 minutes.")),
       known.queues.length

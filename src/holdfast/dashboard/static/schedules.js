@@ -3,7 +3,7 @@
 import { get, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { age, ago, at, line, plural } from "./format.js";
-import { button, confirm, empty, exact, failed, jobHref, jobsHref, muted, say, shortId, when } from "./parts.js";
+import { button, confirm, empty, exact, failed, jobHref, jobsHref, loading, muted, say, shortId, when } from "./parts.js";
 
 const LATE = 60; // seconds after which a run that nobody has made is told as late
 const FIRST_SCHEDULE = "holdfast schedule put backup --cron '0 3 * * *' --tz Europe/Oslo -- echo saved";
@@ -73,7 +73,7 @@ export default function schedules(context) {
   }
 
   function view() {
-    if (!known) return h("p", { class: "loading" }, "Loading…");
+    if (!known) return loading("Schedules");
     return [
       h("div", { class: "title" }, h("h1", {}, "Schedules"), h("p", { class: "soft" }, known.length ? `${plural(known.length, "schedule")}. Whichever worker looks first makes a run.` : "")),
       known.length

@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { h } from "./dom.js";
 import { count, line, plural, span } from "./format.js";
-import { empty, jobHref, mono, muted, shortId, when } from "./parts.js";
+import { empty, jobHref, loading, mono, muted, shortId, when } from "./parts.js";
 
 const MOST = 12; // jobs named per worker
 
@@ -31,7 +31,7 @@ export default function workers() {
   }
 
   function view() {
-    if (!known) return h("p", { class: "loading" }, "Loading…");
+    if (!known) return loading("Workers");
     return [
       h("div", { class: "title" }, h("h1", {}, "Workers"), h("p", { class: "soft" }, "A worker that misses its lease is taken for dead, and its jobs go to others.")),
       known.length
