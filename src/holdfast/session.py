@@ -110,13 +110,13 @@ class Session:
         try:
             found = await self.store.expired(limit)
         except Exception:
-            self.give_way()
+            self._give_way()
             raise
         if self.clock.monotonic() - asked > GIVE_WAY:
-            self.give_way()
+            self._give_way()
         return found if self.clock.monotonic() >= self._gives_way_until else []
 
-    def give_way(self) -> None:
+    def _give_way(self) -> None:
         """The store is away, and no heart can beat: for a moment nobody is to be taken for lost."""
         self._gives_way_until = self.clock.monotonic() + GIVE_WAY
 

@@ -36,7 +36,7 @@ class Upkeep:
                 session.fresh_settings()
                 sweeps = "sweeps" not in session.store.features  # else whoever has the store does
                 if sweeps:
-                    await self._app.recover()
+                    await self._app.recover()  # first: when a store is away, this must notice
                 await session.holds.refresh()
                 if sweeps:
                     await session.holds.free_the_late()
@@ -46,7 +46,6 @@ class Upkeep:
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
-                session.give_way()
                 logger.warning("upkeep failed, trying again: %s: %s", type(error).__name__, error)
             # Spread out, so that workers started together do not sweep together.
             await asyncio.sleep(self._every * (0.5 + entropy.fraction()))
