@@ -7,17 +7,15 @@ import re
 from pathlib import Path
 
 from .machine import GOAL
+from .real.command import FAULTS, JOBS, dropped
 from .real.places import PLACES
 from .sim.plan import PLACES as SIMULATED
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PAGE = RESULTS.parent.parent / "docs" / "explain" / "reliability.md"
 GOALS = {
-    "acknowledged jobs": "1,000,000 (100,000 on a bucket)",
-    "processes killed (SIGKILL), in all": "1,000",
-    "stopped (SIGSTOP)": "200",
-    "server killed and restarted": "100",
-    "answers dropped, by the line or in the process": "10,000",
+    "acknowledged jobs": f"{JOBS:,} (100,000 on a bucket)",
+    **{name: f"{goal:,}" for name, goal in FAULTS.items()},
     "jobs lost": "0",
     "jobs finished twice": "0",
 }
@@ -80,8 +78,7 @@ def stores() -> str:
         return "No run so far.\n"
     counts = {name: dict(found["counts"]) for name, found in kept.items()}
     for count in counts.values():
-        dropped = count.pop("answers dropped", 0) + count.pop("answers dropped in the process", 0)
-        count["answers dropped, by the line or in the process"] = dropped
+        count["answers dropped, by the line or in the process"] = dropped(count)
     rows = [["", *kept, "goal"], ["---", *["---:"] * len(kept), "---:"]]
     rows.append(["rounds", *(f"{found['rounds']:,}" for found in kept.values()), ""])
     rows.append(["minutes", *(f"{found['seconds'] / 60:,.0f}" for found in kept.values()), ""])

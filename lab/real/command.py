@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 
 from .disk import Disk
-from .places import PLACES, place_of
+from .places import PLACES, Place, place_of
 from .round import Mix, Round
 
 RESULTS = Path(__file__).resolve().parent.parent / "results"
@@ -23,7 +23,27 @@ ROUND = 60.0
 MANY_JOBS = Mix(
     kills=8.0, stops=3.0, restarts=2.0, troubles=120.0, bad_disks=1.0, crash_points=0.1, lose=0.02, crowd=1000
 )
-"""Every other round: as many jobs as there can be, with a fault or two every second. Dense faults let few through."""
+"""As many jobs as there can be, with a fault or two every second. Dense faults let few through."""
+JOBS = 1_000_000
+FAULTS = {
+    "processes killed (SIGKILL), in all": 1_000,
+    "stopped (SIGSTOP)": 200,
+    "server killed and restarted": 100,
+    "answers dropped, by the line or in the process": 10_000,
+}
+"""The goals, over all runs of a store."""
+
+
+def dropped(counts: dict[str, int]) -> int:
+    return counts.get("answers dropped", 0) + counts.get("answers dropped in the process", 0)
+
+
+def next_mix(place: Place | type[Place], counts: dict[str, int]) -> Mix:
+    """Many jobs, or dense faults: whichever is further from its goal."""
+    counts = counts | {"answers dropped, by the line or in the process": dropped(counts)}
+    wanted = [name for name in FAULTS if place.has_server or "server" not in name]
+    faults = min(counts.get(name, 0) / FAULTS[name] for name in wanted)
+    return MANY_JOBS if place.many_jobs and counts.get("acknowledged jobs", 0) / JOBS <= faults else Mix()
 
 
 def run(store: str, minutes: float, seed: int | None = None) -> int:
@@ -41,8 +61,9 @@ def run(store: str, minutes: float, seed: int | None = None) -> int:
             round_seed = seed if seed is not None else 1_000_000 + number
             folder = Path(tempfile.mkdtemp(prefix=f"holdfast-lab-{name}-"))
             started = time.monotonic()
-            mix = MANY_JOBS if number % 2 and place.many_jobs else Mix()
-            report = Round(place, folder, number, round_seed, mix, disk).run(min(ROUND, left))
+            report = Round(place, folder, number, round_seed, next_mix(place, kept["counts"]), disk).run(
+                min(ROUND, left)
+            )
             took = time.monotonic() - started
             print(f"round {number} (seed {round_seed}, {took:.0f} s): {report.verdict.explain()}", flush=True)
             kept["rounds"] = number

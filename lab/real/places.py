@@ -32,7 +32,7 @@ class Place:
     everybody_is_recorded = True
     """Whether nobody but the processes of the round ends claims."""
     many_jobs = True
-    """Whether every other round is for the sake of many jobs."""
+    """Whether there are rounds for the sake of many jobs."""
 
     def url(self, folder: Path, round_: int, port: int | None = None) -> str:
         """Where a round takes place, by way of `port` where there is a server."""

@@ -10,6 +10,7 @@ import shutil
 from random import Random
 
 import pytest
+from lab.real.command import MANY_JOBS, next_mix
 from lab.real.disk import Disk
 from lab.real.faulty import POINTS, Crash, Faulty
 from lab.real.places import PLACES
@@ -124,3 +125,12 @@ async def test_a_lost_answer_is_an_unknown_outcome_of_a_write_that_was_made():
         assert len((await app.jobs()).jobs) == 1
     await app.close()
     assert check(journal.entries).broken == []
+
+
+def test_a_round_is_for_what_is_further_from_its_goal():
+    done = {"processes killed (SIGKILL), in all": 500, "stopped (SIGSTOP)": 100, "answers dropped in the process": 5000}
+    sqlite, redis, bucket = (PLACES[name] for name in ("sqlite", "redis", "bucket"))
+    assert next_mix(sqlite, done | {"acknowledged jobs": 400_000}) is MANY_JOBS
+    assert next_mix(sqlite, done | {"acknowledged jobs": 600_000}) == Mix()
+    assert next_mix(redis, done | {"acknowledged jobs": 400_000}) == Mix(), "its server was never restarted"
+    assert next_mix(bucket, done) == Mix()
