@@ -258,16 +258,17 @@ class Supervisor:
 
     async def _beat(self) -> None:
         while True:
-            began = self._clock.monotonic()
-            leases = [one.holder.lease for one in self._children if one.holder is not None]
-            pause = min([3.0, *leases]) / 3
+            pause = 1.0
             try:
                 async with self._beating:
+                    began = self._clock.monotonic()
                     living = [one for one in self._children if one.holder and not one.leaving and one.hears()]
                     if living and self._app is not None:
+                        third = min(one.holder.lease for one in living if one.holder) / 3
+                        pause = min(pause, third)  # where this fails, the lease still holds for a while
                         await self._beat_for(self._app, living)
                         # A beat that took long has used up some of the lease that it renewed.
-                        pause = max(pause / 10, min(leases) / 3 - (self._clock.monotonic() - began))
+                        pause = max(third / 10, third - (self._clock.monotonic() - began))
             except HoldfastError as error:
                 logger.warning("a heartbeat for the workers failed: %s", error)
             await asyncio.sleep(pause)
