@@ -27,8 +27,8 @@ class Place:
     wall_clock_is_shared = True
     """Whether the store's time is one clock, whatever clocks the processes have."""
 
-    sweep = 1.5 * POLL + 1.0
-    """Seconds within which somebody looks for lost claims; a second more, on a machine that is busy."""
+    sweep = 4.5 * POLL + 1.0
+    """Seconds within which whoever has just started looks for lost claims; a second more, on a machine that is busy."""
     everybody_is_recorded = True
     """Whether nobody but the processes of the round ends claims."""
     many_jobs = True

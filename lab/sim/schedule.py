@@ -12,6 +12,7 @@ from holdfast.clock import MICROS
 from holdfast.extra import flow_of, is_flow
 from holdfast.flow_ends import MAKING
 from holdfast.job import TERMINAL, Record
+from holdfast.session import GIVE_WAY
 from holdfast.store.protocol import Store
 from holdfast.testing.history import Broken, Entry, Pages, Terms, Verdict, calm, check, dump, final, held_by_the_dead
 from holdfast.testing.verbs import every
@@ -25,7 +26,7 @@ from .stage import staged
 from .turns import unfair, waited
 from .world import MOST_STEPS, Process, World
 
-SWEEP = 1.5 * POLL + 4 * PATIENCE
+SWEEP = GIVE_WAY + 1.5 * POLL + 4 * PATIENCE
 """Seconds within which somebody looks for lost claims, a look that was slow included."""
 DRAIN_LIMIT = 300.0
 LOOK_EVERY = 0.25

@@ -105,7 +105,8 @@ class Claim:
 
     def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
         """A heart for this claim, not yet started."""
-        return Heart(self._app.session.store.sibling(), self.holder, frozenset, after)
+        session = self._app.session
+        return Heart(session.store.sibling(), self.holder, frozenset, after, session.give_way)
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncGenerator[Claim]:

@@ -16,13 +16,15 @@ from .job import Beat, Holder
 from .store.protocol import Store
 
 logger = logging.getLogger("holdfast")
+SHORTEST_PATIENCE = 5.0
+"""Seconds. A beat may take a third of the lease, or this long: a line that has gone silent is given up in time."""
 
 
 class Heart:
     """Beats every third of the lease, and soon again after a beat that failed, until it is stopped.
 
     `before()` is called on the heart's thread just ahead of each beat; its answer goes with the beat to `after`, which
-    answers whether there is still somebody to beat for.
+    answers whether there is still somebody to beat for. `failed()` is called there after a beat that failed.
     """
 
     def __init__(
@@ -31,11 +33,13 @@ class Heart:
         holder: Holder,
         before: Callable[[], frozenset[Any]],
         after: Callable[[frozenset[Any], Beat], bool],
+        failed: Callable[[], None],
     ) -> None:
         self._store = store
         self._holder = holder
         self._before = before
         self._after = after
+        self._failed = failed
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -85,8 +89,10 @@ class Heart:
                     await self._store.open()
                     opened = True
                 known = self._before()
-                beat = (await self._store.beat([self._holder]))[0]
+                async with asyncio.timeout(max(pause, SHORTEST_PATIENCE)):
+                    beat = (await self._store.beat([self._holder]))[0]
             except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
+                self._failed()
                 # The lease still holds for a while: try again soon rather than a third of a lease later.
                 logger.warning("heartbeat of %s failed: %s: %s", self._holder.id, type(error).__name__, error)
                 pause = min(1.0, pause)

@@ -46,6 +46,7 @@ class Session:
         self._refreshing: asyncio.Task[None] | None = None
         self._tidy_at = clock.monotonic() + TIDY_EVERY
         self._gives_way_until = clock.monotonic()
+        self._looks_are_slow = False
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.holds = Holds(store, self.commit, clock)
         """Which tasks are paused."""
@@ -110,14 +111,16 @@ class Session:
         try:
             found = await self.store.expired(limit)
         except Exception:
-            self._give_way()
+            self.give_way()
             raise
-        if self.clock.monotonic() - asked > GIVE_WAY:
-            self._give_way()
+        slow, known = self.clock.monotonic() - asked > GIVE_WAY, self._looks_are_slow
+        self._looks_are_slow = slow
+        if slow and not known:  # it hung; if the next look is slow too, then that is how this store is
+            self.give_way()
         return found if self.clock.monotonic() >= self._gives_way_until else []
 
-    def _give_way(self) -> None:
-        """The store is away, and no heart can beat: for a moment nobody is to be taken for lost."""
+    def give_way(self) -> None:
+        """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""
         self._gives_way_until = self.clock.monotonic() + GIVE_WAY
 
     def refusal(self, record: Record) -> Outcome | None:

@@ -81,7 +81,11 @@ class Settling(Overseeing):
         if not lost:
             return 0
         ends = [self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat) for one in lost]
-        written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
+        try:
+            written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
+        except Exception:
+            session.give_way()  # a store that can be read but not written: nobody's heart can beat
+            raise
         settled = [(one.record, end) for one, end, ok in zip(lost, ends, written, strict=True) if ok]
         for record, end in settled:
             self.events.settled(record, end)

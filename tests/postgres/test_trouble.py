@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from typing import Self
 
 import pytest
 
-from holdfast import OutcomeUnknown, StoreUnavailable
+from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable, heart
 from holdfast.store.postgres import PostgresStore, pool
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import new_job, succeeded
@@ -131,3 +133,77 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
         assert (job.attempt, job.result) == (1, "kept")
     finally:
         await asyncio.to_thread(server.remove)
+
+
+class Line:
+    """A way to the server whose connections can go silent, as behind a router that has forgotten them."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._age = 0
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        self.cut()
+
+    def fall_silent(self) -> None:
+        """What is connected hears nothing more; new connections are fine."""
+        self._age += 1
+
+    def cut(self) -> None:
+        for writer in self._writers:
+            writer.close()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
+        self._writers += [writer, back]
+        await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        age = self._age
+        with contextlib.suppress(OSError):
+            while data := await reader.read(65536):
+                if age == self._age:
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
+
+
+async def test_a_heart_gives_up_a_line_that_has_gone_silent_before_its_lease_ends(server, schema, url, monkeypatch):
+    monkeypatch.setattr(heart, "SHORTEST_PATIENCE", 0.5)
+    entered, gate = asyncio.Event(), asyncio.Event()
+    async with Line(server.port) as line, Holdfast(url, poll=0.2) as other, working(other, queues=["elsewhere"]):
+        app = Holdfast(url.replace(f":{server.port}/", f":{line.port}/"), lease=4.5)
+
+        @app.task
+        async def long() -> str:
+            entered.set()
+            await gate.wait()
+            return "kept"
+
+        async with app, working(app):
+            handle = await long.enqueue()
+            await asyncio.wait_for(entered.wait(), 30)
+            holder = (await other.session.store.get([handle.id]))[0].holder
+            line.fall_silent()
+
+            async def beats() -> int:
+                return next(seen.beat for seen in await other.session.store.holders() if seen.holder.id == holder)
+
+            since = await beats()
+
+            async def far_beyond_the_lease() -> bool:
+                return await beats() > since + 4
+
+            await eventually(far_beyond_the_lease)
+            job = await other.job(handle.id)
+            assert (job.state, job.attempt) == ("running", 1)
+            line.cut()
+            gate.set()
+            assert await other.handle(handle.id).result(timeout=60) == "kept"

@@ -11,7 +11,7 @@ from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, JobExists, OutcomeUnknown, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
-from holdfast.testing.build import ask, new_job, succeeded
+from holdfast.testing.build import ask, holder, new_job, succeeded
 from holdfast.testing.verbs import claim, claim_one, every, insert, settle
 from support.eventually import eventually
 from support.outage import outlasted
@@ -106,6 +106,18 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease(st
     server = start_server(appendonly="yes", appendfsync="always")
     job = await outlasted(server.url(), server)
     assert (job.attempt, job.result) == (1, "kept")
+
+
+async def test_leases_are_renewed_on_a_server_that_is_full(start_server, open_at):
+    server = start_server()
+    store = await open_at(server.url(durability="none"))
+    await insert(store, new_job("x"))
+    await claim(store, "ann")
+    server.call("CONFIG", "SET", "maxmemory", "1")
+    [beat] = await store.beat([holder("ann")])
+    assert [held.id for held in beat.held] == ["x"]
+    with pytest.raises(StoreUnavailable, match="maxmemory"):
+        await insert(store, new_job("too much"))
 
 
 async def test_an_idle_worker_wakes_after_its_server_was_restarted(start_server):

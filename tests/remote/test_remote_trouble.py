@@ -20,6 +20,7 @@ from holdfast.store.remote import trouble
 from holdfast.testing.build import cancellation, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert
 from support.eventually import eventually
+from support.outage import outlasted
 from support.ports import free_port
 from support.served import Served
 from support.workers import working
@@ -304,6 +305,12 @@ async def test_large_bodies_and_answers_travel(store):
 
 
 # -- away, and back
+
+
+async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease(tmp_path):
+    with Served(f"sqlite:///{tmp_path}/jobs.db", tmp_path) as served:
+        job = await outlasted(served.url, served)
+    assert (job.attempt, job.result) == (1, "kept")
 
 
 async def test_a_server_that_stops_answering_is_noticed_and_found_again(tmp_path, open_at):

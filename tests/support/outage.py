@@ -1,4 +1,4 @@
-"""A server that is away for longer than a lease, while a job runs that was claimed before."""
+"""A store that is away for longer than a lease, while a job runs that was claimed before."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Server(Protocol):
 
 
 async def outlasted(url: str, server: Server) -> Job:
-    """The job, once it has ended; the worker and those that look for lost claims live all the while."""
+    """The job, once it has ended. Its worker lives all the while; of those that look for lost claims one is new."""
     entered, gate = asyncio.Event(), asyncio.Event()
     async with AsyncExitStack() as stack:
         app = await stack.enter_async_context(Holdfast(url, lease=LEASE, poll=0.2))
@@ -33,14 +33,19 @@ async def outlasted(url: str, server: Server) -> Job:
             return "kept"
 
         await stack.enter_async_context(working(app))
-        for _ in range(SWEEPERS):
-            other = await stack.enter_async_context(Holdfast(url, poll=0.2))
+
+        async def sweep(poll: float) -> None:
+            other = await stack.enter_async_context(Holdfast(url, lease=LEASE, poll=poll))
             await stack.enter_async_context(working(other, queues=["elsewhere"]))
+
+        for _ in range(SWEEPERS - 1):
+            await sweep(0.2)
         handle = await long.enqueue()
         await asyncio.wait_for(entered.wait(), 30)
         await asyncio.to_thread(server.kill)
         await asyncio.sleep(1.5 * LEASE)
         await asyncio.to_thread(server.start)
+        await sweep(1.0)
         await eventually(lambda: _heard_again(app))
         gate.set()
         return await handle.wait(timeout=60)

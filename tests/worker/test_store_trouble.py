@@ -228,6 +228,39 @@ async def test_upkeep_goes_on_after_an_error(app, store, error):
         assert claim.fence == 1
 
 
+async def test_a_store_whose_every_look_is_slow_is_swept_all_the_same(monkeypatch):
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    expired = store.expired
+
+    async def slow(limit):
+        clock.advance(10)
+        return await expired(limit)
+
+    async with Holdfast(store, clock=clock) as app:
+        await app.submit("work", b"", id="lost")
+        await app.claim(lease=1)
+        monkeypatch.setattr(store, "expired", slow)
+        assert [await app.recover() for _ in range(3)] == [0, 1, 0]
+
+
+async def test_a_store_that_can_be_read_and_not_written_takes_nobody_for_lost(store):
+    clock = ManualClock()
+    store = Troubled(clock=clock)
+    async with Holdfast(store, clock=clock) as app:
+        await app.submit("work", b"", id="long")
+        [claim] = await app.claim(lease=10)
+        clock.advance(60)
+        store.fail("settles")
+        with pytest.raises(StoreUnavailable):
+            await app.recover()
+        store.recover()
+        assert await app.recover() == 0
+        await claim.extend()
+        clock.advance(5)
+        assert await app.recover() == 0
+
+
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
 async def test_who_lives_is_not_taken_for_lost_when_a_store_comes_back(monkeypatch, how):
     """Nobody could renew a lease while it was away: hearts come first."""

@@ -17,11 +17,15 @@ TIDY_LIMIT = 1000
 
 
 class Upkeep:
-    """Looks about once per poll interval; looking writes nothing unless there is something to do."""
+    """Looks about once per poll interval; looking writes nothing unless there is something to do.
 
-    def __init__(self, app: Holdfast, every: float) -> None:
+    It looks for lost claims from `first_look` seconds on: if the store was away until now, hearts that live come first.
+    """
+
+    def __init__(self, app: Holdfast, every: float, first_look: float) -> None:
         self._app = app
         self._every = every
+        self._sweep_at = app.clock.monotonic() + first_look
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -35,8 +39,8 @@ class Upkeep:
             try:
                 session.fresh_settings()
                 sweeps = "sweeps" not in session.store.features  # else whoever has the store does
-                if sweeps:
-                    await self._app.recover()  # first: when a store is away, this must notice
+                if sweeps and clock.monotonic() >= self._sweep_at:
+                    await self._app.recover()
                 await session.holds.refresh()
                 if sweeps:
                     await session.holds.free_the_late()

@@ -16,6 +16,7 @@ from ..job import Holder, Record
 from ..lifecycle import Outcome
 from ..load import refuse_while_loading
 from ..observe import traces
+from ..session import GIVE_WAY
 from ..settings import parse
 from ..store.protocol import Transacting
 from ..webhooks import QUEUE as WEBHOOKS
@@ -127,7 +128,9 @@ class Worker:
             freeing=self._freeing,
         )
         leases = Leases(app, self._slots, holder)
-        heart = self.heart_class(session.store.sibling(), holder, leases.before_beat, leases.after_beat)
+        heart = self.heart_class(
+            session.store.sibling(), holder, leases.before_beat, leases.after_beat, session.give_way
+        )
         bell = session.store.listen([f"queue/{name}" for name in queues])
         self._loop = loop
         if self._stops:
@@ -135,7 +138,7 @@ class Worker:
         self._ended = asyncio.Event()
         app.before_close.add(self._end)
         heart.start()
-        upkeep, clockwork = Upkeep(app, poll), Clockwork(app, poll)
+        upkeep, clockwork = Upkeep(app, poll, min(GIVE_WAY, 3 * poll)), Clockwork(app, poll)
         claiming, stopped = asyncio.create_task(claimer.run(bell)), asyncio.create_task(self._stopping.wait())
         app.events.worker_started(holder.id, queues, size)
         try:
