@@ -27,6 +27,7 @@ MORE = (
     "connections cut",
     "processes with a wall clock an hour off",
     "claims",
+    "claims held to their order",
     "claims swept",
     "settlements sent again",
     "settlements refused",

@@ -432,7 +432,7 @@ DEFECTS = (
     Defect(
         "D", "a step goes on before its result is kept", "remember.py",
         "        await asyncio.shield(keeping)  # the step is done, though the run may be stopped now\n", "",
-        seeds=400,
+        seeds=1500,
     ),
     Defect(
         "N", "a signal is kept only once its waiters were looked for", "signals.py",

@@ -31,6 +31,8 @@ class Place:
     """Seconds within which whoever has just started looks for lost claims; a second more, on a machine that is busy."""
     everybody_is_recorded = True
     """Whether nobody but the processes of the round ends claims."""
+    locks = False
+    """Whether an ask under way may hide jobs from others."""
     many_jobs = True
     """Whether there are rounds for the sake of many jobs."""
 
@@ -75,6 +77,7 @@ class Sqlite(Place):
 
 class Postgres(Place):
     has_server = True
+    locks = True
 
     def __init__(self) -> None:
         sys.path.insert(0, str(ROOT / "tests"))
@@ -244,6 +247,7 @@ class Own(Place):
             self.sweep, self.everybody_is_recorded = Remote.sweep, Remote.everybody_is_recorded
         else:
             self.wall_clock_is_shared = url.startswith(("postgres", "redis"))
+        self.locks = url.startswith(("postgres", "http"))
 
     def url(self, folder: Path, round_: int, port: int | None = None) -> str:
         return self._url.replace("{round}", str(self._first + round_))

@@ -123,7 +123,9 @@ class Round:
         for what in self.place.leftovers(self.folder, self.number):
             self.journal.write(left(what))
         terms = Terms(
-            store_time=self.place.wall_clock_is_shared or not self.skewed, everybody=self.place.everybody_is_recorded
+            store_time=self.place.wall_clock_is_shared or not self.skewed,
+            everybody=self.place.everybody_is_recorded,
+            locks=self.place.locks,
         )
         verdict = check(read(self.journal.path), terms)
         self._count(verdict)
@@ -334,6 +336,7 @@ class Round:
         history, counts = verdict.history, self.counts
         counts["acknowledged jobs"] += verdict.jobs
         counts["events"] += history.length
+        counts["claims held to their order"] += history.judged
         counts["answers dropped in the process"] += history.counts.get("dropped", 0)
         counts["killed at a named point"] += history.counts.get("crash", 0)
         counts["killed by a poison job"] += history.counts.get("poisoned", 0)

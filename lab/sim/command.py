@@ -77,7 +77,7 @@ def run(place: str, count: int, minutes: float | None, start: int | None, failur
     """Go on where the last run ended, and add up."""
     if start is not None:
         return 1 if _part(place, start, count, minutes, failures)[1] else 0
-    deadline = None if minutes is None else time.monotonic() + minutes * 60
+    deadline, broken = None if minutes is None else time.monotonic() + minutes * 60, False
     while count > 0 and (left := KEEP_EVERY if deadline is None else (deadline - time.monotonic()) / 60) > 0:
         kept = _kept(place)
         begun = time.monotonic()
@@ -89,10 +89,11 @@ def run(place: str, count: int, minutes: float | None, start: int | None, failur
         kept["counts"] = dict(sorted((Counter(kept["counts"]) + total).items()))
         _file(place).write_text(json.dumps(kept, indent=1) + "\n")
         print(f"in all: {kept['schedules']} schedules, {len(kept['failed'])} failed", flush=True)
+        broken = broken or bool(failed)
         if len(failed) >= failures:
-            return 1
+            break
         count -= done
-    return 1 if _kept(place)["failed"] else 0
+    return 1 if broken else 0
 
 
 def _part(

@@ -33,6 +33,22 @@ def test_a_run_is_held_only_to_what_it_was_about():
     assert check(story.entries, Terms(runs=False)).broken == []
 
 
+def test_an_ask_without_an_answer_excuses_a_job_passed_over_only_where_a_store_has_locks():
+    story = Story()
+    story.enqueue("first")
+    story.enqueue("second")
+    story.ask()
+    story.claim("second", place=(0, 0, 2))
+    story.claim("first", place=(0, 0, 1))
+    for job in ("first", "second"):
+        story.run(job)
+        story.settle(job)
+        story.end(job)
+    assert check(story.entries, Terms(locks=True)).broken == []
+    [broken] = check(story.entries, Terms(locks=False)).broken
+    assert broken.rule == "the_first_in_order_is_claimed_first"
+
+
 def test_a_journal_file_keeps_whole_lines_whatever_happens_to_its_writer(tmp_path):
     path = tmp_path / "journal"
     journal = JournalFile(path)

@@ -132,6 +132,8 @@ class Terms:
     """The jobs' own code journals that it began and ended."""
     everybody: bool = True
     """Everybody who writes is recorded: false where a server of ours sweeps, too."""
+    locks: bool = True
+    """An ask under way may hide jobs from others (rows that are locked): false where each is one atomic step."""
 
 
 @dataclass(slots=True)
@@ -144,8 +146,10 @@ class History:
     """By holder, in the order of their answers."""
     gone: dict[str, int] = field(default_factory=dict[str, int])
     """Holders of which somebody said that they are gone, and where first."""
-    unanswered: list[tuple[int, int]] = field(default_factory=list[tuple[int, int]])
-    """The spans of asks that took nobody knows what."""
+    unanswered: list[int] = field(default_factory=list[int])
+    """Where asks stand that took nobody knows what, and may be under way for ever."""
+    judged: int = 0
+    """Claims that were held to the order of their queue."""
     left: list[Entry] = field(default_factory=list[Entry])
     counts: dict[str, int] = field(default_factory=dict[str, int])
     length: int = 0
@@ -207,7 +211,7 @@ def understand(entries: Iterable[Entry], terms: Terms) -> History:
             life.story.append((place, entry))
             _of_job(life, entry, place, calls)
     history.length = place + 1
-    history.unanswered += [(call.asked, NEVER) for call in calls.values() if call.asks]
+    history.unanswered += [call.asked for call in calls.values() if call.asks]
     return history
 
 
@@ -266,7 +270,7 @@ def _told(history: History, call: _Call, entry: Entry, place: int) -> None:
             one.says, one.told, one.told_at = says, place, entry.at
         if call.asks and says == "unknown":
             # Nobody waits any more, but what was sent may still be on its way.
-            history.unanswered.append((call.asked, NEVER))
+            history.unanswered.append(call.asked)
         return
     call.asks = 0
     for one, answer in zip(call.inserts, entry.inserts or (), strict=False):

@@ -40,5 +40,5 @@ def _until(once: str, life: Life, made: Asked) -> int:
     places = [one.asked for one in over if one.says in POSSIBLE]
     if once == "queued":
         places += [claim.asked for claim in life.claims]
-        places += [asked for asked, _ in life.run.unanswered]
+        places += life.run.unanswered
     return min(places, default=NEVER)

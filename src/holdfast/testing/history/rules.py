@@ -258,8 +258,9 @@ def one_job_per_key(history: History) -> Iterator[Broken]:
 def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
     """O: a claim never passes over a job of its queue that stood before, and was there all the while.
 
-    Held to it are jobs of no lane that were due at once and are claimed for the first time; where an ask was never
-    answered, a job may be locked or taken by it, and nothing is said about what was claimed meanwhile.
+    Held to it are jobs of no lane that were due at once and are claimed for the first time: none of these was taken by
+    an ask that was never answered. But such an ask may have them locked, and then, where a store has locks, nothing is
+    said about what was claimed since.
     """
     if not history.terms.store_time:
         return
@@ -275,29 +276,25 @@ def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
         if any(change.asked < first.told for change in life.changes):
             continue
         queues.setdefault(first.entry.queue, []).append((there.told, first.asked, first))
-    doubtful = sorted(history.unanswered)
+    doubtful = min(history.unanswered, default=NEVER) if history.terms.locks else NEVER
     for queue, claims in claimed.items():
-        yield from _passed_over(queues.get(queue, []), claims, doubtful)
+        judged = [claim for claim in claims if claim.any_task and claim.told < doubtful]
+        history.judged += len(judged)
+        yield from _passed_over(queues.get(queue, []), judged)
 
 
-def _passed_over(
-    ready: list[tuple[int, int, Claim]], claims: list[Claim], doubtful: list[tuple[int, int]]
-) -> Iterator[Broken]:
+def _passed_over(ready: list[tuple[int, int, Claim]], claims: list[Claim]) -> Iterator[Broken]:
     ready.sort(key=lambda one: one[0])
     waiting: list[tuple[tuple[int, int, int], int, int, str]] = []
-    at = doubts = 0
-    until = -1
+    at = 0
     for claim in sorted(claims, key=lambda one: one.told):
         while at < len(ready) and ready[at][0] < claim.told:
             there, taken, first = ready[at]
             heapq.heappush(waiting, (first.place, there, taken, first.entry.job))
             at += 1
-        while doubts < len(doubtful) and doubtful[doubts][0] < claim.told:
-            until = max(until, doubtful[doubts][1])
-            doubts += 1
         while waiting and waiting[0][2] <= claim.told:
             heapq.heappop(waiting)
-        if not waiting or waiting[0][0] >= claim.place or until > claim.asked or not claim.any_task:
+        if not waiting or waiting[0][0] >= claim.place:
             continue
         for place, there, taken, job in sorted(waiting):
             if place >= claim.place:
