@@ -101,11 +101,12 @@ def _handing_on(rounds: int, keys: int) -> Callable[[Store], Any]:
             for _ in range(ROUND // BATCH):
                 oldest, running = running[:BATCH], running[BATCH:]
                 seconds, claims = await _write(store, _ends(oldest), BATCH)
-                while not claims.records:  # a store may leave all for the next claim: it then says to ask again
-                    assert claims.due_in == 0.0
-                    more, claims = await _write(store, [], BATCH)
-                    seconds += more
-                took, running = took + seconds, running + claims.records
+                taken = list(claims.records)
+                while len(taken) < BATCH:  # a store may leave some for the next claim: it then says to ask again
+                    assert claims.records or claims.due_in == 0.0
+                    more, claims = await _write(store, [], BATCH - len(taken))
+                    seconds, taken = seconds + more, taken + claims.records
+                took, running = took + seconds, running + taken
             await _insert(store, lambda first, last: _limited(first, last, keys), turn * ROUND, (turn + 1) * ROUND)
             await _hold(store)
         return took, rounds * ROUND
