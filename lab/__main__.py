@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from importlib.util import find_spec
 
 from .machine import CASES
 from .real.places import PLACES
@@ -36,7 +37,10 @@ def main() -> int:
     )
     everything.add_argument("--minutes", type=float, default=30.0, help="for each of them")
     commands.add_parser("report", help="put the figures into docs/explain/reliability.md")
-    return _do(parser.parse_args())
+    given = parser.parse_args()
+    if given.command not in ("sim", "report") and find_spec("pytest") is None:
+        parser.error(f"`{given.command}` needs the packages and servers of the tests: make venv installs them")
+    return _do(given)
 
 
 def _store(word: str) -> str:

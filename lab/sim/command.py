@@ -77,7 +77,8 @@ def run(place: str, count: int, minutes: float | None, start: int | None, failur
     """Go on where the last run ended, and add up."""
     if start is not None:
         return 1 if _part(place, start, count, minutes, failures)[1] else 0
-    deadline, broken = None if minutes is None else time.monotonic() + minutes * 60, False
+    deadline = None if minutes is None else time.monotonic() + minutes * 60
+    broken = False
     while count > 0 and (left := KEEP_EVERY if deadline is None else (deadline - time.monotonic()) / 60) > 0:
         kept = _kept(place)
         begun = time.monotonic()

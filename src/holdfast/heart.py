@@ -78,6 +78,13 @@ class Heart:
         finally:
             self._started.set()
 
+    async def _beat(self, patience: float) -> Beat:
+        try:
+            async with asyncio.timeout(patience):
+                return (await self._store.beat([self._holder]))[0]
+        except TimeoutError:
+            raise StoreUnavailable(f"no answer within {patience:g} s") from None
+
     async def _live(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
         self._started.set()
@@ -89,8 +96,7 @@ class Heart:
                     await self._store.open()
                     opened = True
                 known = self._before()
-                async with asyncio.timeout(max(pause, SHORTEST_PATIENCE)):
-                    beat = (await self._store.beat([self._holder]))[0]
+                beat = await self._beat(max(pause, SHORTEST_PATIENCE))
             except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
                 self._failed()
                 # The lease still holds for a while: try again soon rather than a third of a lease later.

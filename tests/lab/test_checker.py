@@ -40,10 +40,7 @@ def test_an_ask_without_an_answer_excuses_a_job_passed_over_only_where_a_store_h
     story.ask()
     story.claim("second", place=(0, 0, 2))
     story.claim("first", place=(0, 0, 1))
-    for job in ("first", "second"):
-        story.run(job)
-        story.settle(job)
-        story.end(job)
+    story.finish("first", "second")
     assert check(story.entries, Terms(locks=True)).broken == []
     [broken] = check(story.entries, Terms(locks=False)).broken
     assert broken.rule == "the_first_in_order_is_claimed_first"

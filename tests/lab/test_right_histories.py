@@ -91,10 +91,7 @@ def right():
         s.enqueue("first", priority=-1)
         s.claim("first", place=(-1, 5, 2))
         s.claim("late", place=(0, 0, 1))
-        for job in ("first", "late"):
-            s.run(job)
-            s.settle(job)
-            s.end(job)
+        s.finish("first", "late")
 
     yield "the lower priority number first", by_priority
 
@@ -105,10 +102,7 @@ def right():
         two = s.ask()
         s.take(two, "b", place=(0, 0, 2))  # … but the answer comes later
         s.take(one, "a", place=(0, 0, 1))
-        for job in ("a", "b"):
-            s.run(job)
-            s.settle(job)
-            s.end(job)
+        s.finish("a", "b")
 
     yield "answers that overtake each other", overlapping
 
@@ -139,10 +133,7 @@ def right():
         s.claim("c", **lane)
         s.add(Entry("calm"))
         s.claim("d", **lane)
-        for job in ("a", "b", "c", "d"):
-            s.run(job)
-            s.settle(job)
-            s.end(job)
+        s.finish("a", "b", "c", "d")
 
     yield "a lane that starts a burst, then evenly", evenly
 

@@ -259,10 +259,7 @@ def wrong():
         s.enqueue("second")
         s.claim("second", place=(0, 0, 2))
         s.claim("first", place=(0, 0, 1))
-        for job in ("first", "second"):
-            s.run(job)
-            s.settle(job)
-            s.end(job)
+        s.finish("first", "second")
 
     yield "the_first_in_order_is_claimed_first", "passed over", passed_over
 
@@ -270,10 +267,7 @@ def wrong():
         for job in ("a", "b"):
             s.enqueue(job)
             s.claim(job, lane="l", room=1)
-        for job in ("a", "b"):
-            s.run(job)
-            s.settle(job)
-            s.end(job)
+        s.finish("a", "b")
 
     yield "no_lane_runs_more_than_it_may", "two where one may run", crowded
 

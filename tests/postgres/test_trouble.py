@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from typing import Self
 
 import pytest
+from line import Line
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable, heart
 from holdfast.store.postgres import PostgresStore, pool
@@ -133,46 +132,6 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
         assert (job.attempt, job.result) == (1, "kept")
     finally:
         await asyncio.to_thread(server.remove)
-
-
-class Line:
-    """A way to the server whose connections can go silent, as behind a router that has forgotten them."""
-
-    def __init__(self, port: int) -> None:
-        self._port = port
-        self._age = 0
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        self.cut()
-
-    def fall_silent(self) -> None:
-        """What is connected hears nothing more; new connections are fine."""
-        self._age += 1
-
-    def cut(self) -> None:
-        for writer in self._writers:
-            writer.close()
-
-    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._port)
-        self._writers += [writer, back]
-        await asyncio.gather(self._pass_on(reader, back), self._pass_on(there, writer))
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        age = self._age
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                if age == self._age:
-                    writer.write(data)
-                    await writer.drain()
-        writer.close()
 
 
 async def test_a_heart_gives_up_a_line_that_has_gone_silent_before_its_lease_ends(server, schema, url, monkeypatch):

@@ -103,12 +103,17 @@ class Story:
     def end(self, job="j", state="succeeded", fence=1, **fields):
         self.add(Entry("final", job=job, state=state, fence=fence, **fields))
 
+    def finish(self, *jobs):
+        """Claims that go well, one after the other, and with them the jobs."""
+        for job in jobs:
+            self.run(job)
+            self.settle(job)
+            self.end(job)
+
     def work(self, job="j", **lane):
         """A claim that went well, and with it the job."""
         self.claim(job, **lane)
-        self.run(job)
-        self.settle(job)
-        self.end(job)
+        self.finish(job)
 
     def whole(self, job="j", **fields):
         """A job that went well."""
