@@ -244,7 +244,7 @@ async def test_a_store_whose_every_look_is_slow_is_swept_all_the_same(monkeypatc
         assert [await app.recover() for _ in range(3)] == [0, 1, 0]
 
 
-async def test_a_store_that_can_be_read_and_not_written_takes_nobody_for_lost(store):
+async def test_a_store_that_can_be_read_and_not_written_takes_nobody_for_lost():
     clock = ManualClock()
     store = Troubled(clock=clock)
     async with Holdfast(store, clock=clock) as app:
