@@ -27,6 +27,9 @@ def main() -> int:
     real.add_argument("store", type=_store, help=f"{', '.join(PLACES)}; or your own: redis://host/?prefix=lab{{round}}")
     real.add_argument("--minutes", type=float, default=5.0)
     real.add_argument("--seed", type=int, help="what goes wrong, and when; the processes go on as they will")
+    real.add_argument(
+        "--features", action="store_true", help="rounds of flows, limits, signals, pauses, schedules and cancels"
+    )
     machine = commands.add_parser("machine", help="the conformance suite's state machine, for long")
     machine.add_argument("store", choices=CASES)
     machine.add_argument("--minutes", type=float, default=30.0)
@@ -60,7 +63,7 @@ def _do(given: argparse.Namespace) -> int:
     if given.command == "sim":
         return sim.run(given.on, given.count, given.minutes, given.start, given.failures)
     if given.command == "run":
-        return real.run(given.store, given.minutes, given.seed)
+        return real.run(given.store, given.minutes, given.seed, features=given.features)
     if given.command == "machine":
         return machine.run(given.store, given.minutes)
     if given.command == "mutants":

@@ -25,7 +25,7 @@ MORE = (
     "stopped past the lease",
     "syncs failed",
     "connections cut",
-    "processes with a wall clock an hour off",
+    "processes with a wrong wall clock",
     "claims",
     "claims held to their order",
     "claims swept",
@@ -38,7 +38,13 @@ MORE = (
 def run() -> int:
     """Rewrite what stands between the page's marks."""
     page = PAGE.read_text()
-    tables = {"simulation": simulation(), "stores": stores(), "machine": machines(), "mutants": mutants()}
+    tables = {
+        "simulation": simulation(),
+        "stores": stores(),
+        "features": features(),
+        "machine": machines(),
+        "mutants": mutants(),
+    }
     for name, table in tables.items():
         mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
         page = mark.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page)
@@ -88,6 +94,19 @@ def stores() -> str:
         for name in (*GOALS, *MORE)
     ]
     rows.append(["rounds in which a rule was broken", *(str(len(found["broken"])) for found in kept.values()), "0"])
+    return "\n".join(_lines(rows)) + "\n"
+
+
+def features() -> str:
+    kept = {name: found for name in PLACES if (found := _kept(f"features-{name}"))}
+    if not kept:
+        return "No run so far.\n"
+    names = sorted({name for found in kept.values() for name in found["counts"]})
+    rows = [["", *kept], ["---", *["---:"] * len(kept)]]
+    rows.append(["rounds", *(f"{found['rounds']:,}" for found in kept.values())])
+    rows.append(["minutes", *(f"{found['seconds'] / 60:,.0f}" for found in kept.values())])
+    rows += [[name, *(f"{found['counts'].get(name, 0):,}" for found in kept.values())] for name in names]
+    rows.append(["rounds in which a rule was broken", *(str(len(found["broken"])) for found in kept.values())])
     return "\n".join(_lines(rows)) + "\n"
 
 

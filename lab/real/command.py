@@ -25,6 +25,11 @@ MANY_JOBS = Mix(
     crowd=1000,
 )  # fmt: skip
 """As many jobs as there can be, with a fault or two every second. Dense faults let few through."""
+FEATURES = Mix(
+    kills=10.0, stops=6.0, restarts=2.0, troubles=120.0, bad_disks=0.0, crash_points=0.1, lose=0.02, skewed=0.5,
+    jumps=20.0, features=0.7, crowd=20,
+)  # fmt: skip
+"""Flows, limits, signals, pauses, schedules and cancels, by processes half of which have a wrong clock that jumps."""
 JOBS = 1_000_000
 FAULTS = {
     "processes killed (SIGKILL), in all": 1_000,
@@ -47,9 +52,9 @@ def next_mix(place: Place | type[Place], counts: dict[str, int]) -> Mix:
     return MANY_JOBS if place.many_jobs and counts.get("acknowledged jobs", 0) / JOBS <= faults else Mix()
 
 
-def run(store: str, minutes: float, seed: int | None = None) -> int:
+def run(store: str, minutes: float, seed: int | None = None, *, features: bool = False) -> int:
     """Go on where the last run ended; 1 where a rule was broken, the journal kept. A given seed adds to no figures."""
-    name = store if store in PLACES else "own"
+    name = ("features-" if features else "") + (store if store in PLACES else "own")
     file = RESULTS / f"{name}.json"
     kept = json.loads(file.read_text()) if file.exists() else {"rounds": 0, "seconds": 0.0, "broken": [], "counts": {}}
     place, disk = place_of(store), Disk()
@@ -59,10 +64,10 @@ def run(store: str, minutes: float, seed: int | None = None) -> int:
     try:
         while (left := minutes * 60 - (time.monotonic() - begun)) > 0:
             number = kept["rounds"] + 1
-            round_seed = seed if seed is not None else 1_000_000 + number
+            round_seed = seed if seed is not None else (2_000_000 if features else 1_000_000) + number
             folder = Path(tempfile.mkdtemp(prefix=f"holdfast-lab-{name}-"))
             started = time.monotonic()
-            mix = next_mix(place, kept["counts"])
+            mix = FEATURES if features else next_mix(place, kept["counts"])
             report = Round(place, folder, number, round_seed, mix, disk).run(min(ROUND, left))
             took = time.monotonic() - started
             print(f"round {number} (seed {round_seed}, {took:.0f} s): {report.verdict.explain()}", flush=True)

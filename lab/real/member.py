@@ -22,18 +22,25 @@ from holdfast.testing.history import Entry, JournalFile, acknowledged, began, de
 
 from ..process import end_with_parent
 from .faulty import Crash, Faulty
+from .features import Features
 
 LEASE, POLL = 2.0, 0.2
 AHEAD = 1500
 """Where more jobs wait, a producer waits too: all of them are to be finished in time."""
+PLAIN = ("work", "work_in_thread", "poison")
+"""Tasks whose jobs a manual consumer can end, where there are others."""
 KINDS = ("ok",) * 30 + ("thread",) * 6 + ("fails", "snoozes", "slow", "checkpoints")
 
 
 class Member:
-    def __init__(self, url: str, journal: str, seed: int, *, crash: str, lose: float, crowd: int) -> None:
+    def __init__(
+        self, url: str, journal: str, seed: int, *, crash: str, lose: float, crowd: int, features: float
+    ) -> None:
         self.journal = JournalFile(journal)
         self.chance = Random(seed)
         self.crowd = crowd
+        self.share = features
+        """Of all that a producer does, what is one of `features.py`."""
         point, _, number = crash.rpartition(":")
         self.crash = Crash(self.journal, point, int(number or 0))
         clock = SystemClock()
@@ -52,14 +59,15 @@ class Member:
         self.app.task(self.work, name="work")
         self.app.task(self.work_in_thread, name="work_in_thread")
         self.app.task(self.poison, name="poison", max_attempts=3)
+        self.features = Features(self.app, self.journal, self.chance, self.work)
         self.stopping = asyncio.Event()
         self.number = 0
 
     # -- tasks
 
-    async def work(self, ctx: Context, kind: str) -> int:
+    async def work(self, ctx: Context, kind: str, given: list[int | None] | None = None) -> int:
         self._began(ctx)
-        if kind == "fails" and ctx.fence == 1:
+        if kind == "dies" or (kind == "fails" and ctx.fence == 1):
             raise ValueError("no luck")
         if kind == "snoozes" and ctx.fence == 1:
             raise Snooze(0.2)
@@ -92,7 +100,10 @@ class Member:
 
     async def produce(self) -> None:
         while not self.stopping.is_set():
-            await self._enqueue()
+            if self.chance.random() < self.share:
+                await self.features.one()
+            else:
+                await self._enqueue()
             if self.chance.random() < 0.1:
                 await self._wait_for_room()
 
@@ -162,7 +173,7 @@ class Member:
         """By hand, and not always in time."""
         while not self.stopping.is_set():
             try:
-                claims = await self.app.claim(limit=5, lease=LEASE, wait=0.5)
+                claims = await self.app.claim(limit=5, lease=LEASE, wait=0.5, tasks=PLAIN if self.share else None)
             except HoldfastError:
                 await asyncio.sleep(0.1)
                 continue
@@ -174,7 +185,10 @@ class Member:
                     await asyncio.sleep(LEASE * 1.5)
                 self.journal.write(ran(claim.job.id, claim.fence))
                 try:
-                    await claim.complete(claim.fence)
+                    if claim.job.payload["kind"] == "dies":
+                        await claim.fail("no luck")
+                    else:
+                        await claim.complete(claim.fence)
                 except HoldfastError:
                     continue
 
@@ -222,11 +236,15 @@ def main() -> None:
     parser.add_argument("--crash", default="")
     parser.add_argument("--lose", type=float, default=0.0)
     parser.add_argument("--crowd", type=int, required=True)
+    parser.add_argument("--features", type=float, default=0.0)
     given = parser.parse_args()
     end_with_parent()
     tell_where_it_is()
     logging.getLogger("holdfast").setLevel(logging.CRITICAL)
-    member = Member(given.url, given.journal, given.seed, crash=given.crash, lose=given.lose, crowd=given.crowd)
+    member = Member(
+        given.url, given.journal, given.seed, crash=given.crash, lose=given.lose, crowd=given.crowd,
+        features=given.features,
+    )  # fmt: skip
     asyncio.run(member.live(given.role))
     sys.stdout.flush()
     os._exit(0)

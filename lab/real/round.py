@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,13 +31,14 @@ from holdfast.testing.verbs import every
 
 from ..process import Process
 from ..until import until
+from .clocks import LATE, OFFSETS, WrongClock, faketime
 from .disk import Disk
 from .faulty import POINTS
+from .features import at_rest, begun_though_denied, unbegun
 from .member import LEASE
 from .places import Place
 from .proxy import Proxy
 
-HOUR = 3600
 LONGEST = 120.0
 """Seconds of faults, where something that must be met is not."""
 WORK = 50_000
@@ -63,7 +63,11 @@ class Mix:
     lose: float = 0.2
     """Of all answers, those that a process loses itself: for stores without a line to cut."""
     skewed: float = 0.25
-    """Of all processes, those whose wall clock is an hour off."""
+    """Of all processes, those whose wall clock is wrong."""
+    jumps: float = 10.0
+    """Of the wrong clocks, those that change to another offset."""
+    features: float = 0.0
+    """Of all that a producer does, what is one of `features.py`."""
     crowd: int = 100
     """Easy jobs that a producer makes by one call, now and then."""
     must_meet: tuple[str, ...] = ()
@@ -102,7 +106,8 @@ class Round:
         self.stopped: dict[int, tuple[Process, float]] = {}
         self.started = 0
         self.faulty = True
-        self.skewed = False
+        self.clocks: dict[int, WrongClock] = {}
+        """By process."""
 
     def run(self, seconds: float) -> Report:
         try:
@@ -123,7 +128,7 @@ class Round:
         for what in self.place.leftovers(self.folder, self.number):
             self.journal.write(left(what))
         terms = Terms(
-            store_time=self.place.wall_clock_is_shared or not self.skewed,
+            store_time=self.place.wall_clock_is_shared or not self.clocks,
             everybody=self.place.everybody_is_recorded,
             locks=self.place.locks,
         )
@@ -136,27 +141,28 @@ class Round:
 
     # -- processes
 
-    def _start(self, role: str, skew: int = 0) -> None:
+    def _start(self, role: str, offset: int = 0) -> None:
         self.started += 1
         args = ["--url", self.url, "--journal", str(self.journal.path), "--role", role]
         args += ["--seed", str(self.chance.randrange(2**31)), "--crowd", str(self.mix.crowd)]
+        args += ["--features", str(self.mix.features)]
         if self.faulty:
             args += ["--lose", str(self.mix.lose if self.proxy is None else self.mix.lose / 4)]
             if self.chance.random() < self.mix.crash_points:
                 args += ["--crash", f"{self.chance.choice(POINTS)}:{self.chance.randrange(1, 60)}"]
         if self.faulty and self.chance.random() < self.mix.skewed:
-            skew = self.chance.choice((HOUR, -HOUR))
-        env = {}
-        if skew and (library := faketime()):
-            self.skewed = True
-            self.counts["processes with a wall clock an hour off"] += 1
-            env = {"LD_PRELOAD": library, "FAKETIME": f"{skew:+d}s", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
+            offset = self.chance.choice(OFFSETS)
+        name = f"{self.started}-{role}"
+        clock = WrongClock(self.folder / f"{name}.clock", offset) if offset and faketime() else None
+        env = {} if clock is None else clock.env
         if self.disk is not None and self.disk.env:
             preload = " ".join(filter(None, [env.get("LD_PRELOAD"), self.disk.env["LD_PRELOAD"]]))
             env |= self.disk.env | {"LD_PRELOAD": preload}
-        name = f"{self.started}-{role}"
         process = Process(name, "lab.real.member", args, self.folder / f"{name}.log", env=env)
         self.members.append((role, process))
+        if clock is not None:
+            self.clocks[process.pid] = clock
+            self.counts["processes with a wrong wall clock"] += 1
 
     def _keep_up(self) -> None:
         """Whoever died is replaced; whoever has been stopped for long enough goes on."""
@@ -181,7 +187,7 @@ class Round:
 
     def _trouble(self, seconds: float) -> None:
         mix, begun = self.mix, time.monotonic()
-        rates = {"kill": mix.kills, "stop": mix.stops}
+        rates = {"kill": mix.kills, "stop": mix.stops, "jump": mix.jumps}
         if self.proxy is not None:
             rates |= {"restart": mix.restarts, "disturb": mix.troubles}
         if self.disk is not None and self.disk.can_fail and mix.bad_disks:
@@ -219,6 +225,11 @@ class Round:
                 self.stopped[process.pid] = (process, time.monotonic() + seconds)
                 self.counts["stopped (SIGSTOP)"] += 1
                 self.counts["stopped past the lease"] += seconds > LEASE
+
+    def _jump(self) -> None:
+        if (process := self._pick()) is not None and (clock := self.clocks.get(process.pid)) is not None:
+            clock.jump(self.chance)
+            self.counts["wall clocks that jumped"] += 1
 
     def _restart(self) -> None:
         self.place.kill()
@@ -260,8 +271,8 @@ class Round:
         self._start_late()
 
     def _start_late(self) -> None:
-        """Where the hosts' own clocks say what is due, a wrong one may have put a retry an hour off: be there then."""
-        self._start("worker", HOUR + 600 if self.skewed and not self.place.wall_clock_is_shared else 0)
+        """Where the hosts' own clocks say what is due, a wrong one may have put a retry a day off: be there then."""
+        self._start("worker", LATE if self.clocks and not self.place.wall_clock_is_shared else 0)
 
     def _drain(self) -> None:
         deadline, look = time.monotonic() + DRAIN_LIMIT, time.monotonic() + LEASE + self.place.sweep
@@ -269,10 +280,15 @@ class Round:
         async def drain() -> None:
             app = Holdfast(self.place.url(self.folder, self.number))
             async with app:
-                looked = False
+                looked = rested = False
                 while time.monotonic() < deadline:
                     self._replace_the_fallen()
+                    if not rested and self.mix.features and not self._producing():
+                        rested = True
+                        await at_rest(app)
                     counts = {state: n for state, n in (await app.stats()).counts.items() if n}
+                    if self.mix.features and counts.get("blocked", 0) == len(await unbegun(app)):
+                        counts.pop("blocked", None)
                     if not looked and time.monotonic() > look:
                         looked = True
                         await self._look(app.session.store)
@@ -323,6 +339,9 @@ class Round:
         async def dump() -> None:
             async with Holdfast(self.place.url(self.folder, self.number)) as app:
                 store: Any = app.session.store
+                denied = self._noted("flow_denied")
+                for flow in await begun_though_denied(app, set(denied)):
+                    self.journal.write(left(f"flow {flow}, whose caller was told that nothing was written"))
                 records = await every(store, page=1000)
                 for at in range(0, len(records), 500):
                     self.journal.write(*final(records[at : at + 500]))
@@ -332,8 +351,13 @@ class Round:
         except HoldfastError as error:
             self.journal.write(left(f"a store that cannot be read: {error}"))
 
+    def _noted(self, event: str) -> list[str]:
+        """What processes have noted beside the history."""
+        return [entry.what for entry in read(self.journal.path) if entry.event == event]
+
     def _count(self, verdict: Verdict) -> None:
         history, counts = verdict.history, self.counts
+        counts.update(self._noted("count"))
         counts["acknowledged jobs"] += verdict.jobs
         counts["events"] += history.length
         counts["claims held to their order"] += history.judged
@@ -349,12 +373,3 @@ class Round:
                 counts["settlements refused"] += any(one.says == "no" for one in end.sent)
         counts["jobs lost"] += sum(1 for one in verdict.broken if one.rule == "no_acknowledged_job_is_lost")
         counts["jobs finished twice"] += sum(1 for one in verdict.broken if one.rule == "one_end_per_life")
-
-
-def faketime() -> str | None:
-    """The library that shifts a process's wall clock, where it is installed and fits this machine."""
-    spec = find_spec("libfaketime")
-    if spec is None or spec.origin is None or os.uname().machine != "x86_64":
-        return None
-    library = Path(spec.origin).parent / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
-    return str(library) if library.exists() else None

@@ -25,13 +25,20 @@ def flows(chance: Random, plan: Plan) -> Plan:
 
 
 def _flow(chance: Random, plan: Plan) -> PlannedFlow:
+    drawn = planned_flow(chance, ("ok", "ok", "slow", "fails", "dies", "grows"))
+    at, by = _when(chance, plan)
+    return replace(drawn, at=at, by=by, on_end=chance.random() < 0.5)
+
+
+def planned_flow(chance: Random, kinds: tuple[str, ...]) -> PlannedFlow:
+    """A flow of three to eight jobs of these kinds, with edges and ways to end drawn by chance."""
     jobs: list[FlowJob] = []
     for number in range(chance.randint(3, 8)):
-        kind = chance.choice(("ok", "ok", "slow", "fails", "dies", "grows"))
+        kind = chance.choice(kinds)
         parents = chance.sample(range(number), min(number, chance.randint(0, 3)))
         on_dead = chance.choice(("fail", "fail", "ignore", "compensate"))
         jobs.append(FlowJob(kind, tuple(sorted(parents)), on_dead))
-    return PlannedFlow(*_when(chance, plan), tuple(jobs), chance.random() < 0.5)
+    return PlannedFlow(0.0, 0, tuple(jobs))
 
 
 def lanes(chance: Random, plan: Plan) -> Plan:

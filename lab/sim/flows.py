@@ -12,9 +12,9 @@ from holdfast.task import Task
 from .plan import FlowJob, PlannedFlow
 
 
-def made(planned: PlannedFlow, task: Task[..., Any], retries: Backoff) -> Flow:
+def made(planned: PlannedFlow, task: Task[..., Any], retries: Backoff, name: str = "planned") -> Flow:
     """The flow, not yet enqueued. Whatever does not compensate is given its parents' results."""
-    flow = Flow("planned")
+    flow = Flow(name)
     for job in planned.jobs:
         using = task.using(max_attempts=1 if job.kind == "dies" else 0, retry=retries)
         parents = [flow.nodes[number] for number in job.after]

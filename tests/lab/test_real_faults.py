@@ -10,11 +10,12 @@ import shutil
 from random import Random
 
 import pytest
+from lab.real.clocks import faketime
 from lab.real.command import MANY_JOBS, next_mix
 from lab.real.disk import Disk
 from lab.real.faulty import POINTS, Crash, Faulty
 from lab.real.places import PLACES
-from lab.real.round import Mix, Round, faketime
+from lab.real.round import Mix, Round
 
 from holdfast import Holdfast, OutcomeUnknown, Worker
 from holdfast.testing.history import Pages, check, recorded

@@ -80,7 +80,8 @@ class Life:
     changes: list[Asked] = field(default_factory=list[Asked])
     notes: list[Asked] = field(default_factory=list[Asked])
     began: list[Entry] = field(default_factory=list[Entry])
-    ran: set[int] = field(default_factory=set[int])
+    ran: dict[int, int] = field(default_factory=dict[int, int])
+    """The fences under which its code reached its end, and where that stands."""
     got: list[Entry] = field(default_factory=list[Entry])
     denied: bool = False
     final: Entry | None = None
@@ -254,7 +255,7 @@ def _of_job(life: Life, entry: Entry, place: int, calls: dict[str, _Call]) -> No
     elif event == "began":
         life.began.append(entry)
     elif event == "ran":
-        life.ran.add(entry.fence)
+        life.ran[entry.fence] = place
     elif event == "got":
         life.got.append(entry)
     elif event == "final":
