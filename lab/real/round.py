@@ -131,6 +131,7 @@ class Round:
             store_time=self.place.wall_clock_is_shared or not self.clocks,
             everybody=self.place.everybody_is_recorded,
             locks=self.place.locks,
+            deletes=False,
         )
         verdict = check(read(self.journal.path), terms)
         self._count(verdict)

@@ -103,7 +103,12 @@ class Schedule:
         if not world.run(world.now / MICROS + DRAIN_LIMIT, draining.done):
             self.drained = False
         self.journal.write(*final(sorted(self.records, key=lambda record: record.seq)))
-        verdict = check(self.entries, Terms(store_time=self.place.one_clock or not any(plan.skews), locks=False))
+        terms = Terms(
+            store_time=self.place.one_clock or not any(plan.skews),
+            locks=False,
+            deletes=any(deed.what == "delete" for deed in plan.deeds),
+        )
+        verdict = check(self.entries, terms)
         self._count(verdict)
         verdict.broken.extend(self._broken_beside(verdict))
         return Result(plan, verdict, dump(self.entries), self.counts, world.steps, world.now / MICROS)

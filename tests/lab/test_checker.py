@@ -53,3 +53,12 @@ def test_a_journal_file_keeps_whole_lines_whatever_happens_to_its_writer(tmp_pat
     with path.open("ab") as file:
         file.write(b'{"event":"ran","jo')  # killed in the middle of a line
     assert [entry.event for entry in read(path)] == ["acked", "began"]
+
+
+def test_an_acknowledged_job_that_was_deleted_is_lost_where_nobody_deletes():
+    story = Story()
+    story.enqueue()
+    story.change(what="delete")
+    assert check(story.entries, Terms(deletes=True)).broken == []
+    [broken] = check(story.entries, Terms(deletes=False)).broken
+    assert broken.rule == "no_acknowledged_job_is_lost"

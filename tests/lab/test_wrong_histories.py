@@ -9,11 +9,13 @@ from holdfast.testing.history import (
     OF_JOB,
     Entry,
     Past,
+    began,
     check,
     denied,
     got,
     held_by_the_dead,
     left,
+    ran,
 )
 from support.story import SECOND, Story
 
@@ -67,6 +69,19 @@ def wrong():
         s.end(state="dead")
 
     yield "one_end_per_life", "dead, then cancelled", ends_twice
+
+    def released_while_it_ran(s):
+        s.enqueue()
+        s.claim()
+        s.add(began("j", 1))
+        s.settle(state="queued", outcome="released")
+        s.add(ran("j", 1))
+        s.claim(fence=2, attempt=1)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "no_run_outlives_its_release", "released while it ran", released_while_it_ran
 
     def after_the_end(s):
         s.whole()

@@ -133,6 +133,8 @@ class Terms:
     """The jobs' own code journals that it began and ended."""
     everybody: bool = True
     """Everybody who writes is recorded: false where a server of ours sweeps, too."""
+    deletes: bool = True
+    """People delete jobs: false where a job that was acknowledged may be removed by nobody."""
     locks: bool = True
     """An ask under way may hide jobs from others (rows that are locked): false where each is one atomic step."""
 
