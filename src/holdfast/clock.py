@@ -8,6 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Protocol
 
 MICROS = 1_000_000
@@ -98,3 +99,9 @@ def fresh_entropy() -> Entropy:
 def fresh_secret() -> str:
     """Text that nobody can guess, for a token: 256 bits of the operating system's."""
     return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+
+
+def moment(micros: int) -> datetime:
+    """A stored time as an aware UTC datetime; before 1970 or beyond the year 9999, the nearest."""
+    seconds, rest = divmod(min(max(micros, 0), 253_402_300_799_999_999), 1_000_000)
+    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)

@@ -10,6 +10,7 @@ import msgspec
 
 from . import extra, steps
 from .clock import MICROS
+from .damage import damage_of
 from .flow import beginning_of
 from .holds import KIND as PAUSES
 from .holds import PAUSE, Pause, read
@@ -63,11 +64,13 @@ def why(
     """
     state = record.state
     details: list[str] = []
+    for name, value in damage_of(record).items():
+        details.append(f"it is damaged and cannot run: its {name} cannot be decoded: {value!r:.200}")
     if record.state in TERMINAL:
         reason = f"it ended at {_time(record.finished_at)}"
         if record.error:
             details.append(record.error)
-        if state == State.DEAD:
+        if state == State.DEAD and not damage_of(record):
             details.append(
                 f"`holdfast retry {record.id}` goes on from what failed"
                 if extra.is_flow(record)

@@ -29,14 +29,39 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     """So many of those have ended, counted from the first."""
 
 
+TIME_LIMIT = 2**60
+"""Microseconds, or seconds, of a time that makes sense."""
+ON_DEAD = frozenset({"fail", "ignore", "compensate"})
 _decode = msgspec.json.Decoder(Extra).decode
 _encode = msgspec.json.Encoder().encode
 _NOTHING = Extra()
 
 
 def read(data: bytes | None) -> Extra:
-    """What a record's `extra` says."""
-    return _NOTHING if data is None else _decode(data)
+    """What a record's `extra` says; nothing where it cannot be decoded (`damage.py` says that it cannot)."""
+    if data is None:
+        return _NOTHING
+    try:
+        return decode(data)
+    except ValueError:
+        return _NOTHING
+
+
+def decode(data: bytes) -> Extra:
+    """The same; ValueError says what is wrong with it."""
+    try:
+        said = _decode(data)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    for name in ("expires_at", "expires_in"):
+        value = getattr(said, name)
+        if value is not None and not 0 <= value < TIME_LIMIT:
+            raise ValueError(f"{name} is out of range")
+    if any(number < 0 or on_dead not in ON_DEAD for number, on_dead in said.after):
+        raise ValueError("after names no job, or no rule for its death")
+    if said.upto < 0 or (said.all_but or 0) < 0 or said.flow == "":
+        raise ValueError("flow, upto or all_but is out of range")
+    return said
 
 
 def expires_at(record: Record) -> int | None:
@@ -54,6 +79,24 @@ def flow_of(record: Record) -> str | None:
     """The flow that a job belongs to; a flow's own job belongs to none."""
     flow = read(record.extra).flow
     return None if flow == record.id else flow
+
+
+def in_flow(record: Record) -> bool:
+    """Whether a flow may wait for this job's end. Where its `extra` cannot be decoded, its id says so."""
+    if record.extra is None:
+        return False
+    try:
+        return decode(record.extra).flow is not None
+    except ValueError:
+        return "." in record.id
+
+
+def without_expiry(data: bytes | None) -> bytes | None:
+    """The same without a time limit to start; what cannot be decoded stays as it is."""
+    try:
+        return None if data is None else write(msgspec.structs.replace(decode(data), expires_at=None, expires_in=None))
+    except ValueError:
+        return data
 
 
 def write(extra: Extra) -> bytes | None:

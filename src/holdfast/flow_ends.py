@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -21,9 +22,9 @@ from . import extra as extras
 from .codec import filled, numbers_in
 from .errors import InvalidJob
 from .flow import beginning_of, end_of, member
-from .flow_gathering import PAGE, FlowGathering, about_flow, counting
+from .flow_gathering import PAGE, UNKNOWN, FlowGathering, about_flow, counting
 from .flow_rules import decide
-from .job import TERMINAL, Change, Patch, Record, State, Where
+from .job import TERMINAL, UNDECODABLE, Change, Patch, Record, State, Where
 from .lifecycle import cancel
 from .store.protocol import Versioned
 
@@ -73,7 +74,7 @@ class FlowEnds(FlowGathering):
         if making.records:
             old = await store.now() - int(ABANDONED * 1_000_000)
             for own in making.records:
-                if own.created_at < old:
+                if own.created_at < old and about_flow(own) is not UNKNOWN:
                     await self._forget(own.id, about_flow(own).jobs)
         return told - left
 
@@ -209,7 +210,11 @@ def mentioning(ids: Iterable[str]) -> bytes:
 
 
 def _mentioned(kept: Versioned) -> list[str]:
-    return list(msgspec.json.decode(kept.value))
+    try:
+        found: Any = msgspec.json.decode(kept.value)
+    except UNDECODABLE:
+        return []
+    return [id for id in cast("list[Any]", found) if isinstance(id, str)] if isinstance(found, list) else []
 
 
 def _waits(change: Change) -> str | None:

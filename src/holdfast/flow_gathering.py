@@ -19,8 +19,9 @@ from .errors import InvalidJob
 from .extra import Extra
 from .flow import all_of, member, number_in
 from .flow_rules import failed, freed
-from .job import TERMINAL, Change, Patch, Record, State, Where
+from .job import TERMINAL, UNDECODABLE, Change, Patch, Record, State, Where
 from .lifecycle import retry as new_life
+from .store.protocol import Versioned
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -42,6 +43,10 @@ class About(msgspec.Struct, omit_defaults=True):
     """Those that were added while it ran, once it has ended."""
 
 
+UNKNOWN = About("", 0)
+"""Stands for what a damaged flow says of itself: nobody ends or removes it but an operator."""
+
+
 class FlowGathering:
     """The part of `Flows` that knows about all jobs of a flow."""
 
@@ -52,8 +57,8 @@ class FlowGathering:
 
     async def _count(self, own: Record) -> int:
         kept = (await self._app.session.store.records(counting(own.id))).get("jobs")
-        if kept is not None:
-            return msgspec.json.decode(kept.value, type=int)
+        if kept is not None and (number := number_kept(kept)) is not None:
+            return number
         about = about_flow(own)
         return about.jobs + about.grown
 
@@ -89,7 +94,7 @@ class FlowGathering:
         store, ended = self._app.session.store, False
         gathering = (await store.find(Where(waits=all_of(flow)), None, PAGE)).records
         [own] = await store.get([flow])
-        if not gathering or own is None:
+        if not gathering or own is None or about_flow(own) is UNKNOWN:
             return False
         for record in gathering:
             extra = extras.read(record.extra)
@@ -194,7 +199,7 @@ class FlowGathering:
             return own is None
         if kept is not None:
             await self._app.put_record(counting(id), "jobs", None, kept.version)
-        jobs, told = await self._count(own), msgspec.json.decode(own.result or b"{}", type=dict[str, int])
+        jobs, told = await self._count(own), _counts(own)
         counts = await self._keep(id, jobs, keep)
         [own] = await store.get([id])
         if own is not None and own.state not in TERMINAL:
@@ -250,8 +255,27 @@ def again(record: Record) -> Patch:
 
 
 def about_flow(own: Record) -> About:
-    """What a flow's own job says of it."""
-    return msgspec.json.decode(own.payload, type=About)
+    """What a flow's own job says of it; UNKNOWN where that cannot be decoded."""
+    try:
+        return msgspec.json.decode(own.payload, type=About)
+    except UNDECODABLE:
+        return UNKNOWN
+
+
+def number_kept(kept: Versioned) -> int | None:
+    """The number of a flow's jobs that a record holds; None where it cannot be decoded."""
+    try:
+        return msgspec.json.decode(kept.value, type=int)
+    except UNDECODABLE:
+        return None
+
+
+def _counts(own: Record) -> dict[str, int]:
+    """The jobs of a flow that has ended, by state, as they were then."""
+    try:
+        return msgspec.json.decode(own.result or b"{}", type=dict[str, int])
+    except UNDECODABLE:
+        return {}
 
 
 def gathering(flow: str) -> bytes | None:

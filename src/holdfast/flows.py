@@ -20,10 +20,10 @@ from .errors import HoldfastError, InvalidJob, WrongState
 from .extra import Extra
 from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member, number_in
 from .flow_ends import ENDED, MAKING, QUEUE, TASK, FlowEnds, mentioning
-from .flow_gathering import PAGE, About, again, counting, gathering
+from .flow_gathering import PAGE, UNKNOWN, About, again, counting, gathering, number_kept
 from .flow_rules import unneeded
 from .handle import Handle
-from .job import TERMINAL, Change, NewJob, Patch, Record, State
+from .job import TERMINAL, UNDECODABLE, Change, NewJob, Patch, Record, State
 from .lifecycle import retry as new_life
 from .sync_parts import SyncFlowHandle
 from .view import Job, job_seen, states_named
@@ -187,7 +187,7 @@ class Flows(FlowEnds):
             if own.state in TERMINAL or own.meta.get("cancelled"):
                 raise WrongState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
             kept = (await store.records(counting(flow))).get("jobs")
-            jobs = await self._count(own) if kept is None else msgspec.json.decode(kept.value, type=int)
+            jobs = await self._count(own)
             version = 0 if kept is None else kept.version
             if await store.put_record(counting(flow), "jobs", str(jobs + 1).encode(), version):
                 return jobs
@@ -195,7 +195,7 @@ class Flows(FlowEnds):
     async def _give_back(self, flow: str, number: int) -> None:
         """A number was not used. Where others have taken the next ones, it is a gap, which does no harm."""
         kept = (await self._app.session.store.records(counting(flow))).get("jobs")
-        if kept is not None and msgspec.json.decode(kept.value, type=int) == number + 1:
+        if kept is not None and number_kept(kept) == number + 1:
             await self._app.session.store.put_record(counting(flow), "jobs", str(number).encode(), kept.version)
 
     # -- observe and operate
@@ -285,5 +285,8 @@ class Flows(FlowEnds):
 
 
 def _status(own: Job) -> FlowStatus:
-    about = msgspec.convert(own.payload, About)
+    try:
+        about = msgspec.convert(own.payload, About)
+    except UNDECODABLE:
+        about = UNKNOWN
     return FlowStatus(own.id, about.name, own.state, about.jobs + about.grown, own.created_at, own.error)

@@ -19,7 +19,7 @@ from .checks import NAME_LIMIT, checked_name
 from .clock import MICROS, Clock
 from .codec import encode_value
 from .errors import InvalidJob
-from .job import Change, Patch, Record, State, Where
+from .job import UNDECODABLE, Change, Patch, Record, State, Where
 from .lifecycle import Outcome
 from .store.commit import GroupCommit
 from .store.protocol import Store, Versioned
@@ -69,7 +69,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
             return False
         try:
             arguments = msgspec.json.decode(record.payload)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except UNDECODABLE:
             return False
         return isinstance(arguments, dict) and all(
             key in arguments and _same(arguments[key], value) for key, value in self.where.items()
@@ -93,7 +93,7 @@ def read(records: Mapping[str, Versioned]) -> list[Pause]:
     """The pauses that a store's records tell of, the resumed included; what cannot be read is none."""
     found: list[Pause] = []
     for name, kept in sorted(records.items()):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(*UNDECODABLE):
             pause = _decode(kept.value)
             if pause.name == name:
                 found.append(pause)

@@ -143,6 +143,22 @@ class Record(msgspec.Struct, gc=False):
     extra: bytes | None = None
     saves: int = 0
     """The number of its checkpoint: they rise over all its claims."""
+    damage: dict[str, str] | None = None
+    """Made by the reader, never stored: the fields whose stored value cannot be decoded, each with that value as text.
+    The field itself has a default then. `damage.py` adds what only the core can decode."""
+
+
+STORED = tuple(name for name in Record.__struct_fields__ if name != "damage")
+"""The fields of a Record that stores keep, in order."""
+
+
+UNDECODABLE = (ValueError, TypeError, RecursionError)
+"""What decoding a stored value can raise: msgspec's errors and UnicodeDecodeError are ValueErrors."""
+
+
+def raw_text(value: object) -> str:
+    """A stored value that cannot be decoded, as text."""
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
@@ -289,6 +305,17 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     slots: int = 0
     version: str = ""
     started_at: int = 0
+
+
+_holder = msgspec.json.Decoder(Holder).decode
+
+
+def holder_of(id: str, about: str | bytes) -> Holder:
+    """A holder from its stored JSON; one that cannot be decoded is of the kind `damaged`."""
+    try:
+        return _holder(about)
+    except UNDECODABLE:
+        return Holder(id, 0.0, "damaged")
 
 
 class HolderSeen(msgspec.Struct, frozen=True, gc=False):

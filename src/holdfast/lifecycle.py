@@ -6,13 +6,12 @@ A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Cha
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from . import extra, steps
-from .clock import MICROS
+from .clock import moment
 from .errors import WrongState
 from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Change, Patch, Record, Settlement, State
 from .retry import Backoff
@@ -101,7 +100,7 @@ def settle(
 ) -> Settlement:
     """How the claim `record` ends, given its outcome. `fraction` in [0, 1) places a retry within its jitter."""
     kind = outcome.kind
-    in_flow = extra.read(record.extra).flow is not None
+    in_flow = extra.in_flow(record)
     retention = None if in_flow else rules.retention  # others may need it until their flow has ended
     if kind == "succeeded":
         return Settlement(
@@ -193,7 +192,7 @@ def too_late(record: Record) -> Outcome | None:
     limit = start_limit(record)
     if limit is None or record.started_at is None or record.started_at < limit:
         return None
-    before = datetime.fromtimestamp(limit / MICROS, UTC).isoformat(" ", "milliseconds")
+    before = moment(limit).isoformat(" ", "milliseconds")
     return Outcome.expired(f"expired: it was to start before {before}")
 
 
@@ -209,7 +208,7 @@ def cancel(record: Record, rules: Rules) -> Change | None:
     if record.state == State.RUNNING:
         patch = Patch(cancel=True)
     else:
-        in_flow = extra.read(record.extra).flow is not None
+        in_flow = extra.in_flow(record)
         patch = Patch(
             state=State.CANCELLED,
             error="cancelled before it ran" if record.attempt == 0 else "cancelled while it waited",
@@ -233,7 +232,6 @@ def retry(record: Record) -> Change:
         raise WrongState(record.id, record.state, f"{what}; `holdfast explain {record.id}` says how it goes on")
     if record.state in WAITING:
         return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
-    said = extra.read(record.extra)
     patch = Patch(
         state=State.QUEUED,
         delay=0.0,
@@ -248,7 +246,7 @@ def retry(record: Record) -> Change:
         progress=None,
         checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
-        extra=extra.write(msgspec.structs.replace(said, expires_at=None, expires_in=None)),  # it is wanted after all
+        extra=extra.without_expiry(record.extra),  # it is wanted after all
     )
     return Change(record.id, record.state, record.fence, patch)
 

@@ -21,14 +21,15 @@ from .checks import (
     checked_seconds,
     checked_text,
 )
-from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
+from .damage import damage_of
+from .errors import HoldfastError, InvalidJob, JobNotFound, StoreUnavailable, WrongState
 from .holds import KIND as PAUSES
 from .holds import Pause, checked_pause, read
 from .home import Home, carried
 from .job import TERMINAL, Change, Minute, Moves, Printed, QueueStats, Record, State, Where
 from .observe.events import Handler
 from .store.protocol import Versioned
-from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
+from .view import Job, WorkerSeen, job_seen, state_seen, states_named, worker_seen
 from .webhooks import KIND as WEBHOOKS
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ logger = logging.getLogger("holdfast")
 H = TypeVar("H", bound=Handler)
 OUTPUT_PAGE = 1 << 20
 BULK = 1000
+TRIES = 100
+"""Changes of one job that may each come too late; somebody else changes it no more often than that."""
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -60,7 +63,7 @@ class Stats(msgspec.Struct, frozen=True):
         totals = {state.value: 0 for state in State}
         for queue in self.queues:
             for state, count in queue.counts.items():
-                totals[state] += count
+                totals[state_seen(state)] += count
         return totals
 
 
@@ -196,6 +199,9 @@ class Operating(Home):
         Of a flow: what died, and then what was not run because of it. A job of a flow takes along what waited for it.
         """
         record = await self.record(id)
+        if damaged := damage_of(record):
+            wanted = f"what is stored of it cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            raise WrongState(id, record.state, wanted)
         if (rival := (await self._rivals([record])).get(id)) is not None:
             wanted = f"its key {record.key!r} belongs to job {rival!r} by now, which lives; let that end, or cancel it"
             raise WrongState(id, record.state, wanted)
@@ -278,7 +284,7 @@ class Operating(Home):
 
     @carried
     async def _change(self, id: str, decide: Callable[[Record], Change | None]) -> bool:
-        while True:
+        for _ in range(TRIES):
             record = await self.session.record(id)
             change = decide(record)
             if change is None:
@@ -286,6 +292,7 @@ class Operating(Home):
             if (await self.session.commit.change([change]))[0]:
                 self.events.changed(record, change)
                 return True
+        raise StoreUnavailable(f"job {id!r} was not changed: the store refused {TRIES} times; nothing was written")
 
     @carried
     async def pause(

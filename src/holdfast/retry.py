@@ -28,7 +28,7 @@ class Backoff(msgspec.Struct, frozen=True, gc=False):
         """Seconds to wait after the attempt-th charged start; `fraction` in [0, 1) places it within the jitter."""
         try:
             grown = self.base * self.factor**attempt
-        except OverflowError:
+        except (OverflowError, ZeroDivisionError):  # the attempt's number may be anything in a damaged job
             grown = self.cap if self.base else 0.0
         return min(self.cap, grown) + self.jitter * fraction
 

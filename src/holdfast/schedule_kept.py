@@ -8,8 +8,7 @@ import msgspec
 
 from . import schedule
 from .checks import error_text
-from .errors import InvalidJob
-from .job import Lane
+from .job import UNDECODABLE, Lane
 from .retry import Backoff
 from .schedule import Rule
 from .view import moment
@@ -100,7 +99,7 @@ def read(value: bytes) -> Schedule | None:
     try:
         kept = _decode(value)
         schedule.checked(kept.rule)
-    except (msgspec.DecodeError, UnicodeDecodeError, InvalidJob):
+    except UNDECODABLE:
         return None  # written by a newer version, which makes its runs; or by somebody who should not have
     return kept
 
@@ -109,7 +108,7 @@ def glance(value: bytes) -> Glance | None:
     """The same at a glance, which costs little and promises nothing of the rest."""
     try:
         return _glance(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
 
 
@@ -117,7 +116,7 @@ def mark(value: bytes) -> Mark | None:
     """The mark of a deleted schedule; None for all else."""
     try:
         return _mark(value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
 
 

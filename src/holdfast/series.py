@@ -12,7 +12,7 @@ from datetime import datetime
 import msgspec
 
 from .clock import MICROS
-from .job import Minute, QueueStats, State
+from .job import UNDECODABLE, Minute, QueueStats, State
 from .store.protocol import MINUTES_KEPT, Versioned
 from .view import moment
 
@@ -108,6 +108,6 @@ def _hour(name: str) -> int | None:
 def _noted(kept: Versioned) -> dict[str, dict[str, int]]:
     try:
         noted = msgspec.json.decode(kept.value, type=dict[str, dict[str, int]])
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except UNDECODABLE:
         return {}  # not ours; the next note replaces it
     return {number: queues for number, queues in noted.items() if number.isascii() and number.isdigit()}

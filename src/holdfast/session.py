@@ -10,11 +10,12 @@ from typing import Any
 
 import msgspec
 
+from . import damage
 from .checks import checked_seconds
 from .clock import Clock, Entropy
 from .errors import JobNotFound
 from .holds import Holds
-from .job import TERMINAL, Lost, Record
+from .job import TERMINAL, UNDECODABLE, Lost, Record
 from .lifecycle import Outcome, too_late
 from .observe.events import Events
 from .settings import Settings, combine, from_environment
@@ -124,8 +125,8 @@ class Session:
         self._gives_way_until = self.clock.monotonic() + GIVE_WAY
 
     def refusal(self, record: Record) -> Outcome | None:
-        """How a claim ends at once, where its job is not to run: it is too late for it, or it is paused."""
-        return too_late(record) or self.holds.outcome(record)
+        """How a claim ends at once, where its job is not to run: it is damaged, too late, or paused."""
+        return damage.refusal(record) or too_late(record) or self.holds.outcome(record)
 
     # -- looking
 
@@ -180,7 +181,7 @@ def readable(records: Mapping[str, Versioned]) -> dict[str, Any]:
     """Stored settings by name; what is no JSON is left out, never fatal."""
     found: dict[str, Any] = {}
     for name, kept in sorted(records.items()):
-        with suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with suppress(*UNDECODABLE):
             found[name] = msgspec.json.decode(kept.value)
     return found
 

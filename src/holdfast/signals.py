@@ -24,7 +24,7 @@ from .checks import checked_name
 from .clock import MICROS
 from .codec import encode_value
 from .errors import PayloadTooLarge
-from .job import Change, Patch, Record, State, Where
+from .job import UNDECODABLE, Change, Patch, Record, State, Where
 from .remember import MOST_UNSEEN
 
 if TYPE_CHECKING:
@@ -126,14 +126,14 @@ async def _sent(session: Session, name: str) -> Sent | None:
 
 def _values(records: dict[str, Versioned]) -> dict[int, Versioned]:
     """The values of a signal by when they were sent."""
-    return {int(name): kept for name, kept in records.items() if name.isdecimal()}
+    return {int(name): kept for name, kept in records.items() if name.isascii() and name.isdecimal() and len(name) < 20}
 
 
 def _read(decode: Callable[[bytes], T], kept: Versioned) -> T | None:
     """A record, where it can be read; whoever else wrote it harms nobody."""
     try:
         return decode(kept.value)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNDECODABLE:
         return None
 
 

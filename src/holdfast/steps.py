@@ -68,7 +68,7 @@ def read(checkpoint: bytes | None) -> Memory:
     if checkpoint.startswith(_MARK):
         try:
             return _decode(checkpoint)
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):
             pass  # the user's own, by hand
     return Memory((), Raw(checkpoint))
 

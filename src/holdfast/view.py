@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 from . import steps
+from .clock import moment
 from .codec import shown
+from .damage import STATES, damage_of
 from .errors import InvalidJob
 from .extra import expires_at, flow_of
-from .job import Attempt, HolderSeen, Record, State
+from .job import UNDECODABLE, Attempt, HolderSeen, Record, State
 from .lifecycle import history
 
 UNCHARGED = ("parked", "snoozed", "released", "paused")
@@ -100,6 +102,8 @@ class Job(msgspec.Struct, frozen=True):
     """The flow that it belongs to."""
     steps: tuple[StepSeen, ...] = ()
     """What it has done so far, where it does it in steps."""
+    damage: dict[str, str] = {}
+    """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
 
     @property
     def failures(self) -> int:
@@ -115,7 +119,7 @@ def job_seen(record: Record) -> Job:
         id=record.id,
         queue=record.queue,
         task=record.task,
-        state=State(record.state),
+        state=state_seen(record.state),
         priority=record.priority,
         payload=shown(record.payload, record.codec),
         attempt=record.attempt,
@@ -146,7 +150,13 @@ def job_seen(record: Record) -> Job:
         lane=None if record.lane is None else record.lane.name,
         flow=flow_of(record),
         steps=tuple(_step(step) for step in memory.steps),
+        damage=damage_of(record),
     )
+
+
+def state_seen(state: str) -> State:
+    """A stored state; one that is no state cannot go on, and is shown as blocked."""
+    return State(state) if state in STATES else State.BLOCKED
 
 
 class WorkerSeen(msgspec.Struct, frozen=True):
@@ -215,12 +225,6 @@ def states_named(given: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(found)
 
 
-def moment(micros: int) -> datetime:
-    """A stored time as an aware UTC datetime; beyond the year 9999, its end."""
-    seconds, rest = divmod(min(micros, 253_402_300_799_999_999), 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
-
-
 def micros(at: datetime) -> int:
     """An aware datetime of any zone as a stored time."""
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
@@ -232,7 +236,7 @@ def split_holder(holder: str | None) -> tuple[str | None, int | None]:
     if holder is None or holder.count(":") < 2:
         return None, None
     node, pid, _ = holder.rsplit(":", 2)
-    return node, int(pid) if pid.isdigit() else None
+    return node, int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 20 else None
 
 
 def _maybe(micros: int | None) -> datetime | None:
@@ -264,7 +268,7 @@ def _progress(raw: bytes | None) -> Progress | None:
         return None
     try:
         return msgspec.json.decode(raw, type=Progress)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None
 
 

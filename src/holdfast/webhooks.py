@@ -20,7 +20,7 @@ import msgspec
 
 from .checks import checked_name, checked_names
 from .errors import ConfigError, HoldfastError
-from .job import NewJob
+from .job import UNDECODABLE, NewJob
 from .observe.events import Events, JobEvent
 from .retry import Backoff
 from .store.protocol import Versioned
@@ -207,7 +207,7 @@ def read(records: Mapping[str, Versioned]) -> list[Webhook]:
     for _, kept in sorted(records.items()):
         try:
             found.append(msgspec.json.decode(kept.value, type=Webhook))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except UNDECODABLE:
             continue
     return found
 

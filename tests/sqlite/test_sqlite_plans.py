@@ -41,7 +41,7 @@ PLANS = {
     "end": sql.END,
     "end and remove": sql.END_AND_REMOVE,
     "claimed": sql.CLAIMED,
-    "seen": sql.SEEN,
+    "get by number": sql.GET_BY_SEQ,
     "save": sql.SAVE,
     "held": sql.HELD,
     "renew": sql.RENEW_FOR_CLAIM,

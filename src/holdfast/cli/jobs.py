@@ -1,4 +1,4 @@
-"""`holdfast list`, `show`, `cancel`, `retry`, `explain`: jobs, one and many."""
+"""`holdfast list`, `show`, `cancel`, `retry`, `delete`, `explain`: jobs, one and many."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def show_page(app: Holdfast, page: Page, word: str, *, as_json: bool, watch: boo
         (
             job.id,
             work(job),
-            job.state.value,
+            job.state.value + (" (damaged)" if job.damage else ""),
             job.attempt,
             job.queue,
             moment(job.finished_at or job.started_at or job.run_at),
@@ -123,7 +123,7 @@ def print_job(job: Job) -> None:
         "key": job.key,
         "tags": ", ".join(job.tags) or None,
         "meta": job.meta or None,
-    }
+    } | {f"damaged {name}": value for name, value in job.damage.items()}
     for name, value in lines.items():
         if value is not None:
             say(f"{name:10} {value}")
@@ -192,6 +192,12 @@ async def retried(app: Holdfast, id: str, state: str | None = None) -> str:
         return f"Flow {id} goes on; `holdfast flow show {id}` says how far it is."
     source = "DLQ" if before.state == "dead" else repr(str(before.state))
     return f"Job {id} moved from {source} to '{'blocked' if after.state == 'blocked' else 'queued'}'."
+
+
+def delete(id: options.JobId, url: options.Url = None) -> None:
+    """Remove a job that is not running; of a flow, all of its jobs."""
+    with_app(url, lambda app: app.delete(id))
+    print(f"Job {id} deleted.")
 
 
 def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:

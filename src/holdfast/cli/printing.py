@@ -72,7 +72,12 @@ def safe(text: str) -> str:
 
 def moment(at: datetime | None) -> str:
     """A time as people read it, in their own zone."""
-    return "" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if at is None:
+        return ""
+    try:
+        return at.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # the last day that there is, in a zone where it is over
+        return at.strftime("%Y-%m-%d %H:%M:%S")
 
 
 def since(at: datetime | None, now: int) -> str:
@@ -97,7 +102,8 @@ def work(job: Job) -> str:
     if isinstance(payload, dict):
         if job.task == "shell" and isinstance(payload.get("command"), str):  # pyright: ignore[reportUnknownMemberType]
             return payload["command"]  # pyright: ignore[reportUnknownVariableType]
-        given = [_short(value) for value in payload.get("*", ())]  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        rest = payload.get("*")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+        given = [_short(value) for value in (rest if isinstance(rest, list) else ())]  # pyright: ignore[reportUnknownVariableType]
         given += [f"{name}={_short(value)}" for name, value in payload.items() if name != "*"]  # pyright: ignore[reportUnknownVariableType]
         return f"{job.task}({', '.join(given)})"
     return job.task

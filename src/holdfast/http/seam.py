@@ -16,7 +16,7 @@ from starlette.types import Message, Send
 from .. import flow_ends, schedule_kept, schedules, signals
 from ..clock import fresh_secret
 from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
-from ..job import Change, NewJob, Patch, State
+from ..job import UNDECODABLE, Change, NewJob, Patch, State
 from ..store import wire
 from ..store.protocol import Answers, Batch, Versioned
 from ..version import __version__
@@ -122,7 +122,7 @@ class Seam:
             body = await call.body(BODY_MOST)
             try:
                 arguments = decode(body)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            except UNDECODABLE as error:
                 return _told(InvalidJob(f"the arguments of {method.name} cannot be read: {error}"))
             if operates is not None and OPERATE not in call.roles and await operates(*arguments):
                 return _told(ConfigError(f"this needs a token with the role {OPERATE!r} beside {ROLE!r}"))
@@ -207,7 +207,7 @@ class Seam:
         try:
             (topics,) = msgspec.json.decode(body, type=tuple[list[str]])
             await self._app.open()
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNDECODABLE as error:
             return _told(InvalidJob(f"these are no topics: {error}"))
         except HoldfastError as error:
             return _told(error)

@@ -122,6 +122,8 @@ class JobOut(msgspec.Struct, kw_only=True):
     """The flow that it belongs to."""
     steps: tuple[StepSeen, ...] = ()
     """What it has done so far, where it does it in steps."""
+    damage: dict[str, str] = {}
+    """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
 
 
 def job_out(job: Job) -> JobOut:
@@ -161,6 +163,7 @@ def job_out(job: Job) -> JobOut:
         lane=job.lane,
         flow=job.flow,
         steps=job.steps,
+        damage=job.damage,
     )
 
 

@@ -11,6 +11,8 @@ from ..clock import MICROS
 from ..job import HISTORY_LIMIT, TERMINAL, Attempt, Minute, NewJob, Note, Patch, Record, Settlement, State
 
 UNSET = msgspec.UNSET
+LONGEST = 1e12
+"""Seconds."""
 _PLAINLY_PATCHED = (
     "attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history",
     "payload", "checkpoint", "extra",
@@ -18,8 +20,8 @@ _PLAINLY_PATCHED = (
 
 
 def after(now: int, seconds: float) -> int:
-    """A stored time that many seconds from now, never before it."""
-    return now + int(max(0.0, seconds) * MICROS)
+    """A stored time that many seconds from now, never before it, and never beyond what every store can add to."""
+    return now + int(min(max(0.0, seconds), LONGEST) * MICROS)
 
 
 def expiry(now: int, keep: float | None) -> int | None:

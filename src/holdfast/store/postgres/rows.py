@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from ...job import Attempt, Lane, Record
+from ...job import STORED, Attempt, Lane, Record, raw_text
 from ...retry import Backoff
 
-log = logging.getLogger("holdfast")
-
-COLUMNS = Record.__struct_fields__
+COLUMNS = STORED
 PLAIN = COLUMNS.index("tags")
 """Columns before this one come from the driver as they stand in a Record."""
 
@@ -26,28 +23,33 @@ _lane = msgspec.json.Decoder(Lane).decode
 
 
 def record(row: Any, at: int = 0) -> Record:
-    """A Record from a row that has its columns in order, beginning with column `at`."""
+    """A Record from a row that has its columns in order, beginning with column `at`.
+
+    What cannot be decoded harms this one job only.
+    """
+    damage: dict[str, str] = {}
     made = Record(*row[at : at + PLAIN])
     tags, meta, retry, history, made.waits, lane, made.extra, made.saves = row[at + PLAIN : at + PLAIN + 8]
     if tags is not None:
-        made.tags = _read(_tags, tags, (), made.id)
+        made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
-        made.meta = _read(_meta, meta, {}, made.id)
+        made.meta = _read(_meta, meta, {}, "meta", damage)
     if retry is not None:
-        made.retry = _read(_retry, retry, None, made.id)
+        made.retry = _read(_retry, retry, None, "retry", damage)
     if history is not None:
-        made.history = _read(_history, history, (), made.id)
+        made.history = _read(_history, history, (), "history", damage)
     if lane is not None:
-        made.lane = _read(_lane, lane, None, made.id)
+        made.lane = _read(_lane, lane, None, "lane", damage)
+    if damage:
+        made.damage = damage
     return made
 
 
-def _read(decode: Any, text: str, otherwise: Any, id: str) -> Any:
-    """What cannot be decoded harms this one job only, and not its payload."""
+def _read(decode: Any, text: str, otherwise: Any, name: str, damage: dict[str, str]) -> Any:
     try:
         return decode(text)
-    except (msgspec.DecodeError, ValueError):
-        log.warning("job %s has a column that is not the JSON it should be: %.80r", id, text)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        damage[name] = raw_text(text)
         return otherwise
 
 
@@ -56,9 +58,11 @@ def json_or_null(value: Any) -> str | None:
 
 
 def row(kept: Record) -> Sequence[Any]:
-    """The values of a Record's columns, in order."""
+    """The values of a Record's columns, in order. What could not be decoded stays as it is."""
+    raw = kept.damage or {}
     retry, lane = (None if value is None else to_json(value).decode() for value in (kept.retry, kept.lane))
     plain = [getattr(kept, name) for name in COLUMNS[:PLAIN]]
     plain[4] = str(kept.state)
-    lists = (json_or_null(kept.tags), json_or_null(kept.meta), retry, json_or_null(kept.history))
-    return (*plain, *lists, kept.waits, lane, kept.extra, kept.saves)
+    tags, meta, history = json_or_null(kept.tags), json_or_null(kept.meta), json_or_null(kept.history)
+    lists = (tags or raw.get("tags"), meta or raw.get("meta"), retry or raw.get("retry"), history or raw.get("history"))
+    return (*plain, *lists, kept.waits, lane or raw.get("lane"), kept.extra, kept.saves)

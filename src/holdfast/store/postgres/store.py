@@ -8,8 +8,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-import msgspec
-
 from ...clock import MICROS
 from ...errors import HoldfastError, StoreUnavailable
 from ...job import (
@@ -29,6 +27,7 @@ from ...job import (
     Settlement,
     Tidied,
     Where,
+    holder_of,
 )
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
 from . import bound, doctor, observe, round_trips, schema, sql, told, trouble
@@ -46,8 +45,6 @@ logger = logging.getLogger("holdfast")
 
 ATTEMPTS = 5
 """Times that a batch is tried which the server undid for another's sake (a deadlock, a serialization failure)."""
-
-_holder = msgspec.json.Decoder(Holder).decode
 
 
 class PostgresStore:
@@ -359,7 +356,7 @@ class PostgresStore:
         for row in rows:
             jobs.setdefault(row[0], []).append(row[1])
         return [
-            HolderSeen(_holder(about), beat, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
+            HolderSeen(holder_of(id, about), beat, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
             for about, beat, age, alive, id in known
         ]
 

@@ -249,7 +249,7 @@ class RedisStore:
         found: dict[str, Versioned] = {}
         for name, kept in zip(flat[::2], flat[1::2], strict=True):
             version, _, value = kept.partition(b":")
-            found[name.decode()] = Versioned(value, int(version))
+            found[name.decode(errors="replace")] = Versioned(value, int(version) if version.isdigit() else 0)
         return found
 
     async def now(self) -> int:

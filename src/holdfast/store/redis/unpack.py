@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
@@ -15,7 +16,6 @@ from ...job import (
     Beat,
     Claims,
     Held,
-    Holder,
     HolderSeen,
     Inserted,
     Lane,
@@ -28,20 +28,22 @@ from ...job import (
     QueueStats,
     Record,
     State,
+    holder_of,
+    raw_text,
 )
 from ...retry import Backoff
 from ..gate import HOLDS
-
-log = logging.getLogger("holdfast")
 
 HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
 STATE = {
     b"q": State.QUEUED.value, b"w": State.SCHEDULED.value, b"f": State.FAILED.value, b"r": State.RUNNING.value,
     b"s": State.SUCCEEDED.value, b"d": State.DEAD.value, b"c": State.CANCELLED.value, b"b": State.BLOCKED.value,
-    b"h": State.BLOCKED.value,
+    b"h": State.BLOCKED.value, b"D": State.BLOCKED.value,
 }  # fmt: skip
 HELD = b"h"
 """The letter of a job that its lane holds."""
+UNREADABLE = b"D"
+"""The letter of a job whose life the scripts cannot read."""
 MOVED = STATE | {b"x": "deleted"}
 RUNNING = State.RUNNING.value
 Row = Sequence[Any]
@@ -95,6 +97,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     W: str | None = None
     E: msgspec.Raw = _NOTHING
     S: int = 0
+    D: msgspec.Raw = _NOTHING
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -114,11 +117,17 @@ _line = msgspec.json.Decoder(_Line).decode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _json = msgspec.json.Decoder().decode
-_holder = msgspec.json.Decoder(Holder).decode
 _moved = msgspec.msgpack.Decoder(list[str]).decode
 _NEW = Life()
+_NUMBER_OF = re.compile(r"n:\d{1,2}:[^:]*:")
+DAMAGED_ID = "damaged-"
+"""How a job is named whose own id cannot be decoded: by its number."""
 _HEAD = {0xD9: 2, 0xDA: 3, 0xDB: 5}
 """Bytes before a text of MessagePack, by the first of them."""
+
+
+def _text(data: bytes) -> str:
+    return data.decode(errors="replace")
 
 
 def _bytes(raw: msgspec.Raw) -> bytes | None:
@@ -130,29 +139,74 @@ def _bytes(raw: msgspec.Raw) -> bytes | None:
     return data[_HEAD.get(head, 1) :]
 
 
+T = TypeVar("T", Body, Life)
+_BODY = get_type_hints(Body)
+_LIFE = get_type_hints(Life)
+_LEAST = Body(0, 0, 0, "", "", "", None, None, "damaged", 1, None, None, None, b"")
+
+
+def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str, str], what: str) -> T:
+    """What can be decoded of a body or a life, part by part; the rest is as in `least`, and damage."""
+    try:
+        found: Any = msgspec.msgpack.decode(data)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, list) and types is _BODY:
+        found = dict(zip(types, cast("list[Any]", found), strict=False))
+    if not isinstance(found, dict):
+        damage[what] = raw_text(data)
+        return least
+    sound: dict[str, Any] = {}
+    for name, value in cast("dict[str, Any]", found).items():
+        kind = types.get(name)
+        try:
+            if kind is not None:
+                raw = kind is msgspec.Raw
+                sound[name] = msgspec.Raw(msgspec.msgpack.encode(value)) if raw else msgspec.convert(value, kind)
+        except (ValueError, TypeError, RecursionError):
+            damage[name if types is _BODY else f"{what}.{name}"] = raw_text(value)
+    if types is _BODY and (missing := types.keys() - found.keys() - {"lane"}):
+        damage[what] = f"without {', '.join(sorted(missing))}: {raw_text(data)}"
+    return msgspec.structs.replace(least, **sound)
+
+
+def _read(decode: Callable[[str], Any], text: str, otherwise: Any, name: str, damage: dict[str, str]) -> Any:
+    try:
+        return decode(text)
+    except (ValueError, TypeError, RecursionError):
+        damage[name] = raw_text(text)
+        return otherwise
+
+
 @lru_cache(16384)
 def _lane(text: str) -> Lane:
     running, interval, burst, weight, name = text.split(",", 4)
     return Lane(name, int(running), int(interval), int(burst), int(weight))
 
 
-def record(seq: bytes, state: str, body: bytes, life: bytes | None, checkpoint: bytes | None) -> Record:
-    """A job from its stored parts. One that cannot be decoded harms itself alone."""
+def record(
+    seq: bytes, state: str, body: bytes, life: bytes | None, checkpoint: bytes | None, *, unreadable: bool = False
+) -> Record:
+    """A job from its stored parts. What cannot be decoded harms this one job only."""
+    damage: dict[str, str] = {}
     try:
-        return _record(int(seq), state, _body(body), _NEW if life is None else _life(life), checkpoint)
-    except (msgspec.DecodeError, ValueError) as error:
-        log.warning("job number %s cannot be decoded: %s", seq.decode(), error)
-        return Record(int(seq), _id(body, seq), "", "", state, 0, 0, b"", "damaged", 1, None, None, 0)
-
-
-def _id(body: bytes, seq: bytes) -> str:
+        its_body = _body(body)
+    except ValueError:
+        its_body = _part_by_part(body, _BODY, _LEAST, damage, "body")
+        if not its_body.id:
+            its_body = msgspec.structs.replace(its_body, id=f"{DAMAGED_ID}{int(seq)}")
     try:
-        return str(msgspec.msgpack.decode(body)[3])
-    except Exception:  # noqa: BLE001  # whatever is wrong with it, it needs a name
-        return f"damaged-{seq.decode()}"
+        its_life = _NEW if life is None or unreadable else _life(life)
+    except ValueError:
+        its_life = _part_by_part(life or b"", _LIFE, _NEW, damage, "life")
+    if unreadable:  # to the scripts, which go by nothing of it
+        damage["life"] = raw_text(life or b"")
+    return _record(int(seq), state, its_body, its_life, checkpoint, damage=damage)
 
 
-def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | None) -> Record:
+def _record(
+    seq: int, state: str, body: Body, life: Life, checkpoint: bytes | None, *, damage: dict[str, str]
+) -> Record:
     made = Record(
         seq,
         body.id,
@@ -170,7 +224,7 @@ def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | No
         life.a,
         life.l,
         life.f,
-        int(life.t),
+        int(life.t) if life.t.isdecimal() else 0,
         life.h,
         life.i,
         life.p,
@@ -187,18 +241,24 @@ def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | No
         retry=body.retry,
     )
     if body.tags is not None:
-        made.tags = _tags(body.tags)
-    made.meta = {} if body.meta is None else _meta(body.meta)
+        made.tags = _read(_tags, body.tags, (), "tags", damage)
+    made.meta = {} if body.meta is None else _read(_meta, body.meta, {}, "meta", damage)
     if life.m is not None:
-        made.meta.update({name: _json(value) for name, value in life.m.items()})
+        for name, value in life.m.items():
+            made.meta[name] = _read(_json, value, None, f"meta.{name}", damage)
     made.waits = life.W
     if body.lane is not None:
-        made.lane = _lane(body.lane)
+        made.lane = _read(_lane, body.lane, None, "lane", damage)
     if life.E:
         made.extra = _bytes(life.E)
     made.saves = life.S
     if life.y is not None:
-        made.history = tuple([Attempt(*msgspec.structs.astuple(_line(line))) for line in life.y])
+        lines = [_read(_line, line, None, "history", damage) for line in life.y]
+        made.history = tuple([Attempt(*msgspec.structs.astuple(line)) for line in lines if line is not None])
+    if life.D:
+        damage["life"] = raw_text(_bytes(life.D))
+    if damage:
+        made.damage = damage
     return made
 
 
@@ -215,10 +275,9 @@ def claimed(row: Row) -> Claims:
             known = lives.get(life)
             if known is None:
                 known = lives[life] = _life(life)
-            records.append(_record(int(seq), RUNNING, _body(body), known, checkpoint))
-        except (msgspec.DecodeError, ValueError):
-            damaged = record(seq, RUNNING, body, life, checkpoint)
-            records.append(damaged)
+            records.append(_record(int(seq), RUNNING, _body(body), known, checkpoint, damage={}))
+        except ValueError:  # msgspec's errors are ValueErrors
+            records.append(record(seq, RUNNING, body, life, checkpoint))
     return Claims(records, waiting)
 
 
@@ -237,7 +296,7 @@ def records(row: Row) -> Iterator[Record | None]:
         if seq is None:
             yield None
             continue
-        made = record(seq, STATE[state], body, life, checkpoint)
+        made = record(seq, STATE[state], body, life, checkpoint, unreadable=state == UNREADABLE)
         if state == HELD and made.lane is not None:
             made.waits = HOLDS + made.lane.name
         yield made
@@ -260,7 +319,7 @@ def beats(rows: Sequence[Row]) -> list[Beat]:
     for row in rows:
         values = iter(row[1:])
         held = [
-            Held(id.decode(), int(seq), int(fence), int(token), cancel == 1)
+            Held(_text(id), int(seq), int(fence), int(token), cancel == 1)
             for id, seq, fence, token, cancel in zip(values, values, values, values, values, strict=True)
         ]
         answers.append(Beat(row[0], tuple(held)))
@@ -270,10 +329,13 @@ def beats(rows: Sequence[Row]) -> list[Beat]:
 def holders(rows: Sequence[Row]) -> list[HolderSeen]:
     return [
         HolderSeen(
-            _holder(about), int(beat), max(0, int(age)) / MICROS, alive == 1, tuple([id.decode() for id in jobs])
+            holder_of(_text(id), about),
+            int(beat) if beat.isdigit() else 0,
+            max(0, int(age)) / MICROS,
+            alive == 1,
+            tuple([_text(job) for job in jobs]),
         )
-        for about, beat, age, alive, *jobs in rows
-        if about is not None
+        for id, about, beat, age, alive, *jobs in rows
     ]
 
 
@@ -282,7 +344,7 @@ def stats(rows: Sequence[Row]) -> list[QueueStats]:
     for name, paused, oldest, *counts in rows:
         pairs = zip(counts[::2], counts[1::2], strict=True)
         numbers = {STATE[state]: number for state, number in pairs if number}
-        found.append(QueueStats(name.decode(), numbers, None if oldest is None else int(oldest), paused == 1))
+        found.append(QueueStats(_text(name), numbers, None if oldest is None else int(oldest), paused == 1))
     return sorted(found, key=lambda queue: queue.name)
 
 
@@ -291,16 +353,19 @@ def moves(row: Row) -> Moves:
     missed, cursor, *steps = row
     told: list[Move] = []
     for at, packed in zip(steps[::2], steps[1::2], strict=True):
-        moved = _moved(packed)
-        told += [Move(id, MOVED[state.encode()], int(at)) for id, state in zip(moved[::2], moved[1::2], strict=True)]
+        with suppress(ValueError, KeyError):  # a step that cannot be decoded is left out
+            moved = _moved(packed)
+            pairs = zip(moved[::2], moved[1::2], strict=True)
+            told += [Move(id, MOVED[state.encode()], int(at)) for id, state in pairs]
     return Moves(told, cursor.decode(), missed == 1)
 
 
 def minutes(hour: int, flat: Row) -> Iterator[Minute]:
     """The minutes of one hour, from fields `n` (number), `w` (waited) and `r` (ran): `n:<minute>:<outcome>:<queue>`."""
-    sums = {field.decode(): int(value) for field, value in zip(flat[::2], flat[1::2], strict=True)}
+    pairs = zip(flat[::2], flat[1::2], strict=True)
+    sums = {_text(field): int(value) for field, value in pairs if value.removeprefix(b"-").isdigit()}
     for field, number in sums.items():
-        if field.startswith("n:"):
+        if _NUMBER_OF.match(field) and f"w{field[1:]}" in sums and f"r{field[1:]}" in sums:
             minute, outcome, queue = field[2:].split(":", 2)
             at = hour * HOUR + int(minute) * MINUTE
             yield Minute(at, queue, outcome, number, sums[f"w{field[1:]}"], sums[f"r{field[1:]}"])

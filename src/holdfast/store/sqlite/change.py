@@ -7,16 +7,16 @@ import msgspec
 from ...job import TERMINAL, Change, Record, State
 from .. import apply
 from . import lanes, sql, told
-from .rows import WORD, record, to_json
+from .rows import record, row_of, to_json
 from .settle import put, save
 from .step import Step
 
 
 def change(step: Step, wanted: Change) -> bool:
-    row = step.one(sql.SEEN, wanted.id, WORD[State(wanted.seen_state)], wanted.seen_fence)
-    if row is None:
+    row = row_of(step, wanted.id)
+    kept = None if row is None else record(row)
+    if kept is None or kept.state != wanted.seen_state or kept.fence != wanted.seen_fence:
         return False
-    kept = record(row)
     was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
     if wanted.patch is None:
         if kept.key is not None and not was_over:

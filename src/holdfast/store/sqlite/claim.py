@@ -12,7 +12,7 @@ from ..protocol import PROMOTE_LIMIT
 from ..standing import Picking
 from . import sql, told
 from .lanes import Lanes
-from .rows import PLAIN, RUNNING, claimed, record, to_json
+from .rows import RUNNING, claimed, is_plain, record, to_json
 from .step import Step
 
 
@@ -106,8 +106,8 @@ def _take(step: Step, queue: str, picking: Picking, lanes: Lanes, *, suspect: in
     while len(taken) < limit and picking.spare > 0:
         wanted = limit - len(taken)
         rows = step.connection.execute(sql.SELECT_READY[which], (queue, *_tasks(ask), wanted)).fetchall()
-        whole = _whole(step, [row[0] for row in rows if not row[PLAIN]], ask)
-        page = [claimed(row, queue, ask, step.now, suspect == 1) if row[PLAIN] else whole[row[0]] for row in rows]
+        whole = _whole(step, [row[0] for row in rows if not is_plain(row)], ask)
+        page = [whole[row[0]] if row[0] in whole else claimed(row, queue, ask, step.now, suspect == 1) for row in rows]
         if any(record.lane is not None for record in page):
             page = lanes.let_start(page, picking)
         by = (ask.holder.id, ask.token, step.now)
@@ -128,6 +128,8 @@ def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
         return {}
     found = [record(row) for row in step.connection.execute(sql.BY_SEQS, (to_json(seqs).decode(),)).fetchall()]
     for one in found:
+        if one.damage is not None:
+            step.connection.execute(sql.MEND, (one.id, one.attempt, one.fence, one.seq))
         one.state, one.holder, one.token, one.started_at = RUNNING, ask.holder.id, ask.token, step.now
         one.attempt += 1
         one.fence += 1

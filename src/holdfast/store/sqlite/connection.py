@@ -54,14 +54,19 @@ def connect_reader(path: str, busy_timeout: float) -> sqlite3.Connection:
     return connection
 
 
-def read_leniently(connection: sqlite3.Connection, error: BaseException) -> None:
-    """After a text that is not UTF-8: show it with marks from now on, so that it harms the one job that has it."""
-    if isinstance(error, sqlite3.OperationalError) and trouble.UNDECODABLE in str(error):
-        connection.text_factory = _with_marks
+def read_leniently(connection: sqlite3.Connection, error: BaseException) -> bool:
+    """After a text that is not UTF-8: read such a text as bytes from now on. True where that helps: do it again."""
+    if connection.text_factory is _lenient or trouble.UNDECODABLE not in str(error):
+        return False
+    connection.text_factory = _lenient
+    return True
 
 
-def _with_marks(text: bytes) -> str:
-    return text.decode(errors="replace")
+def _lenient(text: bytes) -> str | bytes:
+    try:
+        return text.decode()
+    except UnicodeDecodeError:
+        return text
 
 
 def roll_back(connection: sqlite3.Connection) -> None:

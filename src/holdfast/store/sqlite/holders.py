@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from ...clock import MICROS
-from ...job import Beat, Held, Holder, HolderSeen, Lost, Tidied
+from ...job import Beat, Held, Holder, HolderSeen, Lost, Tidied, holder_of
 from ..gate import KEPT
 from ..protocol import MINUTES_KEPT
 from . import sql, told
-from .rows import record, to_json
+from .rows import record, text_of, to_json
 from .step import Step
-
-_holder = msgspec.json.Decoder(Holder).decode
 
 
 def beat(step: Step, holder: Holder) -> Beat:
@@ -54,7 +50,9 @@ def seen(step: Step) -> list[HolderSeen]:
         this_boot = boot_id == step.boot_id
         age = step.boot - beaten_at if this_boot else step.now - seen_at
         alive = this_boot and expires > step.boot
-        found.append(HolderSeen(_holder(about), number, max(0, age) / MICROS, alive, tuple(jobs.get(id, ()))))
+        found.append(
+            HolderSeen(holder_of(text_of(id), about), number, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
+        )
     return found
 
 

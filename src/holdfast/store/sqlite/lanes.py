@@ -104,10 +104,10 @@ class Lanes:
         gate = self._touched[lane] = self._gates[lane]
         gate.opens_at = when
 
-    def _let_go(self, name: str, seq: int, bounds: str, id: str, more: int | None) -> list[int]:
+    def _let_go(self, name: str, seq: int, bounds: str, more: int | None) -> list[int]:
         """The first job of a lane, where it alone is to be made ready; where there are more, they are already."""
         now, gate, running = self._step.now, self._gates[name], self._running.get(name, 0)
-        lane = lane_of(name, bounds, id)
+        lane = lane_of(name, bounds)
         free = min(PROMOTE_LIMIT, gate.starts(lane, running, now))
         left = more is not None or not free
         if free > 1 and left:

@@ -8,7 +8,7 @@ from typing import Any
 from ...job import Found, QueueStats, Record, State, Where
 from ..protocol import Versioned
 from . import sql
-from .rows import record
+from .rows import record, row_of, text_of
 from .step import Step
 
 _PARKED = frozenset({State.DEAD.value, State.CANCELLED.value})
@@ -16,7 +16,7 @@ _DUE = frozenset({State.SCHEDULED.value, State.FAILED.value})
 
 
 def get(step: Step, ids: Sequence[str]) -> list[Record | None]:
-    rows = [step.one(sql.GET, id) for id in ids]
+    rows = [row_of(step, id) for id in ids]
     return [None if row is None else record(row) for row in rows]
 
 
@@ -62,19 +62,19 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
 
 
 def stats(step: Step) -> list[QueueStats]:
-    paused = {name for (name,) in step.connection.execute(sql.PAUSED)}
+    paused = {text_of(name) for (name,) in step.connection.execute(sql.PAUSED)}
     counts: dict[str, dict[str, int]] = {name: {} for name in paused}
     oldest: dict[str, int] = {}
     for queue, state, count, first in step.connection.execute(sql.STATS):
-        counts.setdefault(queue, {})[state] = count
+        counts.setdefault(text_of(queue), {})[text_of(state)] = count
         if first is not None:
-            oldest[queue] = first
+            oldest[text_of(queue)] = first
     return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
 
 def records(step: Step, kind: str) -> dict[str, Versioned]:
     rows = step.connection.execute(sql.RECORDS, (kind,))
-    return {name: Versioned(value, version) for name, value, version in rows}
+    return {text_of(name): Versioned(value, version) for name, value, version in rows}
 
 
 def put_record(step: Step, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:

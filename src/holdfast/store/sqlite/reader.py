@@ -44,8 +44,8 @@ class Reader:
             finally:
                 connections.roll_back(self._connection)
         except sqlite3.Error as error:
-            if self._connection is not None:
-                connections.read_leniently(self._connection, error)
+            if self._connection is not None and connections.read_leniently(self._connection, error):
+                return self._work(work, ticket)
             if meaning := trouble.translate(error, self._path, self._busy_timeout):
                 raise meaning from error
             raise

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from ...job import Ask, Attempt, Lane, NewJob, Record, State
+from ...job import STORED, Ask, Attempt, Lane, NewJob, Record, State, raw_text
 from ...retry import Backoff
+from . import sql
 from .sql import INLINE_PAYLOAD
-
-log = logging.getLogger("holdfast")
+from .step import Step
 
 Row = tuple[Any, ...]
 
@@ -22,8 +22,8 @@ WORD = {state: state.value for state in State}
 QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
 _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 
-PLAIN = 14
-"""The column of `sql.SELECT_READY` that says whether all that it leaves out is as at the start."""
+PLAIN, LANE = 14, 15
+"""The columns of `sql.SELECT_READY` that say whether all that it leaves out is as at the start, and the lane's name."""
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -33,34 +33,115 @@ _history = msgspec.json.Decoder(tuple[Attempt, ...]).decode
 _bounds = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 
+_INTEGERS = frozenset({
+    "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "token", "pid", "suspect",
+    "deaths", "cancel", "started_at", "finished_at", "expires_at", "saves",
+})  # fmt: skip
+_BYTES = frozenset({"payload", "result", "progress", "checkpoint", "extra"})
+_OPTIONAL = frozenset({
+    "timeout", "key", "holder", "pid", "started_at", "finished_at", "expires_at", "result", "error", "traceback",
+    "progress", "checkpoint", "tags", "meta", "retry", "history", "waits", "lane", "bounds", "extra",
+})  # fmt: skip
+_DEFAULTS: dict[str, Any] = {"codec": "damaged"}
+DAMAGED_ID = "damaged-"
+"""How a job is named whose own id is no text: by its number."""
+
+
+def _columns(name: str) -> tuple[str, ...]:
+    return ("lane", "bounds") if name == "lane" else (name,)
+
+
+COLUMNS = tuple(column for name in STORED for column in _columns(name))
+FEW = (
+    "seq", "id", "task", "priority", "run_at", "payload", "codec", "max_attempts", "timeout", "key", "created_at",
+    "attempt", "life", "fence", "suspect", "lane", "bounds",
+)  # fmt: skip
+"""The columns of `sql.SELECT_READY`; the one at PLAIN is a number, as `suspect` is."""
+
+
+def _fits(name: str, kind: type) -> bool:
+    if kind is type(None):
+        return name in _OPTIONAL
+    if name == "timeout":
+        return kind is float or kind is int
+    return kind is (int if name in _INTEGERS else bytes if name in _BYTES else str)
+
+
+@lru_cache(1024)
+def _sound(columns: tuple[str, ...], kinds: tuple[type, ...]) -> bool:
+    """Whether values of these types can stand in these columns: SQLite itself takes any value in any column."""
+    return all(map(_fits, columns, kinds))
+
+
+def is_plain(row: Row) -> bool:
+    """Whether a row of `sql.SELECT_READY` is all that there is to know of its job."""
+    if row[PLAIN] != 1 or not _sound(FEW, tuple(map(type, row))):
+        return False
+    return row[LANE] is None or _numbers(row[LANE + 1]) is not None
+
+
+def _integer(value: Any) -> int:
+    """What SQLite itself makes of a value where it needs a number."""
+    if isinstance(value, float):
+        return int(value) if abs(value) < 2**63 else 0
+    found = re.match(r"\s*[+-]?\d{1,18}", "" if value is None else raw_text(value))
+    return 0 if found is None else int(found[0])
+
+
+def _mended(row: Row) -> tuple[Row, dict[str, str]]:
+    """The row with defaults in the place of values that cannot be, and these as text."""
+    values, damage = list(row), dict[str, str]()
+    for at, name in enumerate(COLUMNS):
+        kind: type = type(row[at])
+        if not _fits(name, kind):
+            damage[name] = raw_text("NULL" if row[at] is None else row[at])
+            otherwise = _integer(row[at]) if name in _INTEGERS else b"" if name in _BYTES else ""
+            values[at] = None if name in _OPTIONAL else _DEFAULTS.get(name, otherwise)
+            if name == "id":
+                values[at] = f"{DAMAGED_ID}{row[0]}"
+    return tuple(values), damage
+
+
 def record(row: Row) -> Record:
-    """A Record from a row with the columns of `sql.JOB`."""
+    """A Record from a row with the columns of `sql.JOB`. What cannot be decoded harms this one job only."""
+    damage: dict[str, str] = {}
+    if not _sound(COLUMNS, tuple(map(type, row[: len(COLUMNS)]))):
+        row, damage = _mended(row)
     made = Record(*row[:30])
     made.suspect = row[19] == 1
     made.cancel = row[21] == 1
     tags, meta, retry, history, made.waits, lane, bounds, made.extra, made.saves = row[30:39]
     if tags is not None:
-        made.tags = _read(_tags, tags, (), made.id)
+        made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
-        made.meta = _read(_meta, meta, {}, made.id)
+        made.meta = _read(_meta, meta, {}, "meta", damage)
     if retry is not None:
-        made.retry = _read(_retry, retry, None, made.id)
+        made.retry = _read(_retry, retry, None, "retry", damage)
     if history is not None:
-        made.history = _read(_history, history, (), made.id)
+        made.history = _read(_history, history, (), "history", damage)
     if lane is not None:
-        made.lane = lane_of(lane, bounds, made.id)
+        made.lane = lane_of(lane, bounds)
+        if _numbers(bounds) is None:
+            damage["lane"] = raw_text(bounds)
+    if damage:
+        made.damage = damage
     return made
 
 
-def lane_of(name: str, bounds: str, id: str) -> Lane:
-    """The lane of a job. One whose numbers cannot be read has no bounds."""
-    return Lane(name, *_read(_numbers, bounds, (), id))
+def lane_of(name: str, bounds: Any) -> Lane:
+    """The lane of a job. One whose numbers cannot be decoded has no bounds: its job ends as it is claimed."""
+    numbers = _numbers(bounds) if isinstance(bounds, str) else None
+    return Lane(name) if numbers is None else Lane(name, *numbers)
 
 
 @lru_cache(1024)
-def _numbers(bounds: str) -> tuple[int, int, int, int]:
-    """The numbers of a lane. Those of thousands of lanes are often the same."""
-    return _bounds(bounds)
+def _numbers(bounds: str | None) -> tuple[int, int, int, int] | None:
+    """The numbers of a lane, None where they cannot be. Those of thousands of lanes are often the same."""
+    try:
+        numbers = _bounds(bounds or "")
+    except ValueError:
+        return None
+    return numbers if all(0 <= number < 2**53 for number in numbers) else None
 
 
 @lru_cache(1024)
@@ -101,16 +182,15 @@ def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record:
         attempt + 1, life, fence + 1, ask.token, ask.holder.id, None, suspect, 0, False, now,
     )  # fmt: skip
     if lane is not None:
-        made.lane = lane_of(lane, bounds, id)
+        made.lane = lane_of(lane, bounds)
     return made
 
 
-def _read(decode: Any, text: str, otherwise: Any, id: str) -> Any:
-    """What cannot be decoded harms this one job only, and not its payload."""
+def _read(decode: Any, text: Any, otherwise: Any, name: str, damage: dict[str, str]) -> Any:
     try:
         return decode(text)
-    except (msgspec.DecodeError, ValueError):
-        log.warning("job %s has a column that is not the JSON it should be: %.80r", id, text)
+    except (ValueError, TypeError, RecursionError):  # msgspec's errors are ValueErrors
+        damage[name] = raw_text("NULL" if text is None else text)
         return otherwise
 
 
@@ -149,9 +229,10 @@ def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
 
 
 def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
-    """The values of `sql.SAVE`."""
+    """The values of `sql.SAVE`. What could not be decoded stays as it is."""
+    raw = kept.damage or {}
     return (
-        WORD[State(kept.state)],
+        str(kept.state),
         kept.run_at,
         kept.attempt,
         kept.life,
@@ -168,11 +249,25 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         kept.traceback,
         kept.progress,
         kept.checkpoint,
-        json_or_null(kept.meta),
-        json_or_null(kept.history),
+        raw["meta"] if "meta" in raw and not kept.meta else json_or_null(kept.meta),
+        raw["history"] if "history" in raw and not kept.history else json_or_null(kept.history),
         kept.waits,
         kept.extra,
         kept.saves,
         settled,
         kept.seq,
     )
+
+
+def row_of(step: Step, id: str) -> Row | None:
+    """The row of a job by its id; or by its number, where that is how a job with a damaged id is named."""
+    row = step.one(sql.GET, id)
+    if row is None and id.startswith(DAMAGED_ID) and id[len(DAMAGED_ID) :].isdecimal():
+        found = step.one(sql.GET_BY_SEQ, int(id[len(DAMAGED_ID) :]))
+        row = found if found is not None and not isinstance(found[1], str) else None
+    return row
+
+
+def text_of(value: Any) -> str:
+    """A text as it stands in a column that may hold anything."""
+    return value if isinstance(value, str) else raw_text(value)

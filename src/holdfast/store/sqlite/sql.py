@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from ...job import Record
+from ...job import STORED
 from ..gate import HOLDS
 
 INLINE_PAYLOAD = 2048
@@ -15,7 +15,7 @@ INLINE_PAYLOAD = 2048
 
 _PAYLOAD = "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE big.seq = holdfast_job.seq))"
 _SPELT_OUT = {"payload": _PAYLOAD, "lane": "lane, bounds"}
-JOB = ", ".join(_SPELT_OUT.get(name, name) for name in Record.__struct_fields__)
+JOB = ", ".join(_SPELT_OUT.get(name, name) for name in STORED)
 """The columns of a Record, in its order; a lane is two."""
 
 # -- transactions
@@ -68,7 +68,10 @@ INSERT_LANED = {
 """The same, in lanes, and each at its turn."""
 INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
 NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
-KEY = "SELECT id, fingerprint, made_at FROM holdfast_key WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)"
+KEY = """
+SELECT CAST(id AS TEXT), fingerprint, CAST(made_at AS INTEGER) FROM holdfast_key
+WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)
+"""
 STATE = "SELECT state FROM holdfast_job WHERE id = ?"
 PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at, made_at) VALUES (?, ?, ?, NULL, ?)"
 END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
@@ -90,10 +93,12 @@ UPDATE holdfast_job SET state = 'queued' WHERE seq IN (
 """
 """Make due jobs of one queue ready, the longest due first."""
 NEXT_DUE = """
-SELECT run_at FROM holdfast_job INDEXED BY holdfast_due
+SELECT CAST(run_at AS INTEGER) FROM holdfast_job INDEXED BY holdfast_due
 WHERE queue = ? AND state IN ('scheduled', 'failed') ORDER BY run_at LIMIT 1
 """
 _READY = "FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued' AND suspect = {suspect}"
+_PLACE = "CAST(priority AS INTEGER), CAST(run_at AS INTEGER), seq"
+"""As numbers, whatever stands there."""
 _OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 _IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
 _TAKE = """
@@ -106,9 +111,7 @@ deaths = 0 AND cancel = 0 AND saves = 0
 lane, bounds
 """
 FIRST = {
-    (suspect, some): f"SELECT priority, run_at, seq {_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(
-        suspect=suspect, limit=1
-    )
+    (suspect, some): f"SELECT {_PLACE} {_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(suspect=suspect, limit=1)
     for suspect in (0, 1)
     for some in (False, True)
 }
@@ -136,13 +139,14 @@ WHERE expires - ?3 < ?7 OR boot_id <> ?5
 # -- lanes
 
 _TURN = """
-SELECT run_at FROM holdfast_job INDEXED BY holdfast_ready
+SELECT CAST(run_at AS INTEGER) FROM holdfast_job INDEXED BY holdfast_ready
 WHERE queue = ?1 AND state = 'queued' AND suspect = 0 AND priority = ?2 ORDER BY run_at {order} LIMIT 1
 """
 ENDS = f"SELECT ({_TURN.format(order='ASC')}), ({_TURN.format(order='DESC')})"
 """The first and the last turn of the ready jobs of a queue and a priority."""
 GATES = """
-SELECT lane, tat, rest_until, finish, opens_at FROM holdfast_gate WHERE lane IN (SELECT value FROM json_each(?))
+SELECT lane, CAST(tat AS INTEGER), CAST(rest_until AS INTEGER), CAST(finish AS INTEGER), CAST(opens_at AS INTEGER)
+FROM holdfast_gate WHERE lane IN (SELECT value FROM json_each(?))
 """
 PUT_GATE = {
     count: "INSERT OR REPLACE INTO holdfast_gate (lane, tat, rest_until, finish, opens_at) VALUES "
@@ -165,7 +169,8 @@ OPENING = """
 SELECT lane FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, lane LIMIT ?
 """
 NEXT_OPENING = """
-SELECT opens_at FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 1
+SELECT CAST(opens_at AS INTEGER) FROM holdfast_gate INDEXED BY holdfast_opening
+WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 1
 """
 RUNNING_OF_LANES = """
 SELECT lane, count(*) FROM holdfast_job INDEXED BY holdfast_lane
@@ -173,7 +178,7 @@ WHERE lane IN (SELECT value FROM json_each(?)) AND state = 'running' GROUP BY la
 """
 _HELD_BY = _HELD.format(lane=f"'{HOLDS}' || name.value")
 FIRST_HELD = f"""
-SELECT name.value, first.seq, first.bounds, first.id, (SELECT 1 {_HELD_BY} LIMIT 1 OFFSET 1)
+SELECT name.value, first.seq, first.bounds, (SELECT 1 {_HELD_BY} LIMIT 1 OFFSET 1)
 FROM json_each(?) AS name CROSS JOIN holdfast_job AS first
 WHERE first.seq = (SELECT held.seq {_HELD_BY} ORDER BY held.priority, held.run_at, held.seq LIMIT 1)
 """
@@ -210,8 +215,10 @@ SUCCEED = {count: _SUCCEED.format(rows=", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * cou
 """Settle plain successes (at ?1, kept until ?2), under the same conditions as END."""
 END_AND_REMOVE = f"DELETE FROM holdfast_job WHERE {_CLAIMED}"
 """Settle a claim for good with a retention of 0."""
-CLAIMED = f"SELECT {JOB} FROM holdfast_job WHERE id = ? AND fence = ? AND token = ? AND state = 'running'"
-SEEN = f"SELECT {JOB} FROM holdfast_job WHERE id = ? AND state = ? AND fence = ?"
+CLAIMED = f"""
+SELECT {JOB} FROM holdfast_job
+WHERE id = ? AND CAST(fence AS INTEGER) = ? AND CAST(token AS INTEGER) = ? AND state = 'running'
+"""
 SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
 BEAT_OF = "SELECT beat FROM holdfast_holder WHERE id = ?"
 CHANGING = (
@@ -301,10 +308,15 @@ TIDY_HOLDERS = f"DELETE FROM holdfast_holder WHERE rowid IN (SELECT rowid {_GONE
 # -- observe
 
 GET = f"SELECT {JOB} FROM holdfast_job WHERE id = ?"
+GET_BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
+MEND = "UPDATE holdfast_job SET id = ?, attempt = ?, fence = ? WHERE seq = ?"
+"""Makes a damaged job one that can be claimed and settled: by what the reader made of it."""
 FIND = f"SELECT {JOB} FROM holdfast_job {{index}} WHERE {{where}} ORDER BY seq DESC LIMIT ?"
-HAS_TAG = "EXISTS (SELECT 1 FROM json_each(tags) AS tag WHERE tag.value = ?)"
+HAS_TAG = """
+EXISTS (SELECT 1 FROM json_each(CASE WHEN json_valid(tags) THEN tags END) AS tag WHERE tag.value = ?)
+"""
 STATS = """
-SELECT queue, 'queued', count(*), min(run_at) FROM holdfast_job INDEXED BY holdfast_ready
+SELECT queue, 'queued', count(*), CAST(min(run_at) AS INTEGER) FROM holdfast_job INDEXED BY holdfast_ready
     WHERE state = 'queued' GROUP BY queue
 UNION ALL SELECT queue, state, count(*), NULL FROM holdfast_job INDEXED BY holdfast_due
     WHERE state IN ('scheduled', 'failed') GROUP BY queue, state
@@ -319,8 +331,8 @@ ADD_ENDED = """
 INSERT INTO holdfast_ended (queue, state, count) VALUES (?, ?, ?)
 ON CONFLICT (queue, state) DO UPDATE SET count = count + excluded.count
 """
-RECORDS = "SELECT name, value, version FROM holdfast_record WHERE kind = ?"
-RECORD_VERSION = "SELECT version FROM holdfast_record WHERE kind = ? AND name = ?"
+RECORDS = "SELECT name, CAST(value AS BLOB), CAST(version AS INTEGER) FROM holdfast_record WHERE kind = ?"
+RECORD_VERSION = "SELECT CAST(version AS INTEGER) FROM holdfast_record WHERE kind = ? AND name = ?"
 PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value, version) VALUES (?, ?, ?, ?)"
 REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 
@@ -329,14 +341,17 @@ REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 WATCHED = "SELECT until FROM holdfast_watch"
 WATCH = "UPDATE holdfast_watch SET until = ?"
 LAST_MOVE = "SELECT max(upto) FROM holdfast_move"
-FIRST_MOVE = "SELECT upto - json_array_length(moved) FROM holdfast_move ORDER BY upto LIMIT 1"
+FIRST_MOVE = """
+SELECT upto - CASE WHEN json_valid(moved) THEN json_array_length(moved) ELSE 0 END
+FROM holdfast_move ORDER BY upto LIMIT 1
+"""
 """The earliest place from which all moves are still told."""
 PUT_MOVES = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
 TRIM_MOVES = "DELETE FROM holdfast_move WHERE upto <= ?"
-MOVES = "SELECT upto, at, moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
+MOVES = "SELECT upto, CAST(at AS INTEGER), moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
 TIMES = """
 SELECT queue, count(*), sum(max(0, coalesce(started_at, ?1) - run_at)), sum(max(0, ?1 - coalesce(started_at, ?1))),
-    json_group_array(lane) FILTER (WHERE lane IS NOT NULL) FROM holdfast_job
+    json_group_array(CAST(lane AS TEXT)) FILTER (WHERE lane IS NOT NULL) FROM holdfast_job
 WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue
 """
 """How long claims that end now (?1) have waited and run, by queue, and their lanes."""
@@ -349,7 +364,10 @@ INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, 
 ON CONFLICT (at, queue, outcome) DO UPDATE SET
     count = count + excluded.count, waited = waited + excluded.waited, ran = ran + excluded.ran
 """
-MINUTES = "SELECT at, queue, outcome, count, waited, ran FROM holdfast_minute WHERE at >= ? ORDER BY at, queue, outcome"
+MINUTES = """
+SELECT CAST(at AS INTEGER), queue, outcome, CAST(count AS INTEGER), CAST(waited AS INTEGER), CAST(ran AS INTEGER)
+FROM holdfast_minute WHERE at >= ? ORDER BY at, queue, outcome
+"""
 
 # -- waking
 

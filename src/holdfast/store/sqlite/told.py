@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -11,6 +12,7 @@ from ...job import Minute, Move, Moves, Settlement
 from .. import apply
 from ..protocol import MINUTES_KEPT, MOVES_KEPT, WATCH
 from . import sql
+from .rows import text_of
 from .step import Step
 
 _moved = msgspec.json.Decoder(list[tuple[str, str]]).decode
@@ -93,7 +95,8 @@ def moves(step: Step, since: str | None, limit: int) -> tuple[Moves | None, bool
         place = last
     elif place < last:
         for upto, at, moved in step.connection.execute(sql.MOVES, (place,)):
-            found += [Move(id, state, at) for id, state in _moved(moved)]
+            with suppress(ValueError, TypeError):  # a line that cannot be decoded is left out
+                found += [Move(id, state, at) for id, state in _moved(moved)]
             place = upto
             if len(found) >= limit:
                 break
@@ -101,7 +104,10 @@ def moves(step: Step, since: str | None, limit: int) -> tuple[Moves | None, bool
 
 
 def minutes(step: Step, since: int) -> list[Minute]:
-    return [Minute(*row) for row in step.connection.execute(sql.MINUTES, (since,))]
+    return [
+        Minute(at, text_of(queue), text_of(outcome), *rest)
+        for at, queue, outcome, *rest in step.connection.execute(sql.MINUTES, (since,))
+    ]
 
 
 def tidy(step: Step) -> None:

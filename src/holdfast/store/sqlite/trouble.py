@@ -29,8 +29,6 @@ def code(error: BaseException) -> int:
 def translate(error: sqlite3.Error, path: str, patience: float) -> HoldfastError | None:
     """The Holdfast error for an SQLite error after which nothing is written; None for a fault of the caller."""
     reason = code(error)
-    if UNDECODABLE in str(error):
-        return StoreUnavailable(f"{path} holds text that is not UTF-8; it is shown with marks in it from now on")
     if reason in _BUSY:
         return StoreUnavailable(f"another connection has held the write lock of {path} for {patience:g} s")
     if reason == sqlite3.SQLITE_NOTADB:

@@ -109,7 +109,8 @@ class Writer:
             finally:
                 connections.roll_back(connection)
         except sqlite3.Error as error:
-            connections.read_leniently(connection, error)
+            if connections.read_leniently(connection, error):
+                return self.look(work)
             self._explain(error)
             raise
 
@@ -138,7 +139,8 @@ class Writer:
                 answer = work(step)
         except BaseException as error:
             self._roll_back(connection)
-            connections.read_leniently(connection, error)
+            if connection is self._connection and connections.read_leniently(connection, error):
+                return self._transact(connection, work)
             self._explain(error)
             raise
         try:

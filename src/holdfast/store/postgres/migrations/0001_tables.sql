@@ -53,7 +53,13 @@ CREATE TABLE holdfast.job (
     waits text COLLATE "C",
     lane jsonb,
     extra bytea,
-    saves integer NOT NULL DEFAULT 0
+    saves integer NOT NULL DEFAULT 0,
+    -- What the functions below count with: a value that they cannot add to would stop every claim, not this job's alone.
+    CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < 4611686018427387904
+        AND run_at BETWEEN 0 AND 4611686018427387904 AND created_at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT lane_has_numbers CHECK (lane IS NULL OR (jsonb_typeof(lane -> 'name') = 'string'
+        AND coalesce(lane ->> 'running', '0') ~ '^[0-9]{1,15}$' AND coalesce(lane ->> 'interval', '0') ~ '^[0-9]{1,15}$'
+        AND coalesce(lane ->> 'burst', '1') ~ '^[0-9]{1,15}$' AND coalesce(lane ->> 'weight', '0') ~ '^[0-9]{1,9}$'))
 ) WITH (
     fillfactor = 85,                    -- room for notes to stay on their page
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,

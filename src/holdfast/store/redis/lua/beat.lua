@@ -12,10 +12,10 @@ for at = 1, #ARGV, 3 do
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
     local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
     if kept[1] and kept[2] then
-      local life = cmsgpack.unpack(kept[2])
+      local life = life_of(kept[2])
       local size = #held
-      held[size + 1], held[size + 2], held[size + 3] = words(kept[1]), seq, life.f
-      held[size + 4], held[size + 5] = life.t, life.c and 1 or 0
+      held[size + 1], held[size + 2], held[size + 3] = (words(kept[1])), seq, life.f or 0
+      held[size + 4], held[size + 5] = life.t or '0', life.c and 1 or 0
     end
   end
   answer[#answer + 1] = held

@@ -51,7 +51,7 @@ local function patch_beside(id, seq, key, body, life, patch, its_key)
     local known = its_key and call('HGET', P .. 'keys', its_key)
     if known then
       local its_id, _, made_at = unpack_key(known)
-      if its_id == id then
+      if its_id and its_id == id then
         gather('HSET', P .. 'keys', its_key, pack_key(id, patch.fingerprint or '', made_at))
       end
     end
@@ -67,8 +67,7 @@ end
 
 -- Returns 1 or 0, the lane that the job has left, its queue, and whether its end is to be told.
 local function change_one(id, seen_state, seen_fence, patch)
-  local seq = call('HGET', P .. 'ids', id)
-  seq = seq and string.match(seq, '^%d+')
+  local seq = seq_of(id)
   if not seq then
     return 0
   end
@@ -78,9 +77,9 @@ local function change_one(id, seen_state, seen_fence, patch)
   if not body then
     return 0
   end
-  local life = kept[2] and cmsgpack.unpack(kept[2]) or {}
+  local life = kept[2] and life_of(kept[2]) or {}
   local state = state_of(seq, body, life)
-  if (state == 'h' and 'b' or state) ~= seen_state or (life.f or 0) ~= seen_fence then
+  if ((state == 'h' or state == 'D') and 'b' or state) ~= seen_state or (life.f or 0) ~= seen_fence then
     return 0
   end
   local _, queue, _, _, its_key = words(body)
@@ -100,7 +99,7 @@ local function change_one(id, seen_state, seen_fence, patch)
   end
   local stays_held = state == 'h' and not patch.state and patch.waits == nil
   if not stays_held then
-    life.s = state == 'h' and 'b' or state
+    life.s = (state == 'h' or state == 'D') and 'b' or state
   end
   patch_life(life, patch)
   life.q = queue

@@ -210,7 +210,7 @@ local function hand_over(queue, seqs, laned, ask, answer)
             kept_life = '\136\161v' .. packed_run_at(body) .. rest
           end
         else
-          life = cmsgpack.unpack(life)
+          life = life_of(life)
           life.s, life.h, life.t, life.g, life.i, life.q, life.L = 'r', ask[1], ask[6], now, nil, queue, lane
           life.a, life.f, life.v = (life.a or 0) + 1, (life.f or 0) + 1, run_at_of(body, life)
           checkpoint = life.k and call('HGET', key, fields[n] .. '^') or false

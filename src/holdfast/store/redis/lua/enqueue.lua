@@ -30,7 +30,8 @@ local function stands(id, made_at, once, window)
   end
   local seq = string.match(known, '^%d+')
   local kept = call('HGET', chunk_of(seq), seq .. '~')
-  local state = kept and cmsgpack.unpack(kept).s
+  local ok, life = pcall(cmsgpack.unpack, kept or '')
+  local state = ok and type(life) == 'table' and life.s
   return not (state == 's' or state == 'd' or state == 'c' or (once == 'queued' and state == 'r'))
 end
 
@@ -45,7 +46,7 @@ local function refusal(job, nonce, places)
     local ends = known and call('ZSCORE', P .. 'key-ends', key)
     if known and (not ends or tonumber(ends) > now) then
       local its_id, its_fingerprint, made_at = unpack_key(known)
-      if not once or stands(its_id, made_at, once, job[12]) then
+      if its_id and (not once or stands(its_id, made_at, once, job[12])) then
         if its_id == id and (nonce_of(id) or '') == nonce then
           return 'created', id
         end

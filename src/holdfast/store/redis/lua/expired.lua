@@ -1,6 +1,17 @@
 -- EXPIRED: claims whose holder's lease has ended, or all claims of one holder. ARGV is limit, and the holder if one is
 -- meant. Answers {beat, then the five values} for each job.
 
+-- A claim of which nothing can be read runs no longer.
+local function let_be(holder, seq, body)
+  call('SREM', P .. 'held:' .. holder, seq)
+  local _, queue = words(body)
+  local lane = lane_of(body)
+  call('HINCRBY', P .. 'counts', 'r:' .. queue, -1)
+  if lane and (tonumber(call('GET', runs_key(name_of(lane)))) or 0) > 0 then
+    call('DECR', runs_key(name_of(lane)))
+  end
+end
+
 local limit, answer = tonumber(ARGV[1]), {}
 local holders = ARGV[2] and { ARGV[2] } or call('ZRANGEBYSCORE', P .. 'holders', '-inf', NOW)
 for _, id in ipairs(holders) do
@@ -12,6 +23,12 @@ for _, id in ipairs(holders) do
     answer[#answer + 1] = beat
     if not add_job(answer, seq) then
       answer[#answer] = nil
+      call('SREM', P .. 'held:' .. id, seq)
+    elseif answer[#answer - 3] == 'D' then -- nobody can settle it: it is held no longer, and stays as it is
+      let_be(id, seq, answer[#answer - 2])
+      for _ = 1, 6 do
+        answer[#answer] = nil
+      end
     end
   end
 end

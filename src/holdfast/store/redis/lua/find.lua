@@ -19,7 +19,8 @@ end
 local answer, found, bytes = { false }, 0, 0
 
 local function has_tag(tags)
-  for _, tag in ipairs(tags and cjson.decode(tags) or {}) do
+  local ok, list = pcall(cjson.decode, tags or '[]')
+  for _, tag in ipairs(ok and type(list) == 'table' and list or {}) do
     if tag == want[6] then
       return true
     end
@@ -40,12 +41,12 @@ local function look_at(seq)
     return
   end
   if states or want[7] or want[9] then
-    local life = kept[2] and cmsgpack.unpack(kept[2])
+    local life = kept[2] and life_of(kept[2])
     local state = (states or want[9]) and state_of(seq, body, life)
     if want[9] and not (state == 'h' and name_of(lane_of(body)) == want[9]) then
       return
     end
-    if states and not states[state == 'h' and 'b' or state] then
+    if states and not states[(state == 'h' or state == 'D') and 'b' or state] then
       return
     end
     if want[7] and not (life and life.z and life.z < want[7]) then
@@ -112,7 +113,7 @@ local function few_of(sets)
     end
     for _, member in ipairs(held and call('SMEMBERS', set[1]) or call('ZRANGE', set[1], 0, -1)) do
       local seq = tonumber(set[2] == 'time' and seq_of_ready(member) or string.match(member, '^%l?(%d+)'))
-      if seq < before then
+      if seq and seq < before then
         seqs[#seqs + 1] = seq
       end
     end

@@ -129,7 +129,7 @@ local function hold(queue, places, some, seqs, lanes)
   end
   count('b', queue, #places)
   for field, kept in pairs(read_fields(wanted)) do
-    local life = kept and cmsgpack.unpack(kept)
+    local life = kept and life_of(kept)
     if life and life.W then
       local seq = string.sub(field, 1, -2)
       wait_for(life, seq, nil)
@@ -148,11 +148,13 @@ local function put_back(some)
   end
   local kept = read_fields(wanted)
   for at = 1, #some, 2 do
-    local _, queue = words(kept[seqs[at]])
-    local life = kept[seqs[at] .. '~']
-    local suspect = life and cmsgpack.unpack(life).p
-    count('b', queue, -1)
-    gather('ZADD', P .. (suspect and 'suspect:' or 'ready:') .. queue, some[at + 1], some[at])
+    local body, life = kept[seqs[at]], kept[seqs[at] .. '~']
+    if body then
+      local _, queue = words(body)
+      local suspect = life and life_of(life).p
+      count('b', queue, -1)
+      gather('ZADD', P .. (suspect and 'suspect:' or 'ready:') .. queue, some[at + 1], some[at])
+    end
   end
 end
 
@@ -161,7 +163,9 @@ local function let_go(names, gates)
   local first, more = {}, {}
   for _, name in ipairs(names) do
     local two = call('ZRANGE', held_key(name), 0, 1, 'WITHSCORES')
-    if two[1] then
+    if two[1] and not string.match(two[1], '^%d+%l%d+:%d+,%d+,%d+,%d+,') then
+      gather('ZREM', held_key(name), two[1]) -- no job stands like that
+    elseif two[1] then
       first[#first + 1], first[#first + 2] = two[1], two[2]
       more[#first / 2] = two[3]
     else

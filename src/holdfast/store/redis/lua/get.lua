@@ -2,8 +2,8 @@
 
 local answer = {}
 for _, id in ipairs(ARGV) do
-  local seq = call('HGET', P .. 'ids', id)
-  if not seq or not add_job(answer, string.match(seq, '^%d+')) then
+  local seq = seq_of(id)
+  if not seq or not add_job(answer, seq) then
     local size = #answer
     for at = 1, 5 do
       answer[size + at] = false

@@ -12,38 +12,69 @@
 
 local TERMINAL = { s = true, d = true, c = true }
 
+-- Any stored byte can be invalid, and must harm this job alone: what is read of a body is 0 or '' where it cannot be,
+-- and a life that cannot be read is `{ s = 'D', D = <its bytes> }`: the state of a job that is shown as blocked, and
+-- whose bytes are kept until it is deleted.
+local KINDS = {
+  s = 'string', u = 'number', a = 'number', l = 'number', f = 'number', t = 'string', h = 'string', i = 'number',
+  d = 'number', g = 'number', z = 'number', x = 'number', n = 'string', r = 'string', o = 'string', k = 'number',
+  w = 'number', e = 'string', b = 'string', m = 'table', y = 'table', W = 'string', E = 'string', S = 'number',
+  q = 'string', v = 'number', L = 'string', D = 'string',
+}
+local STATES = { q = true, w = true, f = true, r = true, s = true, d = true, c = true, b = true }
+
+local function life_of(kept)
+  local ok, life = pcall(cmsgpack.unpack, kept)
+  local sound = ok and type(life) == 'table' and (life.s == nil or STATES[life.s])
+  if sound then
+    for letter, value in pairs(life) do
+      sound = sound and (not KINDS[letter] or type(value) == KINDS[letter])
+    end
+    if life.s == 'r' then
+      sound = sound and life.a and life.f and life.t and life.h and life.g and life.q
+    end
+  end
+  return sound and life or { s = 'D', D = kept }
+end
+
+-- The number of a job by its id; a job whose own id cannot be read is called by its number.
+local function seq_of(id)
+  local kept = call('HGET', P .. 'ids', id)
+  return kept and string.match(kept, '^%d+') or string.match(id, '^damaged%-(%d+)$')
+end
+
 local function created_at(body)
-  return (struct.unpack('>I8', body, 3))
+  return #body >= 22 and struct.unpack('>I8', body, 3) or 0
 end
 
 local function first_run_at(body)
-  return (struct.unpack('>I8', body, 12))
+  return #body >= 22 and struct.unpack('>I8', body, 12) or 0
 end
 
 -- The same as it stands there, a number of MessagePack.
 local function packed_run_at(body)
-  return string.sub(body, 11, 19)
+  return string.byte(body, 11) == 0xcf and #body >= 22 and string.sub(body, 11, 19) or '\207' .. string.rep('\0', 8)
 end
 
 local function priority_of(body)
-  return (struct.unpack('>i2', body, 21))
+  return #body >= 22 and struct.unpack('>i2', body, 21) or 0
 end
 
 -- The text or bytes (or nil) at a place of a MessagePack array, and the place behind it.
 local function word_at(body, at)
   local head = string.byte(body, at)
-  if head == 0xc0 then
+  if head == 0xc0 or not head or head < 0xa0 then
     return nil, at + 1
   end
   local size, from
   if head < 0xc0 then
     size, from = head - 0xa0, at + 1
   elseif head == 0xd9 or head == 0xc4 then
-    size, from = string.byte(body, at + 1), at + 2
+    size, from = string.byte(body, at + 1) or 0, at + 2
   elseif head == 0xda or head == 0xc5 then
-    size, from = struct.unpack('>I2', body, at + 1), at + 3
+    size, from = #body > at + 1 and struct.unpack('>I2', body, at + 1) or 0, at + 3
   else
-    size, from = struct.unpack('>I4', body, at + 1), at + 5
+    size, from = #body > at + 3 and struct.unpack('>I4', body, at + 1) or 0, at + 5
   end
   return string.sub(body, from, from + size - 1), from + size
 end
@@ -69,12 +100,13 @@ local function words(body)
   task, at = word_at(body, at)
   tags, at = word_at(body, at)
   key = word_at(body, at)
-  return id, queue, task, tags, key
+  return id or '', queue or '', task or '', tags, key
 end
 
 -- Where the payload begins, and where it has ended.
 local function payload_of(body)
-  local from = cmsgpack.unpack_limit(body, 13, 1) + 1
+  local ok, last = pcall(cmsgpack.unpack_limit, body, 13, 1)
+  local from = (ok and type(last) == 'number' and last >= 0 and last or #body) + 1
   local _, to = word_at(body, from)
   return from, to
 end
@@ -83,7 +115,8 @@ end
 local function lane_of(body)
   if string.byte(body) == 0x9f then
     local _, at = payload_of(body)
-    return (word_at(body, at))
+    local lane = word_at(body, at)
+    return lane and name_of(lane) and lane or nil
   end
 end
 
@@ -104,6 +137,9 @@ end
 -- lane holds is `h` here, and blocked to everybody else.
 local function state_of(seq, body, life)
   local state, lane = life and life.s, lane_of(body)
+  if state == 'D' then
+    return state
+  end
   if not state then
     state = first_run_at(body) == created_at(body) and 'q' or 'w'
   end

@@ -2,10 +2,10 @@
 -- ARGV is cursor ('' to begin), limit, microseconds. Answers {missed, cursor, then at and moved of each step}.
 
 local watch = call('HMGET', P .. 'watch', 'until', 'upto')
-local upto = tonumber(watch[2] or 0)
+local upto = tonumber(watch[2]) or 0
 local keep = text(now + tonumber(ARGV[3]))
 local since = tonumber(ARGV[1])
-if not watch[1] or tonumber(watch[1]) <= now then
+if (tonumber(watch[1]) or 0) <= now then
   upto = text(math.max(now, upto))
   call('DEL', P .. 'moves')
   call('HSET', P .. 'watch', 'until', keep, 'upto', upto)

@@ -37,7 +37,7 @@ local function note(notes)
     local seq = said[1]
     local key = chunk_of(seq)
     local kept = call('HGET', key, seq .. '~')
-    local life = kept and cmsgpack.unpack(kept)
+    local life = kept and life_of(kept)
     if not life or life.s ~= 'r' or life.f ~= said[2] or life.t ~= said[3] then
       answers[place] = 0
     else

@@ -1,6 +1,11 @@
 -- Where a job stands: every change of state leaves one index and enters another.
 
 local function exit(seq, body, life, state, queue)
+  if state == 'D' then -- nobody knows where it stands: what still points at it is passed over
+    gather('ZREM', P .. 'ended', seq)
+    gather('ZREM', P .. 'parked', seq)
+    return
+  end
   local priority, lane = priority_of(body), lane_of(body)
   local suspect = life and life.p
   if state == 'q' then

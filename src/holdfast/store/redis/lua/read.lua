@@ -6,7 +6,7 @@ local function add_job(answer, seq)
   if not kept[1] then
     return false
   end
-  local life = kept[2] and cmsgpack.unpack(kept[2])
+  local life = kept[2] and life_of(kept[2])
   local size = #answer
   answer[size + 1], answer[size + 2], answer[size + 3] = seq, state_of(seq, kept[1], life), kept[1]
   answer[size + 4], answer[size + 5] = kept[2], life and life.k and call('HGET', key, seq .. '^') or false

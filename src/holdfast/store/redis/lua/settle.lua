@@ -13,7 +13,7 @@ end
 
 -- One line of history, as JSON: numbers beyond 14 digits are not for cjson.
 local function line(life, outcome, err)
-  return '[' .. text(life.a) .. ',' .. text(life.f) .. ',' .. text(life.l or 1) .. ',' .. json(life.h) .. ','
+  return '[' .. text(life.a or 0) .. ',' .. text(life.f) .. ',' .. text(life.l or 1) .. ',' .. json(life.h) .. ','
     .. (life.g and text(life.g) or 'null') .. ',' .. NOW .. ',' .. json(outcome) .. ',' .. json(err) .. ']'
 end
 
@@ -69,7 +69,7 @@ local function succeeded_life(kept, e)
   local rest = string.sub(kept, from)
   local known = alike[rest]
   if not known then
-    local life = cmsgpack.unpack(string.char(entries - (lane and 2 or 1)) .. rest)
+    local life = life_of(string.char(entries - (lane and 2 or 1)) .. rest)
     known = { life = life, h = bucket('SREM', P .. 'held:' .. (life.h or '')), ends = 0, waited = 0 }
     known.fits = life.s == 'r' and not (life.c or life.r or life.n or life.e or life.b or life.d or life.p)
       and not (life.W or life.L)
@@ -191,7 +191,7 @@ local function settle(ends)
       expiry[size + 1], expiry[size + 2] = expires, seq
       ended[#ended + 1] = e[5]
     else
-      local life = kept and cmsgpack.unpack(kept)
+      local life = kept and life_of(kept)
       local holds = life and life.s == 'r' and life.f == e[2] and life.t == e[3]
       if not holds then
         answers[place] = sent_again(e, life) and 1 or 0

@@ -9,7 +9,7 @@ for _, seq in ipairs(jobs) do
   gather('ZREM', P .. 'ended', seq)
   if kept[1] and kept[2] then
     local id, queue = words(kept[1])
-    local life = cmsgpack.unpack(kept[2])
+    local life = life_of(kept[2])
     exit(seq, kept[1], life, life.s, queue)
     forget(seq, id, queue, life)
   end

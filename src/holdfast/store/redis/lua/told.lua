@@ -11,7 +11,7 @@ local watched -- the number of moves so far; false where nobody watches, nil whe
 local function somebody_watches()
   if watched == nil then
     local watch = call('HMGET', P .. 'watch', 'until', 'upto')
-    watched = watch[1] and tonumber(watch[1]) > now and tonumber(watch[2])
+    watched = (tonumber(watch[1]) or 0) > now and tonumber(watch[2]) or false
   end
   return watched
 end

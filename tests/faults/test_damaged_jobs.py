@@ -1,0 +1,244 @@
+"""Any stored byte can be invalid. It harms the one job that it belongs to: all else is claimed, listed and kept."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+
+import msgspec
+import pytest
+
+from holdfast import Holdfast, JobNotFound, State
+from holdfast.job import Ask, Holder, NewJob
+from holdfast.store.protocol import Batch
+from support.workers import work_off
+
+# -- how each store is written to by hand
+
+
+async def in_sqlite(app, id, column, value):
+    connection = sqlite3.connect(app.session.store.path, timeout=30)
+    with connection:
+        connection.execute(f"UPDATE holdfast_job SET {column} = ? WHERE id = ?", (value, id))
+    connection.close()
+
+
+async def in_sqlite_as_text(app, id, column, value):
+    connection = sqlite3.connect(app.session.store.path, timeout=30)
+    with connection:
+        connection.execute(f"UPDATE holdfast_job SET {column} = CAST(? AS TEXT) WHERE id = ?", (value, id))
+    connection.close()
+
+
+async def in_postgres(app, id, column, value):
+    asyncpg = pytest.importorskip("asyncpg")
+    url, _, schema = app.url.partition("?schema=")
+    connection = await asyncpg.connect(url)
+    try:
+        for table in ("job", "ended"):
+            await connection.execute(f"UPDATE {schema}.{table} SET {column} = $1 WHERE id = $2", value, id)
+    finally:
+        await connection.close()
+
+
+async def in_redis(app, id, part, change):
+    """Change the stored bytes of a job's body (``) or life (`~`)."""
+    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    seq = int((await link.command("HGET", f"{head}ids", id)).partition(b":")[0])
+    key, field = f"{head}jobs:{seq // 256}", f"{seq}{part}"
+    await link.command("HSET", key, field, change(await link.command("HGET", key, field)))
+
+
+def with_part(number, value):
+    """The body with another value in one of its places."""
+
+    def change(body):
+        parts = msgspec.msgpack.decode(body)
+        parts[number] = value
+        head = body[:22]  # its places are fixed
+        return head + b"".join(msgspec.msgpack.encode(part) for part in parts[3:])
+
+    return change
+
+
+def with_letter(letter, value):
+    """The life with another value."""
+    return lambda life: msgspec.msgpack.encode(msgspec.msgpack.decode(life or b"\x80") | {letter: value})
+
+
+GARBAGE = b"\xc1\xff\x00{"
+DAMAGES = {
+    "sqlite": {
+        "tags": (in_sqlite, "tags", "{no json"),
+        "meta": (in_sqlite, "meta", "[1]"),
+        "meta not UTF-8": (in_sqlite_as_text, "meta", b"\xff\xfe"),
+        "retry": (in_sqlite, "retry", '{"base": -1}'),
+        "history": (in_sqlite, "history", '[{"number": "x"}]'),
+        "extra": (in_sqlite, "extra", b"not json"),
+        "attempt": (in_sqlite, "attempt", "many"),
+        "fence": (in_sqlite, "fence", b"\xff"),
+        "max_attempts": (in_sqlite, "max_attempts", "12 or so"),
+        "priority": (in_sqlite, "priority", "high"),
+        "run_at": (in_sqlite, "run_at", "soon"),
+        "created_at": (in_sqlite, "created_at", b"\x00"),
+        "timeout": (in_sqlite, "timeout", "long"),
+        "payload": (in_sqlite, "payload", None),
+        "task not UTF-8": (in_sqlite_as_text, "task", b"\xff"),
+        "codec": (in_sqlite, "codec", b"json"),
+        "lane": (in_sqlite, "lane", b"\xff\xfe"),
+        "checkpoint": (in_sqlite, "checkpoint", 1.5),
+    },
+    "postgres": {
+        "tags": (in_postgres, "tags", '{"no": "list"}'),
+        "meta": (in_postgres, "meta", "[1]"),
+        "retry": (in_postgres, "retry", '{"base": -1}'),
+        "history": (in_postgres, "history", '[{"number": "x"}]'),
+        "extra": (in_postgres, "extra", b"not json"),
+        "timeout": (in_postgres, "timeout", float("nan")),
+    },
+    "redis": {
+        "life": (in_redis, "~", lambda _: GARBAGE),
+        "life.a": (in_redis, "~", with_letter("a", "many")),
+        "life.y": (in_redis, "~", with_letter("y", [1])),
+        "history": (in_redis, "~", with_letter("y", ["no json"])),
+        "extra": (in_redis, "~", with_letter("E", "no json")),
+        "body": (in_redis, "", lambda _: GARBAGE),
+        "body cut short": (in_redis, "", lambda body: body[:30]),
+        "tags": (in_redis, "", with_part(6, "{no json")),
+        "meta": (in_redis, "", with_part(12, "[1]")),
+        "retry": (in_redis, "", with_part(11, {"base": -1})),
+        "max_attempts": (in_redis, "", with_part(9, "many")),
+        "codec": (in_redis, "", with_part(8, 5)),
+    },
+}
+CASES = [(store, name) for store, some in DAMAGES.items() for name in some]
+
+
+@pytest.fixture
+async def app(store_url):
+    async with Holdfast(store_url, poll=0.05, lease=1.0) as app:
+
+        @app.task
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        yield app
+
+
+async def damage(app, store, name, id):
+    write, where, value = DAMAGES[store][name]
+    await write(app, id, where, value)
+
+
+async def the_damaged(app):
+    [job] = [job for job in (await app.jobs()).jobs if job.damage]
+    return job
+
+
+async def delete(app, id):
+    await app.delete(id)
+    with pytest.raises(JobNotFound):
+        await app.job(id)
+
+
+@pytest.mark.parametrize(("store_url", "name"), CASES, indirect=["store_url"])
+async def test_a_damaged_job_that_waits_ends_dead_and_its_neighbours_run(request, app, name):
+    store = request.node.callspec.params["store_url"]
+    before = await app.enqueue("add", 1, 1)
+    bad = await app.enqueue("add", 5, 5)
+    after = await app.enqueue("add", 2, 2)
+    await damage(app, store, name, bad.id)
+    seen = await the_damaged(app)
+    await work_off(app, concurrency=2)
+    assert (await before.result(timeout=30), await after.result(timeout=30)) == (2, 4)
+    [ended] = [job for job in (await app.jobs()).jobs if job.id in (bad.id, seen.id)]
+    assert ended.state == State.DEAD
+    assert ended.error.startswith("damaged: ")
+    assert (await app.stats()).counts["dead"] == 1
+    await delete(app, ended.id)
+
+
+@pytest.mark.parametrize(("store_url", "name"), CASES, indirect=["store_url"])
+async def test_a_damaged_job_that_ended_is_listed_shown_and_deleted(request, app, name):
+    store = request.node.callspec.params["store_url"]
+    bad, good = await app.enqueue("add", 5, 5), await app.enqueue("add", 1, 1)
+    await work_off(app, concurrency=2)
+    await damage(app, store, name, bad.id)
+    seen = await the_damaged(app)
+    assert seen.damage
+    assert await app.explain(seen.id)
+    assert (await app.jobs(tag="none")).jobs == []
+    assert await good.result(timeout=30) == 2
+    await app.session.store.tidy(10)
+    await delete(app, seen.id)
+    assert [job.id for job in (await app.jobs()).jobs] == [good.id]
+
+
+@pytest.mark.parametrize(("store_url", "name"), CASES, indirect=["store_url"])
+async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_recovered(request, app, name):
+    store = request.node.callspec.params["store_url"]
+    bad, good = await app.enqueue("add", 5, 5), await app.enqueue("add", 1, 1)
+    holder = Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))
+    claims = await app.session.store.write(Batch(asks=[Ask(holder, ("default",), 2, 7)]))
+    assert len(claims.asks[0].records) == 2
+    await damage(app, store, name, bad.id)
+
+    async def until_recovered():
+        while (await app.job(good.id)).state == State.RUNNING:
+            await app.recover()
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(until_recovered(), 30)
+    await work_off(app, concurrency=2)
+    assert await good.result(timeout=30) == 2
+    seen = [job for job in (await app.jobs()).jobs if job.id != good.id]
+    assert [job.state for job in seen] in ([State.DEAD], [State.BLOCKED], [State.SUCCEEDED])
+    await delete(app, seen[0].id)
+
+
+async def test_postgres_refuses_a_lane_that_it_could_not_count_with(tmp_path):
+    from support.stores import store
+
+    asyncpg = pytest.importorskip("asyncpg")
+    with store("postgres", tmp_path) as url:
+        async with Holdfast(url) as app:
+            job = await app.submit("add", b"{}", json=True)
+            with pytest.raises(asyncpg.CheckViolationError):
+                await in_postgres(app, job.id, "lane", '{"name": "l", "running": "many"}')
+
+
+# -- what is stored through the store's own protocol, on every store
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis", "folder"], indirect=True)
+@pytest.mark.parametrize("fields", [{"extra": b"\xff"}, {"extra": b'{"after": 5}'}, {"timeout": 1e300}])
+async def test_a_job_with_fields_that_only_the_core_can_decode(app, fields):
+    bad = NewJob("bad", "add", "default", b'{"a": 1, "b": 1}', **fields)
+    await app.session.store.write(Batch(inserts=[bad]))
+    good = await app.enqueue("add", 1, 1)
+    assert (await the_damaged(app)).id == "bad"
+    await work_off(app, concurrency=2)
+    assert await good.result(timeout=30) == 2
+    job = await app.job("bad")
+    assert (job.state, list(job.damage)) == (State.DEAD, list(fields))
+    await delete(app, "bad")
+
+
+RECORDS = ("config", "pause", "task_pause", "schedule", "webhook", "signal", "ended", "token", "depth")
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis", "folder"], indirect=True)
+@pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"null", b"[]", b'{"name": 5}', b"[" * 5000])
+async def test_a_record_that_cannot_be_decoded_stops_nothing(app, value):
+    for kind in RECORDS:
+        await app.session.store.put_record(kind, "broken", value)
+    await app.session.refresh()
+    good = await app.enqueue("add", 1, 1)
+    await work_off(app, concurrency=2)
+    assert await good.result(timeout=30) == 2
+    assert await app.schedules.list() == []
+    assert await app.paused_tasks() == []
+    assert await app.webhooks.list() == []
+    assert (await app.explain(good.id)).state == State.SUCCEEDED
+    await app.signal("broken", 1)
+    await app.recover()
