@@ -263,6 +263,51 @@ def test_workers_that_cannot_start_say_so(terminal):
     assert terminal.census() == {}
 
 
+ONE_AFTER_ANOTHER = """
+import itertools, os, pathlib, signal, time
+from holdfast import Holdfast
+app = Holdfast()
+
+@app.task
+def poison() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@app.task
+def harmless() -> str:
+    return 'ran'
+
+def place() -> int:
+    for number in itertools.count(1):
+        try:
+            pathlib.Path(f'worker-{number}').touch(exist_ok=False)
+            return number
+        except FileExistsError:
+            pass
+
+if 'holdfast.worker.member' in pathlib.Path('/proc/self/cmdline').read_text() and place() == 2:
+    SECOND
+"""
+
+
+def test_a_job_that_kills_the_first_worker_while_others_start_does_not_stop_the_start(terminal):
+    until_the_first_is_replaced = "while not pathlib.Path('worker-3').exists(): time.sleep(0.01)"
+    (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", until_the_first_is_replaced))
+    terminal("enqueue", "--id", "poison", "--task", "poison")
+    terminal("enqueue", "--id", "harmless", "--task", "harmless")
+    assert "Started 2 workers" in terminal("worker", "start", "-A", "shop:app", "--count", "2", "--lease", "60")
+    terminal.until(lambda: terminal.job("harmless")["state"] == "succeeded")
+    terminal.until(lambda: terminal.job("poison")["state"] == "dead")
+    terminal.until(lambda: len(terminal.workers()) == 2)
+    terminal("worker", "stop")
+
+
+def test_one_worker_of_two_that_cannot_start_stops_the_start(terminal):
+    (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", "raise RuntimeError('no')"))
+    said = terminal("worker", "start", "-A", "shop:app", "--count", "2", code=1)
+    assert "the workers did not start" in said
+    assert terminal.census() == {}
+
+
 def test_explain_sees_busy_workers_and_queues_that_nobody_serves(terminal):
     terminal("worker", "start", "--concurrency", "1", "--lease", "2")
     terminal("enqueue", '{"id": "a", "command": "sleep 30"}')
