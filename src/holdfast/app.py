@@ -76,6 +76,7 @@ class Given(TypedDict, total=False):
     unknown_tasks: str
     cloudpickle: bool
     secret: str
+    pass_env: str | Sequence[str]
 
 
 class Holdfast(Enqueuing):

@@ -52,6 +52,8 @@ class Settings(msgspec.Struct, frozen=True):
     """Where a supervisor serves its metrics, as HOST:PORT."""
     private_webhooks: bool = False
     """Whether webhooks may be sent to addresses that are not public."""
+    pass_env: tuple[str, ...] = ()
+    """Further variables of a worker's environment that shell jobs get: names, or patterns such as AWS_*."""
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -151,6 +153,22 @@ def _flag(value: Any) -> bool:
     raise ValueError("must be true or false")
 
 
+def _variables(value: Any) -> tuple[str, ...]:
+    names = _texts(value)
+    if not all(re.fullmatch(r"[A-Za-z0-9_*?]+", name) for name in names):
+        # Without what was given: it may be NAME=VALUE, and the value a secret.
+        raise ConfigError("pass_env must be names of variables, without values, or patterns such as AWS_*")
+    return names
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Texts, from a sequence of them or one text with commas."""
+    parts: list[Any] = value.split(",") if isinstance(value, str) else list(value)
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError("must be text, or a list of texts")
+    return tuple(filter(None, (part.strip() for part in parts)))
+
+
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "url": str,
     "lease": _optional(_number(0.1, 7 * DAY)),
@@ -176,6 +194,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "log_format": _choice("auto", "json", "pretty"),
     "metrics_port": _optional(address),
     "private_webhooks": _flag,
+    "pass_env": _variables,
 }
 
 STORED = [
@@ -214,6 +233,8 @@ def parse(name: str, value: Any) -> Any:
         raise ConfigError(f"there is no setting {name!r}; there are: {', '.join(sorted(PARSERS))}")
     try:
         return parser(value)
+    except ConfigError:  # says it in its own words: the value may be a secret
+        raise
     except (ValueError, TypeError) as error:
         reason = str(error) if str(error).startswith("must") else "must be a number"
         raise ConfigError(f"{name} {reason}, not {value!r}") from None
