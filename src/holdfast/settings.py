@@ -45,7 +45,8 @@ class Settings(msgspec.Struct, frozen=True):
     default_result_timeout: float | None = None
     unknown_tasks: str = "fail"
     cloudpickle: bool = False
-    secret: str | None = None
+    secret: tuple[str, ...] = ()
+    """The first signs, all of them are accepted."""
     log_level: str = "INFO"
     log_format: str = "auto"
     metrics_port: str | None = None
@@ -59,7 +60,7 @@ class Settings(msgspec.Struct, frozen=True):
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:  # a Struct has one, which would show the secrets
-        hidden = {"secret": None if self.secret is None else "***", "url": redact(self.url)}
+        hidden = {"secret": ("***",) * len(self.secret), "url": redact(self.url)}
         return [(name, hidden.get(name, getattr(self, name))) for name in self.__struct_fields__]
 
     @property
@@ -161,6 +162,15 @@ def _variables(value: Any) -> tuple[str, ...]:
     return names
 
 
+def _secrets(value: Any) -> tuple[str, ...]:
+    if value is None or value in ("none", "off"):
+        return ()
+    try:
+        return _texts(value)
+    except (ValueError, TypeError):  # without what was given
+        raise ConfigError("secret must be text, with commas between several, or a list of texts") from None
+
+
 def _texts(value: Any) -> tuple[str, ...]:
     """Texts, from a sequence of them or one text with commas."""
     parts: list[Any] = value.split(",") if isinstance(value, str) else list(value)
@@ -189,7 +199,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "default_result_timeout": _optional(duration),
     "unknown_tasks": _choice("fail", "wait"),
     "cloudpickle": _flag,
-    "secret": _optional(str),
+    "secret": _secrets,
     "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
     "log_format": _choice("auto", "json", "pretty"),
     "metrics_port": _optional(address),
