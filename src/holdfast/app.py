@@ -75,7 +75,8 @@ class Given(TypedDict, total=False):
     default_result_timeout: float | None
     unknown_tasks: str
     cloudpickle: bool
-    secret: str
+    secret: str | Sequence[str]
+    pass_env: str | Sequence[str]
 
 
 class Holdfast(Enqueuing):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +29,8 @@ class Registry:
         self._trusted = trusted
         self._signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.store_id: str | None = None
+        """That of the worker's store, in a child process, which has not opened it."""
 
     def add(self, fn: Callable[..., Any], name: str | None, options: Options, **rest: Any) -> Task[..., Any]:
         """Register a function under its own or a given name."""
@@ -53,7 +55,7 @@ class Registry:
         if name == CALL_TASK:
             if self._signed is None:
                 raise UnknownTask(name, "this worker does not have the signed cloudpickle codec switched on")
-            task = self._task(_pickled, name, PickledCall(self._signed, None))
+            task = self._task(_pickled, name, PickledCall(self._signed, self._place, None))
         else:
             task = self._task(self._resolve(name), name)
         self.tasks[name] = task
@@ -109,28 +111,52 @@ class Registry:
                 f"{fn!r} cannot be found again by a worker: make it a task (@app.task), define it at the top of a "
                 "module, or switch on the signed cloudpickle codec (cloudpickle=True and a secret)"
             )
-        return Call(self._task(_pickled, CALL_TASK, PickledCall(self._signed, fn)), Options(), args, kwargs)
+        return Call(
+            self._task(_pickled, CALL_TASK, PickledCall(self._signed, self._place, fn)), Options(), args, kwargs
+        )
+
+    def _place(self, part: str) -> tuple[str, str, str]:
+        """What a signature is bound to: the part of the job, its task, and the store."""
+        id = self.store_id or self._app.session.store_id
+        if id is None:
+            raise ConfigError("the cloudpickle setting has changed since the app was made: make the app anew")
+        return part, CALL_TASK, id
 
 
 class PickledCall:
-    """The codec of a callable that travels whole, signed."""
+    """The codec of a callable that travels whole, signed. `place` says where a signature for a part of a job holds."""
 
     name = "cloudpickle"
 
-    def __init__(self, signed: Signed, fn: Callable[..., Any] | None) -> None:
+    def __init__(self, signed: Signed, place: Callable[[str], Sequence[str]], fn: Callable[..., Any] | None) -> None:
         self._signed = signed
+        self._place = place
         self._fn = fn
+        self.results = _PickledResult(signed, place)
 
     def dumps(self, value: Any) -> bytes:
-        """A call's (args, kwargs) with its function; or a result."""
-        if self._fn is None:
-            return self._signed.dumps(value)
+        """A call's (args, kwargs) with its function; without one it is the first argument."""
         args, kwargs = value
-        return self._signed.dumps(((self._fn, *args), kwargs))
+        called = args if self._fn is None else (self._fn, *args)
+        return self._signed.dumps((called, kwargs), self._place("call"))
 
     def loads(self, data: bytes) -> Any:
         """Verified first, then unpickled."""
-        return self._signed.loads(data)
+        return self._signed.loads(data, self._place("call"))
+
+
+class _PickledResult:
+    """What such a call returned: signed as a result, which can never be taken for a call."""
+
+    def __init__(self, signed: Signed, place: Callable[[str], Sequence[str]]) -> None:
+        self._signed = signed
+        self._place = place
+
+    def dumps(self, value: Any) -> bytes:
+        return self._signed.dumps(value, self._place("result"))
+
+    def loads(self, data: bytes) -> Any:
+        return self._signed.loads(data, self._place("result"))
 
 
 class _Untyped:

@@ -21,6 +21,7 @@ from .observe.events import Events
 from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
 from .store.protocol import Store, Versioned
+from .store_id import store_id
 from .webhooks import KIND as WEBHOOKS
 from .webhooks import Feed
 
@@ -53,15 +54,25 @@ class Session:
         """Which tasks are paused."""
         self.feed = Feed(self, events)
         """What webhooks are told."""
+        self.store_id: str | None = None
+        """Once `identify` was asked for it, or the app has the cloudpickle codec."""
 
     async def open(self) -> None:
         """Connect, and read the store's config."""
         await self.store.open()
         try:
             await self.refresh()
+            if self.settings.cloudpickle:
+                await self.identify()
         except BaseException:
             await self.store.close()
             raise
+
+    async def identify(self) -> str:
+        """The store's own id, which signatures are bound to."""
+        if self.store_id is None:
+            self.store_id = await store_id(self.store)
+        return self.store_id
 
     async def close(self) -> None:
         """Let what was handed in be written, then disconnect."""

@@ -45,19 +45,22 @@ class Settings(msgspec.Struct, frozen=True):
     default_result_timeout: float | None = None
     unknown_tasks: str = "fail"
     cloudpickle: bool = False
-    secret: str | None = None
+    secret: tuple[str, ...] = ()
+    """The first signs, all of them are accepted."""
     log_level: str = "INFO"
     log_format: str = "auto"
     metrics_port: str | None = None
     """Where a supervisor serves its metrics, as HOST:PORT."""
     private_webhooks: bool = False
     """Whether webhooks may be sent to addresses that are not public."""
+    pass_env: tuple[str, ...] = ()
+    """Further variables of a worker's environment that shell jobs get: names, or patterns such as AWS_*."""
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:  # a Struct has one, which would show the secrets
-        hidden = {"secret": None if self.secret is None else "***", "url": redact(self.url)}
+        hidden = {"secret": ("***",) * len(self.secret), "url": redact(self.url)}
         return [(name, hidden.get(name, getattr(self, name))) for name in self.__struct_fields__]
 
     @property
@@ -151,6 +154,31 @@ def _flag(value: Any) -> bool:
     raise ValueError("must be true or false")
 
 
+def _variables(value: Any) -> tuple[str, ...]:
+    names = _texts(value)
+    if not all(re.fullmatch(r"[A-Za-z0-9_*?]+", name) for name in names):
+        # Without what was given: it may be NAME=VALUE, and the value a secret.
+        raise ConfigError("pass_env must be names of variables, without values, or patterns such as AWS_*")
+    return names
+
+
+def _secrets(value: Any) -> tuple[str, ...]:
+    if value is None or value in ("none", "off"):
+        return ()
+    try:
+        return _texts(value)
+    except (ValueError, TypeError):  # without what was given
+        raise ConfigError("secret must be text, with commas between several, or a list of texts") from None
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """Texts, from a sequence of them or one text with commas."""
+    parts: list[Any] = value.split(",") if isinstance(value, str) else list(value)
+    if not all(isinstance(part, str) for part in parts):
+        raise ValueError("must be text, or a list of texts")
+    return tuple(filter(None, (part.strip() for part in parts)))
+
+
 PARSERS: dict[str, Callable[[Any], Any]] = {
     "url": str,
     "lease": _optional(_number(0.1, 7 * DAY)),
@@ -171,11 +199,12 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "default_result_timeout": _optional(duration),
     "unknown_tasks": _choice("fail", "wait"),
     "cloudpickle": _flag,
-    "secret": _optional(str),
+    "secret": _secrets,
     "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
     "log_format": _choice("auto", "json", "pretty"),
     "metrics_port": _optional(address),
     "private_webhooks": _flag,
+    "pass_env": _variables,
 }
 
 STORED = [
@@ -214,6 +243,8 @@ def parse(name: str, value: Any) -> Any:
         raise ConfigError(f"there is no setting {name!r}; there are: {', '.join(sorted(PARSERS))}")
     try:
         return parser(value)
+    except ConfigError:  # says it in its own words: the value may be a secret
+        raise
     except (ValueError, TypeError) as error:
         reason = str(error) if str(error).startswith("must") else "must be a number"
         raise ConfigError(f"{name} {reason}, not {value!r}") from None

@@ -194,6 +194,8 @@ class Task(Generic[P, R]):
         self.codec = codec
         if codec is not None and not (hasattr(codec, "dumps") and hasattr(codec, "loads")):
             raise ConfigError(f"task {name!r}: a codec has dumps and loads, which {codec!r} has not")
+        # A codec may have another one for results: a signed pickle of one must not pass for the other.
+        self._results: Codec | None = getattr(codec, "results", codec)
         self.built_in = built_in
         self.retention = None if retention is None else parse("retention", retention)
         self.batch = batching(name, self.run_in, batch, wait)
@@ -303,7 +305,7 @@ class Task(Generic[P, R]):
         """A returned value as it is stored."""
         if value is None:
             return None
-        return self._bytes(self.codec.dumps(value)) if self.codec is not None else self.returns.encode(value)
+        return self._bytes(self._results.dumps(value)) if self._results is not None else self.returns.encode(value)
 
     def _bytes(self, data: Any) -> bytes:
         if isinstance(data, bytes):
@@ -312,7 +314,7 @@ class Task(Generic[P, R]):
 
     def decode_result(self, data: bytes) -> R:
         """A stored result as a value."""
-        return self.codec.loads(data) if self.codec is not None else self.returns.decode(data)
+        return self._results.loads(data) if self._results is not None else self.returns.decode(data)
 
 
 class Using(Generic[P, R]):

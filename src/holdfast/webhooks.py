@@ -165,14 +165,16 @@ class Feed:
         if len(self._sending) >= MOST_WAITING:
             logger.error("the end of job %s is told nobody: too many deliveries wait for the store", event.job_id)
             return
-        jobs = [self._delivery(hook, event) for hook in hooks]
-        sending = self._session.loop.create_task(self._store(jobs))
+        sending = self._session.loop.create_task(self._store(hooks, event, self._session.clock.now()))
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
 
-    async def _store(self, jobs: Sequence[NewJob]) -> None:
+    async def _store(self, hooks: Sequence[Webhook], event: JobEvent, now: int) -> None:
+        jobs: list[NewJob] = []
         while True:
             try:
+                store = await self._session.identify()
+                jobs = jobs or [self._delivery(hook, event, now, store) for hook in hooks]
                 await self._session.commit.insert(jobs)
             except HoldfastError as error:
                 # Their ids and nonces make it safe to send them again, whatever became of the first time.
@@ -183,11 +185,11 @@ class Feed:
         for job in jobs:
             self._events.created(job)
 
-    def _delivery(self, hook: Webhook, event: JobEvent) -> NewJob:
-        now, entropy = self._session.clock.now(), self._session.entropy
+    def _delivery(self, hook: Webhook, event: JobEvent, now: int, store: str) -> NewJob:
+        entropy = self._session.entropy
         message = msgspec.json.encode({"type": event.name, "timestamp": moment(now), "data": event.fields}).decode()
         id = entropy.uuid7(now)
-        proof = proof_of(self._session.settings.secret, id, hook.name, message)
+        proof = proof_of(self._session.settings.secret[0], store, id, hook.name, message)
         payload = msgspec.json.encode({"webhook": hook.name, "message": message, "proof": proof})
         return NewJob(
             id,
@@ -212,22 +214,24 @@ def read(records: Mapping[str, Versioned]) -> list[Webhook]:
     return found
 
 
-def signing_key(secret: str | None, name: str) -> bytes:
-    """A webhook's own key; ConfigError without a secret to make it from."""
-    return _derived(secret, f"holdfast webhook {name}")
+def signing_key(secrets: Sequence[str], name: str) -> bytes:
+    """A webhook's own key, of the first secret; ConfigError without one to make it from."""
+    if not secrets:
+        raise ConfigError("webhooks are signed with keys made from the app's secret: set secret= or HOLDFAST_SECRET")
+    return _derived(secrets[0], f"holdfast webhook {name}")
 
 
-def proof_of(secret: str | None, id: str, name: str, message: str) -> str:
+def proof_of(secret: str, store: str, id: str, name: str, message: str) -> str:
     """That this very job was made by whoever has the secret: else all who may enqueue could have anything signed.
 
-    With the job's id, since a message that somebody copied into a job of their own would be signed as a new one.
+    With the job's id and the store's, since a message that somebody copied into a job of their own, or of another
+    store, would be signed as a new one.
     """
-    return _derived(secret, "holdfast delivery " + msgspec.json.encode((id, name, message)).decode()).hex()
+    bound = msgspec.json.encode((store, id, name, message)).decode()
+    return _derived(secret, "holdfast delivery " + bound).hex()
 
 
-def _derived(secret: str | None, text: str) -> bytes:
-    if not secret:
-        raise ConfigError("webhooks are signed with keys made from the app's secret: set secret= or HOLDFAST_SECRET")
+def _derived(secret: str, text: str) -> bytes:
     return hmac.digest(secret.encode(), text.encode(), hashlib.sha256)
 
 

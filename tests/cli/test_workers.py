@@ -46,7 +46,7 @@ def test_queuectls_own_flow(terminal, store, request):
     terminal.until(lambda: terminal.states() == {"succeeded": 2, "dead": 2})
     for id, error in (("bad", "exit 1"), ("unknown", "exit 127 (command not found)")):
         job = terminal.job(id)
-        assert (job["attempt"], job["error"]) == (2, error)
+        assert (job["attempt"], job["error"].partition(";")[0]) == (2, error)
         first, second = job["history"]
         assert 1.9 < seconds(second["started_at"]) - seconds(first["ended_at"]) < 4
     assert terminal("logs", "long") == "done\n"
@@ -253,6 +253,26 @@ def test_shell_jobs_run_only_where_somebody_asked_for_them(terminal):
     terminal("worker", "stop")
 
 
+def test_shell_jobs_get_the_variables_that_their_worker_is_told_to_pass_on(terminal):
+    terminal.env |= {"PGPASSWORD": "hunter2", "AWS_REGION": "eu", "AWS_PROFILE": "shop"}
+    marks = {"HOLDFAST_PASS_ENV": "TERMINAL_TEST,PGPASSWORD"}
+    flags = ("--pass-env", "AWS_*", "--pass-env", "TERMINAL_TEST")
+    command = 'echo "[$PGPASSWORD] [$AWS_REGION] [$AWS_PROFILE] [$HOME]"'
+    home = terminal.env["HOME"]
+    for id, env, options, printed in (
+        ("none", {}, (), f"[] [] [] [{home}]\n"),
+        ("setting", marks, (), f"[hunter2] [] [] [{home}]\n"),
+        ("flag", marks, flags, f"[] [eu] [shop] [{home}]\n"),
+    ):
+        terminal("enqueue", json.dumps({"id": id, "command": command}))
+        terminal.env |= env
+        terminal("worker", "start", "--foreground", "--drain", *options)
+        assert terminal.printed(id) == printed
+    said = terminal("worker", "start", "--pass-env", "PGPASSWORD=hunter2", code=2)
+    assert "names of variables" in said
+    assert "hunter2" not in said
+
+
 def test_workers_that_cannot_start_say_so(terminal):
     (terminal.folder / "shop.py").write_text(
         "import os\nfrom holdfast import Holdfast\napp = Holdfast()\n"
@@ -260,6 +280,51 @@ def test_workers_that_cannot_start_say_so(terminal):
     )
     terminal.env["BREAK"] = "1"
     assert "the workers did not start" in terminal("worker", "start", "-A", "shop:app", code=1)
+    assert terminal.census() == {}
+
+
+ONE_AFTER_ANOTHER = """
+import itertools, os, pathlib, signal, time
+from holdfast import Holdfast
+app = Holdfast()
+
+@app.task
+def poison() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+@app.task
+def harmless() -> str:
+    return 'ran'
+
+def place() -> int:
+    for number in itertools.count(1):
+        try:
+            pathlib.Path(f'worker-{number}').touch(exist_ok=False)
+            return number
+        except FileExistsError:
+            pass
+
+if 'holdfast.worker.member' in pathlib.Path('/proc/self/cmdline').read_text() and place() == 2:
+    SECOND
+"""
+
+
+def test_a_job_that_kills_the_first_worker_while_others_start_does_not_stop_the_start(terminal):
+    until_the_first_is_replaced = "while not pathlib.Path('worker-3').exists(): time.sleep(0.01)"
+    (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", until_the_first_is_replaced))
+    terminal("enqueue", "--id", "poison", "--task", "poison")
+    terminal("enqueue", "--id", "harmless", "--task", "harmless")
+    assert "Started 2 workers" in terminal("worker", "start", "-A", "shop:app", "--count", "2", "--lease", "60")
+    terminal.until(lambda: terminal.job("harmless")["state"] == "succeeded")
+    terminal.until(lambda: terminal.job("poison")["state"] == "dead")
+    terminal.until(lambda: len(terminal.workers()) == 2)
+    terminal("worker", "stop")
+
+
+def test_one_worker_of_two_that_cannot_start_stops_the_start(terminal):
+    (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", "raise RuntimeError('no')"))
+    said = terminal("worker", "start", "-A", "shop:app", "--count", "2", code=1)
+    assert "the workers did not start" in said
     assert terminal.census() == {}
 
 

@@ -27,6 +27,11 @@ async def double_later(n: int) -> int:
 
 
 @app.task(run_in="isolated")
+def variable(name: str) -> str | None:
+    return os.environ.get(name)
+
+
+@app.task(run_in="isolated")
 def nothing() -> None:
     pass
 

@@ -49,6 +49,12 @@ async def test_results_travel_and_none_is_one(app):
     assert await app.handle(nothing.id).result() is None
 
 
+async def test_a_task_in_a_process_has_its_workers_whole_environment(app, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", "hunter2")
+    [job] = await run(app, (tasks.variable, "PGPASSWORD"))
+    assert job.result == "hunter2"
+
+
 async def test_what_it_prints_and_logs_is_seen(app, caplog):
     caplog.set_level(logging.INFO)
     [job] = await run(app, (tasks.double, 1))

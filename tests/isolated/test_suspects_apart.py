@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast import Holdfast
 from support.terminal import kill
 
 HERE = Path(__file__).parent
@@ -36,6 +37,36 @@ def test_jobs_whose_worker_was_killed_run_again_side_by_side_each_in_its_own_pro
     assert worker["pid"] not in pids
     shop("worker", "stop")
     assert shop.census() == {}
+
+
+def test_a_pickled_callable_whose_worker_was_killed_runs_again_in_a_process_of_its_own(shop):
+    (shop.folder / "pickling.py").write_text(
+        "from holdfast import Holdfast\napp = Holdfast('sqlite:///holdfast.db', cloudpickle=True, secret='secret')\n"
+    )
+    app = Holdfast(f"sqlite:///{shop.folder}/holdfast.db", cloudpickle=True, secret="secret")
+    shop("worker", "start", "-A", "pickling:app")
+
+    def waiting():
+        async def wait_for(name):
+            import asyncio
+            import os
+            from pathlib import Path
+
+            while not await asyncio.to_thread(Path(name).exists):  # noqa: ASYNC110  # another process makes it
+                await asyncio.sleep(0.02)
+            return os.getpid()
+
+        return wait_for
+
+    handle = app.sync.enqueue(waiting(), "go")
+    shop.until(lambda: shop.job(handle.id)["state"] == "running")
+    [worker] = shop.workers()
+    kill(worker["pid"])
+    shop.until(lambda: (job := shop.job(handle.id))["state"] == "running" and job["fence"] == 2, 30)
+    (shop.folder / "go").touch()
+    assert handle.result(timeout=30) not in (None, worker["pid"])
+    app.sync.close()
+    shop("worker", "stop")
 
 
 def test_a_job_that_kills_its_process_is_set_aside_and_its_neighbours_succeed(shop):

@@ -219,6 +219,53 @@ async def test_a_process_without_the_secret_says_that_it_tells_nobody(tmp_path, 
         assert await _deliveries(rich) == []
 
 
+async def ended_delivery(app, other, receiver):
+    """What becomes of a delivery that one app enqueued and another's worker takes."""
+    key = await app.webhooks.add("shop", receiver.url)
+    await app.submit("raw", b"", queue="hands")
+    (claim,) = await app.claim(["hands"])
+    await claim.complete()
+    (delivery,) = await eventually(lambda: _deliveries(app))
+    await work_off(other, queues=[QUEUE])
+    return key, await other.job(delivery.id)
+
+
+async def test_a_delivery_of_an_older_secret_is_sent_and_signed_with_the_first(app, make_app):
+    await app.open()
+    rotated = make_app(app.session.store.sibling(), secret=["new", SECRET])
+    async with receiving() as receiver:
+        old_key, delivery = await ended_delivery(app, rotated, receiver)
+        assert delivery.state == "succeeded"
+        (headers, body), new_key = receiver.got[0], await rotated.webhooks.key("shop")
+    assert verified(new_key, headers, body)
+    assert not verified(old_key, headers, body)
+
+
+async def test_a_worker_without_the_secret_leaves_a_delivery_to_others(app, make_app):
+    await app.open()
+    poor = make_app(app.session.store.sibling())
+    async with receiving() as receiver:
+        _, delivery = await ended_delivery(app, poor, receiver)
+    assert (delivery.state, receiver.got) == ("failed", [])
+    assert "set secret= or HOLDFAST_SECRET" in delivery.error
+
+
+async def test_a_delivery_that_was_copied_from_another_store_is_not_sent(app, tmp_path):
+    async with receiving() as receiver, Holdfast(f"sqlite:///{tmp_path}/other.db", secret=SECRET) as other:
+        for each in (app, other):
+            await each.webhooks.add("shop", receiver.url)
+        await other.submit("raw", b"", queue="hands")
+        (claim,) = await other.claim(["hands"])
+        await claim.complete()
+        (delivery,) = await eventually(lambda: _deliveries(other))
+        record = await other.record(delivery.id)
+        await app.submit(record.task, record.payload, json=True, id=record.id, queue=QUEUE)
+        await work_off(app, queues=[QUEUE])
+        job = await app.job(record.id)
+    assert (job.state, receiver.got) == ("dead", [])
+    assert "or is a copy of one" in job.error
+
+
 async def test_blocking_code_has_them_too(app):
     def manage():
         key = app.sync.webhooks.add("shop", "https://a.example/", queues=["mail"])

@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 
 from holdfast import JobNotFound
+from holdfast.worker.run.shell import HINT
 from support.terminal import HOLDFAST, Terminal
 
 
@@ -49,7 +50,7 @@ def test_how_commands_end(shop):
     ends = {
         "fine": ("true", "succeeded", None, 0, None),
         "three": ("exit 3", "dead", "exit 3", 3, None),
-        "missing": ("no-such-command", "dead", "exit 127 (command not found)", 127, None),
+        "missing": ("no-such-command", "dead", f"exit 127 (command not found){HINT}", 127, None),
         "forbidden": ("touch plain; ./plain", "dead", "exit 126 (it cannot be executed)", 126, None),
         "killed": ("kill -9 $$", "dead", "killed by signal 9", None, 9),
         "syntax": ("if then", "dead", "exit 2", 2, None),

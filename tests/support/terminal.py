@@ -32,6 +32,7 @@ class Terminal:
         self.mark = uuid.uuid4().hex
         self.env = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         self.env |= {"XDG_STATE_HOME": str(folder / "state"), "TERMINAL_TEST": self.mark, "COLUMNS": "80"}
+        self.env["HOLDFAST_PASS_ENV"] = "TERMINAL_TEST"  # shell jobs are counted too
         self.started: list[subprocess.Popen[bytes]] = []
         self._app: Holdfast | None = None
 

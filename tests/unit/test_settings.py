@@ -43,7 +43,7 @@ def test_the_defaults_are_those_of_the_manual():
     assert (settings.retry_base, settings.retry_factor, settings.retry_jitter, settings.retry_cap) == (5, 2, 2, 3600)
     assert (settings.max_payload, settings.max_output) == (1024**2, 1024**2)
     assert settings.retention == settings.key_retention == 7 * 86400
-    assert (settings.unknown_tasks, settings.cloudpickle, settings.secret) == ("fail", False, None)
+    assert (settings.unknown_tasks, settings.cloudpickle, settings.secret) == ("fail", False, ())
 
 
 def test_every_setting_can_be_parsed_and_every_parser_has_a_setting():
@@ -242,19 +242,45 @@ def test_a_stored_value_from_another_version_harms_nobody():
 # -- secrets
 
 
+@pytest.mark.parametrize(
+    ("given", "secrets"),
+    [
+        ("one", ("one",)),
+        ("new, old", ("new", "old")),
+        (["new", "old"], ("new", "old")),
+        (("new",), ("new",)),
+        ("", ()),
+        (" , ", ()),
+        (None, ()),
+        ("off", ()),
+    ],
+)
+def test_secrets_are_text_with_commas_or_a_list(given, secrets):
+    assert parse("secret", given) == secrets
+
+
+@pytest.mark.parametrize("given", [12345, b"12345", ["new", 12345], {"12345": 12345}.values()])
+def test_what_is_no_secret_is_refused_and_not_repeated(given):
+    with pytest.raises(ConfigError, match="secret must be text") as refused:
+        parse("secret", given)
+    assert "12345" not in str(refused.value)
+
+
 def test_repr_hides_the_secret_and_the_password():
-    shown = repr(Settings(url="redis://user:hunter2@host/0", secret="correct horse"))
+    shown = repr(Settings(url="redis://user:hunter2@host/0", secret=("correct horse", "battery staple")))
     assert "hunter2" not in shown
     assert "correct horse" not in shown
+    assert "battery staple" not in shown
     assert "redis://user:***@host/0" in shown
 
 
 def test_nor_does_rich_show_them():
     from rich.pretty import pretty_repr
 
-    shown = pretty_repr(Settings(url="redis://user:hunter2@host/0", secret="correct horse"))
+    shown = pretty_repr(Settings(url="redis://user:hunter2@host/0", secret=("correct horse", "battery staple")))
     assert "hunter2" not in shown
     assert "correct horse" not in shown
+    assert "battery staple" not in shown
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,10 @@ def start(
         int | None, typer.Option(min=1, max=10_000, help="Jobs at once in each process. (default: 10)")
     ] = None,
     shell: Annotated[bool, typer.Option("--shell", help="Run shell jobs beside the application's own.")] = False,
+    pass_env: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="A variable that shell jobs get too, or a pattern: AWS_*. Repeatable."),
+    ] = None,
     lease: Annotated[float | None, typer.Option(help="Seconds a claim holds without a heartbeat.")] = None,
     grace: Annotated[str | None, typer.Option(help="Seconds (or 15m, 2h) that running jobs get when it stops.")] = None,
     drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left to run.")] = False,
@@ -68,6 +72,7 @@ def start(
         count=count,
         application=application,
         shell=shell,
+        pass_env=None if pass_env is None else parse("pass_env", pass_env),
         queues=None if queues is None else parse_queues(queues),
         concurrency=concurrency,
         lease=None if lease is None else parse("lease", lease),

@@ -3,44 +3,55 @@
 from __future__ import annotations
 
 import hmac
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
+import msgspec
+
 from ..errors import ConfigError, InvalidJob, MissingExtra
 
-_PURPOSE = b"holdfast cloudpickle 1"
+_PURPOSE = b"holdfast cloudpickle 2"
 _SIZE = 32
 
 
 class Signed:
-    """The cloudpickle codec. Every byte is checked against the secret before anything is unpickled."""
+    """The cloudpickle codec. Every byte is checked against the secrets before anything is unpickled.
 
-    def __init__(self, secret: str | bytes) -> None:
-        key = secret.encode() if isinstance(secret, str) else secret
-        if not key:
+    The first secret signs, all of them are accepted. A signature holds only for the `place` that it was made for: what
+    is signed for one task, one store, or as a result, opens nowhere else.
+    """
+
+    def __init__(self, secrets: Sequence[str]) -> None:
+        if not secrets or not all(secrets):
             raise ConfigError("the cloudpickle codec signs its payloads: set HOLDFAST_SECRET to a long random text")
         try:
             self._pickle: Any = import_module("cloudpickle")
         except ImportError:
             raise MissingExtra("the cloudpickle codec", "cloudpickle") from None
-        # A key of its own, so that a signature made with the same secret for another purpose is no signature here.
-        self._key = hmac.digest(key, _PURPOSE, "sha256")
+        # Keys of its own, so that a signature made with the same secret for another purpose is no signature here.
+        self._keys = [hmac.digest(secret.encode(), _PURPOSE, "sha256") for secret in secrets]
 
-    def dumps(self, obj: object) -> bytes:
+    def dumps(self, obj: object, place: Sequence[str]) -> bytes:
         try:
             pickled: bytes = self._pickle.dumps(obj)
         except Exception as error:
             raise InvalidJob(f"cannot be pickled: {error}") from error
-        return self._sign(pickled) + pickled
+        return _sign(self._keys[0], place, pickled) + pickled
 
-    def loads(self, data: bytes) -> Any:
+    def loads(self, data: bytes, place: Sequence[str]) -> Any:
         signature, pickled = data[:_SIZE], data[_SIZE:]
-        if not hmac.compare_digest(signature, self._sign(pickled)):
-            raise InvalidJob("the signature does not match: this was pickled with another secret, or changed since")
+        if not any(hmac.compare_digest(signature, _sign(key, place, pickled)) for key in self._keys):
+            raise InvalidJob(
+                "the signature does not match: this was pickled with another secret, for another task or store, "
+                "or changed since"
+            )
         try:
             return self._pickle.loads(pickled)
         except Exception as error:
             raise InvalidJob(f"cannot be unpickled here: {type(error).__name__}: {error}") from error
 
-    def _sign(self, pickled: bytes) -> bytes:
-        return hmac.digest(self._key, pickled, "sha256")
+
+def _sign(key: bytes, place: Sequence[str], pickled: bytes) -> bytes:
+    own = hmac.digest(key, msgspec.json.encode(place), "sha256")
+    return hmac.digest(own, pickled, "sha256")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.types import Message, Send
 
-from .. import flow_ends, schedule_kept, schedules, signals
+from .. import flow_ends, schedule_kept, schedules, signals, store_id
 from ..clock import fresh_secret
 from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..job import UNDECODABLE, Change, NewJob, Patch, State
@@ -157,10 +157,14 @@ class Seam:
 
     async def _records(self, kind: str) -> dict[str, Versioned]:
         self._check_kind(kind)
+        if kind == store_id.KIND:  # there is one by now, so no client makes it
+            await self._app.session.identify()
         return await self._app.session.store.records(kind)
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         self._check_kind(kind)
+        if kind == store_id.KIND:
+            raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
         if kind == schedules.KIND and value is not None and schedule_kept.mark(value) is None:
             kept = schedule_kept.read(value)
             if kept is None:

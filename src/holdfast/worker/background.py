@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 
 import msgspec
 
@@ -75,7 +76,8 @@ def main() -> None:
     set_up(service.log_level, service.log_format)
 
     def ready(pids: list[int]) -> None:
-        os.write(fd, msgspec.json.encode(pids) + b"\n")
+        with suppress(BrokenPipeError):  # the command that started it was interrupted
+            os.write(fd, msgspec.json.encode(pids) + b"\n")
         os.close(fd)
 
     try:

@@ -22,6 +22,8 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int = 1
     application: str | None = None
     shell: bool = False
+    pass_env: tuple[str, ...] | None = None
+    """Variables that shell jobs get; None leaves it to the app's setting."""
     queues: dict[str, int] | None = None
     concurrency: int | None = None
     lease: float | None = None
@@ -45,7 +47,7 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
         if self.shell or self.application is None:
             from .run.shell import allow_shell
 
-            allow_shell(app)
+            allow_shell(app, self.pass_env)
         return app
 
 

@@ -81,7 +81,11 @@ class Child:
 
 
 class Supervisor:
-    """Runs until its workers have ended for good. `ready` is called with their process ids once all are at work."""
+    """Runs until its workers have ended for good.
+
+    `ready` is called with the process ids of the first workers once each of them has started. One that dies before it
+    has announced itself cannot start, and the supervisor gives up; one that dies later is replaced.
+    """
 
     def __init__(self, service: Service, ready: Callable[[list[int]], None], clock: Clock | None = None) -> None:
         self._service = service
@@ -89,6 +93,7 @@ class Supervisor:
         self._clock = clock or SystemClock()
         self._loop = asyncio.get_running_loop()
         self._children: list[Child] = []
+        self._first: list[Child] = []
         self._app: Holdfast | None = None
         self._url: str | None = None
         self._stops = 0
@@ -112,7 +117,7 @@ class Supervisor:
             self._gauges = Gauges(self._service.metrics, lambda: sum(one.active for one in self._children))
             await self._gauges.open(patient=self._service.handover)
         for _ in range(self._service.count):
-            self._spawn()
+            self._first.append(self._spawn())
         helpers = [self._loop.create_task(self._beat())]
         if self._service.reload:
             helpers.append(self._loop.create_task(self._reload()))
@@ -138,7 +143,7 @@ class Supervisor:
 
     # -- children
 
-    def _spawn(self) -> None:
+    def _spawn(self) -> Child:
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         command = [sys.executable, "-m", "holdfast.worker.member", msgspec.json.encode(self._service).decode()]
@@ -150,6 +155,7 @@ class Supervisor:
         child = Child(process, ours, self._clock.monotonic())
         self._children.append(child)
         self._loop.add_reader(ours, self._hear, child)
+        return child
 
     def _hear(self, child: Child) -> None:
         words = child.words()
@@ -161,20 +167,20 @@ class Supervisor:
         child.heard = self._clock.monotonic()
         for word in words:
             self._note(child, word)
-            if word.holder is not None:
-                self._connect(word)
-        self._announce()
 
     def _note(self, child: Child, word: Word) -> None:
         child.leaving, child.holder = word.leaving or child.leaving, word.holder or child.holder
         child.active = word.active
         if self._gauges is not None:
             self._gauges.metrics.tally.add_all(word.counted)
+        if word.holder is not None:
+            self._connect(word)
+            self._announce()
 
     def _announce(self) -> None:
-        if not self._announced and self._children and all(one.holder is not None for one in self._children):
+        if not self._announced and all(one.holder is not None for one in self._first):
             self._announced = True
-            self._ready([one.process.pid for one in self._children])
+            self._ready([one.process.pid for one in self._first])
 
     def _connect(self, word: Word) -> None:
         """Open the workers' store here too, where it can be opened by its URL."""
@@ -224,7 +230,7 @@ class Supervisor:
             logger.warning("worker %s died: %s", child.process.pid, _words(code))
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
             await asyncio.to_thread(census.sweep)
-            if not self._announced:
+            if not self._announced and child.holder is None and child in self._first:
                 self._failed = True  # it cannot even start: say so, rather than try for ever
                 self._stop(signal.SIGTERM)
         await self._give_back(child)
@@ -238,7 +244,9 @@ class Supervisor:
         else:
             self._deaths = 0
         if not self._stops:
-            self._spawn()
+            successor = self._spawn()
+            if child.holder is None:  # told to start anew before it had started
+                self._first = [successor if one is child else one for one in self._first]
 
     async def _give_back(self, child: Child) -> None:
         if child.holder is None or self._app is None:

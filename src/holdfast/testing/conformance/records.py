@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from holdfast.store.protocol import Store
+from holdfast.store_id import store_id
 
 from .harness import Harness
 from .topic import Topic
@@ -69,3 +72,9 @@ class TestRecords(Topic):
         other = await harness.another(store)
         await store.put_record("config", "a", b"1")
         assert (await other.records("config"))["a"].value == b"1"
+
+    async def test_all_who_ask_for_the_stores_id_at_once_get_the_same(self, store: Store, harness: Harness) -> None:
+        others = [await harness.another(store) for _ in range(3)]
+        first, *rest = await asyncio.gather(*(store_id(each) for each in (store, *others)))
+        assert set(rest) == {first}
+        assert await store_id(store) == first

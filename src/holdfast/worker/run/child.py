@@ -124,7 +124,7 @@ class _Stopped(BaseException):
 def run(app: Holdfast, line: Line, start: Start) -> Outcome:
     """Run one claim, in the main thread."""
     record, ran = start.record, False
-    task = None
+    task, app.registry.store_id = None, start.store_id
     try:
         task = app.registry.find(record.task)
         args, kwargs = task.decode(record.payload)
@@ -134,8 +134,9 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
             kwargs[task.arguments.context_name] = context
         if task.batch is not None:
             args, kwargs = ([item_of(args, kwargs)],), {}
+        fn, args, on_loop = app.registry.unpacked(task, args)
         ran = True
-        value = asyncio.run(_run(task.fn(*args, **kwargs), context)) if task.is_async else task.fn(*args, **kwargs)
+        value = asyncio.run(_run(fn(*args, **kwargs), context)) if on_loop else fn(*args, **kwargs)
         if task.batch is not None:
             value = only_part(task.name, value)
     except _Stopped:

@@ -154,7 +154,8 @@ class Children:
             child = (self._take() if pooled else None) or Child(
                 address, _environment(context), 2 if pooled else printer.fd
             )
-            start = Start(traces.handed_on(run.record), settings.max_payload, settings.max_output, pooled)
+            record, known = traces.handed_on(run.record), self._app.session.store_id
+            start = Start(record, settings.max_payload, settings.max_output, pooled, known)
             child.start(context, start, printer.fd if pooled else None)
         except BaseException:
             printer.start()

@@ -28,6 +28,7 @@ class Start(msgspec.Struct, tag=True):
     max_payload: int
     max_output: int
     redirect: bool
+    store_id: str | None = None
 
 
 class Stop(msgspec.Struct, tag=True):

@@ -6,11 +6,14 @@ Whoever can enqueue can run commands where this task is registered; so it is onl
 from __future__ import annotations
 
 import asyncio
+import fnmatch
 import os
+import re
 import subprocess
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
 from ...context import Context
@@ -25,12 +28,22 @@ if TYPE_CHECKING:
     from ...app import Holdfast
 
 SHELL_TASK = "shell"
-SECRETS = ("HOLDFAST_SECRET", "HOLDFAST_TOKEN")
-"""What a command has no use for."""
+PASSED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_*", "TZ", "TMPDIR", "TERM", "VIRTUAL_ENV"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "FTP_PROXY", "ALL_PROXY", "NO_PROXY"),
+    *("http_proxy", "https_proxy", "ftp_proxy", "all_proxy", "no_proxy"),
+    "HOLDFAST_JOB_*",
+    "LD_LIBRARY_PATH",  # the interpreter of the process above the command may need it to start
+)
+"""The variables of its worker's environment that a command gets; `pass_env` adds to them."""
+NAMED_ONLY = ("HOLDFAST_SECRET", "HOLDFAST_TOKEN", "HOLDFAST_URL")
+"""What no pattern passes on (the URL, where it has a secret): only the name itself does."""
+NOT_FOUND = 127
+HINT = "; it has few of the worker's variables: `holdfast worker start --pass-env NAME` passes more on"
 
 
-def allow_shell(app: Holdfast) -> None:
-    """Let this app's workers run shell jobs."""
+def allow_shell(app: Holdfast, pass_env: Sequence[str] | None = None) -> None:
+    """Let this app's workers run shell jobs; `pass_env` comes before the app's own setting."""
     clock = app.clock
 
     async def shell(
@@ -39,11 +52,11 @@ def allow_shell(app: Holdfast) -> None:
         """Run a command line. Exit 0 succeeds; anything else fails."""
         began = clock.monotonic()
         printer = Printer(ctx.say, ctx.max_output)
+        passed = app.session.settings.pass_env if pass_env is None else tuple(pass_env)
+        surroundings = _environment(ctx, env, passed)
         try:
             with _input(stdin) as given:
-                tree = Tree(
-                    ["/bin/sh", "-c", command], env=_environment(ctx, env), cwd=cwd, stdin=given, output=printer.fd
-                )
+                tree = Tree(["/bin/sh", "-c", command], env=surroundings, cwd=cwd, stdin=given, output=printer.fd)
         except (OSError, ValueError) as error:
             printer.start()
             await printer.finish()
@@ -61,7 +74,8 @@ def allow_shell(app: Holdfast) -> None:
         duration = clock.monotonic() - began
         await unhindered(_finish(printer, ending, duration))
         if ending.code != 0:
-            raise ProcessFailed(ending.words, code=ending.code, signal=ending.signal)
+            hint = HINT if ending.code == NOT_FOUND else ""
+            raise ProcessFailed(ending.words + hint, code=ending.code, signal=ending.signal)
         return {"exit_code": 0, "duration": round(duration, 3)}
 
     app.registry.add(shell, SHELL_TASK, Options(), built_in=True)
@@ -76,13 +90,21 @@ async def _finish(printer: Printer, ending: Ending, duration: float) -> None:
     await printer.finish(meta={SHELL_TASK: ended})
 
 
-def _environment(ctx: Context, given: dict[str, str] | None) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if name not in SECRETS}
-    url = kept.get("HOLDFAST_URL", "")
-    if redact(url) != url:  # a command that is to enqueue further jobs can be given one (`env`)
-        del kept["HOLDFAST_URL"]
+def _environment(ctx: Context, given: dict[str, str] | None, passed: tuple[str, ...]) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if _passes(name, value, passed)}
     own = {"HOLDFAST_JOB_ID": ctx.job.id, "HOLDFAST_ATTEMPT": str(ctx.attempt), "HOLDFAST_FENCE": str(ctx.fence)}
     return {**kept, **own, **(given or {}), census.MARKER: census.marker(ctx.job.id, ctx.fence)}
+
+
+def _passes(name: str, value: str, passed: tuple[str, ...]) -> bool:
+    if name in NAMED_ONLY and (name != "HOLDFAST_URL" or redact(value) != value):
+        return name in passed
+    return _pattern((*PASSED, *passed)).fullmatch(name) is not None
+
+
+@cache
+def _pattern(names: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(fnmatch.translate(name) for name in names))
 
 
 @contextmanager

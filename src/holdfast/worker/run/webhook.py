@@ -33,13 +33,15 @@ def allow_webhooks(app: Holdfast) -> None:
 
     async def deliver(ctx: Context, webhook: str, message: str, proof: str) -> dict[str, int]:
         """Send one message; what the receiver answered."""
-        settings, id = app.session.settings, ctx.job.id
-        if not hmac.compare_digest(proof_of(settings.secret, id, webhook, message).encode(), proof.encode()):
+        settings, id, store = app.session.settings, ctx.job.id, await app.session.identify()
+        key = signing_key(settings.secret, webhook)
+        proofs = [proof_of(secret, store, id, webhook, message) for secret in settings.secret]
+        if not any(hmac.compare_digest(one.encode(), proof.encode()) for one in proofs):
             raise Discard("this delivery was not made by a process with this HOLDFAST_SECRET, or is a copy of one")
         hooks = {hook.name: hook for hook in read(await app.records(KIND))}
         if webhook not in hooks:
             raise Discard(f"there is no webhook {webhook!r} any more")
-        key, now = signing_key(settings.secret, webhook), app.clock.now() // 1_000_000
+        now = app.clock.now() // 1_000_000
         body = message.encode()
         headers = {
             "content-type": "application/json",

@@ -1,0 +1,30 @@
+"""Pickles over HTTP: a server and its clients use one store, by different URLs, and agree on what was signed there."""
+
+import pytest
+
+from holdfast import ConfigError, Holdfast, InvalidJob
+from support.workers import work_off
+
+pytest.importorskip("cloudpickle")
+SIGNED = {"cloudpickle": True, "secret": "a long random text"}
+ROLES = {"worker": frozenset({"work"}), "operator": frozenset({"work", "operate"})}
+
+
+async def test_what_a_client_pickled_is_run_behind_the_server_and_the_other_way_round(serving, tmp_path):
+    async with Holdfast(serving.url, **SIGNED) as client, Holdfast(f"sqlite:///{tmp_path}/jobs.db", **SIGNED) as direct:
+        for one, other in ((client, direct), (direct, client)):
+            handle = await one.enqueue(lambda: "ran")
+            await work_off(other)
+            assert await handle.result(timeout=30) == "ran"
+
+
+@pytest.mark.parametrize("token", ROLES)
+async def test_no_token_sets_the_stores_id_but_every_worker_learns_it(serve, token, monkeypatch):
+    serving = await serve(roles=ROLES)
+    monkeypatch.setenv("HOLDFAST_TOKEN", token)
+    async with Holdfast(serving.url, **SIGNED) as app:
+        assert app.session.store_id
+        for expect in (None, 0, 1):
+            with pytest.raises((ConfigError, InvalidJob), match=r"cannot be set over HTTP|role 'operate'"):
+                await app.put_record("store", "id", b'"mine"', expect)
+        assert await serving.app.session.identify() == app.session.store_id
