@@ -116,6 +116,17 @@ DEFECTS = (
         seeds=600,
     ),
     Defect(
+        "L", "a claim that is on its way to its worker is released for unknown", "worker/lease.py",
+        "if held[key].token not in self._unanswered", "if held[key].token",
+        "tests/worker/test_late_claims.py -k does_not_release_a_claim_that_is_on_its_way",
+    ),
+    Defect(
+        "L", "a claim that was answered late is started without looking whether it is still held", "claim.py",
+        "(now := app.clock.monotonic()) - asked < holder.lease / 2",
+        "(now := app.clock.monotonic()) - asked < holder.lease * 1e9",
+        "tests/worker/test_late_claims.py -k another_took_while_the_answer_was_late",
+    ),
+    Defect(
         "L", "the heart beats too late", "heart.py",
         "pause = self._holder.lease / 3", "pause = self._holder.lease * 3",
         seeds=400,
@@ -150,7 +161,7 @@ DEFECTS = (
     Defect(
         "N", "the jobs of a claimer that was cancelled in flight are kept", "store/commit.py",
         """            if waiter.done():
-                self._give_back(claims)
+                self.give_back(claims)
             else:""",
         """            if not waiter.done():""",
         COMMIT + "test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back",

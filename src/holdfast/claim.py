@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 from . import lifecycle
 from .checks import checked_pid, checked_seconds, error_text
 from .codec import encode_value
-from .errors import LeaseLost, PayloadTooLarge
+from .errors import LeaseLost, PayloadTooLarge, StoreUnavailable
 from .heart import Heart
-from .job import Ask, Beat, Holder, Note, Record
+from .job import Ask, Beat, Claims, Holder, Note, Record
 from .version import __version__
 from .view import Job, job_seen
 
 if TYPE_CHECKING:
     from .app import Holdfast
+
+CONFIRMATIONS = 3
+"""Heartbeats after a claim that was answered late: a line that is late with all of them cannot keep a lease."""
 
 
 class Claim:
@@ -100,8 +103,7 @@ class Claim:
             raise LeaseLost(self._record.id, self._record.fence)
 
     def _held(self, beat: Beat) -> bool:
-        mine = (self._record.id, self._record.fence, self._record.token)
-        return any((held.id, held.fence, held.token) == mine for held in beat.held)
+        return bool(_still_held([self._record], beat))
 
     def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
         """A heart for this claim, not yet started."""
@@ -138,6 +140,33 @@ class Claim:
             await heart.stopped()
 
 
+async def confirmed(app: Holdfast, ask: Ask) -> Claims:
+    """Claim jobs. An answer that took half a lease or longer is confirmed by a heartbeat before anybody starts them.
+
+    Their lease may have ended on the way: whatever is not held any more is left out.
+    """
+    session, holder, asked = app.session, ask.holder, app.clock.monotonic()
+    claims = await session.commit.claim(ask)
+    try:
+        for _ in range(CONFIRMATIONS):
+            if not claims.records or (now := app.clock.monotonic()) - asked < holder.lease / 2:
+                return claims
+            asked = now
+            [beat] = await session.store.beat([holder])
+            claims.records = _still_held(claims.records, beat)
+    except (Exception, asyncio.CancelledError):
+        session.commit.give_back(claims)
+        raise
+    session.commit.give_back(claims)
+    late = f"{CONFIRMATIONS} answers in a row took longer than half of a lease of {holder.lease:g} s"
+    raise StoreUnavailable(f"{late}; the claimed jobs were released: use a longer lease, or look at the network")
+
+
+def _still_held(records: list[Record], beat: Beat) -> list[Record]:
+    held = {(one.id, one.fence, one.token) for one in beat.held}
+    return [record for record in records if (record.id, record.fence, record.token) in held]
+
+
 async def claim_by_hand(
     app: Holdfast, queues: tuple[str, ...], tasks: tuple[str, ...] | None, limit: int, lease: float
 ) -> list[Claim]:
@@ -145,13 +174,17 @@ async def claim_by_hand(
     holder, session = new_holder(app, "hand", lease, queues), app.session
     while True:
         await session.holds.fresh(session.settings.poll)
-        found = (await session.commit.claim(Ask(holder, queues, limit, app.entropy.token(), tasks))).records
-        refusals = [(record, session.refusal(record)) for record in found]
-        for record in found:
+        found = await confirmed(app, Ask(holder, queues, limit, app.entropy.token(), tasks))
+        refusals = [(record, session.refusal(record)) for record in found.records]
+        for record in found.records:
             app.events.claimed(record)
-        await asyncio.gather(*(app.settle(record, why) for record, why in refusals if why is not None))
+        try:
+            await asyncio.gather(*(app.settle(record, why) for record, why in refusals if why is not None))
+        except (Exception, asyncio.CancelledError):
+            session.commit.give_back(found)
+            raise
         claims = [Claim(app, record, holder) for record, why in refusals if why is None]
-        if claims or not found:
+        if claims or not found.records:
             return claims
 
 

@@ -74,6 +74,7 @@ REGRESSIONS = {
     ("server", 63126): "a checkpoint that was sent again, and whose first sending came after the next one",
     ("server", 107781): "a flow whose cancellation stopped half-way, and whose job failed at adding to it for ever",
     ("server", 53139): "a job of a flow that was never begun, cancelled: what waited for it ran",
+    ("server", 1291): "a claim that was answered late: the worker released it for unknown, and then started it",
     ("server", 62544): "a lane that had been served quickly, behind all of a newcomer's jobs",
     ("server", 581805): "a job behind one that was not needed and one that died: its end depended on which came first",
 }

@@ -194,6 +194,18 @@ def wrong():
 
     yield "no_superseded_fence_is_accepted", "a note", stale_note
 
+    def released_and_run(s):
+        s.enqueue()
+        s.claim()
+        s.settle(state="queued", outcome="released")
+        s.run()
+        s.claim(fence=2)
+        s.run(fence=2)
+        s.settle(fence=2)
+        s.end(fence=2)
+
+    yield "nothing_runs_after_its_release", "a claim that its own worker released", released_and_run
+
     def too_often(s):
         s.enqueue()
         s.claim(max_attempts=1)

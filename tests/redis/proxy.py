@@ -8,12 +8,18 @@ from typing import Self
 
 import hiredis
 
+from holdfast.store.redis.scripts import script, write_script
+
+_BEAT = script("beat")
+_CLAIM = write_script("claim")
+
 
 class Proxy:
     """Stands between clients and a server. `cut_at` is the number of the command with which the client dies.
 
     `after_effect`: that command still reaches the server, and its answer is lost; else it never arrives. From then on
-    the line is dead and takes no new connection, until `mend()`.
+    the line is dead and takes no new connection, until `mend()`. With `hold_claims()`, a connection that carries a
+    claim delivers nothing from then on, until `let_go()`.
     """
 
     def __init__(
@@ -26,6 +32,10 @@ class Proxy:
         self.commands = 0
         self.dead = False
         self.port = 0
+        self.beats = 0
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self._held: set[asyncio.StreamWriter] = set()
         self._writers: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -49,6 +59,12 @@ class Proxy:
     def mend(self) -> None:
         self.dead, self.cut_at = False, None
 
+    def hold_claims(self) -> None:
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        self._flowing.set()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.dead:
             writer.transport.abort()
@@ -59,7 +75,7 @@ class Proxy:
         self._writers |= {writer, up_writer}
         back = asyncio.create_task(self._pump_back(up_reader, writer))
         try:
-            await self._pump_there(reader, up_writer)
+            await self._pump_there(reader, up_writer, writer)
         except (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -70,13 +86,19 @@ class Proxy:
             await asyncio.gather(back, return_exceptions=True)
             self._tasks.discard(task)
 
-    async def _pump_there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump_there(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, back: asyncio.StreamWriter
+    ) -> None:
         parser = hiredis.Reader()
         while data := await reader.read(1 << 20):
             parser.feed(data)
             while (command := parser.gets()) is not False:
                 if command[0].startswith(self.only):
                     self.commands += 1
+                    self.beats += command[1] in (_BEAT.sha, _BEAT.text)
+                    if command[1] in (_CLAIM.sha, _CLAIM.text) and not self._flowing.is_set():
+                        self._held.add(back)
+                        command[:2] = [b"EVAL", _CLAIM.text]  # else its first answer might be NOSCRIPT
                 if self.commands == self.cut_at and not self.dead:
                     if self.after_effect:
                         writer.write(hiredis.pack_command(tuple(command)))
@@ -92,4 +114,6 @@ class Proxy:
             while data := await reader.read(1 << 16):
                 if self.cut_at is not None and self.commands >= self.cut_at and self.after_effect:
                     continue  # the answer is lost
+                if writer in self._held:
+                    await self._flowing.wait()
                 writer.write(data)

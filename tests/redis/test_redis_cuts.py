@@ -13,6 +13,7 @@ from holdfast.job import TERMINAL
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded, swept
 from holdfast.testing.verbs import claim, every, gone, insert
+from support.late_claims import run_with_a_late_claim
 
 JOBS = 100
 _runs = itertools.count(1)
@@ -102,3 +103,11 @@ async def test_a_reading_that_lost_its_connection_is_made_again(open_at, server,
             proxy.cut()
             proxy.mend()
             assert not await gone(store, "a")
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited to one"])
+async def test_a_job_whose_claim_is_answered_late_runs_once(server, prefix, limited):
+    url = server.url(prefix, durability="none")
+    async with Proxy(server.port) as proxy:
+        slow = url.replace(str(server.port), str(proxy.port))
+        assert await run_with_a_late_claim(slow, url, proxy, limited=limited) == (["late"], "succeeded")

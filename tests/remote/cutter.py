@@ -12,7 +12,8 @@ class Cutter:
     """Stands between clients and a server, request by request.
 
     `lose_at` is the number of the call (of those in `only`) that is lost: with `after`, the server makes it and its
-    answer is lost; else it never arrives. `forever`: from then on the line is dead, until `mend()`.
+    answer is lost; else it never arrives. `forever`: from then on the line is dead, until `mend()`. With
+    `hold_claims()`, no write is answered until `let_go()`.
     """
 
     def __init__(
@@ -30,6 +31,8 @@ class Cutter:
         """Calls that came by, by name."""
         self.calls = 0
         self.dead = False
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self.elsewhere: int | None = None
         """The port to which connections lead after a loss, as a balancer may send them."""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -53,6 +56,16 @@ class Cutter:
 
     def lose_next(self, *, after: bool) -> None:
         self.lose_at, self.after = self.calls + 1, after
+
+    @property
+    def beats(self) -> int:
+        return self.seen["beat"]
+
+    def hold_claims(self) -> None:
+        self._flowing.clear()
+
+    def let_go(self) -> None:
+        self._flowing.set()
 
     def mend(self) -> None:
         self.dead, self.lose_at = False, None
@@ -102,6 +115,8 @@ class Cutter:
         if lose:
             self._lost()
             return False
+        if name == "write":
+            await self._flowing.wait()
         writer.write(head + body)
         await writer.drain()
         return True

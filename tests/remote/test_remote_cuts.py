@@ -13,6 +13,7 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded, swept
 from holdfast.testing.verbs import claim, claim_one, every, insert, job
 from support.eventually import eventually
+from support.late_claims import run_with_a_late_claim
 from support.workers import working
 
 JOBS = 60
@@ -182,3 +183,9 @@ async def _take_over(store, finished) -> None:
         return all(record.state in TERMINAL for record in await every(store))
 
     await eventually(done)
+
+
+@pytest.mark.parametrize("limited", [False, True], ids=["plain", "limited to one"])
+async def test_a_job_whose_claim_is_answered_late_runs_once(serving, limited):
+    async with Cutter(serving.port) as line:
+        assert await run_with_a_late_claim(line.url, serving.url, line, limited=limited) == (["late"], "succeeded")

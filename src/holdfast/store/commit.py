@@ -108,7 +108,7 @@ class GroupCommit:
         except asyncio.CancelledError:
             # Cancelled after the answer was there but before the caller woke: nobody else knows of these claims.
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self._give_back(waiter.result())
+                self.give_back(waiter.result())
             raise
 
     async def write(self, batch: Batch) -> Answers:
@@ -124,7 +124,7 @@ class GroupCommit:
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 for claims in waiter.result().asks:
-                    self._give_back(claims)
+                    self.give_back(claims)
             raise
 
     async def drain(self) -> None:
@@ -240,7 +240,7 @@ class GroupCommit:
             at += len(changes)
         for (_, waiter), claims in zip(turn.asks, answers.asks, strict=True):
             if waiter.done():
-                self._give_back(claims)
+                self.give_back(claims)
             else:
                 waiter.set_result(claims)
 
@@ -260,7 +260,7 @@ class GroupCommit:
                 waiter.set_result(part)
                 continue
             for claims in part.asks:
-                self._give_back(claims)
+                self.give_back(claims)
         return Answers(**{kind: getattr(answers, kind)[: own[kind]] for kind in KINDS})
 
     def tell_of_end(self, id: str) -> None:
@@ -268,7 +268,8 @@ class GroupCommit:
         for hears in self.hear_of_ends:
             hears(id)
 
-    def _give_back(self, claims: Claims) -> None:
+    def give_back(self, claims: Claims) -> None:
+        """Release claims that nobody will run."""
         for record in claims.records:
             end = settle(record, Outcome.released(), Rules(), nonce=self._entropy.token(), fraction=0.0)
             self.settle_soon(end, _ignore)

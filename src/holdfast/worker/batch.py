@@ -9,7 +9,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ..errors import HoldfastError
-from ..job import Ask, Holder, Record
+from ..job import Ask, Record
+from .lease import Leases
 from .run import Batch
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ class Batches:
     def __init__(
         self,
         app: Holdfast,
-        holder: Holder,
+        leases: Leases,
         call: Callable[[Task[..., Any], list[Any]], Awaitable[Any]],
         begin: Callable[[Record, Batch | None], None],
         *,
         poll: float,
     ) -> None:
         self._app = app
-        self._holder = holder
+        self._leases = leases
         self._call = call
         self._begin = begin
         self._poll = poll
@@ -94,15 +95,13 @@ class Batches:
     async def _claim(self, batch: Batch, queue: str) -> float | None:
         """Ask for as many jobs as there is room for; where there were none, how long to wait for the next."""
         # As one that is busy, since suspects run alone.
-        ask = Ask(self._holder, (queue,), batch.room, self._app.entropy.token(), (batch.task.name,), True)
+        ask = Ask(self._leases.holder, (queue,), batch.room, self._app.entropy.token(), (batch.task.name,), True)
         try:
-            claims = await self._app.session.commit.claim(ask)
+            # An ordinary claim may have filled it meanwhile: what is too much begins the next one.
+            claims = await self._leases.claim(ask, lambda one: self._begin(one, batch if batch.room else None))
         except HoldfastError as error:
             logger.warning("gathering jobs of task %r failed, trying again: %s", batch.task.name, error)
             return self._poll
-        for record in claims.records:
-            # An ordinary claim may have filled it meanwhile: what is too much begins the next one.
-            self._begin(record, batch if batch.room else None)
         if claims.records:
             return None
         return self._poll if claims.due_in is None else claims.due_in + 0.001

@@ -11,6 +11,7 @@ from ..errors import HoldfastError
 from ..job import Ask, Claims, Holder, Record
 from ..store.protocol import Bell
 from .freeing import Freeing
+from .lease import Leases
 from .slots import Slots
 from .turns import Turns
 
@@ -34,7 +35,7 @@ class Claimer:
         self,
         app: Holdfast,
         slots: Slots,
-        holder: Holder,
+        leases: Leases,
         begin: Callable[[Record], None],
         *,
         poll: float,
@@ -44,13 +45,14 @@ class Claimer:
     ) -> None:
         self._app = app
         self._slots = slots
-        self._holder = holder
+        self._leases = leases
+        self._holder: Holder = leases.holder
         self._begin = begin
         self._poll = poll
         self._until_idle = until_idle
         self._freeing = freeing
         self._turns = turns
-        self._patient_until = -holder.lease
+        self._patient_until = -self._holder.lease
         self._loop = asyncio.get_running_loop()
 
     async def run(self, bell: Bell) -> None:
@@ -65,15 +67,13 @@ class Claimer:
             quiet = self._until_idle and await self._quiet()
             try:
                 await self._app.session.holds.fresh()
-                claims = await self._app.session.commit.claim(self._ask(free))
+                claims = await self._leases.claim(self._ask(free), self._begin)
             except HoldfastError as error:
                 faults += 1
                 logger.warning("claiming failed, trying again: %s", error)
                 await asyncio.sleep(min(30.0, self._poll * 2 ** min(faults, 5)))
                 continue
             faults = 0
-            for record in claims.records:
-                self._begin(record)
             self._mind_suspects(claims)
             if claims.records:
                 continue

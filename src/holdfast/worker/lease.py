@@ -1,12 +1,14 @@
-"""What a heartbeat brings back: claims that were cancelled or lost, and claims that nobody here knows of."""
+"""A worker's claims, as it made them and as the store sees them: cancelled, lost, or never received here."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..job import Beat, Held, Holder
+from ..claim import confirmed
+from ..job import Ask, Beat, Claims, Held, Holder, Record
 from ..lifecycle import Outcome
 from .slots import Key, Slots
 
@@ -17,15 +19,32 @@ logger = logging.getLogger("holdfast")
 
 
 class Leases:
-    """Compares what the store says this worker holds with what it runs."""
+    """Makes this worker's claims, and compares what the store says that it holds with what it runs.
+
+    A claim has the token of the ask that made it. Until that ask has been answered and its jobs have begun, the claim
+    is on its way here. A claim of no such ask can never arrive, and is released. Both are decided on the worker's loop.
+    """
 
     def __init__(self, app: Holdfast, slots: Slots, holder: Holder) -> None:
         self._app = app
         self._slots = slots
         self.holder = holder
         self._loop = asyncio.get_running_loop()
+        self._unanswered: set[int] = set()
+        """The tokens of the asks whose jobs have not begun yet."""
         self._strays: dict[Key, float] = {}
         self._giving_back: asyncio.Task[None] | None = None
+
+    async def claim(self, ask: Ask, begin: Callable[[Record], None]) -> Claims:
+        """Claim jobs, and begin them."""
+        self._unanswered.add(ask.token)
+        try:
+            claims = await confirmed(self._app, ask)
+            for record in claims.records:
+                begin(record)
+        finally:
+            self._unanswered.discard(ask.token)
+        return claims
 
     async def close(self) -> None:
         """Give nothing more back: what is left goes back when the worker says good-bye."""
@@ -59,7 +78,8 @@ class Leases:
     def _mind_strays(self, held: dict[Key, Held]) -> None:
         """A claim whose answer was lost on its way here is ours all the same. Seen for half a beat: give it back."""
         now = self._app.clock.monotonic()
-        strays = sorted(held.keys() - self._slots.runs.keys() - self._slots.settling)
+        unknown = held.keys() - self._slots.runs.keys() - self._slots.settling
+        strays = sorted(key for key in unknown if held[key].token not in self._unanswered)
         self._strays = {key: self._strays.get(key, now) for key in strays}
         old = [key for key, since in self._strays.items() if now - since > self.holder.lease / 6]
         if old and (self._giving_back is None or self._giving_back.done()):
@@ -70,7 +90,7 @@ class Leases:
         records = await self._app.session.store.get([id for id, _ in keys])
         for key, record in zip(keys, records, strict=True):
             mine = record is not None and record.holder == self.holder.id and record.fence == key[1]
-            if record is not None and mine and key not in self._slots.runs and key not in self._slots.settling:
+            if record is not None and mine:
                 await self._app.settle(record, Outcome.released())
 
 

@@ -114,20 +114,20 @@ class Worker:
         notes = Notes(session.commit.note, limits, app.clock, transacting(app), app.flows)
         self._runner = Runner(app, size, notes.context, suspects_apart=apart)
         self._settler = Settler(app, self._slots)
-        self._batches = Batches(app, holder, self._runner.call_together, self._begin, poll=poll)
+        leases = Leases(app, self._slots, holder)
+        self._batches = Batches(app, leases, self._runner.call_together, self._begin, poll=poll)
         self._stopping = asyncio.Event()
         self._freeing = Freeing(app, poll)
         claimer = Claimer(
             app,
             self._slots,
-            holder,
+            leases,
             self._begin,
             poll=poll,
             turns=turns,
             until_idle=self._until_idle,
             freeing=self._freeing,
         )
-        leases = Leases(app, self._slots, holder)
         heart = self.heart_class(
             session.store.sibling(), holder, leases.before_beat, leases.after_beat, session.give_way
         )

@@ -159,6 +159,17 @@ def no_superseded_fence_is_accepted(life: Life) -> Found:
             yield f"a note with fence {fence} was accepted after {max(newer)} had been given out"
 
 
+def nothing_runs_after_its_release(life: Life) -> Found:
+    """L: a claim that its own holder released is not started, and a run of it does not go on."""
+    released: dict[int, int] = {}
+    for end in life.ends.values():
+        if end.entry.outcome == "released" and end.accepted is not None:
+            released[end.entry.fence] = end.asked
+    for place, entry in life.story:
+        if entry.event in ("began", "ran") and place > released.get(entry.fence, NEVER):
+            yield f"its code {entry.event} after the claim with fence {entry.fence} had been released"
+
+
 def starts_stay_within_the_bound(life: Life) -> Found:
     """B: at most max_attempts charged starts per life; and each claim runs once."""
     uncharged = {
@@ -244,6 +255,7 @@ OF_JOB: tuple[OfJob, ...] = (
     a_claim_ends_before_the_next,
     no_lease_ends_early,
     no_superseded_fence_is_accepted,
+    nothing_runs_after_its_release,
     starts_stay_within_the_bound,
     no_run_outlives_its_release,
     it_ends_as_it_was_settled,
