@@ -65,6 +65,9 @@ class Sought:
         """Only by state and queue, whose jobs a store counts by itself."""
         self.by_store = not any((self._text, self._error, given.since, given.until))
         """Nothing is left to look at here."""
+        named = (queue, task, given.tag, self._text, given.error, given.since)
+        self.everything = not self.where.states and all(part is None for part in named)
+        """No job that exists by `until` is left out."""
 
     def matches(self, record: Record) -> bool:
         """Whether a job that the store found is meant."""

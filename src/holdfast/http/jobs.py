@@ -129,7 +129,8 @@ async def retry_dead(call: Call, id: str) -> Answer:
 
 async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
     """Run all dead jobs again, or those of one queue."""
-    return json(shapes.Retried(await call.app.retry_dead(queue=body.queue)))
+    matched = await call.app.retry_dead(queue=body.queue, dry_run=True)
+    return json(shapes.Retried(matched, 0 if body.dry_run else await call.app.retry_dead(queue=body.queue)))
 
 
 async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: str | list[str] | None) -> Answer:

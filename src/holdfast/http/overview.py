@@ -122,8 +122,12 @@ class Bulk(Body, kw_only=True):
     action: Literal["cancel", "retry", "delete"]
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=STEP)] | None = None
     filter: Which | None = None
+    all: bool = False
+    """Every job. A filter that names nothing, or nothing but `until`, is refused without it."""
     cursor: Cursor | None = None
     """As the last step gave it."""
+    dry_run: bool = False
+    """Say what matches, and change nothing."""
 
 
 class ErrorsQuery(Body):
@@ -187,7 +191,11 @@ async def count(call: Call, query: CountQuery) -> Answer:
 async def bulk(call: Call, body: Bulk) -> Answer:
     """Cancel, retry or delete many jobs, a step at a time: call again with the cursor until it is null."""
     wanted = None if body.filter is None else body.filter.filter()
-    return json(await call.app.change_many(body.action, wanted, ids=body.ids or (), cursor=body.cursor))
+    return json(
+        await call.app.change_many(
+            body.action, wanted, ids=body.ids or (), all=body.all, cursor=body.cursor, dry_run=body.dry_run
+        )
+    )
 
 
 async def errors(call: Call, query: ErrorsQuery) -> Answer:
