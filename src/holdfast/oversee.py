@@ -123,7 +123,10 @@ class Overseeing(Operating):
         matched = len(found.records)
         if dry_run:
             return Changed(matched, 0, 0, found.looked, found.cursor)
-        changed = await self._change_all(action, found.records)
+        records = found.records
+        if wanted is not None and wanted.scope is not None:  # other jobs of a flow, which go with one, may be outside
+            records = [record for record in records if extra.read(record.extra).flow is None]
+        changed = await self._change_all(action, records)
         return Changed(matched, changed, matched + gone - changed, found.looked, found.cursor)
 
     async def _change_all(self, action: str, records: Sequence[Record]) -> int:
