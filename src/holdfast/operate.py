@@ -220,12 +220,12 @@ class Operating(Home):
     async def _kept(self, id: str) -> bool:
         return (await self.session.store.get([id]))[0] is not None
 
-    async def retry_dead(self, *, queue: str | None = None) -> int:
-        """Run every job that is dead now again, from attempt 0; how many."""
+    async def retry_dead(self, *, queue: str | None = None, dry_run: bool = False) -> int:
+        """Run every job that is dead now again, from attempt 0; how many. `dry_run`: how many are dead."""
         count, cursor = 0, None
         while True:
             page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
-            count += await self._retry_some({job.id: job.flow for job in page.jobs})
+            count += len(page.jobs) if dry_run else await self._retry_some({job.id: job.flow for job in page.jobs})
             if (cursor := page.cursor) is None:
                 return count
 
@@ -334,10 +334,11 @@ class Operating(Home):
         task: str | None = None,
         tag: str | None = None,
         older_than: float | timedelta | None = None,
+        dry_run: bool = False,
     ) -> int:
         """Delete every job that matches (the dead, unless told otherwise); says how many.
 
-        Running ones stay, and so do jobs of flows that have not ended.
+        Running ones stay, and so do jobs of flows that have not ended. `dry_run`: how many would be deleted.
         """
         states = states_named(state)
         if not states:
@@ -353,7 +354,10 @@ class Operating(Home):
             found = await store.find(where, cursor, BULK)
             needed = await self._needed(found.records)
             unneeded = [record for record in found.records if record.id not in needed]
-            removed += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
+            if dry_run:
+                removed += len(unneeded)
+            else:
+                removed += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
             cursor = found.cursor
             if cursor is None:
                 return removed

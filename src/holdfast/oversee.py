@@ -44,9 +44,12 @@ class Count(msgspec.Struct, frozen=True):
 class Changed(msgspec.Struct, frozen=True):
     """What one step of a change of many did."""
 
+    matched: int
+    """Jobs that it was about: those that match, or those of the ids that there are."""
     changed: int
+    """None in a dry run."""
     skipped: int
-    """Those that are in no state for it, or were gone."""
+    """Those that are in no state for it, or were gone. None in a dry run."""
     looked: int
     """Jobs that were read."""
     cursor: str | None
@@ -82,13 +85,26 @@ class Overseeing(Operating):
 
     @carried
     async def change_many(
-        self, action: str, wanted: Filter | None = None, *, ids: Sequence[str] = (), cursor: str | None = None
+        self,
+        action: str,
+        wanted: Filter | None = None,
+        *,
+        ids: Sequence[str] = (),
+        all: bool = False,  # noqa: A002  # the field of the HTTP API
+        cursor: str | None = None,
+        dry_run: bool = False,
     ) -> Changed:
-        """Cancel, retry or delete the jobs of these ids, or one step of all that match; the cursor goes on."""
+        """Cancel, retry or delete the jobs of these ids, or one step of all that match; the cursor goes on.
+
+        A filter that names nothing but `until` means every job, and needs `all`. `dry_run`: say what matches, and
+        change nothing.
+        """
         if action not in ACTIONS:
             raise InvalidJob(f"jobs can be changed by {', '.join(ACTIONS)}, not by {action!r:.100}")
         if isinstance(ids, str) or not isinstance(ids, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"ids= is a list of ids, not {ids!r:.100}")
+        if wanted is None and all and not ids:
+            wanted = Filter()
         if (wanted is None) == (not ids):
             raise InvalidJob("give a filter or ids, and not both")
         if len(ids) > STEP:
@@ -98,9 +114,20 @@ class Overseeing(Operating):
             found = Looked([record for record in records if record is not None], None, len(records), None)
             gone = len(records) - len(found.records)
         else:
-            found, gone = await self._look(Sought(wanted), cursor, STEP, WINDOW), 0
-        changed = await self._change_all(action, found.records)
-        return Changed(changed, len(found.records) + gone - changed, found.looked, found.cursor)
+            sought, gone = Sought(wanted), 0
+            if sought.everything and not all:
+                raise InvalidJob(f"this filter names nothing, so every job matches; to {action} them all, give all=")
+            if all and not sought.everything:
+                raise InvalidJob("give a filter that names something, or all=, and not both")
+            found = await self._look(sought, cursor, STEP, WINDOW)
+        matched = len(found.records)
+        if dry_run:
+            return Changed(matched, 0, 0, found.looked, found.cursor)
+        records = found.records
+        if wanted is not None and wanted.scope is not None:  # other jobs of a flow, which go with one, may be outside
+            records = [record for record in records if extra.read(record.extra).flow is None]
+        changed = await self._change_all(action, records)
+        return Changed(matched, changed, matched + gone - changed, found.looked, found.cursor)
 
     async def _change_all(self, action: str, records: Sequence[Record]) -> int:
         if action == "retry":

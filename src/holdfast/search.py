@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 
@@ -9,6 +10,7 @@ import msgspec
 
 from .checks import checked_filter
 from .errors import InvalidJob
+from .extra import is_flow
 from .faults import fault
 from .job import Record, Where
 from .store.protocol import Store
@@ -19,6 +21,53 @@ WINDOW = 10_000
 CHUNK = 250
 """Jobs that are read at once: each may carry a megabyte."""
 TEXT_LIMIT = 200
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Some queues and some tasks, by name; a `*` stands for any characters. Of a kind that has none, all are meant."""
+
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+    def covers(self, queue: str, task: str) -> bool:
+        """Whether a job of this queue and task is meant."""
+        return self.covers_queue(queue) and self.covers_task(task)
+
+    def covers_queue(self, queue: str) -> bool:
+        """Whether some jobs of a queue are meant."""
+        return _named(queue, self.queues)
+
+    def covers_task(self, task: str) -> bool:
+        """Whether some jobs of a task are meant."""
+        return _named(task, self.tasks)
+
+    def includes(self, record: Record) -> bool:
+        """Whether a stored job is meant. A flow never is: its jobs may be of any queue and task."""
+        return self.covers(record.queue, record.task) and not is_flow(record)
+
+    @property
+    def only_queue(self) -> str | None:
+        """The queue's name, where only one can be meant."""
+        return _only(self.queues)
+
+    @property
+    def only_task(self) -> str | None:
+        """The task's name, where only one can be meant."""
+        return _only(self.tasks)
+
+    def __str__(self) -> str:
+        parts = (("queue", self.queues), ("task", self.tasks))
+        return " and ".join(f"{what} {' or '.join(names)}" for what, names in parts if names)
+
+
+def _named(name: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(
+        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) for pattern in patterns
+    )
+
+
+def _only(patterns: tuple[str, ...]) -> str | None:
+    return patterns[0] if len(patterns) == 1 and "*" not in patterns[0] else None
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +85,8 @@ class Filter(msgspec.Struct, frozen=True, kw_only=True):
     """Enqueued at this time or later."""
     until: datetime | None = None
     """Enqueued at this time or before."""
+    scope: Scope | None = None
+    """Of these queues and tasks."""
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -55,19 +106,27 @@ class Sought:
 
     def __init__(self, given: Filter) -> None:
         queue, task = checked_filter(given.queue, "queue"), checked_filter(given.task, "task")
+        self._scope = given.scope
+        if given.scope is not None:
+            queue, task = queue or given.scope.only_queue, task or given.scope.only_task
         self.where = Where(states_named(given.state), queue, task, checked_filter(given.tag, "tag"))
         self._text = None if not given.text else _checked_text(given.text)
         self._in_json = None if self._text is None else msgspec.json.encode(self._text).decode()[1:-1]
         self._error = given.error
         self.since = None if given.since is None else _checked_time(given.since, "since")
         self._until = None if given.until is None else _checked_time(given.until, "until")
-        self.counted = not any((given.task, given.tag, self._text, self._error, given.since, given.until))
+        self.counted = not any((given.task, given.tag, self._text, self._error, given.since, given.until, given.scope))
         """Only by state and queue, whose jobs a store counts by itself."""
-        self.by_store = not any((self._text, self._error, given.since, given.until))
+        self.by_store = not any((self._text, self._error, given.since, given.until, given.scope))
         """Nothing is left to look at here."""
+        named = (given.queue, given.task, given.tag, self._text, given.error, given.since)
+        self.everything = not self.where.states and all(part is None for part in named)
+        """No job that exists by `until` is left out."""
 
     def matches(self, record: Record) -> bool:
         """Whether a job that the store found is meant."""
+        if self._scope is not None and not self._scope.includes(record):
+            return False
         if self.since is not None and record.created_at < self.since:
             return False
         if self._until is not None and record.created_at > self._until:

@@ -204,10 +204,17 @@ class SyncApp:
         return self.run(self._app.count, wanted)
 
     def change_many(
-        self, action: str, wanted: Filter | None = None, *, ids: Sequence[str] = (), cursor: str | None = None
+        self,
+        action: str,
+        wanted: Filter | None = None,
+        *,
+        ids: Sequence[str] = (),
+        all: bool = False,  # noqa: A002  # the field of the HTTP API
+        cursor: str | None = None,
+        dry_run: bool = False,
     ) -> Changed:
         """Cancel, retry or delete many jobs; see `Overseeing.change_many`."""
-        return self.run(self._app.change_many, action, wanted, ids=ids, cursor=cursor)
+        return self.run(self._app.change_many, action, wanted, ids=ids, all=all, cursor=cursor, dry_run=dry_run)
 
     def errors(self, *, dead: bool = False) -> Errors:
         """The last errors of jobs, in groups."""
@@ -233,9 +240,9 @@ class SyncApp:
         """Run an ended job again, or a waiting one at once."""
         return self.run(self._app.retry, id)
 
-    def retry_dead(self, *, queue: str | None = None) -> int:
+    def retry_dead(self, *, queue: str | None = None, dry_run: bool = False) -> int:
         """Run every dead job again; how many."""
-        return self.run(self._app.retry_dead, queue=queue)
+        return self.run(self._app.retry_dead, queue=queue, dry_run=dry_run)
 
     def fail(self, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job."""
@@ -277,9 +284,12 @@ class SyncApp:
         task: str | None = None,
         tag: str | None = None,
         older_than: float | timedelta | None = None,
+        dry_run: bool = False,
     ) -> int:
         """Delete every job that matches; says how many."""
-        return self.run(self._app.purge, state=state, queue=queue, task=task, tag=tag, older_than=older_than)
+        return self.run(
+            self._app.purge, state=state, queue=queue, task=task, tag=tag, older_than=older_than, dry_run=dry_run
+        )
 
     def enqueue_flow(self, flow: Flow) -> SyncFlowHandle:
         """Store all jobs of a flow, or none, and begin it."""

@@ -152,6 +152,8 @@ async def test_a_change_of_many_goes_in_steps(app, tasks):
         ("explode", {"wanted": Filter()}, "cancel, retry, delete"),
         ("retry", {}, "filter or ids"),
         ("retry", {"wanted": Filter(), "ids": ["a"]}, "filter or ids"),
+        ("retry", {"ids": ["a"], "all": True, "wanted": Filter()}, "filter or ids"),
+        ("retry", {"wanted": Filter(queue="money"), "all": True}, "not both"),
         ("retry", {"ids": ["a"] * 1001}, "at most 1000"),
         ("retry", {"wanted": Filter(text="x" * 201)}, "200 characters"),
         ("retry", {"wanted": Filter(state="no such state")}, "no state"),
@@ -163,13 +165,49 @@ async def test_a_change_of_many_that_makes_no_sense_is_refused(app, action, whic
             await app.change_many(action, **which)
 
 
+@pytest.mark.parametrize(
+    "names_nothing",
+    [Filter(), Filter(state=[]), Filter(text=""), Filter(until=datetime(2100, 1, 1, tzinfo=UTC))],
+)
+async def test_a_filter_that_names_nothing_changes_jobs_only_where_all_are_meant(app, tasks, names_nothing):
+    async with app:
+        await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(3)])
+        for action in ("delete", "cancel", "retry"):
+            with pytest.raises(InvalidJob, match=f"every job matches; to {action} them all, give all="):
+                await app.change_many(action, names_nothing)
+        assert len(await ids(app)) == 3
+        assert (await app.change_many("delete", names_nothing, all=True)).changed == 3
+
+
+async def test_a_dry_run_says_what_matches_and_changes_nothing(app, tasks):
+    async with app:
+        made = [handle.id for handle in await app.enqueue_many([app.call(tasks["resize"], "x")] * 1500)]
+        first = await app.change_many("delete", Filter(task="resize"), dry_run=True)
+        assert (first.matched, first.changed, first.skipped) == (1000, 0, 0)
+        rest = await app.change_many("delete", Filter(task="resize"), cursor=first.cursor, dry_run=True)
+        assert (rest.matched, rest.cursor) == (500, None)
+        assert (await app.change_many("delete", ids=[made[0], "no such job"], dry_run=True)).matched == 1
+        assert await app.purge(state="queued", dry_run=True) == 1500
+        assert (await app.count(Filter())).count == 1500
+        done = await app.change_many("delete", ids=[made[0], "no such job"])
+        assert (done.matched, done.changed, done.skipped) == (1, 1, 1)
+
+
+async def test_a_dry_run_counts_the_dead(app, tasks):
+    async with app:
+        await tasks["charge"].enqueue(1)
+        await work_off(app)
+        assert await app.retry_dead(dry_run=True) == await app.purge(dry_run=True) == 1
+        assert (await app.stats()).counts["dead"] == 1
+
+
 async def test_running_jobs_are_asked_to_stop_and_not_deleted(app, tasks):
     async with app:
         await tasks["resize"].enqueue("x")
         [claim] = await app.claim()
-        assert (await app.change_many("delete", Filter())).skipped == 1
-        assert (await app.change_many("retry", Filter())).skipped == 1
-        assert (await app.change_many("cancel", Filter())).changed == 1
+        assert (await app.change_many("delete", all=True)).skipped == 1
+        assert (await app.change_many("retry", all=True)).skipped == 1
+        assert (await app.change_many("cancel", Filter(), all=True)).changed == 1
         assert (await app.job(claim.job.id)).cancel_requested
         await claim.release()
 

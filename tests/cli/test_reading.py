@@ -88,7 +88,8 @@ def test_one_job_is_shown_cancelled_and_retried(stocked):
 
 def test_purge_takes_what_it_is_told(stocked):
     stocked("cancel", "mail")
-    assert stocked("purge", "--state", "cancelled", "--yes") == "1 jobs deleted.\n"
+    assert stocked("purge", "--state", "cancelled", "--dry-run") == "1 cancelled jobs match; none was deleted.\n"
+    assert stocked("purge", "--state", "cancelled", "--yes") == "1 of 1 cancelled jobs deleted.\n"
     assert "running jobs cannot be purged" in stocked("purge", "--state", "running", "-y", code=2)
 
 
@@ -145,7 +146,10 @@ def test_dead_letters(terminal):
     assert "it is not among the dead" in terminal("dlq", "retry", "w", code=1)
     assert "name one job, or --all" in terminal("dlq", "retry", code=2)
     assert terminal("dlq", "retry", "--all") == "0 jobs moved from DLQ to 'queued'.\n"
-    assert terminal("dlq", "purge", "--yes") == "0 dead jobs deleted.\n"
+    assert terminal("dlq", "purge", "--yes") == "0 of 0 dead jobs deleted.\n"
+    assert terminal("dlq", "purge", "--dry-run") == "0 dead jobs match; none was deleted.\n"
+    assert terminal("dlq", "retry", "--all", "--dry-run") == "0 dead jobs match; none was retried.\n"
+    assert "--dry-run goes with --all" in terminal("dlq", "retry", "w", "--dry-run", code=2)
 
 
 def test_watching_looks_again_until_it_is_stopped(stocked):

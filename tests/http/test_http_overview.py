@@ -51,6 +51,29 @@ async def test_many_are_counted_then_changed(http):
         assert (await http("POST", "/v1/bulk", wrong)).problem == "invalid"
 
 
+@pytest.mark.parametrize("everything", [{}, {"state": []}, {"text": ""}, {"until": "2100-01-01T00:00:00Z"}])
+async def test_a_bulk_change_of_every_job_has_to_say_so(http, everything):
+    for _ in range(2):
+        await http.submit()
+    refused = await http("POST", "/v1/bulk", {"action": "delete", "filter": everything})
+    assert refused.problem == "invalid"
+    assert refused.json["detail"].endswith("to delete them all, give all")
+    tried = (
+        await http("POST", "/v1/bulk", {"action": "delete", "filter": everything, "all": True, "dry_run": True})
+    ).json
+    assert (tried["matched"], tried["changed"]) == (2, 0)
+    done = (await http("POST", "/v1/bulk", {"action": "delete", "filter": everything, "all": True})).json
+    assert (done["matched"], done["changed"]) == (2, 2)
+
+
+async def test_the_dead_are_counted_before_they_are_retried(app, http):
+    await http.submit("no_such_task")
+    [claim] = await app.claim()
+    await claim.fail("no", dead=True)
+    assert (await http("POST", "/v1/dlq/retry", {"dry_run": True})).json == {"matched": 1, "retried": 0}
+    assert (await http("POST", "/v1/dlq/retry", {})).json == {"matched": 1, "retried": 1}
+
+
 async def test_errors_rates_and_depths(app, http):
     await http.submit("no_such_task")
     [claim] = await app.claim()

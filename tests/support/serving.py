@@ -14,6 +14,7 @@ from holdfast.http.endpoint import Place
 from holdfast.http.problems import UNAUTHORIZED, Refused
 from holdfast.http.seam import Seam
 from holdfast.http.sweeper import sweeping
+from holdfast.http.tokens import Access
 
 ALL = frozenset({"read", "submit", "work", "operate"})
 
@@ -26,11 +27,11 @@ class Door:
 
     async def admit(self, headers):
         if self.roles is None:
-            return ALL
+            return Access(ALL)
         given = dict(headers).get(b"authorization", b"").decode().removeprefix("Bearer ")
         if given not in self.roles:
             raise Refused(UNAUTHORIZED, "this token is not known here")
-        return self.roles[given]
+        return Access(self.roles[given])
 
 
 class Serving:

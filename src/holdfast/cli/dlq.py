@@ -10,6 +10,7 @@ from ..errors import InvalidJob
 from . import options
 from .connect import make_app, run, with_app
 from .jobs import retried, show_page
+from .operate import purge_jobs
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -38,15 +39,21 @@ def retry(
     id: Annotated[str | None, typer.Argument(metavar="[ID]", show_default=False)] = None,
     every: Annotated[bool, typer.Option("--all", help="All of them.")] = False,
     queue: options.Queue = None,
+    dry_run: options.DryRun = False,
     url: options.Url = None,
 ) -> None:
     """Run a dead job again (or all of them), from attempt 0."""
     if (id is None) != every:
         raise InvalidJob("name one job, or --all")
+    if dry_run and not every:
+        raise InvalidJob("--dry-run goes with --all")
 
     async def again(app: Holdfast) -> str:
         if id is not None:
             return await retried(app, id, "dead")
+        matched = await app.retry_dead(queue=queue, dry_run=True)
+        if dry_run:
+            return f"{matched} dead jobs match; none was retried."
         said = f"{await app.retry_dead(queue=queue)} jobs moved from DLQ to 'queued'."
         left = sum(one.counts.get("dead", 0) for one in (await app.stats()).queues if queue in (None, one.name))
         return f"{said}\n{left} are in the DLQ still; `holdfast dlq retry ID` says why." if left else said
@@ -55,9 +62,11 @@ def retry(
 
 
 @app.command()
-def purge(queue: options.Queue = None, yes: options.Yes = False, url: options.Url = None) -> None:
+def purge(
+    queue: options.Queue = None,
+    yes: options.Yes = False,
+    dry_run: options.DryRun = False,
+    url: options.Url = None,
+) -> None:
     """Delete the dead jobs for good."""
-    if not yes:
-        typer.confirm(f"Delete the dead jobs{f' of queue {queue}' if queue else ''} for good?", abort=True)
-    count = with_app(url, lambda app: app.purge(state="dead", queue=queue))
-    print(f"{count} dead jobs deleted.")
+    purge_jobs(url, {"state": "dead", "queue": queue}, "dead jobs", yes=yes, dry_run=dry_run)

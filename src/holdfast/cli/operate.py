@@ -85,6 +85,7 @@ def purge(
     tag: options.Tag = None,
     older_than: Annotated[str | None, typer.Option(help="Only jobs that ended so long ago, such as 7d.")] = None,
     yes: options.Yes = False,
+    dry_run: options.DryRun = False,
     url: options.Url = None,
 ) -> None:
     """Delete jobs for good: the dead, unless a state is named. Running ones stay."""
@@ -97,9 +98,18 @@ def purge(
         age = None if older_than is None else duration(older_than)
     except ValueError:
         raise ConfigError(f"--older-than takes a time such as 90, 15m or 7d, not {older_than!r}") from None
-    if not yes:
-        typer.confirm(
-            f"Delete the {', '.join(states)} jobs{f' of queue {queue}' if queue else ''} for good?", abort=True
-        )
-    count = with_app(url, lambda app: app.purge(state=states, queue=queue, task=task, tag=tag, older_than=age))
-    print(f"{count} jobs deleted.")
+    which: dict[str, Any] = {"state": states, "queue": queue, "task": task, "tag": tag, "older_than": age}
+    purge_jobs(url, which, f"{', '.join(states)} jobs", yes=yes, dry_run=dry_run)
+
+
+def purge_jobs(url: str | None, which: dict[str, Any], words: str, *, yes: bool, dry_run: bool) -> None:
+    """Delete the jobs that match, once the user has seen how many there are."""
+    matched = with_app(url, lambda app: app.purge(**which, dry_run=True))
+    if dry_run:
+        print(f"{matched} {words} match; none was deleted.")
+        return
+    if matched and not yes:
+        whose = f" of queue {which['queue']}" if which["queue"] else ""
+        typer.confirm(f"Delete {matched} {words}{whose} for good?", abort=True)
+    deleted = with_app(url, lambda app: app.purge(**which)) if matched else 0
+    print(f"{deleted} of {matched} {words} deleted.")

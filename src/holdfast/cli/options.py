@@ -17,4 +17,5 @@ JobId = Annotated[str, typer.Argument(metavar="ID", help="The job's id.", show_d
 Queue = Annotated[str | None, typer.Option("--queue", "-q", help="Only this queue.")]
 TaskName = Annotated[str | None, typer.Option("--task", help="Only this task.")]
 Tag = Annotated[str | None, typer.Option("--tag", help="Only jobs with this tag.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say how many match, and change nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

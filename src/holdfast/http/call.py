@@ -11,7 +11,9 @@ import msgspec
 from starlette.types import Receive, Scope, Send
 
 from . import limits
+from .door import WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
+from .tokens import Access
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -99,15 +101,15 @@ def problem(refused: Refused) -> Answer:
 class Call:
     """A request that has been let in."""
 
-    __slots__ = ("_by_name", "_receive", "headers", "left", "roles", "scope", "service")
+    __slots__ = ("_by_name", "_receive", "access", "headers", "left", "scope", "service")
 
     def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
         self.service = service
         self.scope = scope
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._by_name = dict(self.headers)
-        self.roles: frozenset[str] = frozenset()
-        """What whoever sends it may do."""
+        self.access = Access(frozenset())
+        """What the sender may do; nothing, until it is admitted."""
         self.left = False
         """The client was seen to go."""
         self._receive = receive
@@ -116,6 +118,21 @@ class Call:
     def app(self) -> Holdfast:
         """The app that is served."""
         return self.service.app
+
+    @property
+    def roles(self) -> frozenset[str]:
+        """The roles of whoever sends it."""
+        return self.access.roles
+
+    async def admit(self) -> None:
+        """Let its sender in, or refuse it; a wrong token is told in the log, and may have to wait for its answer."""
+        door = self.service.door
+        try:
+            self.access = await door.admit(self.headers)
+        except WrongToken:
+            client = self.scope.get("client")
+            await door.failures.slow_down(client[0] if client else "an unknown address")
+            raise
 
     def header(self, wanted: bytes) -> bytes | None:
         """A header's value; of several, all, with commas between."""
@@ -178,7 +195,7 @@ class Call:
     async def still_may(self, role: str) -> bool:
         """Whether whoever sent it still has a role: its token may have been revoked since."""
         try:
-            return role in await self.service.door.admit(self.headers)
+            return role in (await self.service.door.admit(self.headers)).roles
         except Refused:
             return False
 

@@ -19,14 +19,19 @@ from urllib.parse import urlsplit
 from ..errors import StoreUnavailable
 from ..hosts import is_address, named
 from . import limits
+from .failures import Failures
 from .problems import BAD_REQUEST, STORE_UNAVAILABLE, UNAUTHORIZED, WRONG_HOST, WRONG_ORIGIN, Refused
-from .tokens import ALL, Keyring
+from .tokens import EVERYTHING, Access, Keyring
 
 if TYPE_CHECKING:
     from ..app import Holdfast
 
 Headers = Sequence[tuple[bytes, bytes]]
 ANY = "*"
+
+
+class WrongToken(Refused):
+    """A request with a token that is not known, or has expired."""
 
 
 class Door:
@@ -42,6 +47,7 @@ class Door:
         origins: Iterable[str],
     ) -> None:
         self.keyring = Keyring(app, token)
+        self.failures = Failures(app.clock)
         self.open_without_token = False
         """Set by a server that only this machine can reach."""
         self._unguarded = unguarded
@@ -49,13 +55,13 @@ class Door:
         self._origins = {_origin(origin) for origin in origins}
         self._checked: dict[bytes, bool] = {}
 
-    async def admit(self, headers: Headers) -> frozenset[str]:
-        """The roles of whoever sends this; Refused for a stranger."""
+    async def admit(self, headers: Headers) -> Access:
+        """What the sender may do; Refused for a stranger, WrongToken where it has a token that counts for nothing."""
         authorization = self.check_place(headers)
         if self._unguarded:
-            return ALL
+            return EVERYTHING
         try:
-            return await self._roles(authorization)
+            return await self._access(authorization)
         except StoreUnavailable as error:  # which may name the store, and this may be a stranger
             raise Refused(
                 STORE_UNAVAILABLE,
@@ -64,18 +70,23 @@ class Door:
                 retry_after=limits.RETRY_AFTER,
             ) from error
 
-    async def _roles(self, authorization: bytes | None) -> frozenset[str]:
+    async def _access(self, authorization: bytes | None) -> Access:
         if self.open_without_token and not self.keyring.seen:
             await self.keyring.refresh()
             if not self.keyring.seen:
-                return ALL
+                return EVERYTHING
         if authorization is None:
-            raise _stranger("this needs a token: `Authorization: Bearer …`; `holdfast token create` makes one")
+            detail = "this needs a token: `Authorization: Bearer …`; `holdfast token create` makes one"
+            raise Refused(UNAUTHORIZED, detail, www_authenticate="Bearer")
         scheme, _, token = authorization.decode("latin-1").partition(" ")
-        roles = await self.keyring.roles(token.strip()) if scheme.lower() == "bearer" else None
-        if roles is None:
-            raise _stranger("this token is not known here; it may have been revoked")
-        return roles
+        access = await self.keyring.access(token.strip()) if scheme.lower() == "bearer" else None
+        if access is None:
+            raise WrongToken(
+                UNAUTHORIZED,
+                "this token is not known here; it may have been revoked, or have expired",
+                www_authenticate="Bearer",
+            )
+        return access
 
     def check_place(self, headers: Headers) -> bytes | None:
         """Whether it is meant for this server, and comes from a page that may call it; its Authorization."""
@@ -136,7 +147,3 @@ def is_loopback(address: str) -> bool:
 
 def _origin(text: str) -> str:
     return text.strip().lower().removesuffix("/")
-
-
-def _stranger(detail: str) -> Refused:
-    return Refused(UNAUTHORIZED, detail, www_authenticate="Bearer")

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
+from starlette.types import Scope as Asgi
 
 from ..codec.values import read
 from ..errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
+from ..search import Scope
 from .call import Answer, Call, ClientGone, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.http")
 EVENTS = "text/event-stream"
+Within = Callable[[Call, Scope, dict[str, Any]], Awaitable[None]]
+"""Refuses a request that reaches beyond a token's scope, by what its handler is given; or narrows what it is given."""
 
 
 class Endpoint:
@@ -43,6 +47,7 @@ class Endpoint:
         problems: Sequence[Kind] = (),
         headers: Mapping[str, str] | None = None,
         most: int | None = None,
+        within: Within | None = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -55,6 +60,8 @@ class Endpoint:
         """Request headers that it needs, with what they are for."""
         self.most = most
         """Bytes of the body; None: one payload and a little more."""
+        self.within = within
+        """Keeps a request of a token with a scope inside it (`scoping.py`); None: such tokens are refused."""
         self.summary = (inspect.getdoc(handler) or "").partition("\n")[0]
         hints = get_type_hints(handler, include_extras=True)
         self.query: type[msgspec.Struct] | None = hints.get("query")
@@ -81,6 +88,8 @@ class Endpoint:
             if data:
                 call.check_json()
             given["body"] = read(self._decode, data or b"{}", "the body")
+        if self.within is not None and call.access.scope is not None:
+            await self.within(call, call.access.scope, given)
         return await self.handler(call, **given)
 
     def _read_query(self, text: bytes) -> Any:
@@ -116,7 +125,7 @@ class Place:
         self.methods = frozenset(self._by_method)
         self._public = bool(endpoints) and all(endpoint.role is None for endpoint in endpoints)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         app, clock = self._service.app, self._service.app.clock
         began = clock.monotonic()
         try:
@@ -137,15 +146,19 @@ class Place:
         app.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
         await answer.send(send)
 
-    async def _answer(self, scope: Scope, receive: Receive) -> Answer | Stream:
+    async def _answer(self, scope: Asgi, receive: Receive) -> Answer | Stream:
         call = Call(self._service, scope, receive)
         endpoint = self._by_method.get(scope["method"])
         if self._public:
             self._service.door.check_place(call.headers)
         else:
-            call.roles = await self._service.door.admit(call.headers)
-            if endpoint is not None and endpoint.role is not None and endpoint.role not in call.roles:
-                raise Refused(FORBIDDEN, f"this needs a token with the role {endpoint.role!r}")
+            await call.admit()
+            if endpoint is not None and endpoint.role is not None:
+                if endpoint.role not in call.roles:
+                    raise Refused(FORBIDDEN, f"this needs a token with the role {endpoint.role!r}")
+                if call.access.scope is not None and endpoint.within is None:
+                    detail = f"this token is for {call.access.scope} alone, and {endpoint.path} is about more than that"
+                    raise Refused(FORBIDDEN, detail)
         if endpoint is None:
             if not self.methods:
                 raise Refused(NOT_FOUND, f"there is no {scope['path']!r:.200}")

@@ -15,7 +15,7 @@ from ..errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from ..job import NewJob, State
 from ..task import Options
 from ..view import moment
-from . import limits, shapes
+from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
 from .shapes import job_out
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 RESERVED = "holdfast."
 """How the names of tasks begin whose jobs Holdfast makes by itself, such as deliveries of webhooks."""
+PAGE_LOOKS = 100
+"""How often the store is asked for one page; a page that ends early is short, and its cursor goes on."""
 _decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
 
 
@@ -37,11 +39,14 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     options = _options(app, body, _key(call), **how)
     job = made_job(app, body.type, bytes(body.payload), options)
     check_shell([job], call.service.allow_shell)
+    scoping.check(call.access.scope, job.queue, job.task, "this job")
     id = await app.insert(job, options)
     if id == job.id:
         return json(_as_stored(job, app.clock.now()), 201)
     try:
-        return json(job_out(await app.job(id)), 200)
+        known = await app.job(id)
+        scoping.check(call.access.scope, known.queue, known.task, "the job of this key")
+        return json(job_out(known), 200)
     except JobNotFound:  # it has ended and is removed, and its key is still remembered
         asked = _as_stored(job, app.clock.now())
         return json(msgspec.structs.replace(asked, id=id, status=shapes.REMOVED), 200)
@@ -57,6 +62,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
             job = made_job(app, one.type, bytes(one.payload), _options(app, one, checked_text(one.key, "key")))
             check_shell([job], call.service.allow_shell)
+            scoping.check(call.access.scope, job.queue, job.task, f"job {number} of the batch")
         except InvalidJob as error:
             made.append(refused(error))
         except Refused as error:
@@ -129,7 +135,8 @@ async def retry_dead(call: Call, id: str) -> Answer:
 
 async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
     """Run all dead jobs again, or those of one queue."""
-    return json(shapes.Retried(await call.app.retry_dead(queue=body.queue)))
+    matched = await call.app.retry_dead(queue=body.queue, dry_run=True)
+    return json(shapes.Retried(matched, 0 if body.dry_run else await call.app.retry_dead(queue=body.queue)))
 
 
 async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: str | list[str] | None) -> Answer:
@@ -139,10 +146,12 @@ async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: s
         page = await call.app.jobs(
             state=state, queue=query.queue, task=query.type, tag=query.tag, limit=limit, cursor=cursor
         )
-        return [encode(job_out(job)) for job in page.jobs], page.cursor
+        return [encode(job_out(job)) for job in page.jobs if scoping.shown(call, job)], page.cursor
 
     jobs, cursor, room = list[bytes](), query.cursor, limits.PAGE_BYTES
-    while len(jobs) < query.limit:
+    for _ in range(PAGE_LOOKS):  # more than enough, but for a token that is shown only some of the jobs
+        if len(jobs) >= query.limit:
+            break
         found, following = await read(min(limits.PAGE_STEP, query.limit - len(jobs)))
         sizes = accumulate(len(job) for job in found)
         fitting = sum(size <= room for size in sizes)

@@ -8,6 +8,7 @@ import logging
 from ..errors import HoldfastError
 from ..holds import checked_pause
 from ..job import QueueStats
+from ..operate import Stats
 from ..view import moment
 from . import limits, shapes
 from .call import Answer, Call, json, nothing
@@ -18,13 +19,19 @@ logger = logging.getLogger("holdfast.http")
 
 async def stats(call: Call) -> Answer:
     """Counts by state and queue, and the number of live workers."""
-    found = await call.app.stats()
+    found = await _stats(call)
     return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues]))
 
 
 async def queues(call: Call) -> Answer:
     """Every queue that has jobs or is paused."""
-    return json(shapes.QueuesOut([_queue(queue) for queue in (await call.app.stats()).queues]))
+    return json(shapes.QueuesOut([_queue(queue) for queue in (await _stats(call)).queues]))
+
+
+async def _stats(call: Call) -> Stats:
+    """Of the queues that the token is for."""
+    found, scope = await call.app.stats(), call.access.scope
+    return Stats([one for one in found.queues if scope is None or scope.covers_queue(one.name)], found.workers)
 
 
 async def pause(call: Call, name: str) -> Answer:
@@ -54,7 +61,8 @@ async def pause_task(call: Call, name: str, body: shapes.Which) -> Answer:
 async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:
     """Start them again; `where` is as it was when they were paused."""
     if not await call.app.resume(task=name, where=body.where):
-        names = ", ".join(pause.name for pause in await call.app.paused_tasks())
+        scope, paused = call.access.scope, await call.app.paused_tasks()
+        names = ", ".join(one.name for one in paused if scope is None or scope.covers_task(one.task))
         known = f"what is paused: {names}" if names else "nothing is"
         raise Refused(NOT_PAUSED, f"task {checked_pause(name, body.where).name} was not paused; {known}")
     return json(shapes.TaskPaused(name, body.where, paused=False))

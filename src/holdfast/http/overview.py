@@ -13,12 +13,12 @@ from ..explain import Explanation
 from ..faults import Errors
 from ..job import State
 from ..oversee import STEP, Changed, Count
-from ..search import TEXT_LIMIT, Filter
+from ..search import TEXT_LIMIT, Filter, Scope
 from ..series import Depth, Rate
 from ..store.protocol import MINUTES_KEPT
 from ..version import __version__
 from ..view import Job, Progress, moment
-from . import limits
+from . import limits, scoping
 from .call import Answer, Call, encode, json
 from .problems import JOB_NOT_FOUND, OUTCOME_UNKNOWN, UNAUTHORIZED
 from .shapes import Body, Cursor, Limit, Name
@@ -56,8 +56,8 @@ class Which(Body, kw_only=True):
     until: Moment | None = None
     """Enqueued then or before."""
 
-    def filter(self) -> Filter:
-        """The same in the app's words."""
+    def filter(self, scope: Scope | None) -> Filter:
+        """The same in the app's words, for a token of this scope."""
         return Filter(
             state=self.state,
             queue=self.queue,
@@ -67,6 +67,7 @@ class Which(Body, kw_only=True):
             error=self.error,
             since=self.since,
             until=self.until,
+            scope=scope,
         )
 
 
@@ -122,8 +123,12 @@ class Bulk(Body, kw_only=True):
     action: Literal["cancel", "retry", "delete"]
     ids: Annotated[list[JobId], Meta(min_length=1, max_length=STEP)] | None = None
     filter: Which | None = None
+    all: bool = False
+    """Every job. A filter that names nothing, or nothing but `until`, is refused without it."""
     cursor: Cursor | None = None
     """As the last step gave it."""
+    dry_run: bool = False
+    """Say what matches, and change nothing."""
 
 
 class ErrorsQuery(Body):
@@ -164,6 +169,11 @@ class Me(msgspec.Struct):
 
     roles: list[str]
     """What the caller may do."""
+    queues: list[str]
+    """Those that its token is for, by name or pattern; empty: all. The same holds for `tasks`."""
+    tasks: list[str]
+    expires_at: datetime | None
+    """When its token ends."""
     version: str
     store: str
     """What kind of store it is."""
@@ -175,19 +185,26 @@ class Me(msgspec.Struct):
 
 async def search(call: Call, query: SearchQuery) -> Answer:
     """Jobs that match, newest first, among the next 10,000; in short form."""
-    found = await call.app.search(query.filter(), limit=query.limit, cursor=query.cursor)
+    found = await call.app.search(query.filter(call.access.scope), limit=query.limit, cursor=query.cursor)
     return json(SearchOut([_row(job) for job in found.jobs], found.cursor, found.looked, found.back_to))
 
 
 async def count(call: Call, query: CountQuery) -> Answer:
     """How many jobs match; `exact` is false where there are more than were looked at."""
-    return json(await call.app.count(query.filter()))
+    return json(await call.app.count(query.filter(call.access.scope)))
 
 
 async def bulk(call: Call, body: Bulk) -> Answer:
     """Cancel, retry or delete many jobs, a step at a time: call again with the cursor until it is null."""
-    wanted = None if body.filter is None else body.filter.filter()
-    return json(await call.app.change_many(body.action, wanted, ids=body.ids or (), cursor=body.cursor))
+    scope = call.access.scope
+    wanted = None if body.filter is None else body.filter.filter(scope)
+    if wanted is None and body.all and not body.ids:
+        wanted = Filter(scope=scope)
+    return json(
+        await call.app.change_many(
+            body.action, wanted, ids=body.ids or (), all=body.all, cursor=body.cursor, dry_run=body.dry_run
+        )
+    )
 
 
 async def errors(call: Call, query: ErrorsQuery) -> Answer:
@@ -212,10 +229,13 @@ async def explain(call: Call, id: str) -> Answer:
 
 async def me(call: Call) -> Answer:
     """What the caller may do, and which server this is. Any token will do."""
-    roles = await call.service.door.admit(call.headers)
+    await call.admit()
+    access, scope = call.access, call.access.scope or Scope()
     extras = [one.handler.__name__ for one in call.service.extra]
     store, now = call.app.url.partition(":")[0], moment(call.app.clock.now())
-    return json(Me([role for role in ROLES if role in roles], __version__, store, now, extras))
+    ends = None if access.expires_at is None else moment(access.expires_at)
+    roles = [role for role in ROLES if role in access.roles]
+    return json(Me(roles, list(scope.queues), list(scope.tasks), ends, __version__, store, now, extras))
 
 
 def _row(job: Job) -> JobRow:
@@ -245,12 +265,28 @@ def endpoints() -> list[Endpoint]:
     from .endpoint import Endpoint
 
     return [
-        Endpoint("GET", "/v1/search", "read", search, {200: SearchOut}),
-        Endpoint("GET", "/v1/count", "read", count, {200: Count}),
-        Endpoint("POST", "/v1/bulk", "operate", bulk, {200: Changed}, problems=(OUTCOME_UNKNOWN,)),
+        Endpoint("GET", "/v1/search", "read", search, {200: SearchOut}, within=scoping.filtered),
+        Endpoint("GET", "/v1/count", "read", count, {200: Count}, within=scoping.filtered),
+        Endpoint(
+            "POST",
+            "/v1/bulk",
+            "operate",
+            bulk,
+            {200: Changed},
+            problems=(OUTCOME_UNKNOWN,),
+            within=scoping.bulk,
+        ),
         Endpoint("GET", "/v1/errors", "read", errors, {200: Errors}),
         Endpoint("GET", "/v1/rates", "read", rates, {200: RatesOut}),
         Endpoint("GET", "/v1/depths", "read", depths, {200: DepthsOut}),
-        Endpoint("GET", "/v1/jobs/{id}/explain", "read", explain, {200: Explanation}, problems=(JOB_NOT_FOUND,)),
+        Endpoint(
+            "GET",
+            "/v1/jobs/{id}/explain",
+            "read",
+            explain,
+            {200: Explanation},
+            problems=(JOB_NOT_FOUND,),
+            within=scoping.one_job,
+        ),
         Endpoint("GET", "/v1/me", None, me, {200: Me}, problems=(UNAUTHORIZED,)),
     ]

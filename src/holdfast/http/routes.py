@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import claims, events, flows, jobs, limits, looking, metrics, overview, schedules, signals
+from . import claims, events, flows, jobs, limits, looking, metrics, overview, schedules, scoping, signals
 from .endpoint import EVENTS, Endpoint
 from .problems import (
     BUSY,
@@ -48,13 +48,50 @@ def endpoints() -> list[Endpoint]:
     """The table, most wanted first. Literal paths stand before those with a parameter in the same place."""
     refusals = (KEY_CONFLICT, QUEUE_FULL, SHELL_REFUSED, OUTCOME_UNKNOWN)
     return [
-        Endpoint("POST", "/v1/jobs", SUBMIT, jobs.submit, {201: JobOut, 200: JobOut}, problems=refusals, headers=KEY),
-        Endpoint("POST", "/v1/claims", WORK, claims.claim, {200: ClaimsOut}, problems=(BUSY, OUTCOME_UNKNOWN)),
-        Endpoint("POST", "/v1/claims/{job}/complete", WORK, claims.complete, {204: None}, problems=HELD),
-        Endpoint("POST", "/v1/claims/{job}/extend", WORK, claims.extend, {200: Extended}, problems=HELD),
-        Endpoint("POST", "/v1/claims/{job}/fail", WORK, claims.fail, {204: None}, problems=HELD),
-        Endpoint("POST", "/v1/claims/{job}/release", WORK, claims.release, {204: None}, problems=HELD),
-        Endpoint("GET", "/v1/jobs", READ, jobs.list_jobs, {200: JobsOut}),
+        Endpoint(
+            "POST",
+            "/v1/jobs",
+            SUBMIT,
+            jobs.submit,
+            {201: JobOut, 200: JobOut},
+            problems=refusals,
+            headers=KEY,
+            within=scoping.made_jobs,
+        ),
+        Endpoint(
+            "POST",
+            "/v1/claims",
+            WORK,
+            claims.claim,
+            {200: ClaimsOut},
+            problems=(BUSY, OUTCOME_UNKNOWN),
+            within=scoping.claim,
+        ),
+        Endpoint(
+            "POST",
+            "/v1/claims/{job}/complete",
+            WORK,
+            claims.complete,
+            {204: None},
+            problems=HELD,
+            within=scoping.one_job,
+        ),
+        Endpoint(
+            "POST",
+            "/v1/claims/{job}/extend",
+            WORK,
+            claims.extend,
+            {200: Extended},
+            problems=HELD,
+            within=scoping.one_job,
+        ),
+        Endpoint(
+            "POST", "/v1/claims/{job}/fail", WORK, claims.fail, {204: None}, problems=HELD, within=scoping.one_job
+        ),
+        Endpoint(
+            "POST", "/v1/claims/{job}/release", WORK, claims.release, {204: None}, problems=HELD, within=scoping.one_job
+        ),
+        Endpoint("GET", "/v1/jobs", READ, jobs.list_jobs, {200: JobsOut}, within=scoping.filtered),
         Endpoint(
             "POST",
             "/v1/jobs/batch",
@@ -63,21 +100,62 @@ def endpoints() -> list[Endpoint]:
             {200: BatchOut},
             problems=(OUTCOME_UNKNOWN,),
             most=limits.BATCH,
+            within=scoping.made_jobs,
         ),
-        Endpoint("POST", "/v1/jobs/{id}/cancel", OPERATE, jobs.cancel, {200: Cancelled}, problems=CHANGED),
-        Endpoint("POST", "/v1/jobs/{id}/retry", OPERATE, jobs.retry, {200: JobOut}, problems=CHANGED),
-        Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, problems=ONE),
-        *overview.endpoints(),
-        Endpoint("GET", "/v1/jobs/{id}", READ, jobs.get, {200: JobOut}, problems=ONE),
-        Endpoint("DELETE", "/v1/jobs/{id}", OPERATE, jobs.delete, {204: None}, problems=CHANGED),
-        Endpoint("GET", "/v1/dlq", READ, jobs.list_dead, {200: JobsOut}),
-        Endpoint("POST", "/v1/dlq/retry", OPERATE, jobs.retry_all_dead, {200: Retried}, problems=(OUTCOME_UNKNOWN,)),
-        Endpoint("POST", "/v1/dlq/{id}/retry", OPERATE, jobs.retry_dead, {200: JobOut}, problems=CHANGED),
-        Endpoint("GET", "/v1/stats", READ, looking.stats, {200: StatsOut}),
-        Endpoint("GET", "/v1/queues", READ, looking.queues, {200: QueuesOut}),
-        Endpoint("POST", "/v1/queues/{name}/pause", OPERATE, looking.pause, {200: Paused}, problems=(OUTCOME_UNKNOWN,)),
         Endpoint(
-            "POST", "/v1/queues/{name}/resume", OPERATE, looking.resume, {200: Paused}, problems=(OUTCOME_UNKNOWN,)
+            "POST",
+            "/v1/jobs/{id}/cancel",
+            OPERATE,
+            jobs.cancel,
+            {200: Cancelled},
+            problems=CHANGED,
+            within=scoping.changed_job,
+        ),
+        Endpoint(
+            "POST",
+            "/v1/jobs/{id}/retry",
+            OPERATE,
+            jobs.retry,
+            {200: JobOut},
+            problems=CHANGED,
+            within=scoping.changed_job,
+        ),
+        Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, problems=ONE, within=scoping.one_job),
+        *overview.endpoints(),
+        Endpoint("GET", "/v1/jobs/{id}", READ, jobs.get, {200: JobOut}, problems=ONE, within=scoping.one_job),
+        Endpoint(
+            "DELETE", "/v1/jobs/{id}", OPERATE, jobs.delete, {204: None}, problems=CHANGED, within=scoping.changed_job
+        ),
+        Endpoint("GET", "/v1/dlq", READ, jobs.list_dead, {200: JobsOut}, within=scoping.filtered),
+        Endpoint("POST", "/v1/dlq/retry", OPERATE, jobs.retry_all_dead, {200: Retried}, problems=(OUTCOME_UNKNOWN,)),
+        Endpoint(
+            "POST",
+            "/v1/dlq/{id}/retry",
+            OPERATE,
+            jobs.retry_dead,
+            {200: JobOut},
+            problems=CHANGED,
+            within=scoping.changed_job,
+        ),
+        Endpoint("GET", "/v1/stats", READ, looking.stats, {200: StatsOut}, within=scoping.whole_queues),
+        Endpoint("GET", "/v1/queues", READ, looking.queues, {200: QueuesOut}, within=scoping.whole_queues),
+        Endpoint(
+            "POST",
+            "/v1/queues/{name}/pause",
+            OPERATE,
+            looking.pause,
+            {200: Paused},
+            problems=(OUTCOME_UNKNOWN,),
+            within=scoping.whole_queues,
+        ),
+        Endpoint(
+            "POST",
+            "/v1/queues/{name}/resume",
+            OPERATE,
+            looking.resume,
+            {200: Paused},
+            problems=(OUTCOME_UNKNOWN,),
+            within=scoping.whole_queues,
         ),
         Endpoint("GET", "/v1/tasks/paused", READ, looking.paused_tasks, {200: PausedTasksOut}),
         Endpoint(
@@ -87,6 +165,7 @@ def endpoints() -> list[Endpoint]:
             looking.pause_task,
             {200: TaskPaused},
             problems=(OUTCOME_UNKNOWN,),
+            within=scoping.whole_task,
         ),
         Endpoint(
             "POST",
@@ -95,6 +174,7 @@ def endpoints() -> list[Endpoint]:
             looking.resume_task,
             {200: TaskPaused},
             problems=(NOT_PAUSED, OUTCOME_UNKNOWN),
+            within=scoping.whole_task,
         ),
         Endpoint("GET", "/v1/workers", READ, looking.workers, {200: WorkersOut}),
         *schedules.endpoints(),

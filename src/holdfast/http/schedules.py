@@ -15,6 +15,7 @@ from ..retry import Backoff
 from ..schedule import MOST_RUNS
 from ..schedule_kept import Schedule
 from ..schedules import made_rule
+from . import scoping
 from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
 from .jobs import made_job, task_options
@@ -116,7 +117,9 @@ class Ran(msgspec.Struct):
 
 async def list_schedules(call: Call) -> Answer:
     """Every schedule, with its last and next runs."""
-    return json(SchedulesOut([_out(kept) for kept in await call.app.schedules.list()]))
+    scope = call.access.scope
+    found = [kept for kept in await call.app.schedules.list() if scope is None or scope.covers(kept.queue, kept.task)]
+    return json(SchedulesOut([_out(kept) for kept in found]))
 
 
 async def get_schedule(call: Call, name: str) -> Answer:
@@ -139,6 +142,7 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
     )
     job = made_job(app, body.type, bytes(body.payload), options)
     check_shell([job], call.service.allow_shell)
+    scoping.check(call.access.scope, job.queue, job.task, "this schedule's job")
     rule = made_rule(
         body.cron, body.every, tz=body.tz, catch_up=body.catch_up, jitter=body.jitter, overlap=body.overlap
     )
@@ -199,12 +203,14 @@ def _out(kept: Schedule) -> ScheduleOut:
 def endpoints() -> list[Endpoint]:
     """Their part of the route table."""
     one, out = "/v1/schedules/{name}", {200: ScheduleOut}
+    refusals, its = (SHELL_REFUSED, OUTCOME_UNKNOWN), scoping.schedule
+    ran = (*CHANGED, QUEUE_FULL)
     return [
-        Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}),
-        Endpoint("GET", one, "read", get_schedule, out, problems=(SCHEDULE_NOT_FOUND,)),
-        Endpoint("PUT", one, "operate", put_schedule, out, problems=(SHELL_REFUSED, OUTCOME_UNKNOWN)),
-        Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, problems=CHANGED),
-        Endpoint("POST", f"{one}/resume", "operate", resume_schedule, out, problems=CHANGED),
-        Endpoint("POST", f"{one}/run", "operate", run_schedule, {200: Ran}, problems=(*CHANGED, QUEUE_FULL)),
-        Endpoint("DELETE", one, "operate", delete_schedule, {204: None}, problems=CHANGED),
+        Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}, within=scoping.listed_schedules),
+        Endpoint("GET", one, "read", get_schedule, out, problems=(SCHEDULE_NOT_FOUND,), within=its),
+        Endpoint("PUT", one, "operate", put_schedule, out, problems=refusals, within=scoping.kept_schedule),
+        Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, problems=CHANGED, within=its),
+        Endpoint("POST", f"{one}/resume", "operate", resume_schedule, out, problems=CHANGED, within=its),
+        Endpoint("POST", f"{one}/run", "operate", run_schedule, {200: Ran}, problems=ran, within=its),
+        Endpoint("DELETE", one, "operate", delete_schedule, {204: None}, problems=CHANGED, within=its),
     ]

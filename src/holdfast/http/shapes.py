@@ -224,12 +224,17 @@ class RetryDead(Body):
     """Which dead letters to run again: all of them, or those of one queue."""
 
     queue: Name | None = None
+    dry_run: bool = False
+    """Say how many there are, and retry none."""
 
 
 class Retried(msgspec.Struct):
     """How many jobs run again."""
 
+    matched: int
+    """Jobs that were dead."""
     retried: int
+    """None in a dry run. The others were retried by somebody else, or their keys belong to others by now."""
 
 
 class OutputQuery(Body):

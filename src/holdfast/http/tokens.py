@@ -1,4 +1,4 @@
-"""Tokens: made once and shown once, kept in the store as digests, each with the roles that it has.
+"""Tokens: made once and shown once, kept in the store as digests, each with its roles, its scope and its end.
 
 A token is `hf_ID_SECRET`. The id finds its record; the secret's digest is compared in constant time. What is stored
 opens nothing, and neither a log nor a list ever has the secret.
@@ -10,14 +10,15 @@ import hashlib
 import hmac
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..checks import checked_text
-from ..clock import fresh_secret
+from ..checks import checked_name, checked_seconds, checked_text
+from ..clock import MICROS, fresh_secret
 from ..errors import ConfigError, HoldfastError
+from ..search import Scope
 from ..view import moment
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ KIND = "token"
 ROLES = ("read", "submit", "work", "operate")
 ALL = frozenset(ROLES)
 LABEL_LIMIT = 100
+NAMES_LIMIT = 50
+"""Queues, and tasks, of one token's scope: they are compared at every request."""
 TOKEN_LEAST = 16
 """Characters of a token that somebody made up."""
 NOBODY = "0" * 64
@@ -43,6 +46,20 @@ class Stored(msgspec.Struct, frozen=True):
     roles: tuple[str, ...]
     label: str
     created_at: int
+    expires_at: int | None = None
+    """By the store's clock; None: it holds until it is revoked."""
+    scope: Scope | None = None
+
+
+class Access(msgspec.Struct, frozen=True):
+    """What the sender of a request may do."""
+
+    roles: frozenset[str]
+    scope: Scope | None = None
+    """None: all queues and tasks."""
+    token: str = ""
+    """The token's id; "" for the server's own, and where none is needed."""
+    expires_at: int | None = None
 
 
 class TokenSeen(msgspec.Struct, frozen=True):
@@ -52,24 +69,61 @@ class TokenSeen(msgspec.Struct, frozen=True):
     label: str
     roles: tuple[str, ...]
     created_at: datetime
+    expires_at: datetime | None
+    queues: tuple[str, ...]
+    """Empty: all. The same holds for `tasks`."""
+    tasks: tuple[str, ...]
+    expired: bool
 
 
-async def create(app: Holdfast, roles: Iterable[str], label: str = "") -> str:
-    """Make a token and keep its digest; the token itself exists only in the answer."""
+EVERYTHING = Access(ALL)
+
+
+async def create(
+    app: Holdfast,
+    roles: Iterable[str],
+    label: str = "",
+    *,
+    expires: timedelta | float | None = None,
+    queues: Iterable[str] = (),
+    tasks: Iterable[str] = (),
+) -> str:
+    """Make a token and keep its digest; the token itself exists only in the answer.
+
+    `expires`: seconds for which it holds. `queues` and `tasks`: those that it is for, by name, a `*` standing for any
+    characters; all, where none is given.
+    """
     wanted = checked_roles(roles)
     if label:
         checked_text(label, "a label", LABEL_LIMIT)
+    lasts = None if expires is None else checked_seconds(expires, "expires", positive=True)
+    scope = Scope(
+        tuple(dict.fromkeys(checked_name(queue, "queue") for queue in queues)),
+        tuple(dict.fromkeys(checked_name(task, "task") for task in tasks)),
+    )
+    if max(len(scope.queues), len(scope.tasks)) > NAMES_LIMIT:
+        raise ConfigError(f"a token is for at most {NAMES_LIMIT} queues and {NAMES_LIMIT} tasks; a * stands for many")
     secret = fresh_secret()
     id = hashlib.sha256(fresh_secret().encode()).hexdigest()[:12]
-    stored = Stored(_digest(secret), wanted, label, app.clock.now())
+    now = await app.now()
+    ends = None if lasts is None else now + int(lasts * MICROS)
+    stored = Stored(_digest(secret), wanted, label, now, ends, scope if scope.queues or scope.tasks else None)
     await app.put_record(KIND, id, msgspec.json.encode(stored), 0)
     return f"hf_{id}_{secret}"
 
 
 async def tokens(app: Holdfast) -> list[TokenSeen]:
-    """Every token, oldest first."""
-    found = [TokenSeen(id, one.label, one.roles, moment(one.created_at)) for id, one in (await _stored(app)).items()]
+    """Every token, oldest first; also those that have expired, until they are revoked."""
+    now = await app.now()
+    found = [_seen(id, one, now) for id, one in (await _stored(app)).items()]
     return sorted(found, key=lambda one: one.created_at)
+
+
+def _seen(id: str, one: Stored, now: int) -> TokenSeen:
+    scope = one.scope or Scope()
+    ends = None if one.expires_at is None else moment(one.expires_at)
+    expired = one.expires_at is not None and one.expires_at <= now
+    return TokenSeen(id, one.label, one.roles, moment(one.created_at), ends, scope.queues, scope.tasks, expired)
 
 
 async def revoke(app: Holdfast, id: str) -> None:
@@ -97,24 +151,33 @@ class Keyring:
             raise ConfigError(f"HOLDFAST_TOKEN must be at least {TOKEN_LEAST} plain characters")
         self._app = app
         self._own = None if token is None else _digest(token)
-        self._stored: dict[str, Stored] = {}
+        self._stored: dict[str, tuple[str, Access]] = {}
+        """By the token's id: the digest of its secret, and what it allows."""
         self._read_at: float | None = None
+        self._read_time = 0
+        """The store's time when it was read: all servers end a token at the same moment, whatever their own clocks."""
         self.seen = token is not None
         """There is a token, or was since this server started."""
 
-    async def roles(self, token: str) -> frozenset[str] | None:
-        """What the bearer of a token may do; None where it is not one."""
+    async def access(self, token: str) -> Access | None:
+        """What the bearer of a token may do; None where it is not one, or one that has expired."""
         if self._own is not None and hmac.compare_digest(self._own, _digest(token)):
-            return ALL
+            return EVERYTHING
         prefix, _, rest = token.partition("_")
         id, _, secret = rest.partition("_")
         if prefix != "hf":
             return None
         await self.refresh()
-        stored = self._stored.get(id)
         # An unknown id takes as long as a wrong secret.
-        same = hmac.compare_digest(_digest(secret), NOBODY if stored is None else stored.digest)
-        return frozenset(stored.roles) if stored is not None and same else None
+        digest, access = self._stored.get(id, (NOBODY, None))
+        if not hmac.compare_digest(_digest(secret), digest) or access is None:
+            return None
+        return None if access.expires_at is not None and access.expires_at <= self._now() else access
+
+    def _now(self) -> int:
+        """The store's time, by what it was when it was asked."""
+        assert self._read_at is not None
+        return self._read_time + int((self._app.clock.monotonic() - self._read_at) * MICROS)
 
     async def refresh(self) -> None:
         """Read the store's tokens, where that is some time ago. A store that is down changes nothing that was known."""
@@ -122,13 +185,17 @@ class Keyring:
         if self._read_at is not None and now - self._read_at < STALE:
             return
         if not first:
-            self._read_at = now  # meanwhile others go by what is known
+            self._read_at, self._read_time = now, self._now()  # meanwhile others go by what is known
         try:
-            self._stored = await _stored(self._app)
+            stored, time = await _stored(self._app), await self._app.now()
         except HoldfastError:
             if first:
                 raise
-        self._read_at = now
+            return
+        self._stored = {
+            id: (one.digest, Access(frozenset(one.roles), one.scope, id, one.expires_at)) for id, one in stored.items()
+        }
+        self._read_at, self._read_time = now, time
         self.seen = self.seen or bool(self._stored)
 
 

@@ -31,9 +31,10 @@ export async function change(action, which) {
     redraw();
     let cursor = null;
     const filter = which.filter ? { ...which.filter, until: counted.until } : undefined;
+    const all = which.filter ? !Object.keys(which.filter).length : undefined; // the person was asked, with the number
     try {
       do {
-        const step = await post("v1/bulk", { action, ids: which.ids, filter, cursor });
+        const step = await post("v1/bulk", { action, ids: which.ids, filter, all, cursor });
         for (const name in sum) sum[name] += step[name];
         cursor = step.cursor;
         redraw();

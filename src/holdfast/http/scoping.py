@@ -1,0 +1,146 @@
+"""Keeps what a token with a scope asks for inside that scope. Each route names its own rule in the route table.
+
+A rule sees what the handler will be given, before the handler runs: it refuses the request, or narrows it. A route
+without a rule is refused for such tokens (`endpoint.py`). What is listed is left out where it is outside, by `shown`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from .. import extra
+from ..checks import checked_text
+from ..errors import ScheduleNotFound
+from ..job import Record
+from ..search import Scope
+from ..view import Job
+from .call import Call
+from .problems import FORBIDDEN, Refused
+
+
+def check(scope: Scope | None, queue: str, task: str, what: str) -> None:
+    """Refuse what is of a queue or task outside a scope."""
+    if scope is not None and not scope.covers(queue, task):
+        raise Refused(FORBIDDEN, f"{what} is of queue {queue!r} and task {task!r}, and this token is for {scope} alone")
+
+
+def shown(call: Call, job: Job) -> bool:
+    """Whether a job may be shown to the sender of a request."""
+    scope = call.access.scope
+    return scope is None or (scope.covers(job.queue, job.task) and job.flow != job.id)
+
+
+async def one_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A job that is named in the path, to be looked at or worked on."""
+    id = checked_text(given.get("id", given.get("job")), "id")
+    _check_record(scope, await call.app.record(id))
+
+
+async def changed_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A job that is named in the path, to be changed."""
+    _check_changed(scope, [await call.app.record(checked_text(given["id"], "id"))])
+
+
+async def made_jobs(_: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """Jobs to be stored; the handler checks each, since a task's own options may say its queue."""
+    body = given["body"]
+    if scope.queues and (getattr(body, "replace", False) or getattr(body, "debounce", None) is not None):
+        raise Refused(FORBIDDEN, f"the job of this key may be of any queue, and this token is for {scope} alone: it "
+                      "cannot replace or debounce")  # fmt: skip
+
+
+async def filtered(_: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A query by queue and task."""
+    given["query"] = _narrowed(scope, given["query"])
+
+
+async def bulk(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A change of many, by their ids or by a filter."""
+    body = given["body"]
+    if body.filter is not None:
+        _narrowed(scope, body.filter)
+    if body.ids:
+        await call.app.open()
+        found = await call.app.session.store.get([checked_text(id, "an id") for id in body.ids])
+        _check_changed(scope, [record for record in found if record is not None])
+
+
+async def claim(_: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A claim of jobs of some queues and tasks."""
+    body = given["body"]
+    types = body.types
+    if types is None and scope.tasks:
+        if any("*" in task for task in scope.tasks):
+            detail = f"this token is for {scope} alone: name the `types` of the jobs that it is to claim"
+            raise Refused(FORBIDDEN, detail)
+        types = list(scope.tasks)
+    for queue in body.queues:
+        _check_part(scope.covers_queue(queue), scope, "queue", queue)
+    for task in types or ():
+        _check_part(scope.covers_task(task), scope, "task", task)
+    given["body"] = msgspec.structs.replace(body, types=types)
+
+
+async def schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A schedule that is named in the path."""
+    kept = await call.app.schedules.get(given["name"])
+    check(scope, kept.queue, kept.task, f"schedule {kept.name!r:.200}")
+
+
+async def kept_schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """A schedule to be made or changed; the handler checks what it is to be."""
+    try:
+        await schedule(call, scope, given)
+    except ScheduleNotFound:
+        return
+
+
+async def listed_schedules(call: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """Schedules, of which the handler shows those inside."""
+
+
+async def whole_queues(_: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """Whole queues, of which the handler shows those inside; or the one in the path."""
+    if scope.tasks:
+        raise Refused(FORBIDDEN, f"this is about whole queues, and this token is for {scope} alone")
+    if "name" in given:
+        _check_part(scope.covers_queue(given["name"]), scope, "queue", given["name"])
+
+
+async def whole_task(_: Call, scope: Scope, given: dict[str, Any]) -> None:
+    """The task in the path, in every queue."""
+    if scope.queues:
+        raise Refused(FORBIDDEN, f"this is about a task in every queue, and this token is for {scope} alone")
+    _check_part(scope.covers_task(given["name"]), scope, "task", given["name"])
+
+
+def _check_part(covered: bool, scope: Scope, what: str, name: str) -> None:
+    if not covered:
+        raise Refused(FORBIDDEN, f"{what} {name!r:.200} is outside of what this token is for: {scope}")
+
+
+def _check_record(scope: Scope, record: Record) -> None:
+    if extra.is_flow(record):
+        raise Refused(FORBIDDEN, f"{record.id!r:.200} is a flow, and this token is for {scope} alone")
+    check(scope, record.queue, record.task, f"job {record.id!r:.200}")
+
+
+def _check_changed(scope: Scope, records: Iterable[Record]) -> None:
+    for record in records:
+        _check_record(scope, record)
+        if (flow := extra.flow_of(record)) is not None:
+            detail = f"job {record.id!r:.200} is of flow {flow!r:.200}, whose other jobs would be changed with it, and "
+            raise Refused(FORBIDDEN, f"{detail}this token is for {scope} alone")
+
+
+def _narrowed(scope: Scope, wanted: Any) -> Any:
+    """A query for what is inside; refused where it names something else."""
+    queue, task = wanted.queue or scope.only_queue, wanted.type or scope.only_task
+    if queue is not None:
+        _check_part(scope.covers_queue(queue), scope, "queue", queue)
+    if task is not None:
+        _check_part(scope.covers_task(task), scope, "task", task)
+    return msgspec.structs.replace(wanted, queue=queue, type=task)

@@ -1,0 +1,317 @@
+"""Tokens that end, and tokens that are for some queues and tasks alone: every route keeps to that, or refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast import ConfigError, Flow, InvalidJob
+from holdfast.http import scoping, tokens
+from holdfast.search import Scope
+from holdfast.store import wire
+from support.eventually import eventually
+from support.http import serving
+
+TOKEN = "a-token-of-the-environment"
+INSIDE, OUTSIDE = ("mail", "report_daily"), ("money", "charge")
+
+
+@pytest.fixture
+async def closed(app):
+    async with serving(app, token=TOKEN) as client:
+        yield client
+
+
+@pytest.fixture
+async def stocked(app, closed):
+    """One job of each queue and task, and a schedule of each; their names are `QUEUE-TASK`."""
+    for queue, task in (INSIDE, OUTSIDE, ("mail", "charge"), ("money", "report_daily")):
+        await app.submit(task, b"{}", json=True, queue=queue, id=f"{queue}-{task}")
+        body = {"type": task, "payload": {}, "queue": queue, "every": 3600}
+        made = await closed("PUT", f"/v1/schedules/{queue}-{task}", body, token=TOKEN)
+        assert made.status == 200, made.content
+    return closed
+
+
+@pytest.fixture
+def made(app):
+    async def made(*roles, queues=("mail",), tasks=("report_*",), **more):
+        return await tokens.create(app, roles or tokens.ROLES, queues=queues, tasks=tasks, **more)
+
+    return made
+
+
+def concrete(path):
+    return path.replace("{", "").replace("}", "")
+
+
+@pytest.mark.parametrize(
+    ("scope", "queue", "task", "covered"),
+    [
+        (Scope(), "mail", "send", True),
+        (Scope(("mail",)), "mail", "send", True),
+        (Scope(("mail",)), "mail2", "send", False),
+        (Scope(("mail",), ("report_*",)), "mail", "report_daily", True),
+        (Scope(("mail",), ("report_*",)), "mail", "a_report_", False),
+        (Scope(("mail",), ("report_*",)), "money", "report_daily", False),
+        (Scope((), ("a*z", "b")), "any", "abcz", True),
+        (Scope((), ("a.c", "[b]", "?")), "any", "abc", False),
+        (Scope((), ("[b]",)), "any", "[b]", True),
+    ],
+)
+def test_a_star_stands_for_any_characters_and_nothing_else_does(scope, queue, task, covered):
+    assert scope.covers(queue, task) == covered
+
+
+async def test_every_route_has_a_rule_for_scopes_or_refuses_them(closed, made):
+    token = await made()
+    refused = set()
+    for endpoint in closed.service.endpoints:
+        if endpoint.role is None:
+            continue
+        reply = await closed(endpoint.method, concrete(endpoint.path), token=token)
+        if endpoint.within is None:
+            assert (reply.status, reply.problem) == (403, "forbidden"), endpoint.path
+            assert "this token is for queue mail and task report_* alone" in reply.json["detail"]
+            refused.add(endpoint.path)
+    assert {path for path in refused if not path.startswith(wire.PATH)} == {
+        "/v1/dlq/retry", "/v1/errors", "/v1/rates", "/v1/depths", "/v1/tasks/paused", "/v1/workers",
+        "/v1/signals/{name}", "/v1/flows", "/v1/flows/{id}", "/v1/config", "/v1/config/{key}", "/v1/events", "/metrics",
+    }  # fmt: skip
+    assert {path for path in refused if path.startswith(wire.PATH)} == {
+        endpoint.path for endpoint in closed.service.endpoints if endpoint.path.startswith(wire.PATH)
+    }
+
+
+JOB_ROUTES = [
+    ("GET", "/v1/jobs/{}", None),
+    ("GET", "/v1/jobs/{}/output", None),
+    ("GET", "/v1/jobs/{}/explain", None),
+    ("POST", "/v1/jobs/{}/cancel", None),
+    ("POST", "/v1/jobs/{}/retry", None),
+    ("DELETE", "/v1/jobs/{}", None),
+    ("POST", "/v1/dlq/{}/retry", None),
+    *(("POST", f"/v1/claims/{{}}/{end}", {"fence": 1, "token": "x"}) for end in ("extend", "complete", "release")),
+    ("POST", "/v1/claims/{}/fail", {"fence": 1, "token": "x", "error": "no"}),
+    ("GET", "/v1/schedules/{}", None),
+    ("POST", "/v1/schedules/{}/pause", None),
+    ("POST", "/v1/schedules/{}/resume", None),
+    ("POST", "/v1/schedules/{}/run", None),
+    ("DELETE", "/v1/schedules/{}", None),
+]
+
+
+def test_every_route_about_one_job_or_schedule_is_tried(closed):
+    tried = {(method, path.format("X")) for method, path, _ in JOB_ROUTES}
+    rules = (scoping.one_job, scoping.changed_job, scoping.schedule)
+    for endpoint in closed.service.endpoints:
+        if endpoint.within in rules:
+            path = endpoint.path.replace("{id}", "X").replace("{job}", "X").replace("{name}", "X")
+            assert (endpoint.method, path) in tried
+
+
+@pytest.mark.parametrize(("method", "path", "body"), JOB_ROUTES, ids=str)
+async def test_what_is_outside_can_neither_be_read_nor_changed(stocked, made, method, path, body):
+    token = await made()
+    before = (
+        (await stocked("GET", "/v1/jobs", token=TOKEN)).json,
+        (await stocked("GET", "/v1/schedules", token=TOKEN)).json,
+    )
+    for outside in ("money-charge", "mail-charge", "money-report_daily"):
+        reply = await stocked(method, path.format(outside), body, token=token)
+        assert reply.problem == "forbidden", outside
+        assert "this token is for queue mail and task report_* alone" in reply.json["detail"]
+    after = (
+        (await stocked("GET", "/v1/jobs", token=TOKEN)).json,
+        (await stocked("GET", "/v1/schedules", token=TOKEN)).json,
+    )
+    assert after == before
+    assert (await stocked(method, path.format("mail-report_daily"), body, token=token)).status not in (401, 403)
+
+
+async def test_lists_show_what_is_inside(stocked, made):
+    for token in (await made(), await made(queues=["m*l"], tasks=["report_daily"])):
+        for path in ("/v1/jobs", "/v1/search", "/v1/jobs?queue=mail", "/v1/search?type=report_daily"):
+            assert [job["id"] for job in (await stocked("GET", path, token=token)).json["jobs"]] == [
+                "mail-report_daily"
+            ]
+        assert (await stocked("GET", "/v1/count", token=token)).json["count"] == 1
+        assert (await stocked("GET", "/v1/dlq", token=token)).json["jobs"] == []
+        [schedule] = (await stocked("GET", "/v1/schedules", token=token)).json["schedules"]
+        assert schedule["name"] == "mail-report_daily"
+        for path in ("/v1/jobs", "/v1/dlq", "/v1/search", "/v1/count"):
+            for named in ("queue=money", "type=charge"):
+                assert (await stocked("GET", f"{path}?{named}", token=token)).problem == "forbidden"
+        assert (await stocked("GET", "/v1/stats", token=token)).problem == "forbidden"
+
+
+async def test_pages_of_a_narrow_token_miss_nothing(app, closed, made):
+    for number in range(60):
+        await app.submit("report_daily" if number % 7 == 0 else "charge", b"{}", json=True, id=f"{number}")
+    token = await made(queues=[], tasks=["report_*"])
+    found, cursor = [], ""
+    while cursor is not None:
+        page = (await closed("GET", f"/v1/jobs?limit=4{cursor and '&cursor=' + cursor}", token=token)).json
+        found += [job["id"] for job in page["jobs"]]
+        cursor = page["cursor"]
+    assert found == [f"{number}" for number in range(59, -1, -1) if number % 7 == 0]
+
+
+async def test_jobs_are_submitted_inside_alone(app, closed, made):
+    token = await made("submit")
+
+    @app.task(queue="money")
+    def report_yearly() -> None: ...
+
+    async def submit(queue, task, key, **more):
+        body = {"type": task, "payload": {}, **({"queue": queue} if queue else {}), **more}
+        return await closed("POST", "/v1/jobs", body, token=token, Idempotency_Key=key)
+
+    assert (await submit(*INSIDE, "1")).status == 201
+    for queue, task in (OUTSIDE, ("mail", "charge"), ("money", "report_daily"), (None, "report_daily")):
+        assert (await submit(queue, task, "2")).problem == "forbidden"
+    assert (await submit(None, "report_yearly", "2")).problem == "forbidden", "its own queue counts"
+    for how in ({"replace": True}, {"debounce": 5}):
+        assert (await submit(*INSIDE, "1", **how)).problem == "forbidden"
+    await app.submit("report_daily", b"{}", json=True, queue="money", key="3")
+    assert (await submit(*INSIDE, "3")).problem == "forbidden", "the job of the key is not shown"
+    jobs = [{"type": task, "payload": {}, "queue": "mail", "key": task} for task in ("report_a", "charge")]
+    batch = await closed("POST", "/v1/jobs/batch", {"jobs": jobs}, token=token)
+    assert [one["status"] for one in batch.json["jobs"]] == [201, 403]
+    assert {(job.queue, job.task) for job in (await app.jobs()).jobs} == {
+        INSIDE, ("mail", "report_a"), ("money", "report_daily"),
+    }  # fmt: skip
+
+
+async def test_jobs_are_claimed_inside_alone(stocked, made):
+    token = await made("work")
+    for wrong in ({}, {"queues": ["mail"]}, {"queues": ["mail", "money"], "types": ["report_daily"]},
+                  {"queues": ["mail"], "types": ["report_daily", "charge"]}):  # fmt: skip
+        assert (await stocked("POST", "/v1/claims", wrong, token=token)).problem == "forbidden"
+    body = {"queues": ["mail"], "types": ["report_daily"], "limit": 10}
+    [claim] = (await stocked("POST", "/v1/claims", body, token=token)).json["claims"]
+    assert claim["job"]["id"] == "mail-report_daily"
+    proof = {"fence": claim["fence"], "token": claim["token"]}
+    assert (await stocked("POST", "/v1/claims/mail-report_daily/complete", proof, token=token)).status == 204
+
+
+async def test_a_token_for_named_tasks_claims_those_without_naming_them(stocked, made):
+    token = await made("work", queues=[], tasks=["charge"])
+    body = {"queues": ["mail", "money"], "limit": 10}
+    claims = (await stocked("POST", "/v1/claims", body, token=token)).json["claims"]
+    assert {claim["job"]["id"] for claim in claims} == {"money-charge", "mail-charge"}
+
+
+async def test_a_bulk_change_stays_inside(app, stocked, made):
+    token = await made()
+    for which in ({"ids": ["mail-report_daily", "money-charge"]}, {"filter": {"queue": "money"}},
+                  {"filter": {"type": "charge"}}):  # fmt: skip
+        assert (await stocked("POST", "/v1/bulk", {"action": "delete", **which}, token=token)).problem == "forbidden"
+    for which in ({"filter": {}, "all": True}, {"all": True}, {"filter": {"text": "a"}}):
+        body = {"action": "delete", "dry_run": True, **which}
+        assert (await stocked("POST", "/v1/bulk", body, token=token)).json["matched"] == 1
+    assert (await stocked("POST", "/v1/bulk", {"action": "delete", "all": True}, token=token)).json["changed"] == 1
+    assert {job.id for job in (await app.jobs()).jobs} == {"money-charge", "mail-charge", "money-report_daily"}
+
+
+async def test_a_schedule_is_made_inside_and_takes_the_place_of_none_outside(stocked, made):
+    token = await made("operate")
+    body = {"type": "report_daily", "payload": {}, "queue": "mail", "every": 60}
+    assert (await stocked("PUT", "/v1/schedules/new", body, token=token)).status == 200
+    assert (await stocked("PUT", "/v1/schedules/money-charge", body, token=token)).problem == "forbidden"
+    assert (await stocked("PUT", "/v1/schedules/new", body | {"queue": "money"}, token=token)).problem == "forbidden"
+
+
+async def test_whole_queues_and_tasks_need_a_token_for_all_of_them(stocked, made):
+    queue, task, both = await made(tasks=[]), await made(queues=[]), await made()
+
+    async def tried(path, token):
+        return (await stocked("POST", path, {} if "tasks" in path else None, token=token)).status
+
+    for verb in ("pause", "resume"):
+        assert await tried(f"/v1/queues/mail/{verb}", queue) == 200
+        assert await tried(f"/v1/queues/money/{verb}", queue) == 403
+        assert await tried(f"/v1/queues/mail/{verb}", task) == await tried(f"/v1/queues/mail/{verb}", both) == 403
+        assert await tried(f"/v1/tasks/report_daily/{verb}", task) == 200
+        assert await tried(f"/v1/tasks/charge/{verb}", task) == 403
+        assert await tried(f"/v1/tasks/report_daily/{verb}", queue) == 403
+    seen = (await stocked("GET", "/v1/stats", token=queue)).json
+    assert [one["name"] for one in seen["queues"]] == ["mail"]
+    assert seen["counts"]["queued"] == 2
+
+
+async def test_a_flow_is_outside_of_every_scope(app, closed, made):
+    @app.task(queue="mail")
+    def report_part() -> None: ...
+
+    flow = Flow("of two")
+    first = flow.add(report_part)
+    flow.add(report_part).after(first)
+    handle = await app.enqueue_flow(flow)
+    token = await made(tasks=[])
+    member = f"{handle.id}.0"
+    assert (await closed("GET", f"/v1/jobs/{member}", token=token)).status == 200
+    assert (await closed("GET", f"/v1/jobs/{handle.id}", token=token)).problem == "forbidden"
+    for id in (member, handle.id):
+        for method, path in (
+            ("POST", f"/v1/jobs/{id}/cancel"),
+            ("POST", f"/v1/jobs/{id}/retry"),
+            ("DELETE", f"/v1/jobs/{id}"),
+        ):
+            assert (await closed(method, path, token=token)).problem == "forbidden"
+        assert (await closed("POST", "/v1/bulk", {"action": "cancel", "ids": [id]}, token=token)).problem == "forbidden"
+    done = (await closed("POST", "/v1/bulk", {"action": "cancel", "all": True}, token=token)).json
+    assert (done["matched"], done["changed"], done["skipped"]) == (2, 0, 2)
+
+
+async def test_the_caller_is_told_what_its_token_is_for(closed, made):
+    me = (await closed("GET", "/v1/me", token=await made("read", expires=3600))).json
+    assert (me["roles"], me["queues"], me["tasks"]) == (["read"], ["mail"], ["report_*"])
+    assert me["expires_at"] > me["now"]
+    everything = (await closed("GET", "/v1/me", token=TOKEN)).json
+    assert (everything["queues"], everything["tasks"], everything["expires_at"]) == ([], [], None)
+
+
+async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
+    token = await tokens.create(app, ["read"], expires=3600)
+    assert (await closed("GET", "/v1/jobs", token=token)).status == 200
+    now = app.session.store.now
+
+    async def later():
+        return await now() + 3_601_000_000
+
+    monkeypatch.setattr(app.session.store, "now", later)
+    monkeypatch.setattr(tokens, "STALE", 0.01)
+
+    async def refused():
+        return (await closed("GET", "/v1/jobs", token=token)).status == 401
+
+    await eventually(refused)
+    [seen] = await tokens.tokens(app)
+    assert seen.expired
+
+
+async def test_a_token_ends_while_the_store_is_away(app, closed, monkeypatch):
+    token = await tokens.create(app, ["read"], expires=0.3)
+    assert (await closed("GET", "/v1/me", token=token)).status == 200
+    monkeypatch.setattr(tokens, "STALE", 3600.0)
+
+    async def refused():
+        return (await closed("GET", "/v1/me", token=token)).status == 401
+
+    await eventually(refused)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"expires": 0}, "more than 0"),
+        ({"expires": "soon"}, "more than 0"),
+        ({"queues": [""]}, "queue name"),
+        ({"tasks": ["a\n"]}, "task name"),
+        ({"tasks": [f"{number}" for number in range(51)]}, "at most 50"),
+    ],
+)
+async def test_a_token_that_makes_no_sense_is_not_made(app, options, words):
+    with pytest.raises((ConfigError, InvalidJob), match=words):
+        await tokens.create(app, ["read"], **options)
+    assert await tokens.tokens(app) == []

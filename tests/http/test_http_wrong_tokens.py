@@ -1,0 +1,97 @@
+"""Wrong tokens are told in the log, and wait for their answers; right ones do not."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from holdfast.clock import SystemClock
+from holdfast.http import failures, tokens
+from holdfast.http.failures import ADDRESSES, FORGOTTEN, FREE, LONGEST, Failures
+from support.eventually import eventually
+from support.http import serving
+
+TOKEN = "a-token-of-the-environment"
+
+
+class Clock(SystemClock):
+    time = 0.0
+
+    def monotonic(self):
+        return self.time
+
+
+def test_repeated_failures_of_an_address_wait_longer_and_longer_and_others_do_not():
+    seen = Failures(Clock())
+    delays = [seen.delay("192.0.2.1") for _ in range(30)]
+    assert delays[:FREE] == [0.0] * FREE
+    assert delays[FREE:] == sorted(delays[FREE:])
+    assert 0 < delays[FREE] < delays[FREE + 1]
+    assert delays[-1] == LONGEST
+    assert seen.delay("192.0.2.2") == 0.0
+
+
+def test_an_address_that_failed_long_ago_begins_anew():
+    clock = Clock()
+    seen = Failures(clock)
+    assert [seen.delay("192.0.2.1") for _ in range(30)][-1] == LONGEST
+    clock.time += FORGOTTEN + 1
+    assert seen.delay("192.0.2.1") == 0.0
+
+
+def test_no_more_than_so_many_addresses_are_remembered():
+    seen = Failures(Clock())
+    for number in range(ADDRESSES + 10):
+        seen.delay(f"address {number}")
+    assert len(seen._known) == ADDRESSES
+
+
+@pytest.fixture
+async def closed(app):
+    async with serving(app, token=TOKEN) as client:
+        yield client
+
+
+async def test_a_wrong_token_is_told_in_the_log_once_in_a_while(closed, app, caplog):
+    revoked = await tokens.create(app, ["read"])
+    await tokens.revoke(app, revoked.split("_")[1])
+    with caplog.at_level(logging.WARNING, "holdfast.http"):
+        for wrong in (revoked, "hf_x_y", "something else"):
+            assert (await closed("GET", "/v1/jobs", token=wrong)).status == 401
+        assert (await closed("GET", "/v1/jobs", token=None)).status == 401
+    [line] = [record.getMessage() for record in caplog.records]
+    assert line == "a wrong token from 127.0.0.1 was refused (1 of late)"
+    assert revoked not in caplog.text
+
+
+async def test_a_right_token_is_answered_while_wrong_ones_of_the_same_address_wait(closed, monkeypatch):
+    monkeypatch.setattr(failures, "FREE", 0)
+    monkeypatch.setattr(failures, "FIRST", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST", 3600.0)
+    guesses = [asyncio.create_task(closed("GET", path, token="wrong")) for path in ("/v1/jobs", "/v1/me") * 3]
+
+    async def waiting():
+        return closed.service.door.failures._waiting == len(guesses)
+
+    await eventually(waiting)
+    assert (await closed("GET", "/v1/jobs", token=TOKEN)).status == 200
+    assert (await closed("GET", "/v1/jobs", token=None)).status == 401, "who has none guesses nothing"
+    assert not any(guess.done() for guess in guesses)
+    for guess in guesses:
+        guess.cancel()
+    await asyncio.gather(*guesses, return_exceptions=True)
+
+
+async def test_beyond_so_many_that_wait_answers_are_given_at_once(closed, monkeypatch):
+    monkeypatch.setattr(failures, "FREE", 0)
+    monkeypatch.setattr(failures, "FIRST", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST", 3600.0)
+    monkeypatch.setattr(failures, "WAITING", 2)
+    guesses = [asyncio.create_task(closed("GET", "/v1/jobs", token="wrong")) for _ in range(3)]
+    done, late = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
+    assert [guess.result().status for guess in done] == [401]
+    for guess in late:
+        guess.cancel()
+    await asyncio.gather(*late, return_exceptions=True)
