@@ -28,7 +28,9 @@ _lane = msgspec.json.Decoder(Lane).decode
 def record(row: Any, at: int = 0) -> Record:
     """A Record from a row that has its columns in order, beginning with column `at`."""
     made = Record(*row[at : at + PLAIN])
-    tags, meta, retry, history, made.waits, lane, made.extra, made.saves = row[at + PLAIN : at + PLAIN + 8]
+    tags, meta, retry, history, made.waits, lane, made.extra, made.saves, made.changed_at = row[
+        at + PLAIN : at + PLAIN + 9
+    ]
     if tags is not None:
         made.tags = _read(_tags, tags, (), made.id)
     if meta is not None:
@@ -61,4 +63,4 @@ def row(kept: Record) -> Sequence[Any]:
     plain = [getattr(kept, name) for name in COLUMNS[:PLAIN]]
     plain[4] = str(kept.state)
     lists = (json_or_null(kept.tags), json_or_null(kept.meta), retry, json_or_null(kept.history))
-    return (*plain, *lists, kept.waits, lane, kept.extra, kept.saves)
+    return (*plain, *lists, kept.waits, lane, kept.extra, kept.saves, kept.changed_at)

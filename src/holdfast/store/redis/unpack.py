@@ -95,6 +95,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     W: str | None = None
     E: msgspec.Raw = _NOTHING
     S: int = 0
+    C: int | None = None
 
 
 class _Line(msgspec.Struct, frozen=True, array_like=True):
@@ -197,6 +198,7 @@ def _record(seq: int, state: str, body: Body, life: Life, checkpoint: bytes | No
     if life.E:
         made.extra = _bytes(life.E)
     made.saves = life.S
+    made.changed_at = life.C
     if life.y is not None:
         made.history = tuple([Attempt(*msgspec.structs.astuple(_line(line))) for line in life.y])
     return made

@@ -38,7 +38,7 @@ def record(row: Row) -> Record:
     made = Record(*row[:30])
     made.suspect = row[19] == 1
     made.cancel = row[21] == 1
-    tags, meta, retry, history, made.waits, lane, bounds, made.extra, made.saves = row[30:39]
+    tags, meta, retry, history, made.waits, lane, bounds, made.extra, made.saves, made.changed_at = row[30:40]
     if tags is not None:
         made.tags = _read(_tags, tags, (), made.id)
     if meta is not None:
@@ -173,6 +173,7 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         kept.waits,
         kept.extra,
         kept.saves,
+        kept.changed_at,
         settled,
         kept.seq,
     )

@@ -53,7 +53,8 @@ CREATE TABLE holdfast.job (
     waits text COLLATE "C",
     lane jsonb,
     extra bytea,
-    saves integer NOT NULL DEFAULT 0
+    saves integer NOT NULL DEFAULT 0,
+    changed_at bigint
 ) WITH (
     fillfactor = 85,                    -- room for notes to stay on their page
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
