@@ -34,6 +34,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One line of a job's history: a claim that has ended."""
 
     number: int
+    """Charged attempts of this life so far. A claim that was given back is not charged."""
     fence: int
     life: int
     worker: str | None
@@ -143,6 +144,9 @@ class Record(msgspec.Struct, gc=False):
     extra: bytes | None = None
     saves: int = 0
     """The number of its checkpoint: they rise over all its claims."""
+    changed_at: int | None = None
+    """When it was last written between two transitions: by a Change, or by a Note of progress, checkpoint, pid or meta.
+    """
     damage: dict[str, str] | None = None
     """Made by the reader, never stored: the fields whose stored value cannot be decoded, each with that value as text.
     The field itself has a default then. `damage.py` adds what only the core can decode."""
@@ -403,6 +407,8 @@ class QueueStats(msgspec.Struct, frozen=True, gc=False):
     oldest: int | None = None
     """When its oldest queued job was due."""
     paused: bool = False
+    listeners: int = 0
+    """Live workers that serve it. Counted by the app; a store leaves it at 0."""
 
 
 class Tidied(msgspec.Struct, frozen=True, gc=False):

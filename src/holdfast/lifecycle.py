@@ -282,6 +282,28 @@ def history(record: Record) -> tuple[Attempt, ...]:
     return (*record.history, last)
 
 
+def failures(record: Record) -> int:
+    """Attempts of this life that failed or were lost.
+
+    Every charged attempt that left the job waiting is one of them, and a line of history numbers them: so the count
+    does not end where the history is cut.
+    """
+    last = record.history[-1] if record.history else None
+    before = last.number if last is not None and last.life == record.life else 0
+    return before + (record.state == State.DEAD and record.started_at is not None)
+
+
+def updated_at(record: Record) -> int:
+    """When it last came to another state or was changed, by the store's clock.
+
+    Becoming due is no transition, and neither is waiting for a limit.
+    """
+    last = record.finished_at or record.started_at
+    if last is None:
+        last = record.history[-1].ended_at if record.history else record.created_at
+    return max(last, record.changed_at or 0)
+
+
 def shorten(text: str, limit: int) -> str:
     """The beginning of a text, marked where it was cut."""
     return _storable(text if len(text) <= limit else text[: limit - 1] + "…")

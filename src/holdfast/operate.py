@@ -26,10 +26,10 @@ from .errors import HoldfastError, InvalidJob, JobNotFound, StoreUnavailable, Wr
 from .holds import KIND as PAUSES
 from .holds import Pause, checked_pause, read
 from .home import Home, carried
-from .job import TERMINAL, Change, Minute, Moves, Printed, QueueStats, Record, State, Where
+from .job import TERMINAL, Change, Holder, Minute, Moves, Printed, QueueStats, Record, State, Where
 from .observe.events import Handler
 from .store.protocol import Versioned
-from .view import Job, WorkerSeen, job_seen, state_seen, states_named, worker_seen
+from .view import Job, WorkerSeen, job_seen, state_seen, states_named, with_listeners, worker_seen
 from .webhooks import KIND as WEBHOOKS
 
 if TYPE_CHECKING:
@@ -140,14 +140,18 @@ class Operating(Home):
     async def stats(self) -> Stats:
         """Counts by queue and state, and the number of live workers."""
         queues = await self.session.store.stats()
-        holders = await self.session.store.holders()
-        return Stats(queues, sum(1 for seen in holders if seen.alive and seen.holder.kind == "worker"))
+        workers = await self._live_workers()
+        return Stats(with_listeners(queues, workers), len(workers))
 
     @carried
     async def queues(self) -> tuple[list[QueueStats], int]:
         """Every queue in numbers, and the store's time."""
         store = self.session.store
-        return await store.stats(), await store.now()
+        return with_listeners(await store.stats(), await self._live_workers()), await store.now()
+
+    async def _live_workers(self) -> list[Holder]:
+        seen = await self.session.store.holders()
+        return [one.holder for one in seen if one.alive and one.holder.kind == "worker"]
 
     @carried
     async def workers(self) -> list[WorkerSeen]:

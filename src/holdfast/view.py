@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
@@ -15,8 +16,8 @@ from .codec import shown
 from .damage import STATES, damage_of
 from .errors import InvalidJob
 from .extra import expires_at, flow_of
-from .job import UNDECODABLE, Attempt, HolderSeen, Record, State
-from .lifecycle import history
+from .job import UNDECODABLE, Attempt, Holder, HolderSeen, QueueStats, Record, State
+from .lifecycle import failures, history, updated_at
 
 UNCHARGED = ("parked", "snoozed", "released", "paused")
 """Outcomes of claims that were given back as they were."""
@@ -74,6 +75,8 @@ class Job(msgspec.Struct, frozen=True):
     timeout: float | None
     run_at: datetime
     created_at: datetime
+    updated_at: datetime
+    """When it last came to another state or was changed: by an operator, or by its own progress, checkpoint or meta."""
     started_at: datetime | None
     finished_at: datetime | None
     worker: str | None
@@ -104,17 +107,17 @@ class Job(msgspec.Struct, frozen=True):
     """What it has done so far, where it does it in steps."""
     damage: dict[str, str] = {}
     """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
-
-    @property
-    def failures(self) -> int:
-        """Attempts of this life that failed or were lost."""
-        return sum(1 for line in self.history if line.life == self.life and line.outcome in ("failed", "lost", "dead"))
+    failures: int = 0
+    """Attempts of this life that failed or were lost."""
+    last_error: str | None = None
+    """The error of the last attempt that had one, whatever came of the job since."""
 
 
 def job_seen(record: Record) -> Job:
     """The snapshot of a stored record."""
     node, pid = split_holder(record.holder)
     memory = steps.read(record.checkpoint)
+    attempts = tuple(_attempt(line) for line in history(record))
     return Job(
         id=record.id,
         queue=record.queue,
@@ -127,6 +130,7 @@ def job_seen(record: Record) -> Job:
         timeout=record.timeout,
         run_at=moment(record.run_at),
         created_at=moment(record.created_at),
+        updated_at=moment(updated_at(record)),
         started_at=_maybe(record.started_at),
         finished_at=_maybe(record.finished_at),
         worker=record.holder,
@@ -144,13 +148,15 @@ def job_seen(record: Record) -> Job:
         meta=deepcopy(record.meta) if record.meta else {},  # the caller's own: a store may share it between jobs
         cancel_requested=record.cancel,
         suspect=record.suspect,
-        history=tuple(_attempt(line) for line in history(record)),
+        history=attempts,
         waits=record.waits,
         expires_at=_maybe(expires_at(record)),
         lane=None if record.lane is None else record.lane.name,
         flow=flow_of(record),
         steps=tuple(_step(step) for step in memory.steps),
         damage=damage_of(record),
+        failures=failures(record),
+        last_error=record.error or next((line.error for line in reversed(attempts) if line.error), None),
     )
 
 
@@ -194,6 +200,14 @@ def worker_seen(seen: HolderSeen) -> WorkerSeen:
         lease=holder.lease,
         jobs=seen.jobs,
     )
+
+
+def with_listeners(queues: Sequence[QueueStats], workers: Sequence[Holder]) -> list[QueueStats]:
+    """The queues with the number of their workers, by name; and those that have nothing but workers."""
+    listeners = Counter(queue for worker in workers for queue in dict.fromkeys(worker.queues))
+    known = {queue.name: msgspec.structs.replace(queue, listeners=listeners[queue.name]) for queue in queues}
+    known |= {name: QueueStats(name, {}, listeners=count) for name, count in listeners.items() if name not in known}
+    return [known[name] for name in sorted(known)]
 
 
 STATE_WORDS = {

@@ -251,3 +251,50 @@ async def test_a_worker_that_died_is_not_listed_any_more(make_app):
     assert len(await app.workers()) == 1
     clock.advance(timedelta(seconds=31).total_seconds())
     assert await app.workers() == []
+
+
+# -- updates
+
+
+async def test_a_job_says_when_it_was_updated_and_by_the_stores_clock(make_app):
+    clock = ManualClock()
+    app = make_app(MemoryStore(clock=clock), clock=clock)
+    handle = await app.submit("by hand", b"", queue="hand", delay=600)
+    clock.advance(60)
+    await app.annotate(handle.id, note="hello")
+    job = await handle.job()
+    assert job.updated_at - job.created_at == timedelta(minutes=1)
+    assert job.run_at - job.created_at == timedelta(minutes=10)
+    clock.advance(600)
+    [claim] = await app.claim("hand")
+    clock.advance(5)
+    await claim.fail("again, please", retry_in=3600)
+    job = await handle.job()
+    assert job.updated_at - job.created_at == timedelta(seconds=665)
+    assert job.updated_at < job.run_at
+
+
+async def test_failures_and_the_last_error_outlast_the_kept_history(app):
+    handle = await app.submit("by hand", b"", queue="hand", max_attempts=0)
+    for number in range(53):
+        [claim] = await app.claim("hand")
+        await claim.fail(f"no {number}", retry_in=0)
+    [claim] = await app.claim("hand")
+    await claim.complete()
+    job = await handle.job()
+    assert (len(job.history), job.failures, job.attempt) == (51, 53, 54)
+    assert (job.error, job.last_error) == (None, "no 52")
+
+
+async def test_queues_say_how_many_workers_listen(app, task):
+    await task("good").enqueue()
+    assert [(queue.name, queue.listeners) for queue in (await app.stats()).queues] == [("default", 0)]
+    async with working(app, queues=["default", "idle"]), working(app, queues=["idle"]):
+        await eventually(lambda: _listeners(app, {"default": 1, "idle": 2}))
+        assert (await app.stats()).workers == 2
+    assert [(queue.name, queue.listeners) for queue in (await app.stats()).queues] == [("default", 0)]
+
+
+async def _listeners(app, expected):
+    queues, _ = await app.queues()
+    return {queue.name: queue.listeners for queue in queues} == expected

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+from datetime import datetime
 
 import pytest
 
@@ -71,6 +72,21 @@ def test_queues_can_be_paused(stocked):
     assert "queue 'mail' is paused" in stocked("explain", "mail")
     stocked("resume", "mail")
     assert not any(queue["paused"] for queue in stocked.json("queues"))
+
+
+def test_the_column_updated_at_shows_when_a_job_was_updated_and_not_when_it_is_due(stocked):
+    [row] = [line for line in stocked("list").splitlines() if " later " in line]
+    job = stocked.json("show", "later")
+    times = (datetime.fromisoformat(job[name]).astimezone() for name in ("updated_at", "run_at"))
+    updated, due = (time.strftime("%Y-%m-%d %H:%M:%S") for time in times)
+    assert job["updated_at"] == job["created_at"]
+    assert updated in row
+    assert due not in row
+
+
+def test_queues_show_their_listeners(stocked):
+    assert {queue["name"]: queue["listeners"] for queue in stocked.json("queues")} == {"default": 0, "mail": 0}
+    assert " Listeners " in stocked("queues")
 
 
 def test_explain_says_why(stocked):

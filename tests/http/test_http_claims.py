@@ -52,6 +52,21 @@ async def test_complete_keeps_the_result(http):
     assert (job["status"], job["result"]) == ("succeeded", {"ok": [1, 2.5, "ü", None]})
 
 
+async def test_a_job_shows_its_last_error_and_when_it_was_updated(http):
+    created = (await http.submit("t")).json
+    assert (created["updated_at"], created["last_error"]) == (created["created_at"], None)
+    [held] = await claim(http)
+    await settle(http, held, "fail", error="ValueError: no", retry_in=0)
+    failed = (await http("GET", f"/v1/jobs/{created['id']}")).json
+    assert (failed["last_error"], failed["failures"]) == ("ValueError: no", 1)
+    assert failed["updated_at"] == failed["history"][-1]["ended_at"]
+    [held] = await claim(http)
+    await settle(http, held, "complete")
+    done = (await http("GET", f"/v1/jobs/{created['id']}")).json
+    assert (done["status"], done["error"], done["last_error"]) == ("succeeded", None, "ValueError: no")
+    assert done["updated_at"] == done["finished_at"]
+
+
 async def test_fail_waits_for_the_next_attempt_and_ends_dead_when_they_are_spent(http):
     id = (await http.submit("t", max_attempts=2)).json["id"]
     [held] = await claim(http)

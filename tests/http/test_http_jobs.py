@@ -26,7 +26,7 @@ async def test_a_submission_answers_201_with_the_job(http):
 async def test_a_new_job_is_answered_with_the_fields_that_reading_it_has(http):
     made = (await http.submit("t", {"a": [1, None, "ü"]}, tags=["x"], priority=-3, queue="mail", timeout=5)).json
     read = (await http("GET", f"/v1/jobs/{made['id']}")).json
-    for name in ("created_at", "run_at"):
+    for name in ("created_at", "updated_at", "run_at"):
         one, other = (datetime.fromisoformat(job.pop(name)) for job in (made, read))
         assert abs(one - other) < timedelta(seconds=5)
     assert made == read

@@ -48,6 +48,8 @@ async def test_workers_are_listed(http, app):
     async with working(app):
         await eventually(lambda: _workers(http))
         [worker] = await _workers(http)
+        [queue] = (await http("GET", "/v1/queues")).json["queues"]
+    assert (queue["name"], queue["counts"], queue["listeners"]) == ("default", {}, 1)
     assert worker["kind"] == "worker"
     assert worker["queues"] == ["default"]
     assert worker["pid"] > 0

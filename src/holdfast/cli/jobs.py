@@ -62,7 +62,7 @@ def show_page(app: Holdfast, page: Page, word: str, *, as_json: bool, watch: boo
             job.state.value + (" (damaged)" if job.damage else ""),
             job.attempt,
             job.queue,
-            moment(job.finished_at or job.started_at or job.run_at),
+            moment(job.updated_at),
         )
         for job in page.jobs
     ]
@@ -107,6 +107,7 @@ def print_job(job: Job) -> None:
         "attempt": f"{job.attempt} of {job.max_attempts or 'any number'}",
         "timeout": None if job.timeout is None else f"{job.timeout:g} s",
         "created": moment(job.created_at),
+        "updated": moment(job.updated_at),
         "due": moment(job.run_at) if job.state.value in ("scheduled", "failed") else None,
         "lane": job.lane,
         "flow": job.flow,

@@ -74,16 +74,17 @@ def _print_queues(stats: Stats) -> None:
             queue.name,
             *(queue.counts.get(state, 0) for state in ("queued", "scheduled", "running", "failed", "dead")),
             "" if queue.oldest is None else moment(aware(queue.oldest)),
+            queue.listeners,
             "paused" if queue.paused else "",
         )
         for queue in stats.queues
     ]
-    columns = ("Queue", "Queued", "Scheduled", "Running", "Failed", "Dead", "Oldest Due", "")
+    columns = ("Queue", "Queued", "Scheduled", "Running", "Failed", "Dead", "Oldest Due", "Listeners", "")
     table("Queues", columns, rows, keep=("Queue",))
 
 
 def queues(url: options.Url = None, as_json: options.AsJson = False, watch: options.Watch = False) -> None:
-    """Show every queue: what waits, what runs, whether it is paused."""
+    """Show every queue: what waits, what runs, how many workers listen, whether it is paused."""
 
     async def look(app: Holdfast) -> None:
         async def once() -> None:

@@ -229,6 +229,7 @@ def _as_stored(job: NewJob, now: int) -> shapes.JobOut:
         payload=msgspec.Raw(job.payload),
         run_at=created if due == now else moment(due),
         created_at=created,
+        updated_at=created,
         queue=job.queue,
         priority=job.priority,
         timeout=job.timeout,

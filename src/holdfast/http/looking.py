@@ -24,7 +24,7 @@ async def stats(call: Call) -> Answer:
 
 
 async def queues(call: Call) -> Answer:
-    """Every queue that has jobs or is paused."""
+    """Every queue that has jobs, is paused or has live workers."""
     return json(shapes.QueuesOut([_queue(queue) for queue in (await _stats(call)).queues]))
 
 
@@ -123,4 +123,4 @@ async def openapi(call: Call) -> Answer:
 
 def _queue(queue: QueueStats) -> shapes.QueueOut:
     oldest = None if queue.oldest is None else moment(queue.oldest)
-    return shapes.QueueOut(queue.name, queue.counts, oldest, queue.paused)
+    return shapes.QueueOut(queue.name, queue.counts, oldest, queue.paused, queue.listeners)

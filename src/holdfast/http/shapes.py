@@ -91,6 +91,8 @@ class JobOut(msgspec.Struct, kw_only=True):
     """The arguments by name; raw bytes show as {"$bytes": base64}."""
     run_at: datetime
     created_at: datetime
+    updated_at: datetime
+    """When it last came to another state or was changed: by an operator, or by its own progress, checkpoint or meta."""
     queue: str
     priority: int
     timeout: float | None
@@ -103,6 +105,10 @@ class JobOut(msgspec.Struct, kw_only=True):
     life: int = 1
     result: Any = None
     error: str | None = None
+    failures: int = 0
+    """Attempts of this life that failed or were lost."""
+    last_error: str | None = None
+    """The error of the last attempt that had one, whatever came of the job since."""
     traceback: str | None = None
     progress: Progress | None = None
     checkpoint: Any = None
@@ -133,10 +139,12 @@ def job_out(job: Job) -> JobOut:
         type=job.task,
         status=job.state,
         attempts=job.attempt,
+        failures=job.failures,
         max_attempts=job.max_attempts,
         payload=job.payload,
         run_at=job.run_at,
         created_at=job.created_at,
+        updated_at=job.updated_at,
         queue=job.queue,
         priority=job.priority,
         timeout=job.timeout,
@@ -149,6 +157,7 @@ def job_out(job: Job) -> JobOut:
         life=job.life,
         result=job.result,
         error=job.error,
+        last_error=job.last_error,
         traceback=job.traceback,
         progress=job.progress,
         checkpoint=job.checkpoint,
@@ -252,10 +261,12 @@ class QueueOut(msgspec.Struct):
     oldest: datetime | None
     """When its oldest queued job was due."""
     paused: bool
+    listeners: int
+    """Live workers that serve it."""
 
 
 class QueuesOut(msgspec.Struct):
-    """Every queue that has jobs or is paused, by name."""
+    """Every queue that has jobs, is paused or has live workers, by name."""
 
     queues: list[QueueOut]
 

@@ -60,8 +60,10 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
     )
 
 
-def note(record: Record, said: Note) -> None:
+def note(record: Record, said: Note, now: int) -> None:
     """Take in what a running job says of itself."""
+    if not said.progress is said.checkpoint is said.pid is said.meta is UNSET:
+        record.changed_at = now
     if said.progress is not UNSET:
         record.progress = said.progress
     if said.checkpoint is not UNSET and said.saves > record.saves:
@@ -132,6 +134,7 @@ def together(one: Minute, other: Minute) -> Minute:
 
 def patch(record: Record, wanted: Patch, now: int) -> None:
     """Make an operator's change."""
+    record.changed_at = now
     for name in _PLAINLY_PATCHED:
         value = getattr(wanted, name)
         if value is not UNSET:

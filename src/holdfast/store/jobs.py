@@ -240,7 +240,7 @@ class Jobs:
             return False
         if note.rest is not msgspec.UNSET and record.lane is not None:
             self.standing.rest(record.lane.name, apply.after(now, note.rest))
-        apply.note(record, note)
+        apply.note(record, note, now)
         if note.output is not msgspec.UNSET:
             self._append(record, note.output)
         return True

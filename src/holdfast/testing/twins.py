@@ -14,7 +14,7 @@ from ..job import TERMINAL, Change, HolderSeen, QueueStats, Record, State, Where
 from ..store.protocol import Store
 from .verbs import every
 
-TIMES = ("run_at", "created_at", "started_at", "finished_at", "expires_at")
+TIMES = ("run_at", "created_at", "started_at", "finished_at", "expires_at", "changed_at")
 DUE = (State.SCHEDULED, State.FAILED)
 WHERES = (
     Where(queue="red"),

@@ -12,8 +12,8 @@ export default function queues(context) {
   let known = null;
 
   async function load() {
-    const [stats, workers, rates, depths, tasks] = await Promise.all([get("v1/stats"), get("v1/workers"), get("v1/rates", { since: SPAN, step: SPAN, queues: true }), get("v1/depths", { since: 3600, step: 60 }), get("v1/tasks/paused")]);
-    known = { queues: stats.queues, workers: workers.workers.filter((one) => one.kind === "worker"), rates: rates.rates, depths: depths.depths, tasks: tasks.paused };
+    const [stats, rates, depths, tasks] = await Promise.all([get("v1/stats"), get("v1/rates", { since: SPAN, step: SPAN, queues: true }), get("v1/depths", { since: 3600, step: 60 }), get("v1/tasks/paused")]);
+    known = { queues: stats.queues, rates: rates.rates, depths: depths.depths, tasks: tasks.paused };
   }
 
   async function pause(queue) {
@@ -57,7 +57,7 @@ export default function queues(context) {
     const ended = known.rates.filter((one) => one.queue === queue.name);
     const sum = (name) => ended.reduce((total, one) => total + one[name], 0);
     const done = sum("count");
-    const serving = known.workers.filter((one) => one.queues.includes(queue.name)).length;
+    const serving = queue.listeners;
     const { counts } = queue;
     const cell = (label, value, name) => h("td", { class: "right num", "data-label": label }, value ? h("a", { href: jobsHref({ state: name, queue: queue.name }) }, count(value)) : muted("0"));
     const depths = known.depths.map((one) => (Object.hasOwn(one.queues, queue.name) ? one.queues[queue.name] : 0));

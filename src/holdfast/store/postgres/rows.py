@@ -29,7 +29,9 @@ def record(row: Any, at: int = 0) -> Record:
     """
     damage: dict[str, str] = {}
     made = Record(*row[at : at + PLAIN])
-    tags, meta, retry, history, made.waits, lane, made.extra, made.saves = row[at + PLAIN : at + PLAIN + 8]
+    tags, meta, retry, history, made.waits, lane, made.extra, made.saves, made.changed_at = row[
+        at + PLAIN : at + PLAIN + 9
+    ]
     if tags is not None:
         made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
@@ -65,4 +67,4 @@ def row(kept: Record) -> Sequence[Any]:
     plain[4] = str(kept.state)
     tags, meta, history = json_or_null(kept.tags), json_or_null(kept.meta), json_or_null(kept.history)
     lists = (tags or raw.get("tags"), meta or raw.get("meta"), retry or raw.get("retry"), history or raw.get("history"))
-    return (*plain, *lists, kept.waits, lane or raw.get("lane"), kept.extra, kept.saves)
+    return (*plain, *lists, kept.waits, lane or raw.get("lane"), kept.extra, kept.saves, kept.changed_at)

@@ -40,7 +40,7 @@ LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq
 _CHANGING = (
     "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
     "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history", "waits",
-    "extra", "saves",
+    "extra", "saves", "changed_at",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
 _VALUES = ", ".join(f"${n + 1}" for n in range(len(COLUMNS)))
@@ -48,7 +48,7 @@ _USED = ", ".join(f"${n + 1}::{kind}" for n, kind in enumerate((
     "bigint", "text", "text", "text", "text", "integer", "bigint", "bytea", "text", "integer", "double precision",
     "text", "bigint", "integer", "integer", "bigint", "bigint", "text", "integer", "boolean", "integer", "boolean",
     "bigint", "bigint", "bigint", "bytea", "text", "text", "bytea", "bytea", "jsonb", "json", "json", "jsonb",
-    "text", "jsonb", "bytea", "integer",
+    "text", "jsonb", "bytea", "integer", "bigint",
 )))  # fmt: skip
 _TYPED = f"WITH given AS (SELECT {_USED})"
 """Names the type of every parameter, also of those that a statement does not use."""

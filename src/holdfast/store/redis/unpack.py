@@ -97,6 +97,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     W: str | None = None
     E: msgspec.Raw = _NOTHING
     S: int = 0
+    C: int | None = None
     D: msgspec.Raw = _NOTHING
 
 
@@ -252,6 +253,7 @@ def _record(
     if life.E:
         made.extra = _bytes(life.E)
     made.saves = life.S
+    made.changed_at = life.C
     if life.y is not None:
         lines = [_read(_line, line, None, "history", damage) for line in life.y]
         made.history = tuple([Attempt(*msgspec.structs.astuple(line)) for line in lines if line is not None])

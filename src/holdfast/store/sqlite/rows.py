@@ -35,12 +35,12 @@ _bounds = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 _INTEGERS = frozenset({
     "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "token", "pid", "suspect",
-    "deaths", "cancel", "started_at", "finished_at", "expires_at", "saves",
+    "deaths", "cancel", "started_at", "finished_at", "expires_at", "saves", "changed_at",
 })  # fmt: skip
 _BYTES = frozenset({"payload", "result", "progress", "checkpoint", "extra"})
 _OPTIONAL = frozenset({
     "timeout", "key", "holder", "pid", "started_at", "finished_at", "expires_at", "result", "error", "traceback",
-    "progress", "checkpoint", "tags", "meta", "retry", "history", "waits", "lane", "bounds", "extra",
+    "progress", "checkpoint", "tags", "meta", "retry", "history", "waits", "lane", "bounds", "extra", "changed_at",
 })  # fmt: skip
 _DEFAULTS: dict[str, Any] = {"codec": "damaged"}
 DAMAGED_ID = "damaged-"
@@ -110,7 +110,7 @@ def record(row: Row) -> Record:
     made = Record(*row[:30])
     made.suspect = row[19] == 1
     made.cancel = row[21] == 1
-    tags, meta, retry, history, made.waits, lane, bounds, made.extra, made.saves = row[30:39]
+    tags, meta, retry, history, made.waits, lane, bounds, made.extra, made.saves, made.changed_at = row[30:40]
     if tags is not None:
         made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
@@ -254,6 +254,7 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         kept.waits,
         kept.extra,
         kept.saves,
+        kept.changed_at,
         settled,
         kept.seq,
     )

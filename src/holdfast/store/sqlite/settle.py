@@ -27,7 +27,7 @@ def note(step: Step, said: Note) -> bool:
     kept = record(row)
     if said.rest is not UNSET and kept.lane is not None:
         lanes.rest(step, kept.lane.name, apply.after(step.now, said.rest))
-    apply.note(kept, said)
+    apply.note(kept, said, step.now)
     save(step, kept)
     return True
 

@@ -107,7 +107,8 @@ UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence 
 _FEW = f"""
 seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, life, fence,
 deaths = 0 AND cancel = 0 AND saves = 0
-    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, extra) IS NULL,
+    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, extra,
+        changed_at) IS NULL,
 lane, bounds
 """
 FIRST = {
@@ -224,7 +225,7 @@ BEAT_OF = "SELECT beat FROM holdfast_holder WHERE id = ?"
 CHANGING = (
     "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
     "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
-    "waits", "extra", "saves",
+    "waits", "extra", "saves", "changed_at",
 )  # fmt: skip
 """The columns that a life changes, beside those of a claim."""
 SAVE = f"""

@@ -29,6 +29,7 @@ TOPICS = (
     "waiting_again",
     "fences",
     "notes",
+    "updates",
     "output",
     "leases",
     "sweeping",

@@ -22,7 +22,8 @@ class TestNotes(Topic):
         await note(store, says(claim, progress=b"1", checkpoint=b"2", pid=3))
         before = await job(store, claim.id)
         assert await note(store, says(claim, progress=b"9"))
-        assert as_dict(await job(store, claim.id), "progress") == as_dict(before, "progress")
+        changed = ("progress", "changed_at")
+        assert as_dict(await job(store, claim.id), *changed) == as_dict(before, *changed)
 
     async def test_an_empty_note_is_taken_and_changes_nothing(self, store: Store) -> None:
         claim = await running(store)

@@ -54,6 +54,7 @@ CREATE TABLE holdfast.job (
     lane jsonb,
     extra bytea,
     saves integer NOT NULL DEFAULT 0,
+    changed_at bigint,
     -- What the functions below count with: a value that they cannot add to would stop every claim, not this job's alone.
     CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < 4611686018427387904
         AND run_at BETWEEN 0 AND 4611686018427387904 AND created_at BETWEEN 0 AND 4611686018427387904),

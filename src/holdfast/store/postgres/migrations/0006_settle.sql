@@ -22,7 +22,9 @@ BEGIN
             deaths = CASE WHEN s.saves > j.saves THEN 0 ELSE j.deaths END,
             pid = coalesce(s.pid, j.pid),
             meta = CASE WHEN s.meta IS NULL THEN j.meta
-                ELSE (coalesce(j.meta::jsonb, '{}') || s.meta::jsonb)::json END
+                ELSE (coalesce(j.meta::jsonb, '{}') || s.meta::jsonb)::json END,
+            changed_at = CASE WHEN coalesce(s.progress, s.checkpoint) IS NULL AND s.pid IS NULL AND s.meta IS NULL
+                THEN j.changed_at ELSE now END
         FROM said AS s
         WHERE j.seq = s.seq AND j.fence = s.fence AND j.token = s.token AND j.state || '' = 'running'
         RETURNING s.place
@@ -87,7 +89,7 @@ BEGIN
             g.pid, coalesce(g.end_suspect, false), coalesce(g.end_deaths, 0), false, g.started_at, now,
             now + (g.keep * 1000000)::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
             g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen,
-            NULL, g.lane, g.extra, g.saves
+            NULL, g.lane, g.extra, g.saves, g.changed_at
         FROM gone AS g WHERE g.keep IS NULL OR g.keep > 0
     ), unkept AS (
         DELETE FROM holdfast.output AS o USING gone AS g WHERE g.keep <= 0 AND o.seq = g.seq
@@ -182,7 +184,7 @@ BEGIN
                     j.holder, j.pid, e.suspect, e.deaths, false, j.started_at, now,
                     now + (keep * 1000000)::bigint, decode(e.result, 'hex'), e.error, e.traceback,
                     j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.nonce, e.nonce, j.gen,
-                    NULL, j.lane, j.extra, j.saves);
+                    NULL, j.lane, j.extra, j.saves, j.changed_at);
             ELSE
                 DELETE FROM holdfast.output AS o WHERE o.seq = j.seq;
             END IF;

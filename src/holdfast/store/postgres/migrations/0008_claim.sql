@@ -10,7 +10,7 @@ CREATE TYPE holdfast.answer AS (
     attempt integer, life integer, fence bigint, token bigint, holder text, pid integer, suspect boolean,
     deaths integer, cancel boolean, started_at bigint, finished_at bigint, expires_at bigint, result bytea, error text,
     traceback text, progress bytea, checkpoint bytea, tags jsonb, meta json, retry json, history jsonb,
-    waits text, lane jsonb, extra bytea, saves integer
+    waits text, lane jsonb, extra bytea, saves integer, changed_at bigint
 );
 
 -- The place of the first ready job of a queue, in all generations.
@@ -185,7 +185,7 @@ BEGIN
                 j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,
                 j.suspect, j.deaths, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
                 j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.waits, j.lane, j.extra,
-                j.saves;
+                j.saves, j.changed_at;
             GET DIAGNOSTICS got = ROW_COUNT;
         END IF;
         taken := taken + got;

@@ -8,6 +8,7 @@ local PLAIN = { 'a', 'l', 'p', 'd', 'c', 'e', 'b', 'y' }
 local BESIDE = { r = 'result', o = 'progress', E = 'extra' }
 
 local function patch_life(life, patch)
+  life.C = now
   for _, letter in ipairs(PLAIN) do
     if patch[letter] ~= nil then
       life[letter] = patch[letter]

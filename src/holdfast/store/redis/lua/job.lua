@@ -6,8 +6,8 @@
 --            u run_at, a attempt, l life, f fence, t token, h holder, i pid, p suspect, d deaths, c cancel,
 --            g started_at, z finished_at, x expires_at, n nonce of the last settlement, r result, o progress,
 --            k has a checkpoint, w has printed, e error, b traceback, m meta (JSON by name), y history (JSON lines),
---            W what it waits for, E the core's own words, S number of its checkpoint, q queue; and while it runs v
---            run_at and L the lane's name (a settlement does not read what never changes)
+--            W what it waits for, E the core's own words, S number of its checkpoint, C changed_at, q queue; and while
+--            it runs v run_at and L the lane's name (a settlement does not read what never changes)
 --   <seq>^   its last checkpoint
 
 local TERMINAL = { s = true, d = true, c = true }

@@ -50,6 +50,9 @@ local function note(notes)
         call('HSET', key, seq .. '^', ARGV[said[5][2]])
       end
       life.i = said[6] or life.i
+      if said[4] or said[5] or said[6] or said[7] then
+        life.C = now
+      end
       if said[7] then
         merge_meta(life, said[7])
       end
