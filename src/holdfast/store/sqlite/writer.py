@@ -51,6 +51,7 @@ class Writer:
     def open(self, _: object = None) -> None:
         version.check()
         place.check(self.path)
+        self._clock.boot()  # raises where a process cannot tell it, and so could not measure a lease
         lock = FileLock(self.path + "-lock")
         try:
             with lock:
