@@ -9,7 +9,10 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cache
 from typing import Protocol
+
+from .errors import ConfigError
 
 MICROS = 1_000_000
 """Stored times are whole microseconds since 1970, UTC."""
@@ -27,7 +30,7 @@ class Clock(Protocol):
         ...
 
     def boot(self) -> int:
-        """Microseconds since this machine booted, sleep included: the same in all its processes."""
+        """Microseconds since this machine booted, sleep included: the same in all its processes, in any namespace."""
         ...
 
     def boot_id(self) -> str:
@@ -50,12 +53,40 @@ class SystemClock:
         return time.monotonic()
 
     def boot(self) -> int:
-        return time.clock_gettime_ns(self._boot_clock) // 1000
+        return (time.clock_gettime_ns(self._boot_clock) - boot_offset()) // 1000
 
     def boot_id(self) -> str:
         if self._boot_id is None:
             self._boot_id = _read_boot_id()
         return self._boot_id
+
+
+_MACHINE = "time:[4026531834]"
+"""The time namespace that a machine boots with."""
+
+
+@cache
+def boot_offset() -> int:
+    """Nanoseconds that this process's time namespace adds to the time since boot; ConfigError where that is unknown."""
+    try:
+        own = os.readlink("/proc/self/ns/time")  # noqa: PTH115  # it is not a path
+        of_children = os.readlink("/proc/self/ns/time_for_children")  # noqa: PTH115
+        with open("/proc/self/timens_offsets", encoding="ascii") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return 0  # a kernel without time namespaces
+    if own == _MACHINE:
+        return 0
+    if own != of_children:
+        # The kernel shows the offsets of the namespace that children get, which is not this process's own.
+        raise ConfigError(
+            "this process has unshared its time namespace inside another one, so the time since the machine's boot is"
+            " unknown to it, and with it when a lease ends: use the store from a child process instead"
+        )
+    return next((int(line[1]) * 1_000_000_000 + int(line[2]) for line in lines if line[0] in ("boottime", "7")), 0)
+
+
+os.register_at_fork(after_in_child=boot_offset.cache_clear)
 
 
 def _read_boot_id() -> str:

@@ -117,6 +117,7 @@ class Enqueuing(Settling):
         """Store one call of a task as a job."""
         session = self._session
         if session is None or session.loop is not asyncio.get_running_loop():
+            self.check_bound(options.connection)
             await self.open()
             session = self.session
         job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
@@ -239,11 +240,19 @@ class Enqueuing(Settling):
             return await insert(job)
         return await self.around_enqueue[left - 1](job, lambda changed: self._hooked(changed, left - 1, insert))
 
+    def check_bound(self, connection: Any) -> None:
+        """Before the app opens for the user's own transaction: look at the store through its connection."""
+        if connection is not None and self.live_loop() is None:
+            self._binding().check_bound(connection)
+
+    def _binding(self) -> Binding:
+        if not isinstance(self.store, Binding):
+            raise ConfigError(f"the {self.store.name} store cannot enqueue inside your transaction (connection=)")
+        return self.store
+
     async def insert_bound(self, connection: Any, job: NewJob) -> str:
         """Store a job inside the user's own transaction, on the thread that owns its connection."""
-        store = self.session.store
-        if not isinstance(store, Binding):
-            raise ConfigError(f"the {store.name} store cannot enqueue inside your transaction (connection=)")
+        store = self._binding()
 
         async def insert(job: NewJob) -> Inserted:
             return (await store.insert_bound(connection, [job]))[0]
@@ -274,8 +283,9 @@ class Enqueuing(Settling):
 
     async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
-        await self.open()
         chosen = Options().changed(**options)
+        self.check_bound(chosen.connection)
+        await self.open()
         job = self.submission(self.session.fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
             return Handle(self._whole, await self.insert_bound(chosen.connection, job))

@@ -126,6 +126,7 @@ class SyncApp:
     ) -> SyncHandle[R]:
         """Enqueue in the user's own transaction: its connection belongs to this thread, so the insert runs here."""
         _refuse_inside_a_loop()
+        self._app.check_bound(options.connection)
         self.run(self._app.open)
         return SyncHandle(self, Handle(self._app, _drive(self._app.insert_bound(options.connection, make())), decode))
 

@@ -252,3 +252,54 @@ async def test_hooks_around_enqueue_see_jobs_of_a_transaction_too(app, ship, con
     await ship.using(connection=connection).enqueue(1)
     connection.commit()
     assert seen == ["ship"]
+
+
+@pytest.fixture(params=["DELETE", "WAL"])
+def bare(request, file):
+    """A connection to a file of the user's, in either journal mode, that Holdfast has never seen."""
+    with closing(sqlite3.connect(file)) as connection:
+        connection.execute(f"PRAGMA journal_mode = {request.param}")
+        connection.execute("CREATE TABLE orders (number INTEGER PRIMARY KEY)")
+        connection.commit()
+        yield connection
+
+
+WAYS = {
+    "await task.enqueue": lambda app, ship, mine: asyncio.run(ship.using(connection=mine).enqueue(1)),
+    "await app.submit": lambda app, ship, mine: asyncio.run(app.submit("raw", b"abc", connection=mine)),
+    "task.sync.enqueue": lambda app, ship, mine: ship.sync.using(connection=mine).enqueue(1),
+    "app.sync.submit": lambda app, ship, mine: app.sync.submit("raw", b"abc", connection=mine),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "INSERT INTO orders VALUES (1)", "BEGIN"])
+def test_a_transaction_on_a_file_without_tables_is_told_to_make_them_first(way, begin, app, ship, bare):
+    bare.execute(begin)
+    with pytest.raises(ConfigError, match=r"no Holdfast tables .* roll back, then run `holdfast migrate`, or open"):
+        WAYS[way](app, ship, bare)
+    assert bare.in_transaction
+    bare.rollback()
+    assert [name for (name,) in bare.execute("SELECT name FROM sqlite_master")] == ["orders"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_outside_a_transaction_the_first_job_makes_the_tables(way, app, ship, bare):
+    WAYS[way](app, ship, bare)
+    bare.commit()
+    assert app.sync.stats().counts["queued"] == 1
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_an_app_opens_while_the_users_transaction_has_the_write_lock(way, app, ship, connection):
+    connection.execute("BEGIN IMMEDIATE")
+    connection.execute("INSERT INTO orders VALUES (1)")
+    WAYS[way](app, ship, connection)
+    connection.commit()
+    assert app.sync.stats().counts["queued"] == 1
+
+
+def test_a_store_that_cannot_says_so_before_it_is_opened(connection):
+    app = Holdfast("memory://")
+    with pytest.raises(ConfigError, match="memory store cannot enqueue inside your transaction"):
+        app.sync.submit("raw", b"abc", connection=connection)

@@ -115,7 +115,7 @@ async def test_a_file_without_our_schema_is_refused(tmp_path):
 
     connection = sqlite3.connect(tmp_path / "bare.db")
     connection.execute("CREATE TABLE orders (name TEXT)")
-    with pytest.raises(ConfigError, match="no Holdfast schema"):
+    with pytest.raises(ConfigError, match="no Holdfast tables"):
         await SqliteStore(tmp_path / "bare.db").insert_bound(connection, [new_job()])
     connection.close()
 

@@ -5,11 +5,14 @@ import fcntl
 import os
 import sqlite3
 import threading
+from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
 from holdfast.errors import StoreUnavailable
 from holdfast.store.protocol import Batch
+from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import holder, new_job
 from holdfast.testing.verbs import claim, enqueue, gone, job, running
 from support.eventually import eventually
@@ -35,11 +38,54 @@ async def test_a_write_waits_for_a_foreign_writer(foreign, store):
 async def test_a_foreign_writer_that_never_ends_is_named(foreign, path, open_store):
     store = await open_store(busy_timeout=0.3)
     foreign.execute("BEGIN IMMEDIATE")
-    with pytest.raises(StoreUnavailable, match=r"another connection has held the write lock of .*jobs\.db for 0\.3 s"):
+    with pytest.raises(StoreUnavailable, match=r"another connection holds a lock on .*jobs\.db; nothing was written"):
         await enqueue(store, "refused")
     foreign.execute("ROLLBACK")
     assert await gone(store, "refused")
     await enqueue(store, "taken")
+
+
+async def test_a_lock_that_was_not_waited_for_names_no_wait(tmp_path, open_store):
+    """SQLite does not wait for a writer before it refuses to change a file's journal mode."""
+    path = tmp_path / "rows.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as writing:
+        writing.execute("CREATE TABLE orders (name TEXT)")
+        writing.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="another connection holds a lock") as refused:
+            await open_store(path=path, busy_timeout=60.0)
+    assert "60" not in str(refused.value)
+    assert await (await open_store(path=path)).stats() == []
+
+
+def test_an_opening_that_was_cut_short_leaves_no_open_file(path):
+    async def cut_short():
+        opening = asyncio.ensure_future(SqliteStore(path).open())
+        await asyncio.sleep(0)
+        opening.cancel()
+
+    asyncio.run(cut_short())
+    for thread in threading.enumerate():
+        if thread.name == "holdfast-sqlite-write":
+            thread.join()
+    assert [name for name in open_files() if str(path) in name] == []
+
+
+def open_files():
+    """The files that this process has open."""
+    for file in Path("/dev/fd").iterdir():
+        with suppress(OSError):
+            yield str(file.readlink())
+
+
+async def test_an_opening_that_waits_for_a_reader_names_it_and_not_the_lock_file(tmp_path, open_store):
+    path = tmp_path / "rows.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as reading:
+        reading.execute("CREATE TABLE orders (name TEXT)")
+        reading.execute("BEGIN")
+        reading.execute("SELECT * FROM orders").fetchall()
+        with pytest.raises(StoreUnavailable, match=r"another connection holds a lock on .*rows\.db"):
+            await open_store(path=path, busy_timeout=0.3)
+    assert await (await open_store(path=path)).stats() == []
 
 
 async def test_reads_and_idle_asks_do_not_wait_for_a_writer(foreign, store):
@@ -56,7 +102,9 @@ async def test_a_write_behind_a_stuck_process_is_given_up_and_never_made(path, s
     fcntl.flock(stuck, fcntl.LOCK_EX)
     hasty = await open_or_wait(open_store, stuck)
     fcntl.flock(stuck, fcntl.LOCK_EX)
-    with pytest.raises(StoreUnavailable, match=r"another process has held the lock of .* nothing was written"):
+    with pytest.raises(
+        StoreUnavailable, match=r"could not begin within 0\.4 s: .*-lock is held .* nothing was written"
+    ):
         await hasty.write(Batch(inserts=[new_job("late")]))
     fcntl.flock(stuck, fcntl.LOCK_UN)
     os.close(stuck)

@@ -1,5 +1,6 @@
 """No claim, settle or sweep may scan the table or sort, with and without statistics."""
 
+import re
 import sqlite3
 
 import pytest
@@ -129,3 +130,12 @@ def test_jobs_are_listed_from_their_index(where, index, connection):
     steps = plan(connection, statement)
     assert steps[0].startswith(f"SEARCH holdfast_job USING INDEX {index}")
     assert not [step for step in steps if "TEMP B-TREE" in step]
+
+
+def test_every_statement_binds_its_values_with_plain_question_marks():
+    # Python 3.12.0 to 3.12.3 warn whenever a statement with `?1` or `:name` runs with its values in a sequence.
+    kept = [value for name, value in vars(sql).items() if not name.startswith("__")]
+    statements = [text for value in kept for text in (value.values() if isinstance(value, dict) else [value])]
+    statements = [text for text in statements if isinstance(text, str)]
+    assert len(statements) > 80
+    assert [text for text in statements if re.search(r"\?\d|[:@$][a-z]", text)] == []

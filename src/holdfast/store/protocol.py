@@ -281,6 +281,13 @@ class Costing(Protocol):
 class Binding(Protocol):
     """The companion of stores that can enqueue inside the user's own transaction (`transactional_enqueue`)."""
 
+    def check_bound(self, connection: Any) -> None:
+        """Raise ConfigError where opening this store would wait for the user's own transaction, or can be of no use.
+
+        Asked before the store is opened. It uses this connection alone, and never waits.
+        """
+        ...
+
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Insert with the user's connection; the jobs exist if and only if its transaction commits.
 

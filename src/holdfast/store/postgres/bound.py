@@ -36,10 +36,10 @@ async def insert_bound(connection: Any, place: Place, jobs: Sequence[NewJob]) ->
 
 async def _rows(connection: Any, schema: str, given: dict[str, Any]) -> Sequence[Any]:
     """Run the insert in whatever way this kind of connection has."""
-    kind = _kind(connection)
-    if kind == "asyncpg":
+    driver = kind(connection)
+    if driver == "asyncpg":
         return await connection.fetch(_statement(schema, given, lambda n, _: f"${n}"), *given.values())
-    if kind == "psycopg":
+    if driver == "psycopg":
         # A cursor of its own: the connection's may make rows of another shape.
         from psycopg.rows import tuple_row
 
@@ -49,22 +49,22 @@ async def _rows(connection: Any, schema: str, given: dict[str, Any]) -> Sequence
             await said
             return await cursor.fetchall()
         return cursor.fetchall()
-    if kind == "sqlalchemy":
-        from sqlalchemy import text
+    from sqlalchemy import text
 
-        said = connection.execute(text(_statement(schema, given, lambda _, name: f":{name}")), given)
-        if inspect.isawaitable(said):
-            said = await said
-        return said.all()
+    said = connection.execute(text(_statement(schema, given, lambda _, name: f":{name}")), given)
+    if inspect.isawaitable(said):
+        said = await said
+    return said.all()
+
+
+def kind(connection: Any) -> str:
+    """Whose connection it is, by where its class or one of its parents comes from."""
+    for parent in type(connection).__mro__:
+        if (home := parent.__module__.partition(".")[0]) in ("asyncpg", "psycopg", "sqlalchemy"):
+            return home
     raise ConfigError(
         f"connection= takes asyncpg, psycopg 3 and SQLAlchemy connections and sessions, not {type(connection).__name__}"
     )
-
-
-def _kind(connection: Any) -> str | None:
-    """Whose connection it is, by where its class or one of its parents comes from."""
-    homes = [parent.__module__.partition(".")[0] for parent in type(connection).__mro__]
-    return next((home for home in homes if home in ("asyncpg", "psycopg", "sqlalchemy")), None)
 
 
 def _statement(schema: str, given: dict[str, Any], mark: Callable[[int, str], str]) -> str:

@@ -251,6 +251,9 @@ class PostgresStore:
             self._generations.worn(call.queues)
         return answers, again
 
+    def check_bound(self, connection: Any) -> None:
+        bound.kind(connection)
+
     async def insert_bound(self, connection: Any, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await bound.insert_bound(connection, self.place, jobs)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from ...clock import Clock
@@ -16,13 +17,31 @@ from .step import Step
 
 def insert_bound(connection: sqlite3.Connection, path: str, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Insert with the user's connection. The jobs exist if and only if its transaction commits."""
+    with _plainly(connection, path):
+        if not _has_tables(connection, path):
+            raise _without_tables(path)
+        if version.has_reset_bug():
+            version.say(version.WARNING)
+            connection.execute("PRAGMA wal_autocheckpoint = 0")
+        return _insert(connection, clock, jobs)
+
+
+def check(connection: sqlite3.Connection, path: str) -> None:
+    """Before the store is opened: to make its tables, it would wait for the very transaction that asks for it."""
+    with _plainly(connection, path):
+        if not _has_tables(connection, path) and connection.in_transaction:
+            raise _without_tables(path)
+
+
+@contextmanager
+def _plainly(connection: sqlite3.Connection, path: str) -> Generator[None]:
+    """The user's connection without its factories, and with its errors explained."""
     if not isinstance(connection, sqlite3.Connection):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"connection= takes a sqlite3.Connection, not {connection!r:.100}")
     factories = connection.row_factory, connection.text_factory
     connection.row_factory, connection.text_factory = None, str
     try:
-        _check(connection, path)
-        return _insert(connection, clock, jobs)
+        yield
     except sqlite3.OperationalError as error:
         if trouble.code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
             raise StoreUnavailable(
@@ -34,17 +53,21 @@ def insert_bound(connection: sqlite3.Connection, path: str, clock: Clock, jobs: 
         connection.row_factory, connection.text_factory = factories
 
 
-def _check(connection: sqlite3.Connection, path: str) -> None:
+def _has_tables(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the file has the tables that this code works with, as the user's connection sees it."""
     file = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
-    if not file or not (Path(path).exists() and Path(path).samefile(file)):
+    if not file or not (file == path or (Path(path).exists() and Path(path).samefile(file))):
         raise ConfigError(f"this connection is to {file or 'a database in memory'}, but the jobs are in {path}")
     found = schema.version(connection)
     schema.check(found, path)
-    if found < schema.LATEST:
-        raise ConfigError(f"{path} has no Holdfast schema of version {schema.LATEST} yet: open the app on it first")
-    if version.has_reset_bug():
-        version.say(version.WARNING)
-        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return found == schema.LATEST
+
+
+def _without_tables(path: str) -> ConfigError:
+    return ConfigError(
+        f"{path} has no Holdfast tables of version {schema.LATEST}, and they cannot be made inside your transaction:"
+        " roll back, then run `holdfast migrate`, or open the app (`await app.open()`) before the transaction begins"
+    )
 
 
 def _insert(connection: sqlite3.Connection, clock: Clock, jobs: Sequence[NewJob]) -> list[Inserted]:

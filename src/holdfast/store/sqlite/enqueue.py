@@ -27,13 +27,15 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
             laned = True
     if ordinary:
         rows = [
-            (new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout)
+            (now, now, new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout)
             for new in jobs
         ]
         if laned:
             times = lanes.turns(step, jobs, [now] * len(jobs))
-            rows = [(at, *row, *lane_columns(new.lane)) for at, row, new in zip(times, rows, jobs, strict=True)]
-        written = step.write_rows(sql.INSERT_LANED if laned else sql.INSERT_NOW, (now,), rows)
+            rows = [
+                (now, at, *row[2:], *lane_columns(new.lane)) for at, row, new in zip(times, rows, jobs, strict=True)
+            ]
+        written = step.write_rows(sql.INSERT_LANED if laned else sql.INSERT_NOW, (), rows)
     else:
         times = [first_run_at(new, now) for new in jobs]
         states = [first_state(new, now, at) for new, at in zip(jobs, times, strict=True)]
@@ -59,7 +61,7 @@ def _insert(step: Step, new: NewJob) -> Inserted:
     nonce = step.value(sql.NONCE, new.id)
     if nonce is not None:
         return Inserted("created" if nonce == new.nonce else "exists", new.id)
-    if new.max_depth is not None and step.value(sql.DEPTH, new.queue) >= new.max_depth:
+    if new.max_depth is not None and step.value(sql.DEPTH, new.queue, new.queue) >= new.max_depth:
         return Inserted("full", new.id)
     run_at = first_run_at(new, step.now)
     state = first_state(new, step.now, run_at)

@@ -38,7 +38,7 @@ def turns(step: Step, jobs: Sequence[NewJob], times: list[int]) -> list[int]:
 
 
 def _ends(step: Step, place: tuple[str, int]) -> tuple[int, int] | None:
-    first, last = step.connection.execute(sql.ENDS, place).fetchone()
+    first, last = step.connection.execute(sql.ENDS, place * 2).fetchone()
     return None if first is None else (first, last)
 
 
@@ -49,7 +49,7 @@ def rest(step: Step, lane: str, until: int) -> None:
 
 def make_room(step: Step, queue: str, lanes: str) -> None:
     """Jobs of these lanes (as JSON) have left the ready or the running: have a claim look at what they still hold."""
-    if step.connection.execute(sql.MAKE_ROOM, (lanes, step.now)).rowcount:
+    if step.connection.execute(sql.MAKE_ROOM, (step.now, lanes)).rowcount:
         step.rung.add(f"queue/{queue}")
 
 

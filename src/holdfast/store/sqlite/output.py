@@ -13,12 +13,14 @@ def append(step: Step, seq: int, fence: int, output: Output) -> None:
     position = output_position(step.one(sql.LAST_OUTPUT, seq), fence, output.at)
     if position is not None:
         step.connection.execute(sql.APPEND_OUTPUT, (seq, position, fence, output.at, output.data))
-        step.connection.execute(sql.TRIM_OUTPUT, (seq, position + len(output.data) - output.keep))
+        first = position + len(output.data) - output.keep
+        step.connection.execute(sql.TRIM_OUTPUT, (seq, first, first))
 
 
 def read(step: Step, id: str, position: int, limit: int) -> list[Printed]:
     found: list[Printed] = []
-    for row in step.connection.execute(sql.OUTPUT, (step.value(sql.SEQ, id), position)):
+    pieces = (step.value(sql.SEQ, id), position)
+    for row in step.connection.execute(sql.OUTPUT, pieces * 2):
         found.append(Printed(*row))
         limit -= len(row[2])
         if limit <= 0:

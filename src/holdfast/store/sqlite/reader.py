@@ -29,8 +29,9 @@ class Reader:
 
     async def read(self, work: Callable[[Step], T]) -> T:
         if self._line is None:
-            blocked = f"reads of {self._path} have waited for {self._busy_timeout:g} s"
-            self._line = Line("holdfast-sqlite-read", self._gate, patience=self._busy_timeout, blocked=blocked)
+            patience = self._busy_timeout
+            blocked = f"a read of {self._path} could not begin within {patience:g} s: an earlier one still runs"
+            self._line = Line("holdfast-sqlite-read", self._gate, patience=patience, blocked=blocked, close=self._close)
         return await self._line.run(lambda ticket: self._work(work, ticket))
 
     def _work(self, work: Callable[[Step], T], ticket: Ticket[T]) -> T:
@@ -46,7 +47,7 @@ class Reader:
         except sqlite3.Error as error:
             if self._connection is not None and connections.read_leniently(self._connection, error):
                 return self._work(work, ticket)
-            if meaning := trouble.translate(error, self._path, self._busy_timeout):
+            if meaning := trouble.translate(error, self._path):
                 raise meaning from error
             raise
 

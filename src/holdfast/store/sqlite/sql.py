@@ -1,5 +1,7 @@
 """Every statement of this store, named and described; each can be pasted into a console.
 
+Values are bound by position, with a plain `?` for each: Python 3.12.0 to 3.12.3 warn about a numbered one (`?1`).
+
 `INDEXED BY` makes a plan independent of statistics: without its index a statement fails instead of growing slow.
 """
 
@@ -52,17 +54,17 @@ INSERT INTO holdfast_job (created_at, run_at, state, id, queue, task, priority, 
 VALUES {rows} ON CONFLICT (id) DO NOTHING
 """
 INSERT_NOW = {
-    count: _INSERT_NOW.format(rows=", ".join(["(?1, ?1, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
+    count: _INSERT_NOW.format(rows=", ".join(["(?, ?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
     for count in (1, MANY)
 }
-"""Jobs that are ready now (?1) and have nothing out of the ordinary."""
+"""Jobs that are ready as they are made and have nothing out of the ordinary."""
 _INSERT_LANED = """
 INSERT INTO holdfast_job (created_at, state, run_at, id, queue, task, priority, payload, codec, max_attempts, timeout,
     lane, bounds)
 VALUES {rows} ON CONFLICT (id) DO NOTHING
 """
 INSERT_LANED = {
-    count: _INSERT_LANED.format(rows=", ".join(["(?1, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
+    count: _INSERT_LANED.format(rows=", ".join(["(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
     for count in (1, MANY)
 }
 """The same, in lanes, and each at its turn."""
@@ -78,10 +80,10 @@ END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
 CHANGE_KEY = "UPDATE holdfast_key SET fingerprint = ? WHERE key = ? AND id = ?"
 REMOVE_KEY = "DELETE FROM holdfast_key WHERE key = ? AND id = ?"
 DEPTH = """
-SELECT (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ?1 AND state = 'queued')
-     + (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_due WHERE queue = ?1 AND state IN ('scheduled', 'failed'))
+SELECT (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued')
+     + (SELECT count(*) FROM holdfast_job INDEXED BY holdfast_due WHERE queue = ? AND state IN ('scheduled', 'failed'))
 """
-"""The waiting jobs of one queue."""
+"""The waiting jobs of one queue (given twice)."""
 
 # -- claim
 
@@ -131,20 +133,21 @@ TAKE = {which: f"{_TAKE} WHERE seq IN (SELECT seq {ready})" for which, ready in 
 TAKE_THESE = f"{_TAKE}, waits = NULL WHERE seq IN (SELECT value FROM json_each(?))"
 BY_SEQS = f"SELECT {JOB} FROM holdfast_job WHERE seq IN (SELECT value FROM json_each(?))"
 RENEW_FOR_CLAIM = """
-INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6)
-ON CONFLICT (id) DO UPDATE SET beat = beat + 1, beaten_at = ?3, expires = ?4, boot_id = ?5, seen_at = ?6
-WHERE expires - ?3 < ?7 OR boot_id <> ?5
+INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET beat = beat + 1, beaten_at = excluded.beaten_at, expires = excluded.expires,
+    boot_id = excluded.boot_id, seen_at = excluded.seen_at
+WHERE holdfast_holder.expires - excluded.beaten_at < ? OR holdfast_holder.boot_id <> excluded.boot_id
 """
-"""Renew a holder's lease where half of it (?7) is spent."""
+"""Renew a holder's lease where half of it (the last value) is spent."""
 
 # -- lanes
 
 _TURN = """
 SELECT CAST(run_at AS INTEGER) FROM holdfast_job INDEXED BY holdfast_ready
-WHERE queue = ?1 AND state = 'queued' AND suspect = 0 AND priority = ?2 ORDER BY run_at {order} LIMIT 1
+WHERE queue = ? AND state = 'queued' AND suspect = 0 AND priority = ? ORDER BY run_at {order} LIMIT 1
 """
 ENDS = f"SELECT ({_TURN.format(order='ASC')}), ({_TURN.format(order='DESC')})"
-"""The first and the last turn of the ready jobs of a queue and a priority."""
+"""The first and the last turn of the ready jobs of a queue and a priority (both given twice)."""
 GATES = """
 SELECT lane, CAST(tat AS INTEGER), CAST(rest_until AS INTEGER), CAST(finish AS INTEGER), CAST(opens_at AS INTEGER)
 FROM holdfast_gate WHERE lane IN (SELECT value FROM json_each(?))
@@ -161,11 +164,11 @@ ON CONFLICT (lane) DO UPDATE SET rest_until = max(rest_until, excluded.rest_unti
 """
 _HELD = "FROM holdfast_job AS held INDEXED BY holdfast_held WHERE held.waits = {lane} AND held.lane IS NOT NULL"
 MAKE_ROOM = f"""
-INSERT INTO holdfast_gate (lane, opens_at) SELECT freed.value, ?2 FROM json_each(?1) AS freed
+INSERT INTO holdfast_gate (lane, opens_at) SELECT freed.value, ? FROM json_each(?) AS freed
 WHERE EXISTS (SELECT 1 {_HELD.format(lane=f"'{HOLDS}' || freed.value")})
 ON CONFLICT (lane) DO UPDATE SET opens_at = excluded.opens_at
 """
-"""Have the gates of lanes (?1) looked at (?2), where something is held."""
+"""Have the gates of lanes looked at from a time on, where something is held."""
 OPENING = """
 SELECT lane FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, lane LIMIT ?
 """
@@ -207,13 +210,13 @@ WHERE {_CLAIMED}
 """Settle a claim for good. Written only under its fence and token, and if its key is the one that was said."""
 _SUCCEED = """
 UPDATE holdfast_job SET state = 'succeeded', attempt = ended.column1, suspect = 0, deaths = 0, cancel = 0,
-    result = ended.column2, error = NULL, traceback = NULL, finished_at = ?1, expires_at = ?2, settled = ended.column3
+    result = ended.column2, error = NULL, traceback = NULL, finished_at = ?, expires_at = ?, settled = ended.column3
 FROM (VALUES {rows}) AS ended
 WHERE seq = ended.column4 AND id = ended.column5 AND fence = ended.column6 AND token = ended.column7
     AND state = 'running' AND key IS NULL
 """
 SUCCEED = {count: _SUCCEED.format(rows=", ".join(["(?, ?, ?, ?, ?, ?, ?)"] * count)) for count in (1, MANY)}
-"""Settle plain successes (at ?1, kept until ?2), under the same conditions as END."""
+"""Settle plain successes, all at one time and kept until one time, under the same conditions as END."""
 END_AND_REMOVE = f"DELETE FROM holdfast_job WHERE {_CLAIMED}"
 """Settle a claim for good with a retention of 0."""
 CLAIMED = f"""
@@ -241,23 +244,24 @@ LAST_OUTPUT = """
 SELECT position, fence, at, length(data) FROM holdfast_output WHERE seq = ? ORDER BY position DESC LIMIT 1
 """
 APPEND_OUTPUT = "INSERT INTO holdfast_output (seq, position, fence, at, data) VALUES (?, ?, ?, ?, ?)"
-TRIM_OUTPUT = "DELETE FROM holdfast_output WHERE seq = ?1 AND position < ?2 AND position + length(data) <= ?2"
-"""Let go the pieces of a job that end before a position."""
+TRIM_OUTPUT = "DELETE FROM holdfast_output WHERE seq = ? AND position < ? AND position + length(data) <= ?"
+"""Let go the pieces of a job that end before a position (given twice)."""
 OUTPUT = """
 SELECT position, fence, data FROM holdfast_output AS piece
-WHERE seq = ?1 AND position + length(data) > ?2 AND position >= coalesce(
-    (SELECT max(position) FROM holdfast_output AS first WHERE first.seq = ?1 AND first.position <= ?2), 0)
+WHERE seq = ? AND position + length(data) > ? AND position >= coalesce(
+    (SELECT max(position) FROM holdfast_output AS first WHERE first.seq = ? AND first.position <= ?), 0)
 ORDER BY position
 """
-"""A job's pieces that end behind a position."""
+"""A job's pieces that end behind a position (both given twice)."""
 SEQ = "SELECT seq FROM holdfast_job WHERE id = ?"
 
 # -- holders
 
 BEAT = """
-INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?1, ?2, 1, ?3, ?4, ?5, ?6)
+INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
-    about = ?2, beat = beat + 1, beaten_at = ?3, expires = ?4, boot_id = ?5, seen_at = ?6
+    about = excluded.about, beat = beat + 1, beaten_at = excluded.beaten_at, expires = excluded.expires,
+    boot_id = excluded.boot_id, seen_at = excluded.seen_at
 RETURNING beat
 """
 HELD = """
@@ -351,11 +355,11 @@ PUT_MOVES = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
 TRIM_MOVES = "DELETE FROM holdfast_move WHERE upto <= ?"
 MOVES = "SELECT upto, CAST(at AS INTEGER), moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
 TIMES = """
-SELECT queue, count(*), sum(max(0, coalesce(started_at, ?1) - run_at)), sum(max(0, ?1 - coalesce(started_at, ?1))),
+SELECT queue, count(*), sum(max(0, coalesce(started_at, ?) - run_at)), sum(max(0, ? - coalesce(started_at, ?))),
     json_group_array(CAST(lane AS TEXT)) FILTER (WHERE lane IS NOT NULL) FROM holdfast_job
-WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue
+WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY queue
 """
-"""How long claims that end now (?1) have waited and run, by queue, and their lanes."""
+"""How long claims that end now (given three times) have waited and run, by queue, and their lanes."""
 TELL_ENDED = """
 INSERT INTO holdfast_record (kind, name, value, version) VALUES ('ended', ?, ?, 1)
 ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = version + 1
@@ -378,6 +382,6 @@ NEXT = f"SELECT ({NEXT_DUE}), ({NEXT_OPENING})"
 """When the next job of a queue is due, and when the next lane opens."""
 ENDED = "SELECT state IN ('succeeded', 'dead', 'cancelled') FROM holdfast_job WHERE id = ?"
 ANY_READY = """
-SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ?1 AND state = 'queued')
-    AND NOT EXISTS (SELECT 1 FROM holdfast_record WHERE kind = 'pause' AND name = ?1)
+SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued')
+    AND NOT EXISTS (SELECT 1 FROM holdfast_record WHERE kind = 'pause' AND name = ?)
 """

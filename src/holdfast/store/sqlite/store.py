@@ -86,10 +86,19 @@ class SqliteStore:
     async def open(self) -> None:
         if self._line is not None:
             return
-        blocked = f"another process has held the lock of {self.path} for {self._busy_timeout:g} s; nothing was written"
-        writer = Writer(self.path, self._clock, self._busy_timeout, self._synchronous)
+        patience = self._busy_timeout
+        blocked = (
+            f"a write to {self.path} could not begin within {patience:g} s: {self.path}-lock is held elsewhere, or an"
+            " earlier write still waits; nothing was written"
+        )
+        writer = Writer(self.path, self._clock, patience, self._synchronous)
         line = Line(
-            "holdfast-sqlite-write", writer.gate, patience=self._busy_timeout, blocked=blocked, after=writer.tend
+            "holdfast-sqlite-write",
+            writer.gate,
+            patience=patience,
+            blocked=blocked,
+            close=writer.close,
+            after=writer.tend,
         )
         try:
             await line.run(writer.open)
@@ -180,6 +189,9 @@ class SqliteStore:
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         return await self._write(lambda step: observe.put_record(step, kind, name, value, expect))
+
+    def check_bound(self, connection: sqlite3.Connection) -> None:
+        bound.check(connection, self.path)
 
     async def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
         return bound.insert_bound(connection, self.path, self._clock, jobs)

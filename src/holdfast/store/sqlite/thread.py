@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -35,6 +37,11 @@ class Ticket(Generic[T]):
         except IndexError:
             return False
 
+    def begin(self) -> None:
+        """On the thread, just before the first effect: raises Withdrawn where the loop has given it up."""
+        if not self.take():
+            raise Withdrawn
+
 
 class Line:
     """A thread that does operations in order, for one event loop.
@@ -42,16 +49,25 @@ class Line:
     1. `run` sends an operation there and awaits its answer.
     2. `after`, where given, is called on the thread after each operation, once the answer is on its way.
     3. An operation that could not begin within `patience` seconds is given up with StoreUnavailable.
+    4. `close` is the last thing that the thread does, also where the loop was closed or whoever asked was cancelled.
     """
 
     def __init__(
-        self, name: str, gate: Gate, *, patience: float, blocked: str, after: Callable[[], None] | None = None
+        self,
+        name: str,
+        gate: Gate,
+        *,
+        patience: float,
+        blocked: str,
+        close: Callable[[], object],
+        after: Callable[[], None] | None = None,
     ) -> None:
         self._gate = gate
         self._queue: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._patience = patience
         self._blocked = blocked
+        self._close = close
         self._after = after
         self._pending: set[Ticket[Any]] = set()
         self._watch: asyncio.TimerHandle | None = None
@@ -85,6 +101,13 @@ class Line:
         self._watch = self._loop.call_later(self._patience / 4, self._give_up) if self._pending else None
 
     def _work(self) -> None:
+        try:
+            self._work_off()
+        finally:
+            with self._gate.held, suppress(sqlite3.Error):
+                self._close()
+
+    def _work_off(self) -> None:
         get, call = self._queue.get, self._loop.call_soon_threadsafe
         while (ticket := get()) is not None:
             answer, error = None, None

@@ -41,7 +41,7 @@ def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
     for way in ways:
         outcome, state, gone = way
         seqs = [end.seq for end in ends if len(ways) == 1 or (end.outcome, end.state, end.keep == 0) == way]
-        rows = step.connection.execute(sql.TIMES, (step.now, msgspec.json.encode(seqs).decode()))
+        rows = step.connection.execute(sql.TIMES, (step.now, step.now, step.now, msgspec.json.encode(seqs).decode()))
         for queue, number, waited, ran, lanes in rows:
             count(step, Minute(apply.minute(step.now), queue, outcome, number, waited, ran))
             if not gone:

@@ -26,11 +26,14 @@ def code(error: BaseException) -> int:
     return getattr(error, "sqlite_errorcode", 0) & 0xFF
 
 
-def translate(error: sqlite3.Error, path: str, patience: float) -> HoldfastError | None:
+def translate(error: sqlite3.Error, path: str) -> HoldfastError | None:
     """The Holdfast error for an SQLite error after which nothing is written; None for a fault of the caller."""
     reason = code(error)
     if reason in _BUSY:
-        return StoreUnavailable(f"another connection has held the write lock of {path} for {patience:g} s")
+        # SQLite does not say whether it has waited: a change of the journal mode, for one, is refused at once.
+        return StoreUnavailable(
+            f"another connection holds a lock on {path}; nothing was written. End its transaction, then try again"
+        )
     if reason == sqlite3.SQLITE_NOTADB:
         return ConfigError(f"{path} is not a SQLite database")
     if reason in _UNAVAILABLE:

@@ -163,7 +163,7 @@ def _concerns(connection: sqlite3.Connection, bell: SqliteBell, topic: str) -> b
         bell.next[topic] = due, opening
         if due != known_due or opening not in (None, known_opening):  # a lane may hold jobs of any queue
             return True
-        return connection.execute(sql.ANY_READY, (name,)).fetchone()[0] == 1
+        return connection.execute(sql.ANY_READY, (name, name)).fetchone()[0] == 1
     row = connection.execute(sql.ENDED, (name,)).fetchone()
     return row is None or row[0] == 1
 

@@ -15,7 +15,7 @@ from . import place, schema, sql, trouble, version
 from .fork import Gate
 from .lock import FileLock
 from .step import Mismatch, Step
-from .thread import Ticket, Withdrawn
+from .thread import Ticket
 
 T = TypeVar("T")
 
@@ -48,12 +48,14 @@ class Writer:
         self._pause = 0.0
         self.gate = Gate(self._part)
 
-    def open(self, _: object = None) -> None:
+    def open(self, ticket: Ticket[None]) -> None:
         version.check()
         place.check(self.path)
+        self._clock.boot()  # raises where a process cannot tell it, and so could not measure a lease
         lock = FileLock(self.path + "-lock")
         try:
             with lock:
+                ticket.begin()
                 place.make_private(self.path)
                 self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
                 self.applied = schema.migrate(self._connection, self.path, self._clock.now())
@@ -119,8 +121,7 @@ class Writer:
         connection, lock = self._open_connection()
         lock.acquire()
         try:
-            if not ticket.take():
-                raise Withdrawn
+            ticket.begin()
             return self._transact(connection, work)
         finally:
             lock.release()
@@ -173,7 +174,7 @@ class Writer:
         """
         self._roll_back(connection)
         if trouble.code(error) != sqlite3.SQLITE_IOERR or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
-            return trouble.translate(error, self.path, self._busy_timeout) or StoreUnavailable(str(error))
+            return trouble.translate(error, self.path) or StoreUnavailable(str(error))
         try:
             self._open_connection()[0].execute(sql.SEAL)
         except (sqlite3.Error, StoreUnavailable):
@@ -182,7 +183,7 @@ class Writer:
 
     def _explain(self, error: BaseException) -> None:
         """Raise the Holdfast error that an SQLite error stands for, if it does."""
-        if isinstance(error, sqlite3.Error) and (meaning := trouble.translate(error, self.path, self._busy_timeout)):
+        if isinstance(error, sqlite3.Error) and (meaning := trouble.translate(error, self.path)):
             raise meaning from error
 
     def tend(self) -> None:
