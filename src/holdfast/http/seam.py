@@ -161,7 +161,7 @@ class Seam:
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         self._check_kind(kind)
-        if kind == schedules.KIND and value is not None and schedule_kept.mark(value) is None:
+        if kind == schedules.KIND and value is not None:
             kept = schedule_kept.read(value)
             if kept is None:
                 raise InvalidJob(f"schedule {name!r:.200} cannot be read, or can never be due")

@@ -321,7 +321,7 @@ ON CONFLICT (queue, state) DO UPDATE SET count = count + excluded.count
 """
 RECORDS = "SELECT name, value, version FROM holdfast_record WHERE kind = ?"
 RECORD_VERSION = "SELECT version FROM holdfast_record WHERE kind = ? AND name = ?"
-PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value, version) VALUES (?, ?, ?, ?)"
+PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES (?, ?, ?)"
 REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 
 # -- what is told
@@ -340,10 +340,7 @@ SELECT queue, count(*), sum(max(0, coalesce(started_at, ?1) - run_at)), sum(max(
 WHERE seq IN (SELECT value FROM json_each(?2)) GROUP BY queue
 """
 """How long claims that end now (?1) have waited and run, by queue, and their lanes."""
-TELL_ENDED = """
-INSERT INTO holdfast_record (kind, name, value, version) VALUES ('ended', ?, ?, 1)
-ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = version + 1
-"""
+TELL_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
 ADD_MINUTE = """
 INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (at, queue, outcome) DO UPDATE SET
