@@ -146,13 +146,20 @@ async def claim_by_hand(
     while True:
         await session.holds.fresh(session.settings.poll)
         found = (await session.commit.claim(Ask(holder, queues, limit, app.entropy.token(), tasks))).records
-        refusals = [(record, session.refusal(record)) for record in found]
         for record in found:
             app.events.claimed(record)
-        await asyncio.gather(*(app.settle(record, why) for record, why in refusals if why is not None))
-        claims = [Claim(app, record, holder) for record, why in refusals if why is None]
+        starts = [session.may_start(record) for record in found]
+        claims = [Claim(app, record, holder) for record, fine in zip(found, starts, strict=True) if fine]
+        refused = [_refuse(app, record) for record, fine in zip(found, starts, strict=True) if not fine]
+        failed = [error for error in await asyncio.gather(*refused, return_exceptions=True) if error is not None]
         if claims or not found:
-            return claims
+            return claims  # whatever could not be refused is found lost when this holder's lease ends
+        if failed:
+            raise failed[0]
+
+
+async def _refuse(app: Holdfast, record: Record) -> None:
+    await app.settle(record, await app.session.refusal(record))
 
 
 def new_holder(
