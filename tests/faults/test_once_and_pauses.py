@@ -83,7 +83,7 @@ def test_no_job_stays_deferred_for_a_lifted_pause_though_clocks_are_wrong(look, 
 
     for _ in range(1 + ROUNDS):
         look.sync.pause(task="work")
-        until(all_workers_have_heard, "no worker runs what is paused")
+        until(all_workers_have_heard, "no worker runs what is paused", limit=90)
         look.sync.resume(task="work")
     look.until_ended(jobs, limit=120)
     look.demand_all(jobs, _ran_once, "each ran once after all")
