@@ -175,17 +175,24 @@ async def claim_by_hand(
     while True:
         await session.holds.fresh(session.settings.poll)
         found = await confirmed(app, Ask(holder, queues, limit, app.entropy.token(), tasks))
-        refusals = [(record, session.refusal(record)) for record in found.records]
         for record in found.records:
             app.events.claimed(record)
+        starts = [(record, session.may_start(record)) for record in found.records]
+        claims = [Claim(app, record, holder) for record, fine in starts if fine]
+        refused = [_refuse(app, record) for record, fine in starts if not fine]
         try:
-            await asyncio.gather(*(app.settle(record, why) for record, why in refusals if why is not None))
-        except (Exception, asyncio.CancelledError):
+            failed = [error for error in await asyncio.gather(*refused, return_exceptions=True) if error is not None]
+        except asyncio.CancelledError:
             session.commit.give_back(found)
             raise
-        claims = [Claim(app, record, holder) for record, why in refusals if why is None]
         if claims or not found.records:
-            return claims
+            return claims  # whatever could not be refused is found lost when this holder's lease ends
+        if failed:
+            raise failed[0]
+
+
+async def _refuse(app: Holdfast, record: Record) -> None:
+    await app.settle(record, await app.session.refusal(record))
 
 
 def new_holder(

@@ -23,7 +23,7 @@ HoldfastError
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Self
 
 
 class HoldfastError(Exception):
@@ -88,10 +88,10 @@ class QueueFull(HoldfastError):
 class PartlyEnqueued(HoldfastError):
     """`enqueue_many` stored some of its jobs and not others: `handles` has None for each that was not stored.
 
-    `__cause__` is what happened to the first of those.
+    `__cause__` is what happened to the first of those. Where it is OutcomeUnknown, its `job_ids` may be stored.
     """
 
-    def __init__(self, handles: list[Any], error: HoldfastError) -> None:
+    def __init__(self, handles: list[Any], error: Exception) -> None:
         stored = sum(handle is not None for handle in handles)
         super().__init__(f"{stored} of {len(handles)} jobs were stored; of the others the first: {error}")
         self.handles = handles
@@ -184,3 +184,24 @@ class MissingExtra(HoldfastError, ImportError):
 
 class ConfigError(HoldfastError, ValueError):
     """A setting, a name or a URL is not usable."""
+
+
+class Writes:
+    """An operation made of several writes. Once one is made, `StoreUnavailable` ("nothing was written") would be false.
+
+    `made` counts them; from then on an error that denies them leaves the block as OutcomeUnknown, with what to do next.
+    """
+
+    def __init__(self, what: str, then: str, *, made: int = 0, retry_safe: bool = True) -> None:
+        self._what = what
+        self._then = then
+        self._retry_safe = retry_safe
+        self.made = made
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if self.made and isinstance(error, StoreUnavailable | ConfigError):
+            said = f"{self._what} is written in part: {error}; {self._then}"
+            raise OutcomeUnknown(said, retry_safe=self._retry_safe) from error

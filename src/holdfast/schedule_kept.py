@@ -83,15 +83,8 @@ class Glance(msgspec.Struct, frozen=True):
     paused: bool = False
 
 
-class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a deleted schedule leaves in its place for a while, and nothing of the schedule."""
-
-    deleted: int
-
-
 _decode = msgspec.json.Decoder(Schedule).decode
 _glance = msgspec.json.Decoder(Glance).decode
-_mark = msgspec.json.Decoder(Mark).decode
 
 
 def read(value: bytes) -> Schedule | None:
@@ -112,20 +105,10 @@ def glance(value: bytes) -> Glance | None:
         return None
 
 
-def mark(value: bytes) -> Mark | None:
-    """The mark of a deleted schedule; None for all else."""
-    try:
-        return _mark(value)
-    except UNDECODABLE:
-        return None
-
-
 def moves_on(before: bytes | None, after: bytes | None) -> bool:
     """Whether this is what a worker does by itself: it makes runs of a schedule, and declares those of its code."""
     old = None if before is None else read(before)
-    if after is None:
-        return before is not None and mark(before) is not None
-    new = read(after)
+    new = None if after is None else read(after)
     if new is None:
         return False
     if new.in_code and (old is None or old.in_code):

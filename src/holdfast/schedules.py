@@ -2,8 +2,8 @@
 
 A run is a job whose key is the schedule and the time it was due, so that any number of workers may make it: the store
 keeps one. Only then is the schedule's next time moved on, by compare-and-set; after a crash in between the same job is
-made again, and is the same. A deleted schedule leaves a mark for a day, so that versions go on rising: whoever still
-makes a run of it cannot write it over a new one of its name.
+made again, and is the same. A version is never given twice, so a worker that still makes a run of a deleted schedule
+cannot write it over a new one of its name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .errors import (
 )
 from .job import TERMINAL, Lane
 from .schedule import Rule
-from .schedule_kept import Mark, Schedule, glance, mark, read
+from .schedule_kept import Schedule, glance, read
 from .task import Call, Options, Task
 from .view import moment
 
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from .store.protocol import Versioned
 
 KIND = "schedule"
-MARKED = 86400 * schedule.MICROS
-"""For how long the mark of a deleted schedule stays: longer than anybody makes a run."""
 _NOT_KEPT = {
     "delay": "delay",
     "run_at": "at",
@@ -191,7 +189,7 @@ class Schedules:
     async def delete(self, name: str) -> None:
         """Forget it; jobs that it made stay."""
         await self._one(name)
-        await self._app.put_record(KIND, name, msgspec.json.encode(Mark(await self._app.now())))
+        await self._app.put_record(KIND, name, None)
 
     async def make_due_runs(self) -> float | None:
         """Enqueue whatever is due; seconds until something is due next, None where nothing is known to be.
@@ -202,21 +200,16 @@ class Schedules:
         if not records:
             return None
         now = await self._app.now()
-        following = [await self._look(name, record, now) for name, record in sorted(records.items())]
+        following = [await self._look(record, now) for _, record in sorted(records.items())]
         soonest = min((due for due in following if due is not None and due > now), default=None)
         return None if soonest is None else (soonest - now) / schedule.MICROS
 
     # -- inside
 
-    async def _look(self, name: str, record: Versioned, now: int) -> int | None:
+    async def _look(self, record: Versioned, now: int) -> int | None:
         """Make the runs of one schedule that are due; when it is due next."""
         seen = glance(record.value)
-        if seen is None or seen.paused:
-            return None
-        if seen.next is None:
-            gone = mark(record.value)
-            if gone is not None and now - gone.deleted > MARKED:
-                await self._app.put_record(KIND, name, None, record.version)
+        if seen is None or seen.paused or seen.next is None:
             return None
         # A clock that was ahead and is right again has left a time that may be far off: it is found anew.
         if seen.next > now and seen.counted <= now + schedule.LATE:

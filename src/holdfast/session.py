@@ -135,9 +135,13 @@ class Session:
         """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""
         self._gives_way_until = self.clock.monotonic() + GIVE_WAY
 
-    def refusal(self, record: Record) -> Outcome | None:
-        """How a claim ends at once, where its job is not to run: it is damaged, too late, or paused."""
-        return damage.refusal(record) or too_late(record) or self.holds.outcome(record)
+    def may_start(self, record: Record) -> bool:
+        """Whether a claimed job may run; else `refusal` says how its claim ends at once."""
+        return damage.refusal(record) is None and too_late(record) is None and not self.holds.covers(record)
+
+    async def refusal(self, record: Record) -> Outcome:
+        """How the claim of a job ends that is not to run: it is damaged, too late, or paused."""
+        return damage.refusal(record) or too_late(record) or await self.holds.confirm(record)
 
     # -- looking
 

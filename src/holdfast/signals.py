@@ -6,14 +6,15 @@ Waking a job puts the value among its steps, in one guarded change. No wake-up i
    later looks for it once more when the store has written that it waits (`look_again`), and until then is due again
    within a minute.
 2. A record of kind `signal` says which signals there are, and which of them have not been told to all who waited.
-   Upkeep tells those, and forgets a signal when its time is over: that for which keys are remembered.
+   Maintenance tells those, and forgets a signal when its time is over: that for which keys are remembered.
 3. Both records have the time at which it was sent in their names. A signal that is sent again has new ones, and the
-   newest counts: whoever removes old ones, however late, removes no new one.
+   newest counts. Old ones are removed by their versions, so whoever removes them, however late, removes no new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -23,7 +24,7 @@ from . import steps
 from .checks import checked_name
 from .clock import MICROS
 from .codec import encode_value
-from .errors import PayloadTooLarge
+from .errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable, Writes
 from .job import UNDECODABLE, Change, Patch, Record, State, Where
 from .remember import MOST_UNSEEN
 
@@ -32,8 +33,11 @@ if TYPE_CHECKING:
     from .store.protocol import Versioned
 
 T = TypeVar("T")
+logger = logging.getLogger("holdfast")
 KIND = "signal"
 PAGE = 1000
+WATCHED = 3600.0
+"""Seconds for which a process has seen a signal before it forgets it."""
 _WAITING = (State.BLOCKED, State.SCHEDULED)
 
 
@@ -59,7 +63,10 @@ def kind_of(name: str) -> str:
 
 
 async def send(session: Session, name: str, value: Any) -> int:
-    """Keep a value under a name and wake every job that waits for it; how many."""
+    """Keep a value under a name and wake every job that waits for it; how many.
+
+    Once the value is kept, the signal is sent: workers wake those that were not reached. To send it again is safe.
+    """
     store, name = session.store, checked_name(name, "signal")
     data, most = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
     if len(data) > most:
@@ -68,10 +75,16 @@ async def send(session: Session, name: str, value: Any) -> int:
     at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, whatever the clock does
     await _enter(session, name, at, told=False)
     await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
-    woken = await _wake(session, name, data)
-    await _enter(session, name, at, told=True)
-    for before in earlier:
-        await _forget(session, name, before)
+    then = "it is kept, and workers wake the jobs that wait for it; it may be sent again"
+    with Writes(f"signal {name!r}", then, made=1):
+        woken = await _wake(session, name, data)
+    try:
+        await _enter(session, name, at, told=True)
+        for before, kept in earlier.items():
+            await store.put_record(kind_of(name), str(before), None, kept.version)
+            await store.put_record(KIND, f"{before}:{name}", None)
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        logger.info("signal %s is sent; what it leaves to tidy up is left to workers: %s", name, error)
     return woken
 
 
@@ -87,35 +100,70 @@ async def look_again(session: Session, id: str) -> None:
     sent, now = await _sent(session, name), await session.store.now()
     rest = _left_in_peace(record, name, now)
     change = rest if sent is None else _woken(record, name, bytes(sent.value), now)
-    if change is not None:
+    if change is not None:  # where it is refused, the job has moved: it was woken, claimed or cancelled
         await session.commit.change([change])
 
 
-async def upkeep(session: Session) -> None:
-    """Tell what a sender that died has not told, and forget what is over."""
-    store, now = session.store, await session.store.now()
-    over = now - int(session.settings.key_retention * MICROS)
-    for entered, kept in (await store.records(KIND)).items():
-        at, _, name = entered.partition(":")
-        entry = _read(_read_entry, kept)
-        if entry is None or not at.isdecimal() or (entry.told and int(at) > over):
-            continue
-        sent = None if entry.told else await _sent(session, name)
-        if sent is not None:
-            await _wake(session, name, bytes(sent.value))
-            await _enter(session, name, int(at), told=True)
-        elif int(at) <= over:
-            await _forget(session, name, int(at))
+class SignalMaintenance:
+    """Wakes the jobs that a sender which died has not woken, and forgets signals whose time is over.
+
+    Their age goes by the store's clock, which may be one process's own and wrong. So a process forgets a signal only
+    after it has itself seen it for an hour.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Signals by the names of their entries: the version, and when it was first seen here, by the steady clock."""
+
+    async def run(self) -> None:
+        """Look once."""
+        session = self._session
+        entries = await session.store.records(KIND)
+        now, steady = await session.store.now(), session.clock.monotonic()
+        keep = session.settings.key_retention
+        first = self._seen
+        self._seen = {entered: (kept.version, steady) for entered, kept in entries.items()}
+        over: dict[str, Versioned] = {}
+        for entered, kept in entries.items():
+            if (before := first.get(entered)) is not None and before[0] == kept.version:
+                self._seen[entered] = before
+            at, _, name = entered.partition(":")
+            entry = _read(_read_entry, kept)
+            if entry is None or not at.isdecimal():
+                continue
+            if not entry.told and (sent := await _sent(session, name)) is not None:
+                await _wake(session, name, bytes(sent.value))
+                await session.store.put_record(KIND, entered, msgspec.json.encode(Entry(True)), kept.version)
+            elif int(at) <= now - int(keep * MICROS) and steady - self._seen[entered][1] >= WATCHED:
+                over[entered] = kept
+        if over:
+            await self._forget(over)
+
+    async def _forget(self, over: Mapping[str, Versioned]) -> None:
+        """Remove what is over, each record by its version: one that was sent again meanwhile is another.
+
+        The value goes first: what is entered nowhere could never be forgotten. A value is written after its entry, so
+        where the entry is still the one that was seen once the value is read, the value is the old one too.
+        """
+        store = self._session.store
+        values: dict[str, Versioned] = {}
+        for entered in over:
+            at, _, name = entered.partition(":")
+            if (kept := (await store.records(kind_of(name))).get(at)) is not None:
+                values[entered] = kept
+        still = await store.records(KIND)
+        for entered, kept in over.items():
+            if entered not in still or still[entered].version != kept.version:
+                continue
+            at, _, name = entered.partition(":")
+            value = values.get(entered)
+            if value is None or await store.put_record(kind_of(name), at, None, value.version):
+                await store.put_record(KIND, entered, None, kept.version)
 
 
 async def _enter(session: Session, name: str, at: int, *, told: bool) -> None:
     await session.store.put_record(KIND, f"{at}:{name}", msgspec.json.encode(Entry(told)))
-
-
-async def _forget(session: Session, name: str, at: int) -> None:
-    """Its value first: what is entered nowhere could never be forgotten."""
-    await session.store.put_record(kind_of(name), str(at), None)
-    await session.store.put_record(KIND, f"{at}:{name}", None)
 
 
 async def _sent(session: Session, name: str) -> Sent | None:

@@ -6,8 +6,7 @@ import msgspec
 import pytest
 
 from holdfast import InvalidJob, State, WrongState
-from holdfast.holds import KIND, LATE, Pause
-from holdfast.job import Where
+from holdfast.holds import KIND, Pause
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
@@ -148,18 +147,16 @@ async def test_what_runs_goes_on(app):
         assert await handle.result(30) == "done"
 
 
-async def test_a_worker_that_had_not_heard_of_the_end_does_not_strand_a_job(app, send):
+async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     # As by a worker that read its pauses before they were lifted.
     stale = app.session.holds._by_task
     await app.resume(task="send")
     app.session.holds._by_task = stale
-    assert await app.claim() == []
-    assert await states(held) == [State.BLOCKED]
-    async with working(app):
-        await held.wait(30)
-    assert await states(held) == [State.SUCCEEDED]
+    [claim] = await app.claim()
+    assert claim.job.id == held.id
+    assert [line.outcome for line in claim.job.history] == ["released"]
 
 
 async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
@@ -183,41 +180,79 @@ async def test_records_that_cannot_be_read_harm_nobody(app, send):
     assert await app.paused_tasks() == []
 
 
-async def test_one_that_has_not_looked_for_minutes_puts_nothing_aside(make_app):
-    clock = ManualClock()
-    app = with_tasks(make_app(MemoryStore(clock), clock=clock))
-    await app.pause(task="send")
-    held = await app.enqueue("send", "ann")
+class Between(MemoryStore):
+    """Lets a test do something between the read of a pause and the write of what follows from it."""
+
+    act = None
+
+    async def records(self, kind):
+        found = await super().records(kind)
+        if kind == KIND and self.act is not None:
+            act, self.act = self.act, None
+            await act()
+        return found
+
+
+async def look(app):
+    """What the maintenance of a worker does about pauses."""
     await app.session.holds.refresh()
-    [record] = (await app.session.store.find(Where(), None, 1)).records
-    assert app.session.holds.outcome(record).kind == "paused"
-    clock.advance(LATE)
-    assert app.session.holds.outcome(record).kind == "released"
-    await work_off(app)
+    await app.session.holds.free_the_late()
+
+
+@pytest.mark.parametrize("off", [-61 * 60, 61 * 60, 26 * 3600])
+async def test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_clocks_say(make_app, off):
+    clock = ManualClock()
+    store = Between(clock)
+    slow, other = with_tasks(make_app(store, clock=clock)), make_app(store.sibling(), clock=clock)
+    await other.pause(task="send")
+    held = await slow.enqueue("send", "ann")
+    await slow.session.holds.refresh()
+
+    async def lifted_and_looked_for():
+        await other.resume(task="send")
+        clock.jump_wall(off)
+        for _ in range(2):
+            await look(other)
+        clock.jump_wall(-off)
+
+    store.act = lifted_and_looked_for  # when `slow` has claimed the job, and has read that its task is paused
+    assert await slow.claim() == []
     assert await states(held) == [State.BLOCKED]
+    await look(other)
+    assert await states(held) == [State.QUEUED]
+    assert await other.records(KIND) == {}
 
 
-async def test_a_resumed_pause_is_forgotten_after_a_while(make_app):
-    clock = ManualClock()
-    app = with_tasks(make_app(MemoryStore(clock), clock=clock))
-    await app.pause(task="send", where={"customer": 42})
-    await app.resume(task="send", where={"customer": 42})
-    await app.session.holds.refresh()
-    await app.session.holds.free_the_late()
-    assert len(await app.records(KIND)) == 1
-    clock.advance(LATE + 1)
-    await app.session.holds.free_the_late()
+async def test_a_lifted_pause_is_forgotten_once_every_claim_of_its_time_has_ended(app, send):
+    await send.enqueue("ann")
+    [early] = await app.claim()
+    await app.pause(task="send")
+    await app.resume(task="send")
+    await send.enqueue("bob")
+    [late] = await app.claim()
+    await look(app)
+    await late.complete()
+    await look(app)
+    assert list(await app.records(KIND)) == ["send"], "the early claim could still defer its job"
+    await early.complete()
+    await look(app)
     assert await app.records(KIND) == {}
 
 
-async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(make_app):
-    clock = ManualClock()
-    app = with_tasks(make_app(MemoryStore(clock), clock=clock))
+async def test_a_claim_of_later_does_not_keep_a_lifted_pause(app, send):
     await app.pause(task="send")
     await app.resume(task="send")
-    clock.advance(LATE + 1)
+    await look(app)
+    assert await app.records(KIND) == {}
+    assert await app.paused_tasks() == []
+
+
+async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(app, make_app):
+    other = make_app(app.store.sibling()) if app.url == "memory://" else make_app(app.url)
+    await app.pause(task="send")
+    await app.resume(task="send")
     await app.session.holds.refresh()
-    await make_app(app.store.sibling(), clock=clock).pause(task="send")
+    await other.pause(task="send")
     await app.session.holds.free_the_late()
     assert [one.name for one in await app.paused_tasks()] == ["send"]
 

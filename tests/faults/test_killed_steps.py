@@ -6,7 +6,7 @@ from support.step_tasks import POINTS, SIGNAL, STEPS, Deaths
 from support.stores import task_on_every_store
 from support.until import until
 
-from holdfast import signals
+from holdfast.signals import SignalMaintenance
 
 WRITES = 4
 """Of a signal that is waited for: that there is one, its value, its waiters, and that they were told."""
@@ -50,7 +50,7 @@ def test_a_sender_that_is_killed_at_any_of_its_writes_has_not_sent_or_is_finishe
     for n in waiters:
         sender = processes.start("signal_main", signal=f"go-{n}", dies_at=n)
         assert sender.ended() == -9, "it has not died where it should"
-    look.sync.run(signals.upkeep, look.app.session)
+    look.sync.run(SignalMaintenance(look.app.session).run)
     sent = [id for n in range(2, WRITES) for id in waiters[n]]
     look.until_ended(sent)
     look.demand_all(sent, lambda job: job.result == "sent", "what was sent arrives")

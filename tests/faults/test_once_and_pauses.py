@@ -11,6 +11,7 @@ from support.tasks import build
 from support.until import until
 
 from holdfast import Job, State
+from holdfast.holds import KIND as PAUSES
 
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 MANY = 200
@@ -64,6 +65,29 @@ def test_paused_jobs_are_put_aside_and_freed_whoever_dies(look, processes):
     workers.pop().kill()
     look.until_ended(held)
     look.demand_all(held, _ran_once, "each ran once after all")
+
+
+@pytest.mark.timeout(300 + 10 * ROUNDS)
+def test_no_job_stays_deferred_for_a_lifted_pause_though_clocks_are_wrong(look, processes):
+    # Those whose clocks are ahead hear of everything first: the others go on to defer jobs for a lifted pause.
+    for skew, poll in ((0.0, 2.0), (-61 * 60.0, 2.0), (61 * 60.0, 0.05), (26 * 3600.0, 0.05)):
+        processes.worker(concurrency=16, wall_skew=skew, poll=poll)
+    look.until_registered(*[process.pid for process in processes])
+    jobs: list[str] = []
+
+    def all_workers_have_heard() -> bool:
+        before = look.counts().get("blocked", 0)
+        jobs.extend(look.enqueue_many("work", [(n,) for n in range(MANY)]))
+        until(lambda: not {"queued", "running"} & look.counts().keys(), "all are taken")
+        return look.counts().get("blocked", 0) == before + MANY
+
+    for _ in range(1 + ROUNDS):
+        look.sync.pause(task="work")
+        until(all_workers_have_heard, "no worker runs what is paused", limit=90)
+        look.sync.resume(task="work")
+    look.until_ended(jobs, limit=120)
+    look.demand_all(jobs, _ran_once, "each ran once after all")
+    until(lambda: not look.sync.run(look.app.records, PAUSES), "the lifted pause is forgotten")
 
 
 def _ran_once(job: Job) -> bool:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from holdfast import Backoff, Context, InvalidJob, PayloadTooLarge, State, signals, steps
+from holdfast.signals import SignalMaintenance
 from support.eventually import eventually
 from support.workers import work_off, working
 
@@ -287,7 +288,7 @@ async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finish
         patched.setattr(app.session.commit, "change", counted(app.session.commit.change))
         with pytest.raises(Died):
             await app.signal("approval-42", "once")
-    await signals.upkeep(app.session)
+    await SignalMaintenance(app.session).run()
     sent = bool(await app.records(signals.kind_of("approval-42")))
     assert sent == (dies_at >= 2)
     await work_off(app)
@@ -329,24 +330,32 @@ async def kept(app):
 
 async def test_signals_are_forgotten_with_the_keys(clocked):
     app, clock = clocked
+    maintenance = SignalMaintenance(app.session)
     await app.signal("old", 1)
+    await maintenance.run()
     clock.advance(4 * DAY)
     await app.signal("new", 1)
+    await maintenance.run()
     clock.advance(4 * DAY)
-    await signals.upkeep(app.session)
+    await maintenance.run()
     assert await kept(app) == (["new"], {"old": 0, "new": 1})
     await app.signal("new", 2)
+    await maintenance.run()
     clock.advance(4 * DAY)
-    await signals.upkeep(app.session)
+    await maintenance.run()
     assert await kept(app) == (["new"], {"old": 0, "new": 1})
     clock.advance(4 * DAY)
-    await signals.upkeep(app.session)
+    await maintenance.run()
     assert await kept(app) == ([], {"old": 0, "new": 0})
 
 
-async def test_upkeep_that_is_late_does_not_forget_what_was_sent_again(clocked, monkeypatch):
+@pytest.mark.parametrize("back", [0, 8 * DAY], ids=["later", "at the same time by a clock that was put back"])
+async def test_maintenance_that_is_late_does_not_forget_what_was_sent_again(clocked, monkeypatch, back):
     app, clock = clocked
+    slow, quick = SignalMaintenance(app.session), SignalMaintenance(app.session)
     await app.signal("old", 1)
+    for one in (slow, quick):
+        await one.run()
     clock.advance(8 * DAY)
     put, late = app.session.store.put_record, True
 
@@ -354,17 +363,32 @@ async def test_upkeep_that_is_late_does_not_forget_what_was_sent_again(clocked, 
         nonlocal late
         if late:
             late = False
-            await signals.upkeep(app.session)
+            await quick.run()
+            clock.jump_wall(-back)
             await app.signal("old", 2)
         return await put(*args)
 
     monkeypatch.setattr(app.session.store, "put_record", another_was_faster)
-    await signals.upkeep(app.session)
+    await slow.run()
     assert await kept(app) == (["old"], {"old": 1, "new": 0})
     work, _ = waiter(app, "async", "old")
     handle = await work.enqueue()
     await work_off(app)
     assert await handle.result(30) == 2
+
+
+async def test_a_clock_that_is_ahead_forgets_no_signal_that_it_has_just_seen(clocked):
+    app, clock = clocked
+    await app.config.set("key_retention", DAY)
+    maintenance = SignalMaintenance(app.session)
+    await app.signal("old", 1)
+    clock.jump_wall(26 * 3600)
+    for _ in range(3):
+        await maintenance.run()
+        assert await kept(app) == (["old"], {"old": 1, "new": 0})
+        clock.advance(1700)
+    await maintenance.run()
+    assert await kept(app) == ([], {"old": 0, "new": 0})
 
 
 async def test_what_is_sent_last_counts_though_the_clock_went_back(clocked):
@@ -378,13 +402,17 @@ async def test_what_is_sent_last_counts_though_the_clock_went_back(clocked):
     assert await handle.result(30) == 2
 
 
-async def test_records_that_nobody_can_read_harm_no_upkeep(app):
+async def test_records_that_nobody_can_read_harm_no_maintenance(clocked):
+    app, clock = clocked
     await app.put_record(signals.KIND, "odd", b"{}")
     await app.put_record(signals.KIND, "7:odd", b"{}")
     await app.put_record(signals.kind_of("odd"), "odd", b"7")
     await app.put_record(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(told=False)))
     await app.put_record(signals.kind_of("true"), "7", b"[")
-    await signals.upkeep(app.session)
+    maintenance = SignalMaintenance(app.session)
+    await maintenance.run()
+    clock.advance(8 * DAY)
+    await maintenance.run()
     assert sorted(await app.records(signals.KIND)) == ["7:odd", "odd"]
 
 

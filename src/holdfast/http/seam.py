@@ -165,7 +165,7 @@ class Seam:
         self._check_kind(kind)
         if kind == store_id.KIND:
             raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
-        if kind == schedules.KIND and value is not None and schedule_kept.mark(value) is None:
+        if kind == schedules.KIND and value is not None:
             kept = schedule_kept.read(value)
             if kept is None:
                 raise InvalidJob(f"schedule {name!r:.200} cannot be read, or can never be due")

@@ -94,6 +94,8 @@ class Jobs:
         self.standing = Standing(self.by_seq)
         self.holders: dict[str, Holding] = {}
         self.kept: dict[str, dict[str, Versioned]] = {}
+        self.versions = 0
+        """How many records were set so far: the version of the last one."""
         self.minutes: dict[tuple[int, str, str], Minute] = {}
         self.moves = 0
         self.moved: deque[Move] = deque(maxlen=MOVES_KEPT)
@@ -409,7 +411,8 @@ class Jobs:
             if not kept:
                 del self.kept[kind]
         else:
-            kept[name] = Versioned(value, version + 1)
+            self.versions += 1
+            kept[name] = Versioned(value, self.versions)
         if kind == "pause":
             self.rung.add(f"queue/{name}")
         return True

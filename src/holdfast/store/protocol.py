@@ -83,7 +83,10 @@ class Answers(msgspec.Struct, gc=False):
 
 
 class Versioned(msgspec.Struct, frozen=True, gc=False):
-    """A small shared record: its JSON value, and the version that a compare-and-set needs."""
+    """A small shared record: its JSON value, and the version that a compare-and-set needs.
+
+    Every set gives a version that the store has never given before, also after the record was removed.
+    """
 
     value: bytes
     version: int

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from .. import signals
+from ..signals import SignalMaintenance
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -34,7 +34,7 @@ class Upkeep:
 
     async def _run(self) -> None:
         clock, entropy, session = self._app.clock, self._app.entropy, self._app.session
-        tidy_at = clock.monotonic() + TIDY_EVERY * entropy.fraction()
+        signals, tidy_at = SignalMaintenance(session), clock.monotonic() + TIDY_EVERY * entropy.fraction()
         while True:
             try:
                 session.fresh_settings()
@@ -46,7 +46,7 @@ class Upkeep:
                     await session.holds.free_the_late()
                 if sweeps and clock.monotonic() >= tidy_at:
                     tidied = await session.store.tidy(TIDY_LIMIT)
-                    await signals.upkeep(session)
+                    await signals.run()
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better

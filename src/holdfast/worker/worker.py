@@ -225,16 +225,16 @@ class Worker:
             self._slots.quiet.set()
 
     def _begin(self, record: Record, batch: Batch | None = None) -> None:
-        run, refusal = Run(record, self.app.clock.monotonic()), self.app.session.refusal(record)
+        run, starts = Run(record, self.app.clock.monotonic()), self.app.session.may_start(record)
         task = self.app.registry.tasks.get(record.task)
-        if task is not None and task.batch is not None and refusal is None:
+        if task is not None and task.batch is not None and starts:
             (batch or self._batches.place(record, task)).add(run)
         self._slots.add(run)
         self.app.events.claimed(record)
-        if refusal is not None:
-            self._settler.settle(run, refusal)
-            return
-        run.runner = asyncio.create_task(self._run(run))
+        run.runner = asyncio.create_task(self._run(run) if starts else self._refuse(run))
+
+    async def _refuse(self, run: Run) -> None:
+        self._settler.settle(run, await self.app.session.refusal(run.record))
 
     async def _run(self, run: Run) -> None:
         try:

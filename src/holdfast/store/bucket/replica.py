@@ -298,6 +298,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     spent: Spent | None = None
     gates: dict[str, Gate] = {}
     marked: int = 0
+    versions: int = 0
 
 
 def dump(replica: Replica) -> Snapshot:
@@ -326,6 +327,7 @@ def dump(replica: Replica) -> Snapshot:
         replica.spent,
         jobs.standing.gates,
         replica.marked,
+        jobs.versions,
     )
 
 
@@ -335,7 +337,7 @@ def load(snapshot: Snapshot, size: int) -> Replica:
     jobs = replica.jobs
     replica.position = replica.snapshot = snapshot.number
     replica.nonce, replica.snapshot_size = snapshot.nonce, size
-    jobs.seq, jobs.moves = snapshot.seq, snapshot.moves
+    jobs.seq, jobs.moves, jobs.versions = snapshot.seq, snapshot.moves, snapshot.versions
     jobs.holders = {h.holder.id: Holding(h.holder, h.beat, h.lease, h.left, {}) for h in snapshot.holders}
     jobs.restore(_records(snapshot))
     for held in snapshot.holders:

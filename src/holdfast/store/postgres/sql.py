@@ -157,10 +157,10 @@ FROM holdfast.minute WHERE at >= $1 GROUP BY at, queue, outcome ORDER BY at, que
 """
 RECORDS = "SELECT name, value, version FROM holdfast.record WHERE kind = $1"
 PUT_RECORD = """
-INSERT INTO holdfast.record AS r (kind, name, value, version) SELECT $1, $2, $3, 1
+INSERT INTO holdfast.record AS r (kind, name, value) SELECT $1, $2, $3
 WHERE $4::bigint IS NULL OR $4 = 0
     OR EXISTS (SELECT FROM holdfast.record WHERE kind = $1 AND name = $2 AND version = $4)
-ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = r.version + 1
+ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = excluded.version
 WHERE $4::bigint IS NULL OR r.version = $4
 RETURNING version
 """

@@ -82,7 +82,7 @@ def put_record(step: Step, kind: str, name: str, value: bytes | None, expect: in
     if expect is not None and version != expect:
         return False
     if value is not None:
-        step.connection.execute(sql.PUT_RECORD, (kind, name, value, version + 1))
+        step.connection.execute(sql.PUT_RECORD, (kind, name, value))
     elif version:
         step.connection.execute(sql.REMOVE_RECORD, (kind, name))
     if kind == "pause":

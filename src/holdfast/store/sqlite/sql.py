@@ -338,7 +338,7 @@ ON CONFLICT (queue, state) DO UPDATE SET count = count + excluded.count
 """
 RECORDS = "SELECT name, CAST(value AS BLOB), CAST(version AS INTEGER) FROM holdfast_record WHERE kind = ?"
 RECORD_VERSION = "SELECT CAST(version AS INTEGER) FROM holdfast_record WHERE kind = ? AND name = ?"
-PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value, version) VALUES (?, ?, ?, ?)"
+PUT_RECORD = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES (?, ?, ?)"
 REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 
 # -- what is told
@@ -360,10 +360,7 @@ SELECT queue, count(*), sum(max(0, coalesce(started_at, ?) - run_at)), sum(max(0
 WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY queue
 """
 """How long claims that end now (given three times) have waited and run, by queue, and their lanes."""
-TELL_ENDED = """
-INSERT INTO holdfast_record (kind, name, value, version) VALUES ('ended', ?, ?, 1)
-ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = version + 1
-"""
+TELL_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
 ADD_MINUTE = """
 INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (at, queue, outcome) DO UPDATE SET

@@ -65,6 +65,16 @@ class TestRecords(Topic):
         assert await store.records("config") == {}
         assert await store.put_record("config", "a", b"2", expect=0)
 
+    async def test_a_version_is_not_given_again_after_a_removal(self, store: Store) -> None:
+        seen: list[int] = []
+        for _ in range(3):
+            await store.put_record("config", "a", b"1")
+            seen.append((await store.records("config"))["a"].version)
+            await store.put_record("config", "a", None)
+        assert len(set(seen)) == 3
+        await store.put_record("config", "a", b"2", expect=0)
+        assert not await store.put_record("config", "a", None, expect=seen[0]), "that was another record of its name"
+
     async def test_removing_what_is_not_there_is_no_trouble(self, store: Store) -> None:
         assert await store.put_record("config", "a", None)
 

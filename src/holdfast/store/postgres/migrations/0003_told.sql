@@ -115,7 +115,7 @@ END $$;
 -- Put a record of each of these jobs' end.
 CREATE FUNCTION holdfast.tell_ended(ids text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
-    INSERT INTO holdfast.record AS r (kind, name, value, version)
-    SELECT 'ended', u.id, '{}'::bytea, 1 FROM (SELECT DISTINCT unnest(ids)) AS u(id) ORDER BY u.id
-    ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = r.version + 1;
+    INSERT INTO holdfast.record (kind, name, value)
+    SELECT 'ended', u.id, '{}'::bytea FROM (SELECT DISTINCT unnest(ids)) AS u(id) ORDER BY u.id
+    ON CONFLICT (kind, name) DO UPDATE SET value = excluded.value, version = excluded.version;
 END $$;

@@ -98,9 +98,7 @@ end
 
 -- Tell of an end by a record.
 local function put_ended(id)
-  local key = P .. 'records:ended'
-  local kept = call('HGET', key, id)
-  call('HSET', key, id, (kept and tonumber(string.match(kept, '^%d+')) or 0) + 1 .. ':{}')
+  call('HSET', P .. 'records:ended', id, text(call('INCR', P .. 'record-version')) .. ':{}')
 end
 
 -- The key of a job that ended (or lives again) is remembered until then (or for as long as it lives).

@@ -8,7 +8,7 @@ if expected ~= '' and tonumber(expected) ~= version then
   return 0
 end
 if ARGV[4] == '1' then
-  call('HSET', key, name, text(version + 1) .. ':' .. ARGV[5])
+  call('HSET', key, name, text(call('INCR', P .. 'record-version')) .. ':' .. ARGV[5])
 elseif kept then
   call('HDEL', key, name)
 end

@@ -94,6 +94,6 @@ CREATE TABLE holdfast_record (
     kind TEXT NOT NULL,
     name TEXT NOT NULL,
     value BLOB NOT NULL,
-    version INTEGER NOT NULL,
-    PRIMARY KEY (kind, name)
-) WITHOUT ROWID;
+    version INTEGER PRIMARY KEY AUTOINCREMENT,
+    UNIQUE (kind, name)
+);
