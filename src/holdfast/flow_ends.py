@@ -95,8 +95,8 @@ class FlowEnds(FlowMaking):
                 own, record, left = found.get(flow), found.get(id), pending(told.get(flow))
                 if own is None and left.making is not None:
                     continue  # not started yet, or never
-                if own is None and left.delete is not None:
-                    await self._remove_ended(flow, left.delete)
+                if left.delete is not None and await self._deleted(own, flow, left.delete):
+                    own = record = None
                 if record is not None and extras.is_flow(record):
                     if record.state not in TERMINAL and (left.cancel or record.meta.get("cancelled")):
                         waiting += await self._cancel_jobs(record)
@@ -115,6 +115,15 @@ class FlowEnds(FlowMaking):
             await asyncio.gather(*(self._unsay(id, told) for id in done[start : start + PAGE]))
         if ended:
             await self.free(ended)
+
+    async def _deleted(self, own: Record | None, flow: str, jobs: int) -> bool:
+        """Remove a flow, and its jobs; False where it goes on since it was to be deleted."""
+        if own is not None:
+            gone = own.state in TERMINAL and (await self._change([Change(own.id, own.state, own.fence, None)]))[0]
+            if not gone and await self._get([flow]):
+                return False
+        await self._remove_ended(flow, jobs)
+        return True
 
     async def _cancel_jobs(self, own: Record) -> list[str]:
         """Cancel every job of a flow that has not ended, and those that are added meanwhile; those that ended so."""

@@ -24,7 +24,7 @@ from .extra import Extra
 from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member, number_in
 from .flow_ends import FlowEnds, mentioning
 from .flow_gathering import About, again, counting, gathering
-from .flow_making import ENDED, QUEUE, TASK, digest_of, nonce_of
+from .flow_making import ENDED, QUEUE, TASK, Pending, digest_of, nonce_of
 from .flow_rules import unneeded
 from .handle import Handle
 from .job import TERMINAL, Change, NewJob, Record, State
@@ -164,7 +164,10 @@ class Flows(FlowEnds):
         if flow is None:
             raise InvalidJob(f"job {record.id} belongs to no flow")
         node = grown(flow, work, args, kwargs, after)
-        node.number = await self._reserve(flow)
+        try:
+            node.number = await self._reserve(flow)
+        except OutcomeUnknown as error:
+            raise StoreUnavailable(f"no job was added to flow {flow}: {error}") from error
         job = self._job(flow, node, node.about(flow))
         waits = end_of(record.id) if node.parents else None
         job = msgspec.structs.replace(job, waits=waits, nonce=self._app.entropy.token())
@@ -243,9 +246,10 @@ class Flows(FlowEnds):
         """Remove a flow that has ended, and its jobs. Itself first: from then on nobody can retry it."""
         jobs = await self._count(own)
         await self._leave(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
-        if not all(await self._change([Change(own.id, own.state, own.fence, None)])) and await self._get([own.id]):
-            raise WrongState(own.id, own.state, "it has changed meanwhile; look again")
         await self.carry_on([own.id])
+        with suppress(StoreUnavailable):
+            if any(kept.state not in TERMINAL for kept in await self._get([own.id])):
+                raise WrongState(own.id, own.state, "it was retried meanwhile, and goes on; look again")
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
@@ -279,7 +283,7 @@ class Flows(FlowEnds):
         # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
         # then at all of them, some of which may have ended long ago.
         parents = [what.removeprefix("job:") for what in sorted(awaited) if what.startswith("job:")]
-        await self._leave(id, lambda left: mentioning(msgspec.structs.replace(left, cancel=False), parents))
+        await self._leave(id, lambda left: mentioning(Pending(also=left.also), parents))
         try:
             await self._reopen(id)
             written = [*await self._change(lives), *await self._change(waiting)]

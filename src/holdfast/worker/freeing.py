@@ -43,7 +43,9 @@ class Freeing:
         if self._ours:
             return not self._ended and not self._busy
         try:
-            return all(pending(kept).making is not None for kept in (await self._app.records(ENDED)).values())
+            left = await self._app.records(ENDED)
+            making = [id for id, kept in left.items() if pending(kept).making is not None]
+            return len(making) == len(left) and not any(await self._app.session.store.get(making))
         except HoldfastError:
             return False  # the next claim says what is wrong
 
