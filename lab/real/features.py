@@ -10,7 +10,6 @@ from typing import Any
 
 from holdfast import Context, Holdfast, HoldfastError, limit
 from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.flow_ends import MAKING
 from holdfast.job import State, Where
 from holdfast.retry import Backoff
 from holdfast.testing.history import JournalFile, acknowledged, began, got, ran
@@ -150,17 +149,20 @@ async def at_rest(app: Holdfast) -> None:
 
 async def unbegun(app: Holdfast) -> set[str]:
     """The jobs of flows whose caller never got them started: they wait, and never run."""
-    records = {record.id: record for record in await every(app.session.store, Where((State.BLOCKED,)))}
-    flows = {id for id, record in records.items() if record.waits == MAKING}
-    return flows | {id for id in records if id.rpartition(".")[0] in flows}
+    store = app.session.store
+    blocked = [record.id for record in await every(store, Where((State.BLOCKED,)))]
+    flow_of = {id: id.rpartition(".")[0] for id in blocked if "." in id}
+    flows = sorted(set(flow_of.values()))
+    started = {record.id for record in await store.get(flows) if record is not None} if flows else set[str]()
+    return {id for id, flow in flow_of.items() if flow not in started}
 
 
 async def begun_though_denied(app: Holdfast, denied: set[str]) -> list[str]:
-    """Flows that are there and begun, though their caller was told that nothing was written."""
-    never, found, cursor = await unbegun(app), list[str](), None
+    """Flows that are there, and so begun, though their caller was told that nothing was written."""
+    found, cursor = list[str](), None
     while denied:
         page = await app.flows.list(limit=1000, cursor=cursor)
-        found += [one.id for one in page.flows if one.name in denied and one.id not in never]
+        found += [one.id for one in page.flows if one.name in denied]
         if (cursor := page.cursor) is None:
             break
     return found

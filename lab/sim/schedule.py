@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 
 from holdfast.clock import MICROS
 from holdfast.extra import flow_of, is_flow
-from holdfast.flow_ends import MAKING
 from holdfast.job import TERMINAL, Record
 from holdfast.session import GIVE_WAY
 from holdfast.store.protocol import Store
@@ -223,10 +222,13 @@ class Schedule:
         """Whether all jobs have ended, and nobody does anything any more that might still go wrong."""
         if any(one.busy for one in self.everybody):
             return False
-        making = {record.id for record in self.records if record.waits == MAKING}  # given up, and removed in an hour
-        return all(
-            record.state in TERMINAL or not making.isdisjoint((record.id, flow_of(record))) for record in self.records
-        )
+        unbegun = self._never_begun()
+        return all(record.state in TERMINAL or flow_of(record) in unbegun for record in self.records)
+
+    def _never_begun(self) -> set[str]:
+        """The flows whose making was given up: they have jobs, but none of their own."""
+        flows = {flow for record in self.records if (flow := flow_of(record)) is not None}
+        return flows.difference(record.id for record in self.records)
 
     def _fair(self) -> bool:
         """Whether this plan has nothing in it that could cost anybody a lease."""
@@ -238,9 +240,10 @@ class Schedule:
         history, counts = verdict.history, self.counts
         counts["jobs"] += len(history.lives)
         counts["acknowledged jobs"] += verdict.jobs
+        counts["flows never begun"] += len(self._never_begun())
         for record in self.records:
             if is_flow(record):
-                counts["flows never begun" if record.waits == MAKING else f"flows {record.state}"] += 1
+                counts[f"flows {record.state}"] += 1
             elif flow_of(record):
                 counts["jobs of flows that were not run"] += not record.fence
                 counts["jobs added to a flow that ran"] += record.key is not None

@@ -277,9 +277,9 @@ class Enqueuing(Settling):
         return JobExists(job.id) if outcome == "exists" else QueueFull(job.queue, job.max_depth or 0)
 
     @carried
-    async def enqueue_flow(self, flow: Flow) -> FlowHandle:
-        """Store all jobs of a flow, or none, and begin it."""
-        return await self.flows.start(flow)
+    async def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> FlowHandle:
+        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
+        return await self.flows.start(flow, id)
 
     async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""

@@ -13,8 +13,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, cast
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -22,60 +22,61 @@ from . import extra as extras
 from .codec import filled, numbers_in
 from .errors import InvalidJob
 from .flow import beginning_of, end_of, member
-from .flow_gathering import PAGE, UNKNOWN, FlowGathering, about_flow, counting
+from .flow_gathering import PAGE
+from .flow_making import ENDED, FlowMaking, MakingWatch, Pending, pending
 from .flow_rules import decide
-from .job import TERMINAL, UNDECODABLE, Change, Patch, Record, State, Where
+from .job import TERMINAL, Change, Patch, Record, State, Where
 from .lifecycle import cancel
 from .store.protocol import Versioned
 
-TASK, QUEUE = "flow", "flows"
-ENDED = "ended"
-"""The kind of record that tells of an end."""
-MAKING = "flow:making"
-"""What a flow waits for until all of its jobs are stored."""
+logger = logging.getLogger("holdfast")
 AT_ONCE = 50
 """Ends that are dealt with side by side."""
-ABANDONED = 3600.0
-"""Seconds after which a flow that was never begun is removed."""
 _NONE, _FIRST, _NOT_OURS = Versioned(b"{}", 0), Versioned(b"{}", 1), -1
 """A record that is not there, as an end makes it where there was none, and the version of one that others wrote too."""
 
 
-class FlowEnds(FlowGathering):
+class FlowEnds(FlowMaking):
     """The half of `Flows` that workers use."""
 
-    async def _forget(self, id: str, jobs: int) -> None:
-        """Remove a flow that never began. Itself last: it is looked for until all of it is gone."""
-        await self._remove_jobs(id, jobs)
-        await self._change([Change(r.id, r.state, r.fence, None) for r in await self._get([id])])
+    async def _leave(self, id: str, change: Callable[[Pending], Pending]) -> None:
+        """Write down what is left to do about a flow: from then on, any worker that looks does it."""
+        while True:
+            kept = (await self._app.session.store.records(ENDED)).get(id)
+            value = msgspec.json.encode(change(pending(kept)))
+            if await self._app.put_record(ENDED, id, value, 0 if kept is None else kept.version):
+                return
 
-    async def _remove_jobs(self, id: str, jobs: int) -> None:
-        await self._change([Change(r.id, r.state, r.fence, None) async for r in self._members(id, jobs)])
-        await self._app.put_record(ENDED, id, None)
-        await self._app.put_record(counting(id), "jobs", None)
+    async def carry_on(self, ids: Sequence[str]) -> None:
+        """Do at once what is decided, and written down, about these; where that fails, workers do it when they look."""
+        try:
+            await self.free(ids)
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: what the caller asked for is written
+            logger.warning("flow job %s: workers will go on later: %s: %s", ids[0], type(error).__name__, error)
+            for id in ids:
+                self._app.session.commit.tell_of_end(id)
 
     # -- free what waits for jobs that have ended
 
-    async def repair(self, seen: Collection[str] | None = None) -> set[str]:
-        """Free what others should have freed, and remove flows that were never begun; the ends that are told now.
+    async def repair(self, seen: Collection[str] | None = None, watch: MakingWatch | None = None) -> set[str]:
+        """Free what others should have freed, and give up flows that were never started; the ends that are told now.
 
         `seen`: those of an earlier look. Whoever was to deal with the others may be at it.
         """
-        store = self._app.session.store
-        records = await store.records(ENDED)
+        records = await self._app.session.store.records(ENDED)
         told = set(records)
         left = told if seen is None else told.intersection(seen)
         if left:
-            await self.free(sorted(left.union(*(_mentioned(records[id]) for id in left))), records)
+            await self.free(sorted(left.union(*(pending(records[id]).also for id in left))), records)
             for record in await self._get(left):
                 if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since; it will tell again
                     await self._unsay(record.id, records)
-        making = await store.find(Where(waits=MAKING), None, PAGE)
-        if making.records:
-            old = await store.now() - int(ABANDONED * 1_000_000)
-            for own in making.records:
-                if own.created_at < old and about_flow(own) is not UNKNOWN:
-                    await self._forget(own.id, about_flow(own).jobs)
+        abandoned = [] if watch is None else watch.abandoned(records)
+        for id in abandoned:
+            if (making := pending(records[id]).making) is not None:
+                await self._give_up(id, making)
+        if abandoned:
+            await self.free(abandoned)
         return told - left
 
     async def free(self, ids: Sequence[str], told: dict[str, Versioned] | None = None) -> None:
@@ -91,12 +92,14 @@ class FlowEnds(FlowGathering):
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._get({*some, *flow_of.values()})}
             for id, flow in flow_of.items():
-                own, record = found.get(flow), found.get(id)
-                if own is not None and own.waits == MAKING:
-                    continue  # not begun yet, or never: `repair` removes it
+                own, record, left = found.get(flow), found.get(id), pending(told.get(flow))
+                if own is None and left.making is not None:
+                    continue  # not started yet, or never
+                if left.delete is not None and await self._deleted(own, flow, left.delete):
+                    own = record = None
                 if record is not None and extras.is_flow(record):
-                    if record.state not in TERMINAL and record.meta.get("cancelled"):
-                        await self._cancel_jobs(record)
+                    if record.state not in TERMINAL and (left.cancel or record.meta.get("cancelled")):
+                        waiting += await self._cancel_jobs(record)
                     if record.state not in TERMINAL or not await self._close(id):
                         awaited[id] = beginning_of(id)
                         flows[id] = None
@@ -113,16 +116,30 @@ class FlowEnds(FlowGathering):
         if ended:
             await self.free(ended)
 
-    async def _cancel_jobs(self, own: Record) -> None:
-        """Cancel every job of a flow that has not ended, and those that are added meanwhile."""
-        rules = self._app.session.rules
+    async def _deleted(self, own: Record | None, flow: str, jobs: int) -> bool:
+        """Remove a flow, and its jobs; False where it goes on since it was to be deleted."""
+        if own is not None:
+            gone = own.state in TERMINAL and (await self._change([Change(own.id, own.state, own.fence, None)]))[0]
+            if not gone and await self._get([flow]):
+                return False
+        await self._remove_ended(flow, jobs)
+        return True
+
+    async def _cancel_jobs(self, own: Record) -> list[str]:
+        """Cancel every job of a flow that has not ended, and those that are added meanwhile; those that ended so."""
+        rules, ended = self._app.session.rules, list[str]()
+        if not own.meta.get("cancelled"):
+            mark = Change(own.id, own.state, own.fence, Patch(meta={"cancelled": True}))
+            if not (await self._change([mark]))[0]:
+                return ended  # as the flow has
         while True:
             jobs = await self._count(own)
             wishes = [cancel(r, rules) async for r in self._members(own.id, jobs) if r.state not in TERMINAL]
             changes = [wish for wish in wishes if wish is not None]
             if not changes:
-                return
-            await self._change(changes)
+                return ended
+            written = await self._change(changes)
+            ended += [change.id for change, done in zip(changes, written, strict=True) if done and _ends(change)]
 
     async def _unsay(self, id: str, told: Mapping[str, Versioned]) -> None:
         """An end is dealt with. One that was told again since, by a job that was retried, stays."""
@@ -131,9 +148,9 @@ class FlowEnds(FlowGathering):
     async def _mention(self, id: str, others: set[str], told: dict[str, Versioned]) -> None:
         """Say in the record of an end that others are to be looked at with it."""
         put, kept, ours = self._app.put_record, told.get(id, _FIRST), True
-        if others.issubset(_mentioned(kept)):
+        if others.issubset(pending(kept).also):
             return
-        while not await put(ENDED, id, value := mentioning({*others, *_mentioned(kept)}), kept.version):
+        while not await put(ENDED, id, value := msgspec.json.encode(mentioning(pending(kept), others)), kept.version):
             kept, ours = (await self._app.session.store.records(ENDED)).get(id, _NONE), False
         # One that was told again, or that others are at too, is left for a later look.
         told[id] = Versioned(value, kept.version + 1 if ours else _NOT_OURS)
@@ -204,17 +221,9 @@ class FlowEnds(FlowGathering):
         return filled(record.payload, results)
 
 
-def mentioning(ids: Iterable[str]) -> bytes:
-    """A record that tells of an end, and of others to look at with it."""
-    return msgspec.json.encode(sorted(ids))
-
-
-def _mentioned(kept: Versioned) -> list[str]:
-    try:
-        found: Any = msgspec.json.decode(kept.value)
-    except UNDECODABLE:
-        return []
-    return [id for id in cast("list[Any]", found) if isinstance(id, str)] if isinstance(found, list) else []
+def mentioning(left: Pending, ids: Iterable[str]) -> Pending:
+    """What is left to do, and others to look at with it."""
+    return msgspec.structs.replace(left, also=tuple(sorted({*left.also, *ids})))
 
 
 def _waits(change: Change) -> str | None:

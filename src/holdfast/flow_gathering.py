@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 PAGE = 1000
 FEW = 100
 """Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
+ID_KEPT = 7 * 86400.0
+"""Seconds for which the id of an abandoned flow stays taken, at the least, so that its maker cannot start it late."""
 SHOWN = 3
 """Failed jobs that a flow's error names."""
 
@@ -41,6 +43,8 @@ class About(msgspec.Struct, omit_defaults=True):
     """Those that it began with."""
     grown: int = 0
     """Those that were added while it ran, once it has ended."""
+    digest: str = ""
+    """What tells it apart from another flow with the same id."""
 
 
 UNKNOWN = About("", 0)
@@ -180,11 +184,13 @@ class FlowGathering:
             error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
         state = State.DEAD if bad else State.CANCELLED if own.meta.get("cancelled") else State.SUCCEEDED
         about = about_flow(own)
+        abandoned = own.meta.get("abandoned")
+        why = "never started: the process that enqueued it stopped half-way" if abandoned else "the flow was cancelled"
         patch = Patch(
             state=state,
-            error=error or ("the flow was cancelled" if state == State.CANCELLED else None),
+            error=error or (why if state == State.CANCELLED else None),
             result=msgspec.json.encode(counts),
-            payload=msgspec.json.encode(About(about.name, about.jobs, jobs - about.jobs)),
+            payload=msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs)),
             keep=None,
             tell=True,
         )
@@ -210,6 +216,8 @@ class FlowGathering:
             await self._reopen(id)
             return False
         if own is not None and own.state != State.DEAD:
+            if own.meta.get("abandoned"):
+                keep = max(keep, ID_KEPT)
             await self._change([Change(id, own.state, own.fence, Patch(keep=keep))])  # last: it is how they are found
         return True
 

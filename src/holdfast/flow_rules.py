@@ -45,8 +45,8 @@ def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) ->
 
 
 def freed(child: Record, now: int) -> Change:
-    """It waits for nothing but its time."""
-    state = State.SCHEDULED if child.run_at > now else State.QUEUED
+    """It waits for nothing but its time, which only a job with a delay has: the clock here may be behind."""
+    state = State.SCHEDULED if child.run_at > max(now, child.created_at) else State.QUEUED
     return Change(child.id, child.state, child.fence, Patch(state=state))
 
 

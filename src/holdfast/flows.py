@@ -2,8 +2,10 @@
 
 A flow is a job of its own (task `flow`) that no worker runs: it is blocked until all of its jobs have ended, and ends
 with them (`flow_gathering.py`). Its jobs have its id and a number: `ID.0`, `ID.1`, … so that all are found without a
-list. All of them are stored blocked. One change then makes the flow begin: before it nothing runs, after it everything
-will.
+list. They are stored blocked, before the flow's own job, whose insert starts it (`flow_making.py`).
+
+Each operation of several writes has one that decides. An error before it means that nothing happened; after it, what is
+left to do is written down (`Pending`), and any worker does it.
 """
 
 from __future__ import annotations
@@ -16,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from . import extra as extras
-from .errors import HoldfastError, InvalidJob, WrongState
+from .checks import checked_text
+from .errors import HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable, WrongState
 from .extra import Extra
 from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member, number_in
-from .flow_ends import ENDED, MAKING, QUEUE, TASK, FlowEnds, mentioning
-from .flow_gathering import PAGE, UNKNOWN, About, again, counting, gathering, number_kept
+from .flow_ends import FlowEnds, mentioning
+from .flow_gathering import UNKNOWN, About, again, counting, gathering, number_kept
+from .flow_making import ENDED, QUEUE, TASK, Pending, digest_of, nonce_of
 from .flow_rules import unneeded
 from .handle import Handle
-from .job import TERMINAL, UNDECODABLE, Change, NewJob, Patch, Record, State
+from .job import TERMINAL, UNDECODABLE, Change, NewJob, Record, State
 from .lifecycle import retry as new_life
 from .sync_parts import SyncFlowHandle
 from .view import Job, job_seen, states_named
@@ -31,6 +35,8 @@ from .view import Job, job_seen, states_named
 if TYPE_CHECKING:
     from .app import Holdfast
 
+ID_LENGTH = 500
+"""Characters of a flow's id, at the most: those of its jobs are longer."""
 STATES = TERMINAL | {State.BLOCKED}
 """Those that a flow can be in: no worker runs it."""
 
@@ -108,25 +114,28 @@ class Flows(FlowEnds):
 
     # -- enqueue
 
-    async def start(self, flow: Flow) -> FlowHandle:
-        """Store a flow and begin it: all of it, or nothing."""
+    async def start(self, flow: Flow, id: str | None = None) -> FlowHandle:
+        """Store a flow and begin it: all of it, or nothing. The same id and the same jobs are the same flow."""
         app = self._app
         await app.open()
         if not flow.nodes:
             raise InvalidJob("a flow needs at least one job")
+        if id is not None and "." in checked_text(id, "id", ID_LENGTH):
+            raise InvalidJob(f"the id of a flow has no dot, unlike {id!r}: its jobs are called ID.0, ID.1 and so on")
         settings = app.session.fresh_settings()
-        id = app.entropy.uuid7(app.clock.now())
+        chosen, id = id is not None, id or app.entropy.uuid7(app.clock.now())
         forgiven = flow.forgiven()
         jobs = [self._job(id, node, node.about(id, forgiven=node.number in forgiven)) for node in flow.nodes]
-        about = msgspec.json.encode(About(flow.name, len(jobs)))
-        own = NewJob(id, TASK, QUEUE, about, max_attempts=settings.max_attempts, waits=MAKING, extra=gathering(id))
-        await self._insert([own, *jobs])
-        await app.put_record(ENDED, id, b"{}")
-        await self._change([Change(id, State.BLOCKED, 0, Patch(state=State.BLOCKED, waits=all_of(id)))])
+        digest = digest_of(flow.name, jobs)
+        nonce, about = nonce_of(id, digest), msgspec.json.encode(About(flow.name, len(jobs), digest=digest))
+        own = NewJob(id, TASK, QUEUE, about, max_attempts=settings.max_attempts, waits=all_of(id), extra=gathering(id))
+        own, *jobs = (msgspec.structs.replace(job, nonce=nonce) for job in (own, *jobs))
+        await self._make(own, jobs, chosen=chosen)
         if "sweeps" not in app.session.store.features:
-            await self.free([id])
-        else:  # whoever has the store does, and hears of it
-            await app.put_record(ENDED, id, b"{}")
+            await self.carry_on([id])
+        else:  # whoever has the store does, and hears of it, or looks
+            with suppress(HoldfastError):
+                await app.put_record(ENDED, id, b"{}")
         return FlowHandle(app, id, flow)
 
     def _job(self, flow: str, node: Node, about: Extra) -> NewJob:
@@ -139,17 +148,7 @@ class Flows(FlowEnds):
             waits = all_of(flow)
         else:
             waits = end_of(member(flow, max(node.parents))) if node.parents else beginning_of(flow)
-        return msgspec.structs.replace(
-            job, id=member(flow, node.number), waits=waits, extra=extras.write(about), nonce=app.entropy.token()
-        )
-
-    async def _insert(self, jobs: Sequence[NewJob]) -> None:
-        for start in range(0, len(jobs), PAGE):
-            for answer in await self._app.insert_all(jobs[start : start + PAGE]):
-                if isinstance(answer, HoldfastError):
-                    with suppress(HoldfastError):  # else it is removed later
-                        await self._forget(jobs[0].id, len(jobs) - 1)
-                    raise answer
+        return msgspec.structs.replace(job, id=member(flow, node.number), waits=waits, extra=extras.write(about))
 
     # -- add to a flow that runs
 
@@ -165,10 +164,18 @@ class Flows(FlowEnds):
         if flow is None:
             raise InvalidJob(f"job {record.id} belongs to no flow")
         node = grown(flow, work, args, kwargs, after)
-        node.number = await self._reserve(flow)
+        try:
+            node.number = await self._reserve(flow)
+        except OutcomeUnknown as error:
+            raise StoreUnavailable(f"no job was added to flow {flow}: {error}") from error
         job = self._job(flow, node, node.about(flow))
-        job = msgspec.structs.replace(job, waits=end_of(record.id) if node.parents else None)
-        [id] = await self._app.insert_all([job])
+        waits = end_of(record.id) if node.parents else None
+        job = msgspec.structs.replace(job, waits=waits, nonce=self._app.entropy.token())
+        try:
+            [id] = await self._app.insert_all([job])
+        except OutcomeUnknown as error:  # another call adds another job, unless its key stands for this one
+            text = f"job {job.id} may have been added to flow {flow}: {error}"
+            raise OutcomeUnknown(text, (job.id,), retry_safe=job.key is not None) from error
         if id != job.id:  # refused, or its key stands for a job that was added before
             await self._give_back(flow, node.number)
         if isinstance(id, HoldfastError):
@@ -176,7 +183,7 @@ class Flows(FlowEnds):
         if not id.startswith(f"{flow}."):
             raise InvalidJob(f"key {job.key!r} stands for job {id}, which is not of flow {flow}; choose another")
         if node.parents:
-            await self.free([record.id])  # which does nothing, unless its claim was lost and another has ended it
+            await self.carry_on([record.id])  # nothing, unless its claim was lost and another has ended it
         return Handle(self._app, id, node.call.task.decode_result)
 
     async def _reserve(self, flow: str) -> int:
@@ -194,9 +201,10 @@ class Flows(FlowEnds):
 
     async def _give_back(self, flow: str, number: int) -> None:
         """A number was not used. Where others have taken the next ones, it is a gap, which does no harm."""
-        kept = (await self._app.session.store.records(counting(flow))).get("jobs")
-        if kept is not None and number_kept(kept) == number + 1:
-            await self._app.session.store.put_record(counting(flow), "jobs", str(number).encode(), kept.version)
+        with suppress(HoldfastError):
+            kept = (await self._app.session.store.records(counting(flow))).get("jobs")
+            if kept is not None and number_kept(kept) == number + 1:
+                await self._app.session.store.put_record(counting(flow), "jobs", str(number).encode(), kept.version)
 
     # -- observe and operate
 
@@ -230,19 +238,18 @@ class Flows(FlowEnds):
         own = await self._own(id)
         if own.state in TERMINAL:
             return False
-        await self._app.put_record(ENDED, id, b"{}", 0)  # whoever finds it goes on with this, should it end half-way
-        await self._change([Change(id, own.state, own.fence, Patch(meta={"cancelled": True}))])
-        await self._cancel_jobs(own)
-        told = await self._app.session.store.records(ENDED)
-        await self.free([id, *(each for each in told if each.startswith(f"{id}."))])
+        await self._leave(id, lambda left: msgspec.structs.replace(left, cancel=True))
+        await self.carry_on([id])
         return True
 
     async def delete(self, own: Record) -> None:
         """Remove a flow that has ended, and its jobs. Itself first: from then on nobody can retry it."""
         jobs = await self._count(own)
-        if not all(await self._change([Change(own.id, own.state, own.fence, None)])):
-            raise WrongState(own.id, own.state, "it has changed meanwhile; look again")
-        await self._remove_jobs(own.id, jobs)
+        await self._leave(own.id, lambda left: msgspec.structs.replace(left, delete=jobs))
+        await self.carry_on([own.id])
+        with suppress(StoreUnavailable):
+            if any(kept.state not in TERMINAL for kept in await self._get([own.id])):
+                raise WrongState(own.id, own.state, "it was retried meanwhile, and goes on; look again")
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
@@ -273,14 +280,18 @@ class Flows(FlowEnds):
         if not taken and (which is not None or own.state == State.SUCCEEDED):
             [meant, *_] = await self._get(which or ()) or [own]
             raise WrongState(meant.id, meant.state, "it has not failed: there is nothing to retry")
-        await self._reopen(id)
         # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
         # then at all of them, some of which may have ended long ago.
         parents = [what.removeprefix("job:") for what in sorted(awaited) if what.startswith("job:")]
-        await self._app.put_record(ENDED, id, mentioning(parents))
-        written = [*await self._change(lives), *await self._change(waiting)]
-        await self._reopen(id)  # it may have ended before it knew of them
-        await self.free([id, *parents])
+        await self._leave(id, lambda left: mentioning(Pending(also=left.also), parents))
+        try:
+            await self._reopen(id)
+            written = [*await self._change(lives), *await self._change(waiting)]
+            await self._reopen(id)  # it may have ended before it knew of them
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow to go on"
+            raise OutcomeUnknown(text, (id,)) from error
+        await self.carry_on([id, *parents])
         return sum(written)
 
 

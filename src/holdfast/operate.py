@@ -193,7 +193,7 @@ class Operating(Home):
             return await self.at_home(lambda: self.flows.cancel(id))
         if await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules)):
             if extra.flow_of(record) is not None:
-                await self.at_home(lambda: self.flows.free([id]))
+                await self.at_home(lambda: self.flows.carry_on([id]))
             return True
         return (await self.record(id)).cancel  # asked for already, and not ended
 
@@ -270,8 +270,14 @@ class Operating(Home):
         flows = {r.id: extra.read(r.extra).flow for r in records}
         wanted = sorted({flow for flow in flows.values() if flow is not None})
         own = await self.session.store.get(wanted) if wanted else []
-        going_on = {flow.id for flow in own if flow is not None and flow.state not in TERMINAL}
-        return {id for id, flow in flows.items() if flow in going_on}
+        over = {flow.id for flow in own if flow is not None and flow.state in TERMINAL}
+        if None in own:  # deleted, or not started yet
+            from .flow_making import ENDED, pending  # late, as above
+
+            left = await self.session.store.records(ENDED)
+            gone = {flow for flow, one in zip(wanted, own, strict=True) if one is None}
+            over |= {flow for flow in gone if pending(left.get(flow)).making is None}
+        return {id for id, flow in flows.items() if flow is not None and flow not in over}
 
     async def annotate(self, id: str, /, **meta: Any) -> None:
         """Add to the meta of a job that lives."""

@@ -292,9 +292,9 @@ class SyncApp:
             self._app.purge, state=state, queue=queue, task=task, tag=tag, older_than=older_than, dry_run=dry_run
         )
 
-    def enqueue_flow(self, flow: Flow) -> SyncFlowHandle:
-        """Store all jobs of a flow, or none, and begin it."""
-        return SyncFlowHandle(self, self.run(self._app.enqueue_flow, flow))
+    def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> SyncFlowHandle:
+        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
+        return SyncFlowHandle(self, self.run(self._app.enqueue_flow, flow, id=id))
 
     def flow(self, id: str) -> SyncFlowHandle:
         """A handle on a flow, from its id alone."""

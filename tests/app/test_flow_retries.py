@@ -6,7 +6,8 @@ import pickle
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
-from holdfast.flow_ends import ENDED, FlowEnds
+from holdfast.flow_ends import FlowEnds
+from holdfast.flow_making import ENDED
 from holdfast.flows import Flows
 from holdfast.job import Change
 from support.eventually import eventually

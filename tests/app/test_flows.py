@@ -7,8 +7,6 @@ from typing import ClassVar
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
-from holdfast.flow_ends import ENDED, MAKING
-from holdfast.job import Where
 from support.eventually import eventually
 from support.workers import work_off, working
 
@@ -107,48 +105,6 @@ async def test_nothing_runs_before_all_of_it_is_stored(app, tasks):
         await app.enqueue_flow(flow)
     await work_off(app)
     assert (tasks.ran, (await app.jobs()).jobs) == ([], [])
-
-
-async def test_a_flow_that_its_maker_did_not_finish_never_begins_and_is_removed(app, tasks, monkeypatch):
-    flow = Flow()
-    flow.add(tasks.note, "a")
-    made = await given_up(app, flow, monkeypatch)
-    await work_off(app)
-    assert tasks.ran == []
-    monkeypatch.setattr("holdfast.flow_ends.ABANDONED", 0.0)
-    await app.at_home(app.flows.repair)
-    assert (made.state, (await app.jobs()).jobs) == ("blocked", [])
-
-
-async def test_what_is_cancelled_in_it_sets_nothing_going(app, tasks, monkeypatch):
-    flow = Flow()
-    before = flow.add(tasks.note, "before")
-    flow.add(tasks.note, "after").after(before, on_dead="ignore")
-    made = await given_up(app, flow, monkeypatch)
-    await app.cancel(f"{made.id}.0")
-    await work_off(app)
-    await app.at_home(app.flows.repair)
-    await work_off(app)
-    assert tasks.ran == []
-    assert (await app.record(f"{made.id}.1")).state == State.BLOCKED
-    monkeypatch.setattr("holdfast.flow_ends.ABANDONED", 0.0)
-    await app.at_home(app.flows.repair)
-    await app.at_home(app.flows.repair)
-    assert ((await app.jobs()).jobs, await app.session.store.records(ENDED)) == ([], {})
-
-
-async def given_up(app, flow, monkeypatch):
-    """A flow whose maker died once its jobs were stored: its own job."""
-
-    async def dies(*_):
-        raise RuntimeError("the process died here")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(type(app), "put_record", dies)
-        with pytest.raises(RuntimeError):
-            await app.enqueue_flow(flow)
-    [made] = (await app.session.store.find(Where(waits=MAKING), None, 9)).records
-    return made
 
 
 # -- when a job dies

@@ -1,4 +1,4 @@
-"""A wall clock an hour off never ends a lease early, nor makes a lost one last. (C)
+"""A wall clock that is off never ends a lease early, nor makes a lost one last, nor loses a flow. (C)
 
 The clock of one worker process is set off from inside (an app takes its clock as an argument): the machine's own clock
 cannot be changed for one process without a library that is not among the locked ones.
@@ -6,7 +6,11 @@ cannot be changed for one process without a library that is not among the locked
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
+
+from holdfast import Flow
 
 HOUR = 3600.0
 
@@ -48,3 +52,30 @@ def test_a_wall_clock_an_hour_off_does_not_make_a_lost_lease_last(look, processe
     gates.open(1)
     look.until_ended([id], limit=20)
     look.demand_finished_once({id: 2})
+
+
+@pytest.mark.parametrize("skew", [-61 * 60.0, 61 * 60.0, 26 * HOUR], ids=["-61 min", "+61 min", "+26 h"])
+def test_a_worker_whose_wall_clock_is_off_loses_no_flow(look, processes, monkeypatch, skew):
+    """It looks for abandoned flows again and again before each write of the process that enqueues one."""
+    wrong = processes.worker(lease=1.0, wall_skew=skew)
+    look.until_registered(wrong.pid)
+    store, held = look.app.session.store, 0
+
+    def slowly(write):
+        async def make(*given):
+            nonlocal held
+            held += 1
+            await asyncio.to_thread(look.until_beaten, 2, wrong.pid)
+            return await write(*given)
+
+        return make
+
+    flow = Flow()
+    flow.chain(look.app.registry.tasks["work"].using().call(3), look.app.registry.tasks["work"])
+    with monkeypatch.context() as patched:
+        for name in ("write", "put_record"):
+            patched.setattr(store, name, slowly(getattr(store, name)))
+        handle = look.sync.enqueue_flow(flow)
+    assert held > 2
+    look.until_ended([handle.id])
+    assert (handle.status().state, handle.status().counts) == ("succeeded", {"succeeded": 2})

@@ -161,9 +161,7 @@ def right():
     yield "a job added to a flow with the number of one that was refused", grown
 
     def given_up(s):
-        s.enqueue("f")
         s.enqueue("f.0")
-        s.end("f", state="blocked", fence=0, waits="flow:making")
         s.end("f.0", state="blocked", fence=0, waits="begin:f")
 
     yield "a flow that was never begun", given_up

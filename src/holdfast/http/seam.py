@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.types import Message, Send
 
-from .. import flow_ends, schedule_kept, schedules, signals, store_id
+from .. import flow_making, schedule_kept, schedules, signals, store_id
 from ..clock import fresh_secret
 from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..job import UNDECODABLE, Change, NewJob, Patch, State
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.http")
 ROLE, OPERATE = "work", "operate"
-WORKERS_OWN = frozenset({signals.KIND, flow_ends.ENDED})
+WORKERS_OWN = frozenset({signals.KIND, flow_making.ENDED})
 """Kinds of records that workers write by themselves."""
 RESTING = (State.BLOCKED, State.SCHEDULED)
 BODY_MOST = 64 * limits.MIB
@@ -172,13 +172,16 @@ class Seam:
             # A worker's token must not have the server's own workers run any command, by the clock.
             self._check_shell([NewJob("", kept.task, kept.queue, bytes(kept.payload))])
         written = await self._app.put_record(kind, name, value, expect)  # which goes by new settings at once
-        if kind == flow_ends.ENDED and written and value is not None:
+        if kind == flow_making.ENDED and written and value is not None:
             self._app.session.commit.tell_of_end(name)
         return written
 
     async def _sets_something(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
+        if kind == flow_making.ENDED:
+            left = flow_making.pending(value)
+            return left.cancel or left.delete is not None
         if kind != schedules.KIND:
-            return kind not in WORKERS_OWN and not kind.startswith((f"{signals.KIND}:", f"{flow_ends.TASK}:"))
+            return kind not in WORKERS_OWN and not kind.startswith((f"{signals.KIND}:", f"{flow_making.TASK}:"))
         kept = (await self._app.records(kind)).get(name)
         version, before = (0, None) if kept is None else (kept.version, kept.value)
         if expect is None or expect > version:  # whatever is there by then

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from ..errors import HoldfastError
-from ..flow_ends import ENDED
+from ..flow_making import ENDED, MakingWatch, pending
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -28,6 +28,7 @@ class Freeing:
         self._some = asyncio.Event()
         self._seen: set[str] | None = None
         """Ends that were told, and not dealt with, at the last look. The first one deals with all."""
+        self._making = MakingWatch(app.clock)
         self._loop = asyncio.get_running_loop()
         self._next_look = self._loop.time()
         self._told = app.session.commit.hear_of_ends
@@ -42,7 +43,9 @@ class Freeing:
         if self._ours:
             return not self._ended and not self._busy
         try:
-            return not await self._app.records(ENDED)
+            left = await self._app.records(ENDED)
+            making = [id for id, kept in left.items() if pending(kept).making is not None]
+            return len(making) == len(left) and not any(await self._app.session.store.get(making))
         except HoldfastError:
             return False  # the next claim says what is wrong
 
@@ -74,10 +77,12 @@ class Freeing:
         try:
             if ended:
                 await self._app.flows.free(ended)
+                ended = []
             if (now := self._loop.time()) >= self._next_look:  # however many end here
                 self._next_look = now + self._every * (0.5 + self._app.entropy.fraction())
-                self._seen = await self._app.flows.repair(self._seen)
+                self._seen = await self._app.flows.repair(self._seen, self._making)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
             logger.warning("flows could not be looked at, trying again: %s: %s", type(error).__name__, error)
+            self._ended += ended  # with the next look, or the next end
         finally:
             self._busy = False

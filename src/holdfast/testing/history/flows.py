@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...flow_ends import MAKING
 from ...job import TERMINAL, State
 from .lives import POSSIBLE, Life
 
@@ -30,9 +29,10 @@ def nothing_runs_before_its_parents(life: Life) -> Iterator[str]:
 
 
 def never_begun(life: Life) -> bool:
-    """Whether it is of a flow whose making was given up: nothing of it runs, and later it is removed."""
-    flow = life.run.lives.get(life.id.rpartition(".")[0], life)
-    return flow.final is not None and flow.final.waits == MAKING and not life.claims
+    """Whether it is of a flow whose making was given up: it has no job of its own, and nothing of it runs."""
+    id = life.id.rpartition(".")[0]
+    flow = life.run.lives.get(id)
+    return bool(id) and (flow is None or flow.final is None) and not life.claims
 
 
 def _ends(parent: Life, before: int) -> set[str]:

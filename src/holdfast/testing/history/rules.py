@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 from ...clock import MICROS
-from ...flow_ends import TASK as FLOW
+from ...flow_making import TASK as FLOW
 from ...job import TERMINAL, State
 from .broken import Broken
 from .flows import never_begun, nothing_runs_before_its_parents
