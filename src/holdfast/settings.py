@@ -50,6 +50,8 @@ class Settings(msgspec.Struct, frozen=True):
     log_format: str = "auto"
     metrics_port: str | None = None
     """Where a supervisor serves its metrics, as HOST:PORT."""
+    request_memory: int = 256 * 1024**2
+    """Bytes of request bodies that a server holds at the same time."""
     private_webhooks: bool = False
     """Whether webhooks may be sent to addresses that are not public."""
 
@@ -175,6 +177,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
     "log_format": _choice("auto", "json", "pretty"),
     "metrics_port": _optional(address),
+    "request_memory": lambda value: size(value, 2**53),
     "private_webhooks": _flag,
 }
 

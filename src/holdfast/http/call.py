@@ -101,7 +101,7 @@ def problem(refused: Refused) -> Answer:
 class Call:
     """A request that has been let in."""
 
-    __slots__ = ("_by_name", "_receive", "access", "headers", "left", "scope", "service")
+    __slots__ = ("_by_name", "_held", "_receive", "access", "headers", "left", "scope", "service")
 
     def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
         self.service = service
@@ -113,6 +113,8 @@ class Call:
         self.left = False
         """The client was seen to go."""
         self._receive = receive
+        self._held = 0
+        """Bytes of the server's budget that its body has taken."""
 
     @property
     def app(self) -> Holdfast:
@@ -147,6 +149,8 @@ class Call:
         length = int(announced) if announced.isdigit() else 0
         if length > most + limits.DISCARDED or (length > most and self.header(b"expect")):
             raise _too_large(most, close=True)
+        if limits.SMALL < length <= most:
+            await self._hold(length)
         body, size, more = list[bytes](), 0, True
         while more:
             message = await self._receive()
@@ -158,11 +162,25 @@ class Call:
             # A client that still sends may not see its answer: what is a little too much is read to its end.
             if size > most + limits.DISCARDED:
                 raise _too_large(most, close=True)
-            if size <= most:
-                body.append(piece)
+            if max(size, length) > most:
+                body.clear()
+                continue
+            if size > limits.SMALL and not self._held:  # it did not say how long it is
+                await self._hold(most)
+            body.append(piece)
         if size > most:
             raise _too_large(most)
         return body[0] if len(body) == 1 else b"".join(body)
+
+    async def _hold(self, size: int) -> None:
+        await self.service.bodies.take(self.access.token, size)
+        self._held = size
+
+    def let_go(self) -> None:
+        """It is answered, and its body is needed no more."""
+        if self._held:
+            self.service.bodies.give_back(self.access.token, self._held)
+            self._held = 0
 
     def check_json(self) -> None:
         """Refuse a body that does not say it is JSON: what a page of another site could send without asking."""

@@ -128,9 +128,10 @@ class Place:
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         app, clock = self._service.app, self._service.app.clock
         began = clock.monotonic()
+        call = Call(self._service, scope, receive)
         try:
             with arriving(scope["headers"]):
-                answer = await self._answer(scope, receive)
+                answer = await self._answer(call, scope)
         except ClientGone:
             return
         except Refused as error:
@@ -143,11 +144,12 @@ class Place:
         except Exception:
             logger.exception("%s %s failed", scope["method"], self.path)
             answer = problem(Refused(INTERNAL, "see the server's log"))
+        finally:
+            call.let_go()
         app.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
         await answer.send(send)
 
-    async def _answer(self, scope: Asgi, receive: Receive) -> Answer | Stream:
-        call = Call(self._service, scope, receive)
+    async def _answer(self, call: Call, scope: Asgi) -> Answer | Stream:
         endpoint = self._by_method.get(scope["method"])
         if self._public:
             self._service.door.check_place(call.headers)

@@ -10,6 +10,8 @@ HEADERS_SECONDS = 10.0
 """Seconds for a request's line and headers to arrive."""
 BODY_MARGIN = 64 * KIB
 """Bytes of a body beyond the largest payload."""
+SMALL = 64 * KIB
+"""Bytes of a body that is not counted among those that a server holds (`budget.py`)."""
 BATCH = 16 * MIB
 """Bytes of a batch."""
 BATCH_JOBS = 1000

@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import HoldfastError
 from ..observe.metrics import Depths, Metrics
-from ..settings import Settings
 from . import limits, pages
+from .budget import Budget
 from .depth import noting_depth
 from .door import Door
 from .endpoint import Endpoint, Place
@@ -68,6 +68,7 @@ class Service:
         self.feed = Feed(app)
         self.metrics, self.depths = Metrics(), Depths(app.queues, app.clock)
         self.metrics.listen(app.events)
+        self.bodies = Budget(lambda: app.current_settings().request_memory)
         self.stopping = asyncio.Event()
         self.streams = 0
         """Streams of events that are open."""
@@ -143,8 +144,7 @@ class Service:
     @property
     def body_limit(self) -> int:
         """Bytes of a body: the largest payload, and room for what stands around it."""
-        settings = Settings() if self.app.live_loop() is None else self.app.session.settings
-        return settings.max_payload + limits.BODY_MARGIN
+        return self.app.current_settings().max_payload + limits.BODY_MARGIN
 
 
 class _Way(Route):
