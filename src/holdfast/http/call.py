@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from ..hosts import subnet
 from . import limits
 from .door import WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
@@ -23,6 +24,8 @@ T = TypeVar("T")
 JSON = b"application/json"
 FOLLOWED = "holdfast.followed"
 """Where a scope says that another request stands behind this one, on the same connection."""
+ADMITTED = "holdfast.admitted"
+"""Where a scope has what its connection wants to have called once its token is known to be valid."""
 SAFE = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -133,8 +136,10 @@ class Call:
             self.access = await door.admit(self.headers)
         except WrongToken:
             client = self.scope.get("client")
-            await door.failures.slow_down(client[0] if client else "an unknown address")
+            await door.failures.slow_down(subnet(client[0]) if client else "an unknown address")
             raise
+        if (admitted := self.scope.get(ADMITTED)) is not None:
+            admitted()
 
     def header(self, wanted: bytes) -> bytes | None:
         """A header's value; of several, all, with commas between."""

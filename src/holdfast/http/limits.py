@@ -37,6 +37,8 @@ STREAMS = 256
 """Streams of events, and claims that wait, each: beyond, clients are sent away with 503."""
 CONNECTIONS = 4096
 """Connections of one server process, where it may open so many files."""
+STRANGERS = 64
+"""Connections without a token of one address from which none came of late (`room.py`)."""
 FILES = 128
 """Files that a server process opens for other things than connections, at the most."""
 TOLD = FILES // 2
