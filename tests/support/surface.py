@@ -10,6 +10,7 @@ INSIDE: dict[type, set[str]] = {
         "after_fork",
         "at_home",
         "beat",
+        "current_settings",
         "ended",
         "enqueue_call",
         "insert",

@@ -66,7 +66,8 @@ class Service:
         seam = Seam(app, sweeps=True, allow_shell=allow_shell)
         self.endpoints = [*self.listed, *extra, *seam.endpoints(), *pages.endpoints()]
         self.feed = Feed(app)
-        self.metrics, self.depths = Metrics(), Depths(app.queues, app.clock)
+        self.metrics = Metrics(prefix=app.current_settings().metrics_prefix)
+        self.depths = Depths(app.queues, app.clock)
         self.metrics.listen(app.events)
         self.bodies = Budget(lambda: app.current_settings().request_memory)
         self.stopping = asyncio.Event()
@@ -151,12 +152,13 @@ class _Way(Route):
     """A path that answers for its own methods first, and for all others if no later one does.
 
     It is compared as the client wrote it, so that a job's id may hold a slash (`%2F`) and still be one step of the way.
+    A slash at its end changes nothing.
     """
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.path or "/", place)
         self._place = place
-        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.path))
+        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.path.rstrip("/")) + "/?")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         found = self._pattern.fullmatch(_written(scope))
