@@ -74,6 +74,8 @@ class Given(TypedDict, total=False):
     key_retention: float | str | timedelta
     default_result_timeout: float | None
     unknown_tasks: str
+    metrics_prefix: str
+    request_memory: int | str
     cloudpickle: bool
     secret: str | Sequence[str]
     pass_env: str | Sequence[str]

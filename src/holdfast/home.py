@@ -18,6 +18,7 @@ from .clock import Clock, Entropy, SystemClock, fresh_entropy
 from .errors import ConfigError, HoldfastError
 from .observe.events import Events
 from .session import Session
+from .settings import Settings, combine, from_environment
 from .store.protocol import Store
 
 P = ParamSpec("P")
@@ -159,6 +160,12 @@ class Home:
         """The loop that the app lives on, if it runs."""
         session = self._session
         return session.loop if session is not None and session.loop.is_running() else None
+
+    def current_settings(self) -> Settings:
+        """What the app goes by. While it is closed, what the store says is not known."""
+        if self.live_loop() is None:
+            return combine(self._given, from_environment(os.environ), {})
+        return self.session.settings
 
     @property
     def store(self) -> Store:

@@ -23,3 +23,13 @@ def is_address(name: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def subnet(address: str) -> str:
+    """What stands for an address where addresses are counted: itself; of version 6 its /64, which one customer has."""
+    if not is_address(address):
+        return address
+    parsed = ipaddress.ip_address(address)
+    if parsed.version == 4:
+        return address
+    return str(parsed.ipv4_mapped or ipaddress.ip_network((parsed.packed, 64), strict=False))

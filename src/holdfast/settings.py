@@ -51,6 +51,10 @@ class Settings(msgspec.Struct, frozen=True):
     log_format: str = "auto"
     metrics_port: str | None = None
     """Where a supervisor serves its metrics, as HOST:PORT."""
+    metrics_prefix: str = "holdfast"
+    """What the names of all metrics begin with."""
+    request_memory: int = 256 * 1024**2
+    """Bytes of request bodies that a server holds at the same time."""
     private_webhooks: bool = False
     """Whether webhooks may be sent to addresses that are not public."""
     pass_env: tuple[str, ...] = ()
@@ -135,6 +139,12 @@ def _key_retention(value: Any) -> float:
     return seconds
 
 
+def _metrics_prefix(value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"[a-zA-Z][a-zA-Z0-9_]{0,63}(?<!_)", value):
+        raise ValueError("must be 1 to 64 letters, digits and _, with a letter first and no _ last")
+    return value
+
+
 def _choice(*words: str) -> Callable[[Any], str]:
     def parse(value: Any) -> str:
         if value not in words:
@@ -203,6 +213,8 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "log_level": lambda value: _choice("DEBUG", "INFO", "WARNING", "ERROR")(str(value).upper()),
     "log_format": _choice("auto", "json", "pretty"),
     "metrics_port": _optional(address),
+    "metrics_prefix": _metrics_prefix,
+    "request_memory": lambda value: size(value, 2**53),
     "private_webhooks": _flag,
     "pass_env": _variables,
 }

@@ -248,7 +248,7 @@ async def test_a_token_that_no_claim_gave_is_refused(http, token):
 async def test_an_unknown_job_is_404(http):
     await http.submit("t")
     [held] = await claim(http)
-    held["job"]["id"] = "nope"
+    held["job"]["id"] = "00000000-0000-7000-8000-000000000000"
     assert (await settle(http, held, "complete")).problem == "job-not-found"
 
 

@@ -11,6 +11,8 @@ from holdfast import Discard, limit
 from holdfast.http import limits
 from support.workers import work_off
 
+UNKNOWN = "00000000-0000-7000-8000-000000000000"
+
 
 async def test_a_submission_answers_201_with_the_job(http):
     reply = await http.submit("email.send", {"to": "a@example.com"}, "k1")
@@ -197,12 +199,15 @@ async def test_arguments_that_a_known_task_does_not_take_are_refused_before_anyt
 
 
 async def test_an_unknown_job_is_404_and_an_impossible_id_422(http):
-    for path in ("/v1/jobs/nope", "/v1/jobs/00000000-0000-0000-0000-000000000000"):
-        reply = await http("GET", path)
+    for id in (UNKNOWN, f"{UNKNOWN}.0", UNKNOWN.upper()):
+        reply = await http("GET", f"/v1/jobs/{id}")
         assert reply.status == 404
         assert reply.problem == "job-not-found"
-    for path in ("/v1/jobs/a%00b", "/v1/jobs/" + "x" * 513):
-        assert (await http("GET", path)).status == 422
+    for id in ("not-an-id", UNKNOWN[:-1], f"{UNKNOWN}.", f"{UNKNOWN}x", "a%00b", "x" * 513):
+        for method, path in (("GET", ""), ("GET", "/output"), ("GET", "/explain"), ("POST", "/cancel"), ("DELETE", "")):
+            reply = await http(method, f"/v1/jobs/{id}{path}")
+            assert reply.status == 422
+            assert reply.problem == "invalid"
 
 
 async def test_ids_of_any_kind_can_be_read_and_operated(http, app):
@@ -214,7 +219,7 @@ async def test_ids_of_any_kind_can_be_read_and_operated(http, app):
         assert (await http("GET", path)).json["id"] == id
         assert (await http("POST", f"{path}/cancel")).json["cancelled"] is True
         assert (await http("DELETE", path)).status == 204
-        assert (await http("GET", path)).status == 404
+        assert (await http("GET", path)).status == 422, "it is gone, and is not an id as Holdfast makes them"
 
 
 async def test_listing_goes_page_by_page_and_filters(http):
@@ -306,9 +311,9 @@ async def test_dead_letters_are_listed_and_run_again_one_or_all(http, app):
     again = (await http("POST", f"/v1/dlq/{ids[0]}/retry")).json
     assert (again["status"], again["attempts"]) == ("queued", 0)
     assert (await http("POST", f"/v1/dlq/{ids[0]}/retry")).problem == "wrong-state"
-    assert (await http("POST", "/v1/dlq/nope/retry")).problem == "job-not-found"
-    assert (await http("POST", "/v1/dlq/retry", {"queue": "b"})).json == {"retried": 1}
-    assert (await http("POST", "/v1/dlq/retry")).json == {"retried": 1}
+    assert (await http("POST", f"/v1/dlq/{UNKNOWN}/retry")).problem == "job-not-found"
+    assert (await http("POST", "/v1/dlq/retry", {"queue": "b"})).json == {"matched": 1, "retried": 1}
+    assert (await http("POST", "/v1/dlq/retry")).json == {"matched": 1, "retried": 1}
     assert (await http("GET", "/v1/dlq")).json == {"jobs": [], "cursor": None}
 
 

@@ -82,7 +82,7 @@ async def test_a_setting_that_makes_no_sense_is_refused(http, key, value):
 async def test_requests_are_told_by_the_route_s_template(http, app):
     heard = []
     app.events.on("http_request", heard.append)
-    await http("GET", "/v1/jobs/some-id-of-a-job")
+    await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000")
     await http("GET", "/nothing/here")
     await http("PATCH", "/v1/jobs")
     told = [(event.method, event.path_template, event.status_code) for event in heard]
@@ -109,3 +109,23 @@ async def test_a_store_that_breaks_at_the_first_open_is_swept_once_it_opens(app,
     async with serving(app):
         await asyncio.wait_for(swept.wait(), 10)
     assert "RuntimeError: broken" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["/", "/dashboard/main.js", "/health", "/ready", "/openapi.json"])
+async def test_what_is_open_to_all_takes_any_query(http, path):
+    assert (await http("GET", f"{path}?x=1&v=2")).content == (await http("GET", path)).content
+    assert (await http("GET", f"{path}?x=1")).status == 200
+
+
+async def test_other_routes_refuse_a_query_that_there_is_not(http):
+    assert (await http("GET", "/v1/stats?x=1")).status == 422
+
+
+async def test_a_slash_at_the_end_changes_nothing(http):
+    page = await http("GET", "/metrics/")
+    assert (page.status, page.headers["content-type"]) == (200, (await http("GET", "/metrics")).headers["content-type"])
+    assert "holdfast_store_up" in page.content.decode()
+    id = (await http.submit()).json["id"]
+    for path in ("/v1/jobs", f"/v1/jobs/{id}", "/health", "/v1/queues"):
+        assert (await http("GET", f"{path}/")).content == (await http("GET", path)).content
+    assert (await http("GET", "/v1/jobs//")).status == 404

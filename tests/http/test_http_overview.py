@@ -92,7 +92,7 @@ async def test_an_explanation(http):
     id = (await http.submit()).json["id"]
     told = (await http("GET", f"/v1/jobs/{id}/explain")).json
     assert told["reason"] == "no worker is alive"
-    assert (await http("GET", "/v1/jobs/none/explain")).problem == "job-not-found"
+    assert (await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000/explain")).problem == "job-not-found"
 
 
 async def test_whoever_asks_is_told_what_they_may_do(app, http):

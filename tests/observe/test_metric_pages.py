@@ -5,7 +5,7 @@ import urllib.request
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import ConfigError, Holdfast
 from holdfast.job import QueueStats
 from holdfast.observe.events import JobEvent
 from holdfast.observe.metrics import MOST_QUEUES, Depths, Metrics
@@ -248,7 +248,7 @@ async def test_a_server_shows_requests_by_their_templates(tmp_path):
 
 APP = """
 import os, signal
-from holdfast import Holdfast
+from holdfast import ConfigError, Holdfast
 
 app = Holdfast()
 
@@ -296,6 +296,22 @@ def test_one_port_counts_for_all_workers_of_a_supervisor_the_dead_included(termi
     assert number(after, "holdfast_store_up") == 1
 
 
+def test_a_supervisor_has_the_same_page_below_every_path_and_with_the_prefix_that_is_set(terminal):
+    port = free_port()
+    terminal.env["HOLDFAST_METRICS_PREFIX"] = "acme"
+    terminal.start("worker", "start", "--foreground", "--metrics-port", str(port))
+
+    def page(path):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as page:
+                return page.read().decode()
+        except OSError:
+            return ""
+
+    terminal.until(lambda: "\nacme_store_up 1.0" in page("/metrics/"))
+    assert "holdfast" not in page("/metrics")
+
+
 def test_a_port_that_is_taken_is_said_so(terminal):
     import socket
 
@@ -309,3 +325,23 @@ def test_a_port_that_is_taken_is_said_so(terminal):
 
 def test_a_metrics_port_is_checked(terminal):
     assert "must be a port, or HOST:PORT" in terminal("worker", "start", "--metrics-port", "many", code=2)
+
+
+async def test_every_name_begins_with_the_prefix_that_is_set(make_app, monkeypatch):
+    app = make_app(metrics_prefix="acme_jobs")
+    async with serving(app) as http:
+        await http.submit()
+        names = {name for name, _ in read((await http("GET", "/metrics")).content.decode())}
+    assert {"acme_jobs_store_up", "acme_jobs_jobs_submitted_total", "acme_jobs_http_requests_total"} <= names
+    assert all(name.startswith("acme_jobs_") for name in names)
+    monkeypatch.setenv("HOLDFAST_METRICS_PREFIX", "of_the_environment")
+    async with serving(make_app()) as http:
+        page = (await http("GET", "/metrics")).content.decode()
+    assert "\nof_the_environment_store_up 1.0" in page
+    assert "holdfast" not in page
+
+
+@pytest.mark.parametrize("wrong", ["", "1st", "a-b", "a b", "ends_", "ä", "x" * 65, 5])
+def test_a_prefix_that_prometheus_would_not_read_is_refused(wrong):
+    with pytest.raises(ConfigError, match="metrics_prefix must be 1 to 64 letters"):
+        Holdfast("memory://", metrics_prefix=wrong)

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -112,12 +112,14 @@ async def _one_answer(reader: asyncio.StreamReader) -> bytes:
 
 
 @asynccontextmanager
-async def serving(app: Holdfast | Service, host: str = "127.0.0.1", **options: Any) -> AsyncIterator[Client]:
+async def serving(
+    app: Holdfast | Service, host: str = "127.0.0.1", *, proxies: Sequence[str] = (), **options: Any
+) -> AsyncIterator[Client]:
     """The service on a free port, on this loop."""
     service = app if isinstance(app, Service) else asgi(app, **options)
     with bind(host, 0) as bound:
         started = asyncio.get_running_loop().create_future()
-        server = Server(service, started.set_result, 5)
+        server = Server(service, started.set_result, 5, proxies)
         running = asyncio.create_task(server.serve([bound]))
         await asyncio.wait([started, running], return_when=asyncio.FIRST_COMPLETED)
         if not started.done():

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.routing import Mount, Route, Router
 
 from holdfast import Holdfast
+from holdfast.http.budget import Budget
 from holdfast.http.endpoint import Place
 from holdfast.http.problems import UNAUTHORIZED, Refused
 from holdfast.http.seam import Seam
@@ -42,6 +43,7 @@ class Serving:
     ) -> None:
         self.app = app
         self.door = Door(roles)
+        self.bodies = Budget(lambda: 256 * 1024**2)
         self.stopping = asyncio.Event()
         self.calls: list[str] = []
         """The methods that were called, in order."""

@@ -11,6 +11,7 @@ INSIDE: dict[type, set[str]] = {
         "at_home",
         "beat",
         "check_bound",
+        "current_settings",
         "ended",
         "enqueue_call",
         "insert",

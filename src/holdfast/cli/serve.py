@@ -27,6 +27,13 @@ def serve(
         list[str] | None,
         typer.Option(metavar="COMMAND", help="A shell command, word for word, that may be submitted; again for more."),
     ] = None,
+    trust_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS",
+            help="A proxy, or a network of proxies, that tells clients' addresses (X-Forwarded-For); again for more.",
+        ),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     url: options.Url = None,
 ) -> None:
@@ -54,4 +61,5 @@ def serve(
         port,
         lambda address: print(f"Serving {redact(app.url)} on {address}", flush=True),
         settings.grace,
+        proxies=trust_proxy or (),
     )

@@ -85,6 +85,7 @@ def start(
         log_level=settings.log_level,
         log_format=settings.log_format,
         metrics=settings.metrics_port,
+        metrics_prefix=settings.metrics_prefix,
     )
     holdfast = make_app(url, application)
     run(holdfast, _reachable)

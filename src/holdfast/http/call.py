@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from starlette.types import Receive, Scope, Send
 
+from ..hosts import subnet
 from . import limits
 from .door import WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
@@ -23,6 +24,8 @@ T = TypeVar("T")
 JSON = b"application/json"
 FOLLOWED = "holdfast.followed"
 """Where a scope says that another request stands behind this one, on the same connection."""
+ADMITTED = "holdfast.admitted"
+"""Where a scope has what its connection wants to have called once its token is known to be valid."""
 SAFE = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -101,7 +104,7 @@ def problem(refused: Refused) -> Answer:
 class Call:
     """A request that has been let in."""
 
-    __slots__ = ("_by_name", "_receive", "access", "headers", "left", "scope", "service")
+    __slots__ = ("_by_name", "_held", "_receive", "access", "headers", "left", "scope", "service")
 
     def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
         self.service = service
@@ -113,6 +116,8 @@ class Call:
         self.left = False
         """The client was seen to go."""
         self._receive = receive
+        self._held = 0
+        """Bytes of the server's budget that its body has taken."""
 
     @property
     def app(self) -> Holdfast:
@@ -131,8 +136,10 @@ class Call:
             self.access = await door.admit(self.headers)
         except WrongToken:
             client = self.scope.get("client")
-            await door.failures.slow_down(client[0] if client else "an unknown address")
+            await door.failures.slow_down(subnet(client[0]) if client else "an unknown address")
             raise
+        if (admitted := self.scope.get(ADMITTED)) is not None:
+            admitted()
 
     def header(self, wanted: bytes) -> bytes | None:
         """A header's value; of several, all, with commas between."""
@@ -147,6 +154,8 @@ class Call:
         length = int(announced) if announced.isdigit() else 0
         if length > most + limits.DISCARDED or (length > most and self.header(b"expect")):
             raise _too_large(most, close=True)
+        if limits.SMALL < length <= most:
+            await self._hold(length)
         body, size, more = list[bytes](), 0, True
         while more:
             message = await self._receive()
@@ -158,11 +167,25 @@ class Call:
             # A client that still sends may not see its answer: what is a little too much is read to its end.
             if size > most + limits.DISCARDED:
                 raise _too_large(most, close=True)
-            if size <= most:
-                body.append(piece)
+            if max(size, length) > most:
+                body.clear()
+                continue
+            if size > limits.SMALL and not self._held:  # it did not say how long it is
+                await self._hold(most)
+            body.append(piece)
         if size > most:
             raise _too_large(most)
         return body[0] if len(body) == 1 else b"".join(body)
+
+    async def _hold(self, size: int) -> None:
+        await self.service.bodies.take(self.access.token, size)
+        self._held = size
+
+    def let_go(self) -> None:
+        """It is answered, and its body is needed no more."""
+        if self._held:
+            self.service.bodies.give_back(self.access.token, self._held)
+            self._held = 0
 
     def check_json(self) -> None:
         """Refuse a body that does not say it is JSON: what a page of another site could send without asking."""

@@ -80,7 +80,8 @@ class Endpoint:
         given: dict[str, Any] = dict(call.scope["path_params"])
         if self.query is not None:
             given["query"] = self._read_query(call.scope["query_string"])
-        elif call.scope["query_string"]:
+        elif call.scope["query_string"] and self.role is not None:
+            # What is open to all takes any: probes, caches and links to the dashboard add their own.
             raise InvalidJob("this takes no query")
         if self._decode is not None:
             most = call.service.body_limit if self.most is None else self.most
@@ -128,9 +129,10 @@ class Place:
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         app, clock = self._service.app, self._service.app.clock
         began = clock.monotonic()
+        call = Call(self._service, scope, receive)
         try:
             with arriving(scope["headers"]):
-                answer = await self._answer(scope, receive)
+                answer = await self._answer(call, scope)
         except ClientGone:
             return
         except Refused as error:
@@ -143,11 +145,12 @@ class Place:
         except Exception:
             logger.exception("%s %s failed", scope["method"], self.path)
             answer = problem(Refused(INTERNAL, "see the server's log"))
+        finally:
+            call.let_go()
         app.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
         await answer.send(send)
 
-    async def _answer(self, scope: Asgi, receive: Receive) -> Answer | Stream:
-        call = Call(self._service, scope, receive)
+    async def _answer(self, call: Call, scope: Asgi) -> Answer | Stream:
         endpoint = self._by_method.get(scope["method"])
         if self._public:
             self._service.door.check_place(call.headers)

@@ -10,6 +10,8 @@ HEADERS_SECONDS = 10.0
 """Seconds for a request's line and headers to arrive."""
 BODY_MARGIN = 64 * KIB
 """Bytes of a body beyond the largest payload."""
+SMALL = 64 * KIB
+"""Bytes of a body that is not counted among those that a server holds (`budget.py`)."""
 BATCH = 16 * MIB
 """Bytes of a batch."""
 BATCH_JOBS = 1000
@@ -35,6 +37,8 @@ STREAMS = 256
 """Streams of events, and claims that wait, each: beyond, clients are sent away with 503."""
 CONNECTIONS = 4096
 """Connections of one server process, where it may open so many files."""
+STRANGERS = 64
+"""Connections without a token of one address from which none came of late (`room.py`)."""
 FILES = 128
 """Files that a server process opens for other things than connections, at the most."""
 TOLD = FILES // 2

@@ -13,6 +13,7 @@ from ..version import __version__
 from .endpoint import Endpoint
 from .problems import (
     BAD_REQUEST,
+    BUSY,
     CONTENT_TYPE,
     FORBIDDEN,
     INVALID,
@@ -31,7 +32,7 @@ from .shapes import NewJobInBatch
 REF = "#/components/schemas/{name}"
 EVERYWHERE = (BAD_REQUEST, WRONG_ORIGIN, WRONG_HOST, INVALID)
 GUARDED = (UNAUTHORIZED, FORBIDDEN, STORE_UNAVAILABLE)
-WITH_BODY = (TOO_SLOW, TOO_LARGE, WRONG_TYPE)
+WITH_BODY = (TOO_SLOW, TOO_LARGE, WRONG_TYPE, BUSY)
 LINKED = ("get_jobs_id", "get_jobs_id_output", "post_jobs_id_cancel", "post_jobs_id_retry", "delete_jobs_id")
 """What can be done next with a job that was submitted."""
 SETTLING = ("extend", "complete", "release", "fail")

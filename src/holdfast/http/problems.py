@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from .. import errors
@@ -9,6 +11,8 @@ from ..checks import KEYWORD
 from ..errors import HoldfastError
 from . import limits
 
+MADE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.\d+)*", re.IGNORECASE)
+"""An id that was not chosen by its user: a UUID; behind a flow's own, a dot and the number of its job."""
 PREFIX = "urn:holdfast:problem:"
 CONTENT_TYPE = b"application/problem+json"
 
@@ -99,6 +103,9 @@ class Refused(Exception):
 def refused(error: HoldfastError) -> Refused:
     """What a client is told of an error of ours."""
     kind = next(KINDS[step] for step in type(error).__mro__ if step in KINDS)
+    if isinstance(error, errors.JobNotFound) and MADE_ID.fullmatch(error.job_id) is None:
+        detail = f"{error}, and this is not an id as Holdfast makes them: it may be cut short, or mistyped"
+        return Refused(INVALID, detail, job_id=error.job_id)
     later = {"retry_after": limits.RETRY_AFTER} if kind.status in (429, 503) else {}
     detail = KEYWORD.sub(r"\1", str(error)) if kind is not INTERNAL else "see the server's log"
     return Refused(kind, detail, job_id=getattr(error, "job_id", None), retry_safe=error.retry_safe, **later)

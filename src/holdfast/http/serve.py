@@ -13,7 +13,7 @@ import functools
 import logging
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, cast
 
 import uvicorn
@@ -28,11 +28,19 @@ if TYPE_CHECKING:
     from .service import Service
 
 
-def run(service: Service, host: str, port: int, started: Callable[[str], object], grace: float) -> None:
-    """Serve until told to stop; `started` is called with the address."""
+def run(
+    service: Service,
+    host: str,
+    port: int,
+    started: Callable[[str], object],
+    grace: float,
+    *,
+    proxies: Sequence[str] = (),
+) -> None:
+    """Serve until told to stop; `started` is called with the address. `proxies`: those whose X-Forwarded-For counts."""
     make_room()
     with contextlib.closing(bind(host, port)) as bound:
-        server = Server(service, started, grace)
+        server = Server(service, started, grace, proxies)
         with asyncio.Runner(loop_factory=server.config.get_loop_factory()) as runner:
             runner.run(server.serve([bound]))
 
@@ -77,10 +85,12 @@ async def check(service: Service, address: str) -> None:
 class Server(uvicorn.Server):
     """uvicorn with our connections and our way to start and stop."""
 
-    def __init__(self, service: Service, started: Callable[[str], object], grace: float) -> None:
+    def __init__(
+        self, service: Service, started: Callable[[str], object], grace: float, proxies: Sequence[str] = ()
+    ) -> None:
         config = uvicorn.Config(
             service,
-            http=cast("type[Connection]", functools.partial(Connection, Room())),
+            http=cast("type[Connection]", functools.partial(Connection, Room(proxies))),
             ws="none",
             lifespan="on",
             log_config=None,

@@ -22,8 +22,8 @@ from starlette.types import Receive, Scope, Send
 
 from ..errors import HoldfastError
 from ..observe.metrics import Depths, Metrics
-from ..settings import Settings
 from . import limits, pages
+from .budget import Budget
 from .depth import noting_depth
 from .door import Door
 from .endpoint import Endpoint, Place
@@ -66,8 +66,10 @@ class Service:
         seam = Seam(app, sweeps=True, allow_shell=allow_shell)
         self.endpoints = [*self.listed, *extra, *seam.endpoints(), *pages.endpoints()]
         self.feed = Feed(app)
-        self.metrics, self.depths = Metrics(), Depths(app.queues, app.clock)
+        self.metrics = Metrics(prefix=app.current_settings().metrics_prefix)
+        self.depths = Depths(app.queues, app.clock)
         self.metrics.listen(app.events)
+        self.bodies = Budget(lambda: app.current_settings().request_memory)
         self.stopping = asyncio.Event()
         self.streams = 0
         """Streams of events that are open."""
@@ -143,20 +145,20 @@ class Service:
     @property
     def body_limit(self) -> int:
         """Bytes of a body: the largest payload, and room for what stands around it."""
-        settings = Settings() if self.app.live_loop() is None else self.app.session.settings
-        return settings.max_payload + limits.BODY_MARGIN
+        return self.app.current_settings().max_payload + limits.BODY_MARGIN
 
 
 class _Way(Route):
     """A path that answers for its own methods first, and for all others if no later one does.
 
     It is compared as the client wrote it, so that a job's id may hold a slash (`%2F`) and still be one step of the way.
+    A slash at its end changes nothing.
     """
 
     def __init__(self, place: Place) -> None:
         super().__init__(place.path or "/", place)
         self._place = place
-        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.path))
+        self._pattern = re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", place.path.rstrip("/")) + "/?")
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
         found = self._pattern.fullmatch(_written(scope))

@@ -5,6 +5,7 @@
 3. A client that stops reading its answer is cut off.
 4. A request that waits learns that another stands behind it: from then on nobody hears whether the client is there.
 5. What is not HTTP gets a problem document like everything else.
+6. `room.py` says which connections may stay, and hears from which of them a valid token came.
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
-from .call import FOLLOWED, encode, problem
+from .call import ADMITTED, FOLLOWED, encode, problem
 from .problems import BAD_REQUEST, BUSY, CONTENT_TYPE, TOO_SLOW, Kind, Problem, Refused
 from .room import Room
 
 HEADERS_TOO_LARGE = Kind("headers-too-large", 431, "The request's line and headers are too large")
 
 
+ADMITTED_EVERY = 60.0
+"""Seconds after which the room hears of a connection's valid token again."""
 HEADERS_DETAIL = f"they may have {limits.HEADERS} bytes"
 TRAILERS = "there is something behind the body: trailers are not taken here"
 
@@ -51,6 +54,12 @@ class Connection(HttpToolsProtocol):
     _late: asyncio.TimerHandle | None = None
     """Runs while a request has begun to arrive and is not whole."""
     _unread: asyncio.TimerHandle | None = None
+    _peer = ""
+    _proxied = False
+    """It comes from a proxy that is trusted."""
+    _address = ""
+    """Of the client: the peer's, or the one that a proxy forwards."""
+    _admitted_at = float("-inf")
 
     def __init__(self, room: Room, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -58,14 +67,37 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # pyright: ignore[reportIncompatibleMethodOverride]
         super().connection_made(transport)
-        over = self._room.over(len(self.connections), self.loop.time())
+        now = self.loop.time()
+        self._peer = self.client[0] if self.client else ""
+        self._proxied = self._room.trusts(self._peer)
+        over = self._room.over(len(self.connections), now)
         if over > limits.TOLD:
             transport.abort()
         elif over > 0:
             self.app = _too_many
+        elif not self._proxied and not self._room.enter(self, self._peer, now):
+            transport.abort()
         self._late = self.loop.call_later(limits.HEADERS_SECONDS, self._headers_late)
 
+    @property
+    def idle(self) -> bool:
+        """No request on it waits for its answer."""
+        last = cast("RequestResponseCycle | None", self.cycle)
+        return last is None or last.response_complete
+
+    def cut(self) -> None:
+        """Close it now; it counts no more."""
+        self.connections.discard(self)
+        self.transport.abort()
+
+    def _admitted(self) -> None:
+        now = self.loop.time()
+        if self._proxied or now - self._admitted_at >= ADMITTED_EVERY:
+            self._admitted_at = now
+            self._room.admitted(self, self._address, now)
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._room.leave(self)
         self._arrived()
         if self._unread is not None:
             self._unread.cancel()
@@ -100,11 +132,24 @@ class Connection(HttpToolsProtocol):
         self._arrived()
         if sum(len(name) + len(value) for name, value in self.headers) + len(self.url) > limits.HEADERS:
             self.app = _too_large
+        if self._proxied:
+            self._address = self._room.forwarded(self.headers, self._peer)
+            self.scope["client"] = (self._address, 0)
+            if self.idle and not self._room.enter(self, self._address, self.loop.time()):
+                self.app = _too_many
+        else:
+            self._address = self._peer
+        self.scope[ADMITTED] = self._admitted  # pyright: ignore[reportGeneralTypeIssues]
         before = cast("RequestResponseCycle | None", self.cycle)  # None at first, whatever uvicorn declares
         super().on_headers_complete()
         if before is not None and not before.response_complete:
             before.scope[FOLLOWED] = True  # pyright: ignore[reportGeneralTypeIssues]
             before.message_event.set()
+
+    def on_response_complete(self) -> None:
+        if self._proxied:
+            self._room.leave(self)
+        super().on_response_complete()
 
     def on_body(self, body: bytes) -> None:
         self._bare_bytes = 0

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from prometheus_client.registry import CollectorRegistry
 
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+PREFIX = "holdfast"
+"""What the names of all metrics begin with, unless the setting `metrics_prefix` says otherwise."""
 PATIENCE = 4.0
 """Seconds that the store has to answer."""
 Seen = tuple[list[QueueStats], int]
@@ -54,11 +56,13 @@ class Depths:
 class Metrics:
     """The metrics of one process, or of a supervisor with its workers."""
 
-    def __init__(self, active: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, active: Callable[[], int] = lambda: 0, *, prefix: str = PREFIX) -> None:
         if find_spec("prometheus_client") is None:
             raise MissingExtra("metrics for Prometheus", "server")
         self.tally = Tally()
         self._active = active
+        self._prefix = prefix
+        """What the names begin with on the page, in the place of `holdfast`."""
 
     def listen(self, events: Events) -> None:
         """Count what these tell from now on."""
@@ -94,20 +98,20 @@ class Metrics:
         sums = dict(self.tally.sums)
         gauges = self._gauges(seen)
         for name, metric in METRICS.items():
-            labels = metric.labels
+            labels, shown = metric.labels, self._prefix + name.removeprefix(PREFIX)
             if metric.kind == "gauge":
-                family: Any = GaugeMetricFamily(name, metric.help, labels=labels)
+                family: Any = GaugeMetricFamily(shown, metric.help, labels=labels)
                 for values, number in gauges.get(name, ()):
                     family.add_metric(values, number)
             elif metric.kind == "counter":
-                family = CounterMetricFamily(name.removesuffix("_total"), metric.help, labels=labels)
+                family = CounterMetricFamily(shown.removesuffix("_total"), metric.help, labels=labels)
                 if not labels:
                     sums.setdefault((name,), 0.0)
                 for key, number in sums.items():
                     if key[0] == name:
                         family.add_metric(key[1:], number)
             else:
-                family = HistogramMetricFamily(name, metric.help, labels=labels)
+                family = HistogramMetricFamily(shown, metric.help, labels=labels)
                 for values, buckets, total in _histograms(name, sums):
                     family.add_metric(values, buckets, total)
             yield family

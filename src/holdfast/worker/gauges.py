@@ -9,7 +9,7 @@ from concurrent.futures import TimeoutError as TooSlow
 from typing import TYPE_CHECKING, cast
 
 from ..errors import ConfigError
-from ..observe.metrics import Depths, Metrics, Seen
+from ..observe.metrics import PREFIX, Depths, Metrics, Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,8 +26,8 @@ PATIENCE = 5.0
 class Gauges:
     """Serves the page from threads of its own (`port.py`); what the store holds is asked for on the loop."""
 
-    def __init__(self, address: str, active: Callable[[], int]) -> None:
-        self.metrics = Metrics(active)
+    def __init__(self, address: str, active: Callable[[], int], prefix: str = PREFIX) -> None:
+        self.metrics = Metrics(active, prefix=prefix)
         self._host, _, port = address.rpartition(":")
         self._port = int(port)
         self._loop = asyncio.get_running_loop()

@@ -37,6 +37,7 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
     log_format: str = "auto"
     metrics: str | None = None
     """Where to serve metrics, as HOST:PORT."""
+    metrics_prefix: str = "holdfast"
 
     def app(self) -> Holdfast:
         """The application that the workers run."""

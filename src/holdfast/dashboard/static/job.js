@@ -22,7 +22,7 @@ export default function job(context, id) {
       job = await get(jobPath(id), null, { signal: abort.signal });
       gone = false;
     } catch (error) {
-      if (error.status !== 404) throw error;
+      if (![404, 422].includes(error.status)) throw error;
       gone = true;
       return;
     }
@@ -53,7 +53,7 @@ export default function job(context, id) {
         }
       }
     } catch (error) {
-      if (error.name !== "AbortError" && error.status !== 404) throw error;
+      if (error.name !== "AbortError" && ![404, 422].includes(error.status)) throw error;
     } finally {
       printing.busy = false;
     }

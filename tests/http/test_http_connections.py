@@ -1,0 +1,221 @@
+"""Connections without a token never take the room of clients that have one, from whatever address they come."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+
+import pytest
+
+from holdfast import ConfigError
+from holdfast.hosts import subnet
+from holdfast.http import failures, limits
+from holdfast.http.room import RECENT, Room
+from support.eventually import eventually
+from support.http import serving
+
+TOKEN = "a-token-of-the-environment"
+WITH_TOKEN = f"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\n\r\n".encode()
+PUBLIC = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+@pytest.fixture
+async def closed(app, monkeypatch):
+    monkeypatch.setattr(limits, "CONNECTIONS", 20)
+    monkeypatch.setattr(limits, "STRANGERS", 4)
+    async with serving(app, "0.0.0.0", token=TOKEN) as client:
+        client.url = client.url.replace("0.0.0.0", "127.0.0.1")
+        yield client
+
+
+class Connection:
+    """A connection from an address of this machine."""
+
+    def __init__(self, reader, writer):
+        self.reader, self.writer = reader, writer
+
+    async def ask(self, request):
+        """The answer's status; None where the connection was closed."""
+        try:
+            self.writer.write(request)
+            head = await self.reader.readuntil(b"\r\n\r\n")
+        except (OSError, asyncio.IncompleteReadError):
+            return None
+        [length] = [line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
+        await self.reader.readexactly(int(length.split(b":")[1]))
+        return int(head.split()[1])
+
+    @property
+    def open(self):
+        return not self.reader.at_eof() and self.reader.exception() is None
+
+
+@asynccontextmanager
+async def connections(client, count, address="127.0.0.1"):
+    made = []
+    try:
+        while len(made) < count:
+            made.append(Connection(*await asyncio.open_connection(*client.address, local_addr=(address, 0))))
+        yield made
+    finally:
+        for one in made:
+            one.writer.close()
+        for one in made:
+            with suppress(OSError):
+                await one.writer.wait_closed()
+
+
+async def test_idle_connections_without_a_token_lock_nobody_out(closed):
+    async with connections(closed, 1) as [worker]:
+        assert await worker.ask(WITH_TOKEN) == 200
+        async with connections(closed, 60), connections(closed, 60, "127.0.0.2"), connections(closed, 9, "127.0.0.3"):
+            assert await worker.ask(WITH_TOKEN) == 200, "it had its connection before"
+            for address in ("127.0.0.1", "127.0.0.2", "127.0.0.4"):
+                async with connections(closed, 1, address) as [newcomer]:
+                    assert await newcomer.ask(WITH_TOKEN) == 200, address
+            assert len(closed.server.server_state.connections) <= 11, "strangers have half of the room"
+
+
+async def test_an_address_without_a_token_has_a_few_connections_and_the_newest_of_them(closed):
+    async with connections(closed, 10, "127.0.0.2") as strangers:
+        assert await strangers[-1].ask(PUBLIC) == 200
+
+        async def only_the_newest():
+            return [one.open for one in strangers] == [False] * 6 + [True] * 4
+
+        await eventually(only_the_newest)
+
+
+async def test_an_address_of_a_valid_token_may_have_more(closed):
+    async with connections(closed, 1, "127.0.0.2") as [known]:
+        assert await known.ask(WITH_TOKEN) == 200
+        async with connections(closed, 8, "127.0.0.2") as others:
+            for one in others:
+                assert await one.ask(PUBLIC) == 200
+            assert all(one.open for one in others)
+
+
+async def test_connections_with_a_token_take_all_the_room(closed):
+    async with AsyncExitStack() as stack:
+        workers = []
+        for _ in range(20):
+            [one] = await stack.enter_async_context(connections(closed, 1))
+            assert await one.ask(WITH_TOKEN) == 200
+            workers.append(one)
+        async with connections(closed, 1, "127.0.0.2") as [late]:
+            assert await late.ask(WITH_TOKEN) == 503
+        for one in workers:
+            assert await one.ask(WITH_TOKEN) == 200
+
+
+async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwards(app, monkeypatch, caplog):
+    monkeypatch.setattr(limits, "STRANGERS", 2)
+    monkeypatch.setattr(failures, "FREE", 0)
+    monkeypatch.setattr(failures, "FIRST", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST", 3600.0)
+    async with serving(app, token=TOKEN, proxies=["127.0.0.1", "10.0.0.0/8"]) as http:
+        guesses = [
+            asyncio.create_task(http("GET", "/v1/jobs", token="wrong", X_Forwarded_For="6.6.6.6, 192.0.2.1, 10.1.1.1"))
+            for _ in range(2)
+        ]
+
+        async def waiting():
+            return http.service.door.failures._waiting == 2
+
+        await eventually(waiting)
+        assert "a wrong token from 192.0.2.1 was refused" in caplog.text
+        assert (await http("GET", "/health", X_Forwarded_For="192.0.2.1")).status == 503
+        assert (await http("GET", "/health", X_Forwarded_For="192.0.2.2")).status == 200
+        assert (await http("GET", "/v1/jobs", token=TOKEN, X_Forwarded_For="192.0.2.2")).status == 200
+        for guess in guesses:
+            guess.cancel()
+        await asyncio.gather(*guesses, return_exceptions=True)
+
+        async def over():
+            return (await http("GET", "/health", X_Forwarded_For="192.0.2.1")).status == 200
+
+        await eventually(over)
+
+
+async def test_an_address_that_is_forwarded_by_nobody_trusted_is_not_believed(app, caplog):
+    async with serving(app, token=TOKEN) as http:
+        assert (await http("GET", "/v1/jobs", token="wrong", X_Forwarded_For="192.0.2.1")).status == 401
+    assert "a wrong token from 127.0.0.1 was refused" in caplog.text
+
+
+class Guest:
+    idle = True
+
+    def __init__(self):
+        self.gone = False
+
+    def cut(self):
+        self.gone = True
+
+
+def test_a_stranger_whose_request_waits_for_its_answer_is_not_cut_off(monkeypatch):
+    monkeypatch.setattr(limits, "STRANGERS", 2)
+    room, first, second = Room(), Guest(), Guest()
+    first.idle = second.idle = False
+    assert room.enter(first, "192.0.2.1", 0.0)
+    assert room.enter(second, "192.0.2.1", 0.0)
+    assert not room.enter(Guest(), "192.0.2.1", 0.0)
+    assert room.enter(Guest(), "192.0.2.2", 0.0)
+    first.idle = True
+    assert room.enter(Guest(), "192.0.2.1", 0.0)
+    assert (first.gone, second.gone) == (True, False)
+
+
+def test_an_address_is_forgotten_where_no_token_came_of_late(monkeypatch):
+    monkeypatch.setattr(limits, "STRANGERS", 1)
+    room, guests = Room(), [Guest() for _ in range(4)]
+    room.admitted(Guest(), "192.0.2.1", 0.0)
+    for guest in guests[:3]:
+        assert room.enter(guest, "192.0.2.1", RECENT - 1)
+    assert not any(guest.gone for guest in guests)
+    assert room.enter(guests[3], "192.0.2.1", RECENT + 1)
+    assert guests[0].gone
+
+
+def test_who_has_gone_is_not_counted():
+    room, guest = Room(), Guest()
+    room.enter(guest, "192.0.2.1", 0.0)
+    room.leave(guest)
+    room.leave(guest)
+    assert (room._strangers, room._by_address) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("::ffff:192.0.2.1", "192.0.2.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("no address", "no address"),
+    ],
+)
+def test_addresses_of_version_6_are_counted_by_what_one_customer_has(address, counted):
+    assert subnet(address) == counted
+
+
+@pytest.mark.parametrize(
+    ("header", "address"),
+    [
+        ("192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1, 10.0.0.9", "192.0.2.1"),
+        ("1.1.1.1, 192.0.2.1", "192.0.2.1"),
+        ("192.0.2.1, unknown", "10.0.0.1"),
+        ("10.0.0.2", "10.0.0.1"),
+        ("", "10.0.0.1"),
+    ],
+)
+def test_the_last_address_that_is_no_proxys_is_the_clients(header, address):
+    room = Room(["10.0.0.0/24"])
+    assert room.trusts("10.0.0.1")
+    assert not room.trusts("10.0.1.1")
+    assert room.forwarded([(b"x-forwarded-for", header.encode())], "10.0.0.1") == address
+
+
+def test_a_proxy_that_is_no_address_is_refused():
+    with pytest.raises(ConfigError, match="takes an address or a network"):
+        Room(["proxy.example.com"])
