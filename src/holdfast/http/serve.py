@@ -2,7 +2,7 @@
 
 1. Binds first, so that what is checked is the address it really has.
 2. Refuses to start where others could reach it and there is no token.
-3. SIGTERM or Ctrl-C: takes no more connections, ends streams, lets accepted requests finish, closes the app.
+3. SIGTERM, Ctrl-C or SIGHUP: takes no more connections, ends streams, lets accepted requests finish, closes the app.
 """
 
 from __future__ import annotations
@@ -119,7 +119,10 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Generator[None]:
         """As uvicorn's, but to be stopped is no failure: the signal is not raised again."""
-        before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, self.handle_exit) for number in numbers}
         try:
             yield
         finally:

@@ -6,9 +6,11 @@ structlog is imported here alone, when a process sets up its log.
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -30,6 +32,23 @@ def set_up(level: str, style: str) -> None:
     root.setLevel(level)
     # No line shows these, and asking for them is a tenth of its price.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
+
+
+def log_file(path: str | Path) -> int:
+    """A descriptor that appends to a private file at this path, which is made where there is none."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def reopen(path: str) -> None:
+    """Send standard output and error to the file at this path anew: the one that they went to was moved away."""
+    try:
+        handle = log_file(path)
+    except OSError as error:
+        logging.getLogger("holdfast").warning("the log file %s cannot be opened anew: %s", path, error)
+        return
+    for stream in (1, 2):
+        os.dup2(handle, stream)
+    os.close(handle)
 
 
 class _Lines(logging.Formatter):

@@ -16,17 +16,17 @@ from contextlib import suppress
 import msgspec
 
 from ..errors import HoldfastError
-from ..observe.logs import set_up
+from ..observe.logs import log_file, set_up
 from . import state
 from .processes.census import sweep
-from .service import Service
+from .service import Service, ignore_signal
 from .supervisor import Supervisor
 
 
-def supervise(service: Service, key: str, ready: Callable[[list[int]], None], log: str | None = None) -> None:
+def supervise(service: Service, key: str, ready: Callable[[list[int]], None]) -> None:
     """Run a supervisor here until it ends, known to `worker stop`; with `handover`, its forerunners then retire."""
     before = state.running(key)
-    mine = state.enter(key, service.count, log)
+    mine = state.enter(key, service.count, service.log)
 
     def at_work(pids: list[int]) -> None:
         if service.handover:
@@ -47,8 +47,9 @@ def supervise(service: Service, key: str, ready: Callable[[list[int]], None], lo
 def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
     """Start a supervisor in the background; its process id and those of its workers."""
     log = state.log_path(key)
+    service = msgspec.structs.replace(service, log=str(log))
     reading, writing = os.pipe()
-    handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = log_file(log)
     command = [sys.executable, "-m", "holdfast.worker.background", msgspec.json.encode(service).decode(), key]
     process = subprocess.Popen(
         [*command, str(writing)],
@@ -70,6 +71,7 @@ def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
 
 def main() -> None:
     """The supervisor's own process."""
+    signal.signal(signal.SIGHUP, ignore_signal)  # until the supervisor handles it
     service = msgspec.json.decode(sys.argv[1], type=Service)
     key, fd = sys.argv[2], int(sys.argv[3])
     os.set_inheritable(fd, False)
@@ -81,7 +83,7 @@ def main() -> None:
         os.close(fd)
 
     try:
-        supervise(service, key, ready, str(state.log_path(key)))
+        supervise(service, key, ready)
     except HoldfastError as error:
         sys.exit(f"holdfast: {error}")
 

@@ -2,8 +2,9 @@
 
 1. Says to its supervisor who it is before it claims anything, and every second that it is well.
 2. SIGTERM stops it gracefully, a second one at once; SIGUSR1 lets its jobs take the time they need.
-3. Without a supervisor it stops gracefully: nobody would find it any more.
-4. Leaves by itself when it has run enough jobs, has grown too big, or has nothing left to do (`--drain`).
+3. SIGHUP has it open its log file anew, where it logs to one; otherwise only its supervisor heeds it.
+4. Without a supervisor it stops gracefully: nobody would find it any more.
+5. Leaves by itself when it has run enough jobs, has grown too big, or has nothing left to do (`--drain`).
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ import msgspec
 from ..errors import HoldfastError
 from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
-from ..observe.logs import set_up
+from ..observe.logs import reopen, set_up
 from ..observe.tally import Tally
 from .processes.census import sweep
-from .service import Service, Word, resident
+from .service import Service, Word, ignore_signal, resident
 from .worker import Worker
 
 TICK = 1.0
@@ -59,6 +60,8 @@ class Member:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._worker.stop)
         loop.add_signal_handler(signal.SIGUSR1, self._worker.finish)
+        if self._service.log is not None:
+            loop.add_signal_handler(signal.SIGHUP, reopen, self._service.log)
         loop.add_reader(self._line, self._alone)
         ticking = loop.create_task(self._tick())
         async with self._app:
@@ -111,6 +114,7 @@ class Member:
 
 def main() -> None:
     """Run as a process of its own."""
+    signal.signal(signal.SIGHUP, ignore_signal)
     service = msgspec.json.decode(sys.argv[1], type=Service)
     set_up(service.log_level, service.log_format)
     line = socket.socket(fileno=int(sys.argv[2]))

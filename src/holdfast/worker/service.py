@@ -35,6 +35,8 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
     handover: bool = False
     log_level: str = "INFO"
     log_format: str = "auto"
+    log: str | None = None
+    """The file that everything is logged to, in the background."""
     metrics: str | None = None
     """Where to serve metrics, as HOST:PORT."""
     metrics_prefix: str = "holdfast"
@@ -81,6 +83,10 @@ def parse_queues(text: str) -> dict[str, int]:
     if not found:
         raise ConfigError("--queues names no queue")
     return found
+
+
+def ignore_signal(*_: object) -> None:
+    """A handler that does nothing. Unlike SIG_IGN, it is not inherited by programs that a task starts."""
 
 
 def resident(pid: int | None = None) -> int | None:

@@ -5,6 +5,7 @@
 3. Beats for its living workers from its own process, so that a job that holds the GIL keeps its lease; a worker that
    hears nothing while one of its jobs is past its timeout is killed.
 4. SIGTERM or Ctrl-C: all stop gracefully; a second one: at once. SIGUSR1: jobs that run may take their time.
+   SIGHUP: in the background all open their log file anew; in the foreground all stop gracefully.
 5. Ends when its workers have ended and none is to be started again.
 """
 
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import signal
 import socket
@@ -26,6 +28,7 @@ from ..app import Holdfast
 from ..clock import Clock, SystemClock
 from ..errors import HoldfastError
 from ..job import Holder
+from ..observe.logs import reopen
 from .gauges import Gauges
 from .processes import census
 from .processes.adopt import Adopted, become_subreaper
@@ -105,6 +108,7 @@ class Supervisor:
         self._announced = self._failed = False
         self._gauges: Gauges | None = None
         self._beating = asyncio.Lock()
+        self._log_opened = -math.inf
 
     async def run(self) -> None:
         """Start, watch, end."""
@@ -112,6 +116,10 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             self._loop.add_signal_handler(number, self._stop, signal.SIGTERM)
         self._loop.add_signal_handler(signal.SIGUSR1, self._stop, signal.SIGUSR1)
+        if self._service.log is not None:
+            self._loop.add_signal_handler(signal.SIGHUP, self._reopen_log, self._service.log)
+        elif signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup
+            self._loop.add_signal_handler(signal.SIGHUP, self._hang_up)
         self._loop.add_signal_handler(signal.SIGCHLD, self._changed.set)
         if self._service.metrics is not None:
             self._gauges = Gauges(
@@ -180,6 +188,8 @@ class Supervisor:
         if word.holder is not None:
             self._connect(word)
             self._announce()
+            if child.born <= self._log_opened:  # it was too early for it to hear of that
+                child.process.send_signal(signal.SIGHUP)
 
     def _announce(self) -> None:
         if not self._announced and all(one.holder is not None for one in self._first):
@@ -316,6 +326,17 @@ class Supervisor:
             if child.process.poll() is None:
                 child.process.send_signal(number)
         self._changed.set()
+
+    def _hang_up(self) -> None:
+        if not self._stops:  # a terminal that is closed may send more than one
+            self._stop(signal.SIGTERM)
+
+    def _reopen_log(self, path: str) -> None:
+        reopen(path)
+        self._log_opened = self._clock.monotonic()
+        for child in self._children:
+            if child.holder is not None and child.process.poll() is None:
+                child.process.send_signal(signal.SIGHUP)
 
     # -- for development
 

@@ -1,0 +1,163 @@
+"""SIGHUP: workers behind the shell open their log anew, those in front of it stop gracefully."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+
+from support.http import served
+from support.terminal import HOLDFAST, kill
+
+
+def log_of(terminal):
+    [log] = terminal.folder.glob("state/holdfast/*.log")
+    return log
+
+
+def moved(log):
+    """As logrotate does it."""
+    return log.rename(log.with_suffix(".1"))
+
+
+def workers_in(log):
+    """The workers that have logged a job there."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    return {line["worker_id"] for line in lines if "worker_id" in line}
+
+
+def test_a_supervisor_and_its_workers_open_their_log_anew(terminal):
+    terminal("worker", "start", "--count", "2", "--concurrency", "1")
+    [supervisor], log = terminal.supervisors(), log_of(terminal)
+    old = moved(log)
+    os.kill(supervisor, signal.SIGHUP)
+    terminal.until(log.exists)
+
+    def both_log_there():
+        terminal.store.submit("shell", b'{"command": "true"}', json=True)
+        return len(workers_in(log)) == 2
+
+    terminal.until(both_log_there)
+    said = old.read_text()
+    [one, _] = [worker["pid"] for worker in terminal.workers()]
+    kill(one)
+    terminal.until(lambda: f"worker {one} died" in log.read_text())
+    terminal.until(lambda: len(terminal.workers()) == 2)
+    terminal("worker", "stop")
+    assert old.read_text() == said
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+SLOW_START = """
+import pathlib, time
+from holdfast import Holdfast
+app = Holdfast()
+
+@app.task
+def hello() -> None:
+    pass
+
+if 'holdfast.worker.member' in pathlib.Path('/proc/self/cmdline').read_text():
+    pathlib.Path('starting').touch()
+    while not pathlib.Path('go').exists():
+        time.sleep(0.01)
+"""
+
+
+def test_a_worker_that_was_starting_when_the_log_was_moved_opens_it_anew_as_well(terminal):
+    (terminal.folder / "shop.py").write_text(SLOW_START)
+    start = terminal.start("worker", "start", "-A", "shop:app")
+    terminal.until((terminal.folder / "starting").exists)
+    [supervisor], log = terminal.supervisors(), log_of(terminal)
+    moved(log)
+    os.kill(supervisor, signal.SIGHUP)
+    terminal.until(log.exists)
+    (terminal.folder / "go").touch()
+    assert start.wait(30) == 0, terminal.log()
+    terminal("enqueue", "--id", "x", "--task", "hello")
+    terminal.until(lambda: "job_succeeded" in log.read_text())
+    terminal("worker", "stop")
+
+
+def test_a_log_that_cannot_be_opened_anew_is_kept(terminal):
+    terminal("worker", "start")
+    [supervisor], log = terminal.supervisors(), log_of(terminal)
+    old = moved(log)
+    log.mkdir()
+    os.kill(supervisor, signal.SIGHUP)
+    terminal.until(lambda: old.read_text().count("cannot be opened anew") == 2)
+    log.rmdir()
+    terminal("enqueue", '{"id": "x", "command": "echo hi"}')
+    terminal.until(lambda: terminal.job("x")["state"] == "succeeded")
+    terminal("worker", "stop")
+
+
+CONTROLLED = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Runs Python on the terminal that is its standard input, as a shell does."""
+
+
+def test_closing_the_terminal_is_a_graceful_stop(terminal):
+    terminal("enqueue", '{"id": "x", "command": "echo begun; sleep 1.5; echo done"}')
+    ours, theirs = pty.openpty()
+    front = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLED, *HOLDFAST[1:], "worker", "start", "--foreground", "--count", "2"],
+        cwd=terminal.folder,
+        env=terminal.env,
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+    )
+    os.close(theirs)
+    terminal.started.append(front)
+    terminal.until(lambda: terminal.printed("x") == "begun\n")
+    os.close(ours)
+    assert front.wait(30) == 0
+    job = terminal.job("x")
+    assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
+    assert terminal.census() == {}
+
+
+def test_a_second_hangup_and_one_for_the_workers_themselves_hurry_nothing(terminal):
+    terminal("enqueue", '{"id": "x", "command": "echo begun; while [ ! -e go ]; do sleep 0.1; done"}')
+    front = terminal.start("worker", "start", "--foreground")
+    terminal.until(lambda: terminal.printed("x") == "begun\n")
+    [worker] = terminal.workers()
+    os.kill(front.pid, signal.SIGHUP)
+    for pid in (front.pid, worker["pid"], front.pid):
+        os.kill(pid, signal.SIGHUP)
+    (terminal.folder / "go").touch()
+    assert front.wait(30) == 0
+    job = terminal.job("x")
+    assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
+
+
+def test_nohup_is_respected(terminal):
+    front = subprocess.Popen(
+        ["nohup", *HOLDFAST, "worker", "start", "--foreground"],
+        cwd=terminal.folder,
+        env=terminal.env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    terminal.started.append(front)
+    terminal.until(terminal.workers)
+    os.kill(front.pid, signal.SIGHUP)
+    terminal("enqueue", '{"id": "x", "command": "true"}')
+    terminal.until(lambda: terminal.job("x")["state"] == "succeeded")
+    front.terminate()
+    assert front.wait(30) == 0
+
+
+def test_a_server_stops_gracefully(terminal):
+    with served(terminal.folder, f"sqlite:///{terminal.folder}/holdfast.db") as server:
+        server.address()
+        server.process.send_signal(signal.SIGHUP)
+        assert server.process.wait(30) == 0, server.said()
