@@ -17,9 +17,10 @@ logger = logging.getLogger("holdfast.http")
 
 
 async def stats(call: Call) -> Answer:
-    """Counts by state and queue, and the number of live workers."""
+    """Counts by state and queue, the number of live workers, and what may lose jobs as the store is."""
     found = await call.app.stats()
-    return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues]))
+    warnings = [shapes.StoreWarning(one.what, one.advice) for one in found.warnings]
+    return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues], warnings))
 
 
 async def queues(call: Call) -> Answer:
