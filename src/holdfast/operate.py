@@ -28,7 +28,7 @@ from .holds import Pause, checked_pause, read
 from .home import Home, carried
 from .job import TERMINAL, Change, Holder, Minute, Moves, Printed, QueueStats, Record, State, Where
 from .observe.events import Handler
-from .store.protocol import Versioned
+from .store.protocol import Finding, Versioned
 from .view import Job, WorkerSeen, job_seen, state_seen, states_named, with_listeners, worker_seen
 from .webhooks import KIND as WEBHOOKS
 
@@ -56,6 +56,8 @@ class Stats(msgspec.Struct, frozen=True):
 
     queues: list[QueueStats]
     workers: int
+    warnings: tuple[Finding, ...] = ()
+    """What may lose jobs as the store is now: each says `what`, and has `advice`."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -141,13 +143,14 @@ class Operating(Home):
         """Counts by queue and state, and the number of live workers."""
         queues = await self.session.store.stats()
         workers = await self._live_workers()
-        return Stats(with_listeners(queues, workers), len(workers))
+        return Stats(with_listeners(queues, workers), len(workers), await self.session.health.warnings())
 
     @carried
-    async def queues(self) -> tuple[list[QueueStats], int]:
-        """Every queue in numbers, and the store's time."""
+    async def queues(self) -> tuple[list[QueueStats], int, tuple[Finding, ...]]:
+        """Every queue in numbers, the store's time, and what may lose jobs as the store is now."""
         store = self.session.store
-        return with_listeners(await store.stats(), await self._live_workers()), await store.now()
+        queues = with_listeners(await store.stats(), await self._live_workers())
+        return queues, await store.now(), await self.session.health.warnings()
 
     async def _live_workers(self) -> list[Holder]:
         seen = await self.session.store.holders()

@@ -14,6 +14,7 @@ from . import damage
 from .checks import checked_seconds
 from .clock import Clock, Entropy
 from .errors import JobNotFound
+from .health import Health
 from .holds import Holds
 from .job import TERMINAL, UNDECODABLE, Lost, Record
 from .lifecycle import Outcome, too_late
@@ -52,6 +53,8 @@ class Session:
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.holds = Holds(store, self.commit, clock)
         """Which tasks are paused."""
+        self.health = Health(store, clock)
+        """What may lose jobs in the store as it is now."""
         self.feed = Feed(self, events)
         """What webhooks are told."""
         self.store_id: str | None = None
@@ -64,6 +67,7 @@ class Session:
             await self.refresh()
             if self.settings.cloudpickle:
                 await self.identify()
+            await self.health.warnings()
         except BaseException:
             await self.store.close()
             raise
@@ -104,6 +108,7 @@ class Session:
     async def _refresh_quietly(self) -> None:
         try:
             await self.refresh()
+            await self.health.warnings()
         except Exception:  # noqa: BLE001, S110  # the settings stay as they were; the store's next write says what is wrong
             pass
         finally:

@@ -296,5 +296,5 @@ async def test_queues_say_how_many_workers_listen(app, task):
 
 
 async def _listeners(app, expected):
-    queues, _ = await app.queues()
+    queues, _, _ = await app.queues()
     return {queue.name: queue.listeners for queue in queues} == expected

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import closing
+
+import pytest
 
 
 def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(terminal):
@@ -33,3 +37,25 @@ def test_doctor_points_at_what_is_wrong(terminal):
 
 def test_a_store_without_a_schema_says_so(terminal):
     assert "has no schema" in terminal("migrate", "--url", "memory://")
+
+
+def test_doctor_says_that_a_newer_schema_needs_a_newer_holdfast(terminal):
+    terminal("migrate")
+    with closing(sqlite3.connect(terminal.folder / "holdfast.db")) as database, database:
+        database.execute("INSERT INTO holdfast_schema (version, applied_at) VALUES (999, 0)")
+    said = terminal("doctor", code=1)
+    assert "the schema has version 999" in said
+    assert "upgrade Holdfast" in said
+    assert "holdfast migrate" not in said
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_doctor_finds_a_file_that_cannot_be_written(terminal):
+    terminal("migrate")
+    (terminal.folder / "holdfast.db").chmod(0o400)
+    assert "cannot be written" in terminal("doctor", code=1)
+
+
+def test_doctor_finds_what_opening_refuses(terminal):
+    (terminal.folder / "holdfast.db").mkdir()
+    assert "is a folder; a SQLite store is a file" in terminal("doctor", code=1)

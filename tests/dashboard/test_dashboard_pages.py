@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from holdfast import State
 from holdfast.http import tokens
+from holdfast.store.protocol import Finding
 from support.browser import look
 from support.scene import a_few
 
@@ -42,6 +43,17 @@ def test_the_overview_shows_counts_charts_and_what_needs_attention(lab, page):
     expect(attention).to_contain_text("Queue exports: 2 jobs wait, and no live worker serves it")
     expect(attention).to_contain_text("3 jobs died within the last hour")
     expect(attention).to_contain_text("ValueError: order … has no billing address")
+
+
+def test_the_overview_tells_of_a_store_that_may_lose_jobs(lab, page, monkeypatch):
+    async def warnings():
+        return (Finding(False, "maxmemory-policy is allkeys-lru", "CONFIG SET maxmemory-policy noeviction"),)
+
+    lab.do(a_few(lab.app))
+    monkeypatch.setattr(lab.app.session.health, "warnings", warnings)
+    look(page, lab)
+    first = page.locator(".attention li").first
+    expect(first).to_contain_text("maxmemory-policy is allkeys-lru: CONFIG SET maxmemory-policy noeviction")
     expect(page.locator(".charts svg.plot")).to_have_count(4)
     throughput = page.get_by_role("img", name=re.compile("Throughput, last 1 h: 3 jobs succeeded"))
     throughput.focus()

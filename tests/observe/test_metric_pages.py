@@ -165,7 +165,7 @@ def test_the_deepest_queues_are_named_and_the_rest_are_one():
     queues = [QueueStats(f"made-up-{n}", {"queued": 1, "succeeded": 500}, oldest=n + 2_000_000) for n in range(600)]
     queues.insert(300, QueueStats("mail", {"queued": 5}, oldest=1_000_000, paused=True))
     queues.append(QueueStats(OTHER, {"queued": 9}, oldest=500_000, paused=True))
-    samples = read(Metrics().page((queues, 2_500_000)).decode())
+    samples = read(Metrics().page((queues, 2_500_000, ())).decode())
     named = {dict(labels)["queue"] for name, labels in samples if name == "holdfast_queue_depth"}
     assert len(named) == MOST_QUEUES + 1
     assert number(samples, "holdfast_queue_depth", queue="mail", state="queued") == 5
@@ -178,7 +178,7 @@ def test_the_deepest_queues_are_named_and_the_rest_are_one():
 
 
 def test_few_queues_are_shown_as_they_are():
-    samples = read(Metrics().page(([QueueStats("mail", {"queued": 1})], 0)).decode())
+    samples = read(Metrics().page(([QueueStats("mail", {"queued": 1})], 0, ())).decode())
     assert {dict(labels)["queue"] for name, labels in samples if name == "holdfast_queue_depth"} == {"mail"}
 
 
@@ -191,7 +191,7 @@ def test_a_hostile_name_stays_inside_its_label():
 
 async def test_the_oldest_age_is_by_the_stores_clock():
     metrics = Metrics()
-    seen = [QueueStats("mail", {"queued": 2}, oldest=1_000_000, paused=True)], 4_500_000
+    seen = [QueueStats("mail", {"queued": 2}, oldest=1_000_000, paused=True)], 4_500_000, ()
     samples = read(metrics.page(seen).decode())
     assert number(samples, "holdfast_queue_oldest_age_seconds", queue="mail") == 3.5
     assert number(samples, "holdfast_queue_paused", queue="mail") == 1

@@ -10,7 +10,9 @@ import pytest_asyncio
 from holdfast.clock import SystemClock
 from holdfast.store.open import open_store
 from support.redis import Server, shared_server, valkey_binary
+from support.terminal import terminal
 
+__all__ = ["terminal"]
 _prefixes = itertools.count(1)
 
 

@@ -22,13 +22,14 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
     async def look(app: Holdfast) -> None:
         async def once() -> None:
             from ..store.protocol import Costing
-            from .printing import document, json
+            from .printing import document, json, say
 
             stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
             cost = await app.store.cost() if isinstance(app.store, Costing) else None
             paid = not app.url.startswith("file:")  # a folder of one's own has no price
             if as_json:
                 said: dict[str, Any] = {"counts": stats.counts, "queues": stats.queues, "workers": workers}
+                said["warnings"] = [{"what": one.what, "advice": one.advice} for one in stats.warnings]
                 said["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
                 if cost is not None:
                     said["cost"] = {"requests_per_job": cost.requests_per_job}
@@ -38,6 +39,8 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             else:
                 _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
                 _print_paused(paused)
+                for one in stats.warnings:
+                    say(f"Warning: {one.what}; {one.advice}")
                 if cost is not None:
                     price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
                     print(f"Requests: {cost.requests_per_job:.3g} per job{price}")

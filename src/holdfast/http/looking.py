@@ -18,9 +18,10 @@ logger = logging.getLogger("holdfast.http")
 
 
 async def stats(call: Call) -> Answer:
-    """Counts by state and queue, and the number of live workers."""
+    """Counts by state and queue, the number of live workers, and what may lose jobs as the store is."""
     found = await _stats(call)
-    return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues]))
+    warnings = [shapes.StoreWarning(one.what, one.advice) for one in found.warnings]
+    return json(shapes.StatsOut(found.counts, found.workers, [_queue(queue) for queue in found.queues], warnings))
 
 
 async def queues(call: Call) -> Answer:
@@ -31,7 +32,8 @@ async def queues(call: Call) -> Answer:
 async def _stats(call: Call) -> Stats:
     """Of the queues that the token is for."""
     found, scope = await call.app.stats(), call.access.scope
-    return Stats([one for one in found.queues if scope is None or scope.covers_queue(one.name)], found.workers)
+    queues = [one for one in found.queues if scope is None or scope.covers_queue(one.name)]
+    return Stats(queues, found.workers, found.warnings)
 
 
 async def pause(call: Call, name: str) -> Answer:

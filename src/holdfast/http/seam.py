@@ -18,7 +18,7 @@ from ..clock import fresh_secret
 from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
 from ..job import UNDECODABLE, Change, NewJob, Patch, State
 from ..store import wire
-from ..store.protocol import Answers, Batch, Versioned
+from ..store.protocol import Answers, Batch, Finding, Versioned
 from ..version import __version__
 from . import hints, limits, tokens
 from .call import Answer, Call, ClientGone, Stream
@@ -89,6 +89,7 @@ class Seam:
         handlers[wire.WRITE.name] = self._method(wire.WRITE, self._write, _changes_jobs)
         handlers[wire.RECORDS.name] = self._method(wire.RECORDS, self._records)
         handlers[wire.PUT_RECORD.name] = self._method(wire.PUT_RECORD, self._put_record, self._sets_something)
+        handlers[wire.WARNINGS.name] = self._method(wire.WARNINGS, self._warnings)
         handlers[wire.RECALL] = self._recalled
         handlers[wire.LISTEN] = self._listen
         handlers[wire.TOPICS.name] = self._method(wire.TOPICS, self._change_topics)
@@ -154,6 +155,9 @@ class Seam:
             check_shell(jobs, self._allow_shell)
         except Refused as error:
             raise InvalidJob(str(error)) from error
+
+    async def _warnings(self) -> Sequence[Finding]:
+        return await self._app.session.health.warnings()
 
     async def _records(self, kind: str) -> dict[str, Versioned]:
         self._check_kind(kind)

@@ -271,6 +271,13 @@ class QueuesOut(msgspec.Struct):
     queues: list[QueueOut]
 
 
+class StoreWarning(msgspec.Struct):
+    """Something about the store that may lose jobs."""
+
+    what: str
+    advice: str
+
+
 class StatsOut(msgspec.Struct):
     """A store in numbers."""
 
@@ -279,6 +286,8 @@ class StatsOut(msgspec.Struct):
     workers: int
     """Live worker processes."""
     queues: list[QueueOut]
+    warnings: list[StoreWarning]
+    """What may lose jobs as the store is now."""
 
 
 class Paused(msgspec.Struct):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..clock import Clock
 from ..errors import HoldfastError, MissingExtra
 from ..job import TERMINAL, QueueStats, State
+from ..store.protocol import Finding
 from .events import Events
 from .tally import METRICS, OTHER, SECONDS, Tally
 
@@ -22,7 +23,8 @@ PREFIX = "holdfast"
 """What the names of all metrics begin with, unless the setting `metrics_prefix` says otherwise."""
 PATIENCE = 4.0
 """Seconds that the store has to answer."""
-Seen = tuple[list[QueueStats], int]
+Seen = tuple[list[QueueStats], int, tuple[Finding, ...]]
+"""Every queue, the store's time, and its warnings."""
 MAX_AGE = 2.0
 """Seconds for which the store is not asked again, however many ask for metrics."""
 MOST_QUEUES = 100
@@ -40,7 +42,7 @@ class Depths:
         self._asked: float | None = None
 
     async def look(self) -> Seen | None:
-        """Every queue, and the store's time; None where the store does not answer."""
+        """What `ask` says; None where the store does not answer."""
         async with self._asking:
             now = self._clock.monotonic()
             if self._asked is None or now - self._asked >= MAX_AGE:
@@ -130,6 +132,7 @@ class Metrics:
         found["holdfast_queue_oldest_age_seconds"] = [
             ((queue.name,), 0.0 if queue.oldest is None else max(0, now - queue.oldest) / 1_000_000) for queue in queues
         ]
+        found["holdfast_store_warnings"] = [((), len(seen[2]))]
         found["holdfast_queue_paused"] = [((queue.name,), float(queue.paused)) for queue in queues]
         return found
 

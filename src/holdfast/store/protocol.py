@@ -244,6 +244,17 @@ class Examining(Protocol):
         ...
 
 
+@runtime_checkable
+class Warns(Protocol):
+    """The companion of stores that can become unsafe while they are open."""
+
+    name: str
+
+    async def warnings(self) -> Sequence[Finding]:
+        """What may lose jobs as the store is now; cheap enough for twice a minute. Needs an open store."""
+        ...
+
+
 class Cost(msgspec.Struct, frozen=True):
     """The requests that all processes together have made of a bucket, and for how many jobs."""
 

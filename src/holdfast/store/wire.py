@@ -10,9 +10,9 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from ..job import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Record, Tidied, Where
-from .protocol import Answers, Batch, Versioned
+from .protocol import Answers, Batch, Finding, Versioned
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Both sides must speak the same; it rises with every change that the other side would not understand."""
 PATH = "/v1/store"
 PROTOCOL_HEADER = "Holdfast-Protocol"
@@ -86,6 +86,7 @@ MINUTES = Method[list[Minute]]("minutes", tuple[int], list[Minute])
 HOLDERS = Method[list[HolderSeen]]("holders", tuple[()], list[HolderSeen])
 RECORDS = Method[dict[str, Versioned]]("records", tuple[str], dict[str, Versioned])
 PUT_RECORD = Method[bool]("put_record", tuple[str, str, bytes | None, int | None], bool, "once")
+WARNINGS = Method[list[Finding]]("warnings", tuple[()], list[Finding])
 NOW = Method[int]("now", tuple[()], int)
 
 PLAIN = (BEAT, LEAVE, EXPIRED, TIDY, GET, FIND, OUTPUT, STATS, MOVES, MINUTES, HOLDERS, NOW)

@@ -215,6 +215,7 @@ function numbers(stats) {
 function attention({ stats, workers, errors, hour }) {
   const found = [];
   const serving = workers.filter((one) => one.kind === "worker");
+  for (const one of stats.warnings) found.push(["bad", "Store", `${line(one.what, 120)}: ${line(one.advice, 300)}`, "#/"]);
   for (const queue of stats.queues) {
     const waiting = queue.counts.queued || 0;
     if (!waiting) continue;

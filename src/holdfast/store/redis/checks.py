@@ -1,80 +1,124 @@
-"""What a server must be, and what it can promise, read when a store is opened."""
+"""What a server must be, and what it can promise: read as a store is opened, while it is open, and by the doctor."""
 
 from __future__ import annotations
 
 import logging
 
+import msgspec
+
 from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ..protocol import Finding
 from .address import Address
 from .link import Link
 
 log = logging.getLogger("holdfast")
 OLDEST = (7, 0)
+Facts = dict[str, str]
+
+
+class Check(msgspec.Struct, frozen=True):
+    """One thing about a server, and the error of a store that is opened there although it is not fine."""
+
+    finding: Finding
+    refusal: type[HoldfastError] | None = None
 
 
 async def check(link: Link) -> None:
-    """Refuse a server that could lose jobs silently; warn of one that may lose them in a crash."""
+    """Refuse a server that could lose jobs silently."""
+    facts = await _facts(link)
+    if facts is None:
+        log.info("%s does not show INFO, so its durability is unknown", link.address)
+        return
+    for one in await _checks(facts, link):
+        if one.refusal is not None and not one.finding.fine:
+            raise one.refusal(f"{link.address}: {one.finding.what}; {one.finding.advice}")
+
+
+async def warnings(link: Link) -> list[Finding]:
+    """What about the server may lose jobs as it is now."""
+    facts = await _facts(link)
+    checks = [] if facts is None else await _checks(facts, link)
+    return [one.finding for one in checks if not one.finding.fine]
+
+
+async def examine(link: Link) -> list[Finding]:
+    """Everything that is looked at, fine or not."""
+    facts = await _facts(link)
+    if facts is None:
+        unknown = f"{link.address} does not show INFO, so nothing is known of its memory and durability"
+        return [Finding(False, unknown, "let the user of the URL run INFO")]
+    return [one.finding for one in await _checks(facts, link)]
+
+
+async def _facts(link: Link) -> Facts | None:
+    """What INFO says; None where the user of the URL may not run it."""
     try:
-        facts = _facts(await link.command("INFO"))
-    except ConfigError as error:
-        log.info("the server does not show INFO, so its durability is unknown: %s", error)
-        facts = dict[str, str]()
-    address = link.address
-    _version(facts, address)
-    _role(facts, address)
-    _eviction(facts, address)
-    await _durability(facts, link)
-
-
-def _facts(info: bytes) -> dict[str, str]:
+        info: bytes = await link.command("INFO")
+    except ConfigError:
+        return None
     lines = info.decode(errors="replace").splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
 
-def version_of(facts: dict[str, str]) -> tuple[int, ...] | None:
+async def _checks(facts: Facts, link: Link) -> list[Check]:
+    checks = [_version(facts), _role(facts), _eviction(facts), _append_only_file(facts, link.address)]
+    if link.address.durability == "fsync":
+        advice = "durability=fsync needs WAITAOF, which came with Redis 7.2"
+        known = await _knows(link, "WAITAOF")
+        said = "the server has WAITAOF" if known else "the server has no WAITAOF"
+        checks.append(Check(Finding(known, said, advice), ConfigError))
+    elif link.address.durability == "replicated":
+        replicas = facts.get("connected_slaves", "unknown")
+        said = f"replicas connected: {replicas}" if replicas != "0" else "no replica is connected"
+        checks.append(Check(Finding(replicas != "0", said, "durability=replicated needs one"), StoreUnavailable))
+    return checks
+
+
+def version_of(facts: Facts) -> tuple[int, ...] | None:
     """Redis's version; Valkey tells the one that it is compatible with."""
     parts = facts.get("redis_version", "").split(".")[:2]
     return tuple(int(part) for part in parts) if len(parts) == 2 and all(p.isdecimal() for p in parts) else None
 
 
-def _version(facts: dict[str, str], address: Address) -> None:
+def _version(facts: Facts) -> Check:
     version = version_of(facts)
-    if version is not None and version < OLDEST:
-        raise ConfigError(f"{address} is Redis {facts['redis_version']}; Holdfast needs 7.0 or newer, or Valkey")
+    name = f"Valkey {facts['valkey_version']}" if "valkey_version" in facts else f"Redis {facts.get('redis_version')}"
+    fine = version is None or version >= OLDEST
+    return Check(Finding(fine, f"the server is {name}", "Holdfast needs Redis 7.0 or newer, or Valkey"), ConfigError)
 
 
-def _role(facts: dict[str, str], address: Address) -> None:
-    if facts.get("role") == "slave":
-        raise StoreUnavailable(f"{address} is a read-only replica; name the primary, or use redis+sentinel://")
+def _role(facts: Facts) -> Check:
+    replica = facts.get("role") == "slave"
+    said = "the server is a read-only replica" if replica else "the server is a primary"
+    return Check(Finding(not replica, said, "name the primary, or use redis+sentinel://"), StoreUnavailable)
 
 
-def _eviction(facts: dict[str, str], address: Address) -> None:
+def _eviction(facts: Facts) -> Check:
     """Only allkeys policies touch our keys: none of them has an expiry that a volatile policy could use."""
-    policy = facts.get("maxmemory_policy", "")
-    if policy.startswith("allkeys"):
-        raise ConfigError(
-            f"{address} may throw jobs away when its memory is full (maxmemory-policy {policy});"
-            " set it to keep them: CONFIG SET maxmemory-policy noeviction (and in its configuration file)"
-        )
+    policy = facts.get("maxmemory_policy", "unknown")
+    advice = (
+        "the server may throw jobs away when its memory is full. CONFIG SET maxmemory-policy noeviction (and in its"
+        " configuration file) keeps them"
+    )
+    return Check(Finding(not policy.startswith("allkeys"), f"maxmemory-policy is {policy}", advice), ConfigError)
 
 
-async def _durability(facts: dict[str, str], link: Link) -> None:
-    address = link.address
-    persistent = facts.get("aof_enabled", "1") == "1"
+def _append_only_file(facts: Facts, address: Address) -> Check:
+    kept = facts.get("aof_enabled", "1") == "1"
+    if kept:
+        status = facts.get("aof_last_write_status", "ok")
+        said = f"there is an append-only file; its last write: {status}"
+        return Check(Finding(status == "ok", said, "the server cannot write to its disk: look at its log"))
+    said = "there is no append-only file"
     if address.durability == "fsync":
-        if not persistent:
-            raise ConfigError(f"{address}: durability=fsync needs an append-only file: CONFIG SET appendonly yes")
-        if not await _knows(link, "WAITAOF"):
-            raise ConfigError(f"{address}: durability=fsync needs WAITAOF, which came with Redis 7.2")
-    elif address.durability == "replicated":
-        if facts.get("connected_slaves") == "0":
-            raise StoreUnavailable(f"{address}: durability=replicated, and no replica is connected")
-    elif address.durability == "server" and not persistent:
-        log.warning(
-            "%s keeps no append-only file: a crash loses every job since its last snapshot. CONFIG SET appendonly yes"
-            " keeps them; ?durability=none in the URL says that this is meant",
-            address,
-        )
+        return Check(Finding(False, said, "durability=fsync needs one: CONFIG SET appendonly yes"), ConfigError)
+    if address.durability != "server":
+        return Check(Finding(True, f"{said}, and durability={address.durability} asks for none"))
+    advice = (
+        "a crash loses every job since the server's last snapshot. CONFIG SET appendonly yes (and in its configuration"
+        " file) keeps them; ?durability=none in the URL says that this is meant"
+    )
+    return Check(Finding(False, said, advice))
 
 
 async def _knows(link: Link, command: str) -> bool:

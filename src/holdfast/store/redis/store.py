@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...errors import OutcomeUnknown, StoreUnavailable
+from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from ...job import (
     TERMINAL,
     Beat,
@@ -24,7 +24,7 @@ from ...job import (
     Where,
 )
 from ..gate import KEPT
-from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Versioned
+from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Finding, Versioned
 from . import checks, trouble, unpack
 from .address import Address
 from .link import Link
@@ -94,6 +94,19 @@ class RedisStore:
             await bells.close()
         if link is not None:
             link.close()
+
+    async def examine(self) -> list[Finding]:
+        """What `holdfast doctor` says about this store."""
+        link = Link(self.address)
+        try:
+            return await checks.examine(link)
+        except HoldfastError as error:
+            return [Finding(False, str(error), "check the URL, and that the server runs")]
+        finally:
+            link.close()
+
+    async def warnings(self) -> list[Finding]:
+        return await checks.warnings(self._open())
 
     def sibling(self) -> RedisStore:
         made = RedisStore(self.address)

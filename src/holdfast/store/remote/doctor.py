@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...clock import Clock
 from ...version import __version__
 from ..protocol import Finding
-from ..wire import HELLO, NOW
+from ..wire import HELLO, NOW, WARNINGS
 from .address import Address
 from .link import Link
 
@@ -23,6 +23,7 @@ async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
         Finding(same, f"the server is Holdfast {hello.version}, this is {__version__}", "run the same on both sides"),
         _sweeping(hello.features),
         _token(hello.roles, address),
+        *await link.call(WARNINGS),
     ]
     took: list[float] = []
     for _ in range(ROUNDS):

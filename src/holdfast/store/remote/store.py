@@ -67,6 +67,9 @@ class RemoteStore:
         if link is not None:
             await link.close()
 
+    async def warnings(self) -> list[Finding]:
+        return await self._open().call(wire.WARNINGS)
+
     def sibling(self) -> RemoteStore:
         return RemoteStore(self.address, self._clock)
 

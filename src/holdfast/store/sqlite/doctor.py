@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
 from pathlib import Path
 
+from ...errors import ConfigError
 from ..protocol import Finding
 from . import connection as connections
 from . import place, schema, version
@@ -15,9 +17,13 @@ LONG_WAL = 16 * connections.WAL_LIMIT
 
 def examine(path: str, busy_timeout: float) -> list[Finding]:
     """Look at everything; writes nothing."""
+    try:
+        version.check()
+        place.check(path)
+    except ConfigError as error:
+        return [Finding(False, str(error))]
     if not Path(path).exists():
         return [Finding(False, f"there is no file {path}", "the first enqueue or worker makes it")]
-    place.check(path)
     connection = connections.connect_reader(path, busy_timeout)
     try:
         found = schema.version(connection)
@@ -30,8 +36,11 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
     wal = Path(path + "-wal")
     size = wal.stat().st_size if wal.exists() else 0
     private = not Path(path).stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+    writable = os.access(path, os.W_OK) and os.access(Path(path).parent, os.W_OK)
+    newer = "upgrade Holdfast" if found > schema.LATEST else "run `holdfast migrate`"
     return [
-        Finding(found == schema.LATEST, f"the schema has version {found} of {schema.LATEST}", "run `holdfast migrate`"),
+        Finding(found == schema.LATEST, f"the schema has version {found} of {schema.LATEST}", newer),
+        Finding(writable, f"the file and its folder can{'' if writable else 'not'} be written", "let this user write"),
         Finding(not broken, f"the file is sound{''.join(f'; {line}' for line in broken)}", "restore a backup"),
         Finding(mode == "wal", f"the journal mode is {mode}", "open it with Holdfast once: it needs the WAL"),
         Finding(size <= LONG_WAL, f"the write-ahead log has {size} bytes", "a long reading keeps it from being cut"),

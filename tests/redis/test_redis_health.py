@@ -1,0 +1,116 @@
+"""A server that may lose jobs is named: by the doctor, and while apps are open, wherever an operator looks."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from holdfast import Holdfast
+from holdfast.clock import SystemClock
+from holdfast.errors import ConfigError
+from holdfast.observe.metrics import Metrics
+from holdfast.store.open import open_store
+from support.eventually import eventually
+from support.http import serving
+from support.redis import wait_for_replica
+from support.workers import working
+
+EVICTING = "maxmemory-policy is allkeys-lru"
+
+
+async def look(url):
+    """What the doctor finds wrong."""
+    store = open_store(url, SystemClock())
+    return [finding.what for finding in await store.examine() if not finding.fine]
+
+
+@pytest.fixture
+def quick_checks(monkeypatch):
+    monkeypatch.setattr("holdfast.health.CHECK_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.session.CONFIG_MAX_AGE", 0.0)
+
+
+async def test_the_doctor_finds_nothing_wrong_with_a_sound_server(start_server):
+    assert await look(start_server(appendonly="yes").url()) == []
+    assert await look(start_server().url(durability="none")) == []
+
+
+async def test_the_doctor_finds_whatever_opening_refuses(start_server, open_at):
+    evicting = start_server(appendonly="yes", maxmemory_policy="allkeys-lru")
+    assert await look(evicting.url()) == [EVICTING]
+    with pytest.raises(ConfigError, match=EVICTING):
+        await open_at(evicting.url())
+    plain = start_server()
+    assert await look(plain.url(durability="fsync")) == ["there is no append-only file"]
+    assert await look(plain.url(durability="replicated")) == ["no replica is connected"]
+    replica = start_server(replicaof=f"127.0.0.1 {plain.port}")
+    wait_for_replica(plain)
+    assert await look(replica.url(durability="none")) == ["the server is a read-only replica"]
+    assert await look(plain.url(durability="replicated")) == []
+
+
+async def test_the_doctor_finds_what_opening_warns_of(start_server):
+    assert await look(start_server().url()) == ["there is no append-only file"]
+
+
+async def test_the_doctor_says_so_where_the_server_does_not_let_it_look(start_server):
+    server = start_server(appendonly="yes")
+    server.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info")
+    [unknown] = await look(server.url().replace("//", "//app:pw@"))
+    assert "does not show INFO" in unknown
+    assert "pw" not in unknown
+
+
+async def test_the_doctor_says_so_where_there_is_no_server():
+    [gone] = await look("redis://127.0.0.1:1")
+    assert "no connection" in gone
+
+
+async def test_a_policy_that_begins_to_evict_under_open_apps_is_told_and_so_is_its_end(
+    start_server, quick_checks, caplog
+):
+    server = start_server(appendonly="yes")
+    caplog.set_level(logging.INFO, "holdfast")
+    async with Holdfast(server.url(), poll=0.02) as app, working(app):
+        assert (await app.stats()).warnings == ()
+        server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        await eventually(lambda: f"{EVICTING}; the server may throw jobs away" in caplog.text)
+        assert [one.what for one in (await app.stats()).warnings] == [EVICTING]
+        assert b"holdfast_store_warnings 1.0" in Metrics().page(await app.queues())
+        assert caplog.text.count(EVICTING) == 1
+        server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
+        await eventually(lambda: f"no longer so: {EVICTING}" in caplog.text)
+        assert b"holdfast_store_warnings 0.0" in Metrics().page(await app.queues())
+
+
+async def test_an_app_that_only_enqueues_tells_of_it_too(start_server, quick_checks, caplog):
+    server = start_server(appendonly="yes")
+    async with Holdfast(server.url()) as app:
+        server.call("CONFIG", "SET", "appendonly", "no")
+
+        async def told():
+            await app.submit("t", b"{}")
+            return "there is no append-only file" in caplog.text
+
+        await eventually(told)
+
+
+async def test_it_is_told_over_http_to_readers_and_to_remote_apps(start_server, quick_checks):
+    server = start_server(appendonly="yes")
+    async with Holdfast(server.url()) as app, serving(app) as http:
+        assert (await http("GET", "/v1/stats")).json["warnings"] == []
+        server.call("CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+        [warning] = (await http("GET", "/v1/stats")).json["warnings"]
+        assert warning["what"] == EVICTING
+        assert "noeviction" in warning["advice"]
+        async with Holdfast(http.url) as remote:
+            assert [one.what for one in (await remote.stats()).warnings] == [EVICTING]
+        assert await look(http.url) == [EVICTING]
+
+
+def test_status_and_doctor_commands_tell_of_it(start_server, terminal):
+    url = start_server().url()
+    assert "Warning: there is no append-only file; a crash loses every job" in terminal("status", "--url", url)
+    assert '"warnings":[{"what":"there is no append-only file",' in terminal("status", "--json", "--url", url)
+    assert "look  there is no append-only file" in terminal("doctor", "--url", url, code=1)
