@@ -35,6 +35,8 @@ LIFE = "tests/unit/test_lifecycle.py -k "
 COMMIT = "tests/unit/test_commit.py -k "
 STEPS = "tests/worker/test_steps.py -k "
 WAITING = "tests/worker/test_waiting.py -k "
+MAKING = "tests/app/test_flow_making.py -k "
+FLOW_WRITES = "tests/faults/test_flow_writes.py -k "
 
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
@@ -109,6 +111,53 @@ DEFECTS = (
         "useless = f\"not needed, as {name} was not\"",
         "return unrun(child, f\"not needed, as {name} was not\")",
         "tests/app/test_flows.py -k does_not_depend_on_which_job_ended_first",
+    ),
+    Defect(
+        "C", "how long a flow was not started is told by the wall clock", "flow_making.py",
+        """        now = self._clock.monotonic()
+        watched, self._looked_at = min(now - self._looked_at, LONGEST_GAP), now""",
+        """        now = self._clock.now() / 1_000_000
+        watched, self._looked_at = now - self._looked_at, now""",
+        MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
+    ),
+    Defect(
+        "C", "a process that was stopped has watched a flow all the while", "flow_making.py",
+        "min(now - self._looked_at, LONGEST_GAP), now", "now - self._looked_at, now",
+        MAKING + "test_a_process_that_was_stopped_for_hours_has_watched_nothing",
+    ),
+    Defect(
+        "C", "a clock that is behind delays what a flow frees", "flow_rules.py",
+        "child.run_at > max(now, child.created_at)", "child.run_at > now",
+        MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
+    ),
+    Defect(
+        "C", "a lane that has room opens by the clock of whoever made it", "store/standing.py",
+        "self._opens(record.lane.name, AT_ONCE)", "self._opens(record.lane.name, record.finished_at or AT_ONCE)",
+        MEMORY + "test_room_made_by_a_process_whose_clock_is_ahead",
+    ),
+    Defect(
+        "U", "the answer to the insert that starts a flow is ignored", "flow_making.py",
+        """        if isinstance(answer, HoldfastError):
+            try:""",
+        """        if not answer:
+            try:""",
+        MAKING + "test_whoever_starts_a_flow_too_late_is_told",
+    ),
+    Defect(
+        "U", "a flow that runs is said not to be stored", "flow_ends.py",
+        "except Exception as error:  # noqa: BLE001  # whatever a driver raises: what the caller asked for is written",
+        "except ZeroDivisionError as error:",
+        FLOW_WRITES + "test_a_flow_that_is_said_to_be_enqueued and sqlite",
+    ),
+    Defect(
+        "U", "the jobs of a flow that is enqueued again are not recognised", "flows.py",
+        "nonce_of(id, digest), msgspec", "app.entropy.token(), msgspec",
+        FLOW_WRITES + "test_a_flow_that_is_enqueued_again and sqlite",
+    ),
+    Defect(
+        "U", "a retry of a flow that stopped half-way is said not to be written", "flows.py",
+        "raise OutcomeUnknown(text, (id,)) from error", "raise StoreUnavailable(text) from error",
+        FLOW_WRITES + "test_a_flow_that_is_said_to_be_retried and sqlite",
     ),
     Defect(
         "N", "a claim whose answer was lost is never given back", "worker/lease.py",

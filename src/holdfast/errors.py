@@ -162,7 +162,8 @@ class OutcomeUnknown(HoldfastError):
     """The answer was lost, also after the write was sent again: it may have happened.
 
     Settling, noting and changing may be repeated: a repeat is recognised. So may an enqueue with `key=` (the same job)
-    or `id=` (JobExists where it had happened). One without would be another job: look for `job_ids` first.
+    or `id=` (JobExists where it had happened; of a flow, the same flow). One without would be another job: look for
+    `job_ids` first.
     """
 
     retry_safe = True

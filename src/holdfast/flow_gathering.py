@@ -223,13 +223,14 @@ class FlowGathering:
 
     async def _reopen(self, id: str) -> None:
         """Have a flow that has ended, or was to end, wait for its jobs again."""
-        own = await self._own(id)
-        patch = Patch(meta={"cancelled": False})
-        if own.state in TERMINAL:
-            patch = msgspec.structs.replace(
-                again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta
-            )
-        await self._change([Change(id, own.state, own.fence, patch)])
+        while True:
+            own, patch = await self._own(id), Patch(meta={"cancelled": False})
+            if own.state in TERMINAL:
+                patch = msgspec.structs.replace(
+                    again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta
+                )
+            if (await self._change([Change(id, own.state, own.fence, patch)]))[0]:
+                break
         if own.state in TERMINAL:
             await self._keep(id, await self._count(own), None)
 

@@ -9,7 +9,7 @@ from holdfast import Context, Flow, InvalidJob, State, WrongState
 from holdfast.flow_ends import FlowEnds
 from holdfast.flow_making import ENDED
 from holdfast.flows import Flows
-from holdfast.job import Change
+from holdfast.job import Change, Patch
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run, states
 from support.workers import work_off, working
@@ -314,3 +314,22 @@ async def test_what_a_flow_cannot_do_is_refused_while_it_is_made(app, tasks):
         flow.add(tasks.note, first)
     with pytest.raises(InvalidJob, match="waits for all others already"):
         flow.on_end(tasks.note, "x", all_but=1).after(first)
+
+
+async def test_a_flow_that_ends_while_it_is_reopened_waits_again(app, tasks, monkeypatch):
+    flow = Flow()
+    flow.add(tasks.note, "a")
+    handle = await app.enqueue_flow(flow)
+    change = FlowEnds._change
+
+    with monkeypatch.context() as patched:
+
+        async def ends_first(self, changes):
+            patched.undo()
+            ended = Patch(state=State.DEAD, result=b"{}", keep=None)
+            assert await change(self, [Change(handle.id, State.BLOCKED, 0, ended)]) == [True]
+            return await change(self, changes)
+
+        patched.setattr(FlowEnds, "_change", ends_first)
+        await app.flows._reopen(handle.id)
+    assert (await app.record(handle.id)).state == State.BLOCKED

@@ -26,6 +26,8 @@ LOOK_AGAIN = 60 * MICROS
 """After this a lane that holds jobs though it is not full lets more of them go."""
 KEPT = 86400 * MICROS
 """For how long a gate is remembered that nobody needs any more."""
+AT_ONCE = 0
+"""When a gate opens that the next claim is to look at, whatever its clock says."""
 HOLDS = "lane:"
 """What a held job waits for: this, and its lane's name."""
 

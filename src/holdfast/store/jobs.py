@@ -271,7 +271,7 @@ class Jobs:
         apply.settle(record, end, now)
         self.settled[record.id] = end.nonce
         self._entered(record, end.key_keep, now)
-        self._make_room(record, now)
+        self._make_room(record)
         if end.tell:
             self._tell_ended(record)
         self._tell(record.id, record.state, now)
@@ -297,7 +297,7 @@ class Jobs:
             if record.key is not None and known is not None and known.id == record.id and record.state not in TERMINAL:
                 del self.keys[record.key]
             self.forget(record)
-            self._make_room(record, now)
+            self._make_room(record)
             self._tell(record.id, "deleted", now)
             return True
         self._exit(record)
@@ -314,13 +314,13 @@ class Jobs:
         if change.patch.state is not msgspec.UNSET:
             self._tell(record.id, record.state, now)
             if was_ready:
-                self._make_room(record, now)
+                self._make_room(record)
         if change.patch.tell:
             self._tell_ended(record)
         return True
 
-    def _make_room(self, record: Record, now: int) -> None:
-        if self.standing.left(record, now):
+    def _make_room(self, record: Record) -> None:
+        if self.standing.left(record):
             self.rung.add(f"queue/{record.queue}")
 
     def _tell_ended(self, record: Record) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
 from ..job import Ask, Record, State
-from .gate import HOLDS, KEPT, Gate
+from .gate import AT_ONCE, HOLDS, KEPT, Gate
 from .line import Line, Place, Ready, place
 from .protocol import HELD_LIMIT, PROMOTE_LIMIT
 
@@ -221,11 +221,11 @@ class Standing:
         gate = self.gate(lane)
         gate.rest_until = max(gate.rest_until, until)
 
-    def left(self, record: Record, now: int) -> bool:
+    def left(self, record: Record) -> bool:
         """A job has left the ready or the running: is one held that may have room now?"""
         held = record.lane is not None and HOLDS + record.lane.name in self.waiting
         if held and record.lane is not None:
-            self._opens(record.lane.name, now)
+            self._opens(record.lane.name, AT_ONCE)
         return held
 
     def _opens(self, lane: str, when: int | None) -> None:
@@ -267,7 +267,7 @@ class Standing:
         if HOLDS + name not in self.waiting:
             self._opens(name, None)
         else:
-            self._opens(name, now if free == PROMOTE_LIMIT else gate.next_look(lane, running, now))
+            self._opens(name, AT_ONCE if free == PROMOTE_LIMIT else gate.next_look(lane, running, now))
 
     def restore_gates(self, gates: Mapping[str, Gate]) -> None:
         """Take in gates as they were before."""

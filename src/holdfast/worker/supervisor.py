@@ -57,6 +57,8 @@ class Child:
         self.holder: Holder | None = None
         self.leaving: str | None = None
         self.active = 0
+        self.held_since: dict[tuple[str, int], float] = {}
+        """Its claims, by job and fence, and when they were first seen here: no two processes share a wall clock."""
         self._rest = b""
 
     def words(self) -> list[Word] | None:
@@ -299,21 +301,18 @@ class Supervisor:
         await app.open()
         beats = await app.session.store.beat([child.holder for child in living if child.holder is not None])
         for child, beat in zip(living, beats, strict=True):
-            deaf = self._clock.monotonic() - child.heard > DEAF
-            if deaf and await self._overdue(app, [held.id for held in beat.held]):
+            now, before = self._clock.monotonic(), child.held_since
+            child.held_since = {each: before.get(each, now) for each in ((held.id, held.fence) for held in beat.held)}
+            if now - child.heard > DEAF and await self._overdue(app, child):
                 logger.warning(
                     "worker %s hears nothing, and a job of it is past its timeout: killed", child.process.pid
                 )
                 child.process.kill()
 
-    async def _overdue(self, app: Holdfast, ids: list[str]) -> bool:
-        now = await app.session.store.now()
-        for record in await app.session.store.get(ids):
-            if record is None or record.timeout is None or record.started_at is None:
-                continue
-            if now > record.started_at + int((record.timeout + OVERDUE) * 1_000_000):
-                return True
-        return False
+    async def _overdue(self, app: Holdfast, child: Child) -> bool:
+        now, since = self._clock.monotonic(), {id: seen for (id, _), seen in child.held_since.items()}
+        records = await app.session.store.get(list(since))
+        return any(r and r.timeout is not None and now > since[r.id] + r.timeout + OVERDUE for r in records)
 
     # -- ending
 

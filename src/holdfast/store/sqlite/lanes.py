@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ...job import NewJob, Record
-from ..gate import HOLDS, Gate
+from ..gate import AT_ONCE, HOLDS, Gate
 from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
 from ..standing import Picking
 from . import sql
@@ -49,7 +49,7 @@ def rest(step: Step, lane: str, until: int) -> None:
 
 def make_room(step: Step, queue: str, lanes: str) -> None:
     """Jobs of these lanes (as JSON) have left the ready or the running: have a claim look at what they still hold."""
-    if step.connection.execute(sql.MAKE_ROOM, (step.now, lanes)).rowcount:
+    if step.connection.execute(sql.MAKE_ROOM, (AT_ONCE, lanes)).rowcount:
         step.rung.add(f"queue/{queue}")
 
 
@@ -116,7 +116,8 @@ class Lanes:
             seqs: list[int] = []
         else:
             seqs = [seq] if free else []
-        self._opens(name, None if not left else now if free == PROMOTE_LIMIT else gate.next_look(lane, running, now))
+        when = AT_ONCE if free == PROMOTE_LIMIT else gate.next_look(lane, running, now)
+        self._opens(name, when if left else None)
         return seqs
 
     def let_start(self, records: list[Record], picking: Picking) -> list[Record]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from holdfast.clock import MICROS
 from holdfast.job import Lane, NewJob, Record, State, Where
 from holdfast.store.protocol import Batch, Store
@@ -22,7 +24,7 @@ from holdfast.testing.build import (
 from holdfast.testing.verbs import answer_to, apply, claim, claim_one, every, insert, job, note, settle
 
 from .harness import Harness
-from .topic import Topic
+from .topic import Topic, requires
 
 
 def laned(name: str, count: int, lane: Lane, **options: Any) -> list[NewJob]:
@@ -49,6 +51,18 @@ class TestRunningAtOnce(Topic):
     async def test_one_claim_at_a_time_counts_too(self, store: Store) -> None:
         await insert(store, *laned("a", 4, self.lane))
         assert [await taken(store, 1), await taken(store, 1), await taken(store, 1)] == [["a0"], ["a1"], []]
+
+    @requires("wall_jumps")
+    @pytest.mark.parametrize("jump", [61 * 60.0, 26 * 3600.0], ids=["+61 min", "+26 h"])
+    async def test_room_made_by_a_process_whose_clock_is_ahead_is_used_by_others(
+        self, store: Store, harness: Harness, jump: float
+    ) -> None:
+        await insert(store, *laned("a", 4, self.lane))
+        first, _ = await claim(store, limit=9)
+        await harness.jump_wall(jump)
+        await settle(store, succeeded(first))
+        await harness.jump_wall(-jump)
+        assert await taken(store) == ["a2"]
 
     async def test_an_end_makes_room_for_the_next(self, store: Store) -> None:
         await insert(store, *laned("a", 4, self.lane))
