@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 from ..codec.values import read
 from ..errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
+from ..store.commit import guard
 from .call import Answer, Call, ClientGone, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused
@@ -118,7 +119,7 @@ class Place:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         app, clock = self._service.app, self._service.app.clock
-        began = clock.monotonic()
+        began, before = clock.monotonic(), guard.set(self._service.policy.check)
         try:
             with arriving(scope["headers"]):
                 answer = await self._answer(scope, receive)
@@ -134,6 +135,8 @@ class Place:
         except Exception:
             logger.exception("%s %s failed", scope["method"], self.path)
             answer = problem(Refused(INTERNAL, "see the server's log"))
+        finally:
+            guard.reset(before)
         app.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
         await answer.send(send)
 

@@ -14,6 +14,7 @@ from .problems import (
     OUTCOME_UNKNOWN,
     QUEUE_FULL,
     SHELL_REFUSED,
+    TASK_REFUSED,
     WRONG_STATE,
 )
 from .shapes import (
@@ -41,12 +42,13 @@ KEY = {"Idempotency-Key": "1 to 512 characters of your own choice: the same key 
 LAST = {"Last-Event-ID": "Where an earlier stream ended; without it, from now on."}
 ONE = (JOB_NOT_FOUND,)
 CHANGED = (JOB_NOT_FOUND, WRONG_STATE, OUTCOME_UNKNOWN)
+RUN_AGAIN = (*CHANGED, SHELL_REFUSED, TASK_REFUSED)
 HELD = (JOB_NOT_FOUND, LEASE_LOST, OUTCOME_UNKNOWN)
 
 
 def endpoints() -> list[Endpoint]:
     """The table, most wanted first. Literal paths stand before those with a parameter in the same place."""
-    refusals = (KEY_CONFLICT, QUEUE_FULL, SHELL_REFUSED, OUTCOME_UNKNOWN)
+    refusals = (KEY_CONFLICT, QUEUE_FULL, SHELL_REFUSED, TASK_REFUSED, OUTCOME_UNKNOWN)
     return [
         Endpoint("POST", "/v1/jobs", SUBMIT, jobs.submit, {201: JobOut, 200: JobOut}, problems=refusals, headers=KEY),
         Endpoint("POST", "/v1/claims", WORK, claims.claim, {200: ClaimsOut}, problems=(BUSY, OUTCOME_UNKNOWN)),
@@ -65,14 +67,14 @@ def endpoints() -> list[Endpoint]:
             most=limits.BATCH,
         ),
         Endpoint("POST", "/v1/jobs/{id}/cancel", OPERATE, jobs.cancel, {200: Cancelled}, problems=CHANGED),
-        Endpoint("POST", "/v1/jobs/{id}/retry", OPERATE, jobs.retry, {200: JobOut}, problems=CHANGED),
+        Endpoint("POST", "/v1/jobs/{id}/retry", OPERATE, jobs.retry, {200: JobOut}, problems=RUN_AGAIN),
         Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, problems=ONE),
         *overview.endpoints(),
         Endpoint("GET", "/v1/jobs/{id}", READ, jobs.get, {200: JobOut}, problems=ONE),
         Endpoint("DELETE", "/v1/jobs/{id}", OPERATE, jobs.delete, {204: None}, problems=CHANGED),
         Endpoint("GET", "/v1/dlq", READ, jobs.list_dead, {200: JobsOut}),
         Endpoint("POST", "/v1/dlq/retry", OPERATE, jobs.retry_all_dead, {200: Retried}, problems=(OUTCOME_UNKNOWN,)),
-        Endpoint("POST", "/v1/dlq/{id}/retry", OPERATE, jobs.retry_dead, {200: JobOut}, problems=CHANGED),
+        Endpoint("POST", "/v1/dlq/{id}/retry", OPERATE, jobs.retry_dead, {200: JobOut}, problems=RUN_AGAIN),
         Endpoint("GET", "/v1/stats", READ, looking.stats, {200: StatsOut}),
         Endpoint("GET", "/v1/queues", READ, looking.queues, {200: QueuesOut}),
         Endpoint("POST", "/v1/queues/{name}/pause", OPERATE, looking.pause, {200: Paused}, problems=(OUTCOME_UNKNOWN,)),

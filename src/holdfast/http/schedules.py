@@ -18,12 +18,12 @@ from ..schedules import made_rule
 from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
 from .jobs import made_job, task_options
-from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED
+from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED, TASK_REFUSED
 from .shapes import MAX_ATTEMPTS, Body, JsonObject, Name, Seconds, Span
-from .shell import check_shell
 
 CRON_LIMIT = 200
 CHANGED = (SCHEDULE_NOT_FOUND, OUTCOME_UNKNOWN)
+REFUSED = (SHELL_REFUSED, TASK_REFUSED)
 
 
 class NewSchedule(Body, kw_only=True):
@@ -138,7 +138,7 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
         expires=body.expires_in,
     )
     job = made_job(app, body.type, bytes(body.payload), options)
-    check_shell([job], call.service.allow_shell)
+    call.service.policy.check_job(job)
     rule = made_rule(
         body.cron, body.every, tz=body.tz, catch_up=body.catch_up, jitter=body.jitter, overlap=body.overlap
     )
@@ -202,9 +202,16 @@ def endpoints() -> list[Endpoint]:
     return [
         Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}),
         Endpoint("GET", one, "read", get_schedule, out, problems=(SCHEDULE_NOT_FOUND,)),
-        Endpoint("PUT", one, "operate", put_schedule, out, problems=(SHELL_REFUSED, OUTCOME_UNKNOWN)),
+        Endpoint("PUT", one, "operate", put_schedule, out, problems=(*REFUSED, OUTCOME_UNKNOWN)),
         Endpoint("POST", f"{one}/pause", "operate", pause_schedule, out, problems=CHANGED),
         Endpoint("POST", f"{one}/resume", "operate", resume_schedule, out, problems=CHANGED),
-        Endpoint("POST", f"{one}/run", "operate", run_schedule, {200: Ran}, problems=(*CHANGED, QUEUE_FULL)),
+        Endpoint(
+            "POST",
+            f"{one}/run",
+            "operate",
+            run_schedule,
+            {200: Ran},
+            problems=(*CHANGED, QUEUE_FULL, *REFUSED),
+        ),
         Endpoint("DELETE", one, "operate", delete_schedule, {204: None}, problems=CHANGED),
     ]
