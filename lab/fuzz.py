@@ -42,6 +42,15 @@ HOSTILE: tuple[Any, ...] = (
 )  # fmt: skip
 
 
+BYTES = ("extra", "payload", "progress", "checkpoint")
+GARBAGE = (
+    b"", b"\xff", b"{", b"null", b"[1]", b'{"flow": 5}', b'{"flow": "x", "all_but": -1}', b'{"after": [[0, "fail"]]}',
+    b'{"after": [[-1, "x"]]}', b'{"expires_at": -1}', b'{"expires_in": 1e300}', b'{"holes": true}', b"[" * 3000,
+    b'{"$steps": [{}]}', b'{"command": "id"}', b'{"a": NaN}',
+)  # fmt: skip
+"""Bytes that are decoded by whoever reads the job."""
+
+
 def _b64(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
@@ -167,6 +176,8 @@ class Messages:
                 return {key: kept for key, kept in value.items() if key != name}
             if name in ("queue", "queues", "id"):  # what is sent well-formed stays among its own
                 return value
+            if name in BYTES:
+                return {**value, name: _b64(chance.choice(GARBAGE))}
             return {**value, name: self._changed(value[name])}
         return chance.choice(HOSTILE)
 
