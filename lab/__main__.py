@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib.util import find_spec
+from random import randrange
 
 from .machine import CASES
 from .real.places import PLACES
@@ -35,6 +36,10 @@ def main() -> int:
     machine.add_argument("--minutes", type=float, default=30.0)
     mutants = commands.add_parser("mutants", help="plant defects in a copy of the source, and see them caught")
     mutants.add_argument("--only", default="", help="only those with this in their file, their words or their test")
+    fuzz = commands.add_parser("fuzz", help="messages to the store API over HTTP that no Holdfast would send")
+    fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role in turn")
+    fuzz.add_argument("--seed", type=int, help="which messages (default: by chance)")
+    fuzz.add_argument("--url", help="the store behind the server (default: an SQLite file of its own)")
     everything = commands.add_parser(
         "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
     )
@@ -68,6 +73,10 @@ def _do(given: argparse.Namespace) -> int:
         return machine.run(given.store, given.minutes)
     if given.command == "mutants":
         return mutants.run(given.only)
+    if given.command == "fuzz":
+        from . import fuzz  # needs the packages of the server
+
+        return fuzz.command(given.count, given.seed if given.seed is not None else randrange(2**32), given.url)
     if given.command == "report":
         return report.run()
     broken = sum(sim.run(place, 1_000_000, given.minutes, None, 5) for place in SIMULATED)

@@ -354,5 +354,5 @@ class BatchMaker(Protocol):
     def __call__(self, fn: Callable[[list[T]], Any], /) -> Task[[T], Any]: ...
 
 
-def _noop() -> None:
-    """Does nothing, durably."""
+def _noop(*_: Any, **__: Any) -> None:
+    """Does nothing, durably, with whatever it is given."""

@@ -293,6 +293,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     seen_fence: int
     patch: Patch | None
     """None deletes the job. The key of one that had not ended is forgotten with it."""
+    seen_task: str | None = None
+    """Where given: made only if this is its task. Another job may have got its id since."""
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):

@@ -251,7 +251,7 @@ class Operating(Home):
                     try:
                         await self.retry(id)
                         count += 1
-                    except WrongState as error:  # somebody else was quicker, or its key is another's
+                    except (WrongState, InvalidJob) as error:  # somebody else was quicker, or it may not be run
                         logger.warning("not retried: %s", error)
         return count
 

@@ -1,9 +1,10 @@
-"""Which names may run: registered tasks, and functions in modules that were named as trusted. Nothing else, ever."""
+"""Which names may run: registered tasks, and public functions in modules that were named as trusted. Nothing else."""
 
 from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 import sys
 from collections.abc import Callable, Sequence
 from types import MethodType
@@ -80,14 +81,16 @@ class Registry:
             target: Any = sys.modules.get(module) or importlib.import_module(module)
         except ImportError as error:
             raise UnknownTask(name, f"module {module!r} cannot be imported: {error}") from None
+        if _is_private(path):
+            raise UnknownTask(name, "names that begin with an underscore are private to their module")
         for part in path.split("."):
             target = getattr(target, part, None)
         if isinstance(target, Task):
             return target.fn
         # Only what the module itself defines: `os:system` must not be reachable as `mymodule:system`.
-        if not callable(target) or getattr(target, "__module__", None) != module:
+        if not inspect.isroutine(target) or getattr(target, "__module__", None) != module:
             raise UnknownTask(name, f"module {module!r} defines no such function")
-        return target
+        return cast("Callable[..., Any]", target)
 
     def call(self, fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
         """A call of a task, a name, or any callable that a worker can find again (or that may travel pickled)."""
@@ -108,8 +111,9 @@ class Registry:
             return Call(self._task(fn, name), Options(), args, kwargs)
         if self._signed is None:
             raise InvalidJob(
-                f"{fn!r} cannot be found again by a worker: make it a task (@app.task), define it at the top of a "
-                "module, or switch on the signed cloudpickle codec (cloudpickle=True and a secret)"
+                f"{fn!r} cannot be found again by a worker: make it a task (@app.task), or a function at the top "
+                "of a module whose name has no leading underscore, or switch on the signed cloudpickle codec "
+                "(cloudpickle=True and a secret)"
             )
         return Call(
             self._task(_pickled, CALL_TASK, PickledCall(self._signed, self._place, fn)), Options(), args, kwargs
@@ -196,9 +200,13 @@ def _same_function(one: Any, other: Any) -> bool:
     )
 
 
+def _is_private(path: str) -> bool:
+    return any(part.startswith("_") for part in path.split("."))
+
+
 def _importable_name(fn: Any) -> str | None:
     module, path = getattr(fn, "__module__", None), getattr(fn, "__qualname__", None)
-    if not module or not path or "<" in path or module == "__main__":
+    if not module or not path or "<" in path or module == "__main__" or _is_private(path) or not inspect.isroutine(fn):
         return None
     target: Any = sys.modules.get(module)
     for part in path.split("."):

@@ -12,6 +12,7 @@ from starlette.routing import Mount, Route, Router
 from holdfast import Holdfast
 from holdfast.http.budget import Budget
 from holdfast.http.endpoint import Place
+from holdfast.http.job_policy import JobPolicy
 from holdfast.http.problems import UNAUTHORIZED, Refused
 from holdfast.http.seam import Seam
 from holdfast.http.sweeper import sweeping
@@ -49,7 +50,8 @@ class Serving:
         """The methods that were called, in order."""
         self._sweeps = sweeps
         self._stack = AsyncExitStack()
-        endpoints = Seam(app, sweeps=sweeps, **seam).endpoints()
+        self.policy = JobPolicy(app, seam.pop("allow_shell", frozenset()), seam.pop("trust", frozenset()))
+        endpoints = Seam(app, sweeps=sweeps, policy=self.policy, **seam).endpoints()
         routes = [Route(each.path, Place(self, each.path, [each])) for each in endpoints]
         self._router = Router([Mount(below, routes=routes)])
         options = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}

@@ -34,6 +34,10 @@ def serve(
             help="A proxy, or a network of proxies, that tells clients' addresses (X-Forwarded-For); again for more.",
         ),
     ] = None,
+    trust: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE", help="Accept tasks named as module:function; again for more."),
+    ] = None,
     log_level: Annotated[str | None, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = None,
     url: options.Url = None,
 ) -> None:
@@ -49,7 +53,9 @@ def serve(
     flags = {} if log_level is None else {"log_level": log_level}
     settings = combine(flags, from_environment(os.environ), {})
     app = make_app(url, application)
-    service = asgi(app, hosts=allow_host or (), origins=allow_origin or (), allow_shell=allow_shell or ())
+    service = asgi(
+        app, hosts=allow_host or (), origins=allow_origin or (), allow_shell=allow_shell or (), trust=trust or ()
+    )
     try:
         from ..http.serve import run
     except ImportError as error:

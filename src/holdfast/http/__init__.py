@@ -20,6 +20,7 @@ def asgi(
     hosts: Sequence[str] = (),
     origins: Sequence[str] = (),
     allow_shell: Sequence[str] = (),
+    trust: Sequence[str] = (),
 ) -> Service:
     """The service on an app, to be run by any ASGI server or mounted in your own application.
 
@@ -27,12 +28,18 @@ def asgi(
     With `unguarded`, whoever reaches it may do everything: for when your own application asks who is there. `hosts`
     are the names it is called by, beside addresses, localhost and this machine's own ("*": any); `origins` where
     browsers find its pages, if a proxy changes the Host; `allow_shell` the shell commands, word for word, that may be
-    submitted.
+    submitted; `trust` the modules whose functions may be named as tasks (`module:name`).
     """
     try:
         from .service import Service
     except ImportError as error:
         raise MissingExtra("the HTTP service", "server") from error
     return Service(
-        app, token=token, unguarded=unguarded, hosts=hosts, origins=origins, allow_shell=frozenset(allow_shell)
+        app,
+        token=token,
+        unguarded=unguarded,
+        hosts=hosts,
+        origins=origins,
+        allow_shell=frozenset(allow_shell),
+        trust=frozenset(trust),
     )

@@ -17,6 +17,7 @@ from ..codec.values import read
 from ..errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
 from ..search import Scope
+from ..store.commit import guard
 from .call import Answer, Call, ClientGone, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused
@@ -128,7 +129,7 @@ class Place:
 
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
         app, clock = self._service.app, self._service.app.clock
-        began = clock.monotonic()
+        began, before = clock.monotonic(), guard.set(self._service.policy.check)
         call = Call(self._service, scope, receive)
         try:
             with arriving(scope["headers"]):
@@ -147,6 +148,7 @@ class Place:
             answer = problem(Refused(INTERNAL, "see the server's log"))
         finally:
             call.let_go()
+            guard.reset(before)
         app.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
         await answer.send(send)
 

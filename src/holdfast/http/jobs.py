@@ -19,7 +19,6 @@ from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
 from .shapes import job_out
-from .shell import check_shell
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -38,7 +37,6 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     how = {"replace": body.replace or None, "debounce": body.debounce, "debounce_max": body.debounce_max}
     options = _options(app, body, _key(call), **how)
     job = made_job(app, body.type, bytes(body.payload), options)
-    check_shell([job], call.service.allow_shell)
     scoping.check(call.access.scope, job.queue, job.task, "this job")
     id = await app.insert(job, options)
     if id == job.id:
@@ -61,12 +59,12 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
         try:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
             job = made_job(app, one.type, bytes(one.payload), _options(app, one, checked_text(one.key, "key")))
-            check_shell([job], call.service.allow_shell)
+            call.service.policy.check_job(job)
             scoping.check(call.access.scope, job.queue, job.task, f"job {number} of the batch")
-        except InvalidJob as error:
-            made.append(refused(error))
         except Refused as error:
             made.append(error)
+        except InvalidJob as error:
+            made.append(refused(error))
         else:
             made.append(job)
     jobs = [one for one in made if isinstance(one, NewJob)]
@@ -74,7 +72,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
     answers: list[shapes.BatchAnswer] = []
     for one in made:
         told = one if isinstance(one, Refused) else next(ids)
-        if isinstance(told, HoldfastError):
+        if isinstance(told, HoldfastError) and not isinstance(told, Refused):
             told = refused(told)
         if isinstance(told, Refused):
             answers.append(shapes.BatchAnswer(told.kind.status, problem=told.problem))

@@ -14,6 +14,7 @@ from .problems import (
     OUTCOME_UNKNOWN,
     QUEUE_FULL,
     SHELL_REFUSED,
+    TASK_REFUSED,
     WRONG_STATE,
 )
 from .shapes import (
@@ -41,12 +42,13 @@ KEY = {"Idempotency-Key": "1 to 512 characters of your own choice: the same key 
 LAST = {"Last-Event-ID": "Where an earlier stream ended; without it, from now on."}
 ONE = (JOB_NOT_FOUND,)
 CHANGED = (JOB_NOT_FOUND, WRONG_STATE, OUTCOME_UNKNOWN)
+RUN_AGAIN = (*CHANGED, SHELL_REFUSED, TASK_REFUSED)
 HELD = (JOB_NOT_FOUND, LEASE_LOST, OUTCOME_UNKNOWN)
 
 
 def endpoints() -> list[Endpoint]:
     """The table, most wanted first. Literal paths stand before those with a parameter in the same place."""
-    refusals = (KEY_CONFLICT, QUEUE_FULL, SHELL_REFUSED, OUTCOME_UNKNOWN)
+    refusals = (KEY_CONFLICT, QUEUE_FULL, SHELL_REFUSED, TASK_REFUSED, OUTCOME_UNKNOWN)
     return [
         Endpoint(
             "POST",
@@ -117,7 +119,7 @@ def endpoints() -> list[Endpoint]:
             OPERATE,
             jobs.retry,
             {200: JobOut},
-            problems=CHANGED,
+            problems=RUN_AGAIN,
             within=scoping.changed_job,
         ),
         Endpoint("GET", "/v1/jobs/{id}/output", READ, jobs.output, {200: TEXT}, problems=ONE, within=scoping.one_job),
@@ -134,7 +136,7 @@ def endpoints() -> list[Endpoint]:
             OPERATE,
             jobs.retry_dead,
             {200: JobOut},
-            problems=CHANGED,
+            problems=RUN_AGAIN,
             within=scoping.changed_job,
         ),
         Endpoint("GET", "/v1/stats", READ, looking.stats, {200: StatsOut}, within=scoping.whole_queues),

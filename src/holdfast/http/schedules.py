@@ -19,12 +19,12 @@ from . import scoping
 from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
 from .jobs import made_job, task_options
-from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED
+from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED, TASK_REFUSED
 from .shapes import MAX_ATTEMPTS, Body, JsonObject, Name, Seconds, Span
-from .shell import check_shell
 
 CRON_LIMIT = 200
 CHANGED = (SCHEDULE_NOT_FOUND, OUTCOME_UNKNOWN)
+REFUSED = (SHELL_REFUSED, TASK_REFUSED)
 
 
 class NewSchedule(Body, kw_only=True):
@@ -141,7 +141,7 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
         expires=body.expires_in,
     )
     job = made_job(app, body.type, bytes(body.payload), options)
-    check_shell([job], call.service.allow_shell)
+    call.service.policy.check_job(job)
     scoping.check(call.access.scope, job.queue, job.task, "this schedule's job")
     rule = made_rule(
         body.cron, body.every, tz=body.tz, catch_up=body.catch_up, jitter=body.jitter, overlap=body.overlap
@@ -203,8 +203,8 @@ def _out(kept: Schedule) -> ScheduleOut:
 def endpoints() -> list[Endpoint]:
     """Their part of the route table."""
     one, out = "/v1/schedules/{name}", {200: ScheduleOut}
-    refusals, its = (SHELL_REFUSED, OUTCOME_UNKNOWN), scoping.schedule
-    ran = (*CHANGED, QUEUE_FULL)
+    refusals, its = (*REFUSED, OUTCOME_UNKNOWN), scoping.schedule
+    ran = (*CHANGED, QUEUE_FULL, *REFUSED)
     return [
         Endpoint("GET", "/v1/schedules", "read", list_schedules, {200: SchedulesOut}, within=scoping.listed_schedules),
         Endpoint("GET", one, "read", get_schedule, out, problems=(SCHEDULE_NOT_FOUND,), within=its),

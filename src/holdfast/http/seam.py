@@ -24,10 +24,10 @@ from . import hints, limits, tokens
 from .call import Answer, Call, ClientGone, Stream
 from .endpoint import Endpoint
 from .hints import STREAMS_MOST, Hints
-from .problems import CONTENT_TYPE, Refused
+from .job_policy import JobPolicy
+from .problems import CONTENT_TYPE
 from .recall import Recall
-from .shell import check_shell
-from .visitors import CHECKS, check_batch
+from .visitors import CHECKS, check_batch, check_kind, check_record
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -70,13 +70,13 @@ class Seam:
         app: Holdfast,
         *,
         sweeps: bool,
-        allow_shell: frozenset[str] = frozenset(),
+        policy: JobPolicy,
         private: frozenset[str] = frozenset({tokens.KIND}),
         checks: bool = True,
     ) -> None:
         self._app = app
         self._sweeps = sweeps
-        self._allow_shell = allow_shell
+        self._policy = policy
         self._private = private
         self._checks = checks
         self._recall = Recall(app.clock)
@@ -145,28 +145,25 @@ class Seam:
             return _told(error)
 
     async def _write(self, batch: Batch) -> Answers:
-        self._check_shell(batch.inserts)
         if self._checks:
             check_batch(batch, self._app.session.settings.max_payload)
         return await self._app.session.commit.write(batch)
-
-    def _check_shell(self, jobs: Sequence[NewJob]) -> None:
-        try:
-            check_shell(jobs, self._allow_shell)
-        except Refused as error:
-            raise InvalidJob(str(error)) from error
 
     async def _warnings(self) -> Sequence[Finding]:
         return await self._app.session.health.warnings()
 
     async def _records(self, kind: str) -> dict[str, Versioned]:
         self._check_kind(kind)
+        if self._checks:
+            check_kind(kind)
         if kind == store_id.KIND:  # there is one by now, so no client makes it
             await self._app.session.identify()
         return await self._app.session.store.records(kind)
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         self._check_kind(kind)
+        if self._checks:
+            check_record(kind, name, value, expect, self._app.session.settings.max_payload)
         if kind == store_id.KIND:
             raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
         if kind == schedules.KIND and value is not None:
@@ -174,7 +171,7 @@ class Seam:
             if kept is None:
                 raise InvalidJob(f"schedule {name!r:.200} cannot be read, or can never be due")
             # A worker's token must not have the server's own workers run any command, by the clock.
-            self._check_shell([NewJob("", kept.task, kept.queue, bytes(kept.payload))])
+            self._policy.check_job(NewJob("", kept.task, kept.queue, bytes(kept.payload)))
         written = await self._app.put_record(kind, name, value, expect)  # which goes by new settings at once
         if kind == flow_making.ENDED and written and value is not None:
             self._app.session.commit.tell_of_end(name)
@@ -284,7 +281,8 @@ def _spoken(handler: Handler) -> Handler:
 def _told(error: Exception) -> Answer:
     """An error, for the client to raise in its own place."""
     status = next((STATUSES[step] for step in type(error).__mro__ if step in STATUSES), 500)
-    name = type(error).__name__ if isinstance(error, HoldfastError) or status == 500 else ValueError.__name__
+    ours = (step.__name__ for step in type(error).__mro__ if step.__module__ == HoldfastError.__module__)
+    name = next(ours, type(error).__name__ if status == 500 else ValueError.__name__)
     detail = str(error)
     if status == 500:
         logger.error("a call of a remote store failed", exc_info=error)

@@ -28,6 +28,7 @@ from .depth import noting_depth
 from .door import Door
 from .endpoint import Endpoint, Place
 from .events import Feed
+from .job_policy import JobPolicy
 from .openapi import describe
 from .routes import endpoints
 from .seam import Seam
@@ -53,17 +54,19 @@ class Service:
         hosts: Sequence[str] = (),
         origins: Sequence[str] = (),
         allow_shell: frozenset[str] = frozenset(),
+        trust: frozenset[str] = frozenset(),
         extra: Sequence[Endpoint] = (),
     ) -> None:
         self.app = app
         self.extra = extra
         """Routes that are no part of the API: the demo's."""
-        self.allow_shell = allow_shell
+        self.policy = JobPolicy(app, allow_shell, trust)
+        """Which jobs its clients may write."""
         own = token or os.environ.get("HOLDFAST_TOKEN") or None
         self.door = Door(app, token=own, unguarded=unguarded, hosts=hosts, origins=origins)
         self.listed = endpoints()
         """The API, as it is described."""
-        seam = Seam(app, sweeps=True, allow_shell=allow_shell)
+        seam = Seam(app, sweeps=True, policy=self.policy)
         self.endpoints = [*self.listed, *extra, *seam.endpoints(), *pages.endpoints()]
         self.feed = Feed(app)
         self.metrics = Metrics(prefix=app.current_settings().metrics_prefix)

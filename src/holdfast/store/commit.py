@@ -9,8 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from contextvars import ContextVar
 from typing import Any
+
+import msgspec
 
 from ..clock import Entropy
 from ..errors import HoldfastError, OutcomeUnknown, StoreUnavailable
@@ -26,6 +29,11 @@ RESENDS = (0.05, 0.2, 1.0)
 
 KINDS = Batch.__struct_fields__
 
+Guard = Callable[[Sequence[NewJob], Sequence[Change]], Awaitable[Sequence[Change]]]
+guard: ContextVar[Guard | None] = ContextVar("holdfast_guard", default=None)
+"""Looks at all jobs and changes that a caller is about to write, and raises, or answers with the changes to make.
+
+A server sets it while it works for a client, so that every way to write a job passes the same check."""
 Waiter = asyncio.Future[Any]
 Callback = Callable[[bool | HoldfastError], None]
 
@@ -53,6 +61,8 @@ class GroupCommit:
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Enqueue these jobs, in one commit. Alone, they go straight to the store, on the caller's own task."""
+        if (check := guard.get()) is not None:
+            await check(jobs, ())
         waiter = self._loop.create_future()
         if self._busy:
             self._inserts.append((jobs, waiter))
@@ -93,6 +103,8 @@ class GroupCommit:
 
     async def change(self, changes: Sequence[Change]) -> list[bool]:
         """Make an operator's changes; False for each job that was no longer as it was seen."""
+        if (check := guard.get()) is not None:
+            changes = await check((), changes)
         waiter = self._loop.create_future()
         self._changes.append((changes, waiter))
         self._start()
@@ -116,6 +128,8 @@ class GroupCommit:
 
         It is answered or fails as a whole, as by the store itself; to send it again is its sender's business.
         """
+        if (check := guard.get()) is not None and (batch.inserts or batch.changes):
+            batch = msgspec.structs.replace(batch, changes=await check(batch.inserts, batch.changes))
         waiter = self._loop.create_future()
         self._batches.append((batch, waiter))
         self._start()

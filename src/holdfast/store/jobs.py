@@ -292,6 +292,8 @@ class Jobs:
         record = self.jobs.get(change.id)
         if record is None or record.state != change.seen_state or record.fence != change.seen_fence:
             return False
+        if change.seen_task not in (None, record.task):
+            return False
         if change.patch is None:
             known = None if record.key is None else self.keys.get(record.key)
             if record.key is not None and known is not None and known.id == record.id and record.state not in TERMINAL:

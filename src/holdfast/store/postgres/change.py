@@ -62,6 +62,8 @@ class Changes:
         kept = self._jobs.get(change.id)
         if kept is None or kept.state != change.seen_state or kept.fence != change.seen_fence:
             return False
+        if change.seen_task not in (None, kept.task):
+            return False
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
         if kept.waits is not None:
             self._holding[kept.waits] -= 1

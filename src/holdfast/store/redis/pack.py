@@ -145,7 +145,7 @@ def _end(end: Settlement, args: Args) -> tuple[Any, ...]:
 
 def _change(change: Change, args: Args) -> tuple[Any, ...]:
     patch = None if change.patch is None else _patch(change.patch, args)
-    return (change.id, LETTER[change.seen_state], change.seen_fence, patch)
+    return (change.id, LETTER.get(change.seen_state, ""), change.seen_fence, patch, change.seen_task)
 
 
 def _patch(patch: Patch, args: Args) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def about(holder: Holder) -> str:
 
 def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     """The argument of the find script."""
-    states = [LETTER[state] for state in where.states] or None
+    states = [LETTER.get(state, "") for state in where.states] or None
     cursor = None if before is None else int(before)
     waits, lane = where.waits, None
     if waits is not None and waits.startswith(HOLDS):

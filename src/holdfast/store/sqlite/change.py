@@ -17,6 +17,8 @@ def change(step: Step, wanted: Change) -> bool:
     kept = None if row is None else record(row)
     if kept is None or kept.state != wanted.seen_state or kept.fence != wanted.seen_fence:
         return False
+    if wanted.seen_task not in (None, kept.task):
+        return False
     was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
     if wanted.patch is None:
         if kept.key is not None and not was_over:

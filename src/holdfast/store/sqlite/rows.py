@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -92,7 +92,7 @@ def _mended(row: Row) -> tuple[Row, dict[str, str]]:
     """The row with defaults in the place of values that cannot be, and these as text."""
     values, damage = list(row), dict[str, str]()
     for at, name in enumerate(COLUMNS):
-        if not _fits(name, cast("type", type(row[at]))):
+        if not _fits(name, row[at].__class__):
             damage[name] = raw_text("NULL" if row[at] is None else row[at])
             otherwise = _integer(row[at]) if name in _INTEGERS else b"" if name in _BYTES else ""
             values[at] = None if name in _OPTIONAL else _DEFAULTS.get(name, otherwise)

@@ -1,5 +1,5 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
--- Each is {id, state, fence, patch}; no patch deletes. A patch has the letters of a life, with `drop` for letters to
+-- Each is {id, state, fence, patch, task (where it must be this one)}; no patch deletes. A patch has the letters of a life, with `drop` for letters to
 -- clear, and state, delay, keep (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, and
 -- the indexes of result, progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0
 -- each.
@@ -67,7 +67,7 @@ local function patch_beside(id, seq, key, body, life, patch, its_key)
 end
 
 -- Returns 1 or 0, the lane that the job has left, its queue, and whether its end is to be told.
-local function change_one(id, seen_state, seen_fence, patch)
+local function change_one(id, seen_state, seen_fence, patch, seen_task)
   local seq = seq_of(id)
   if not seq then
     return 0
@@ -83,7 +83,10 @@ local function change_one(id, seen_state, seen_fence, patch)
   if ((state == 'h' or state == 'D') and 'b' or state) ~= seen_state or (life.f or 0) ~= seen_fence then
     return 0
   end
-  local _, queue, _, _, its_key = words(body)
+  local _, queue, task, _, its_key = words(body)
+  if seen_task and seen_task ~= task then
+    return 0
+  end
   local lane = lane_of(body)
   exit(seq, body, life, state, queue)
   if not patch then
@@ -140,7 +143,7 @@ end
 local function change(changes)
   local answers = {}
   for place, wanted in ipairs(changes) do
-    local answer, lane, queue, tells = change_one(wanted[1], wanted[2], wanted[3], wanted[4])
+    local answer, lane, queue, tells = change_one(wanted[1], wanted[2], wanted[3], wanted[4], wanted[5])
     answers[place] = answer
     flush()
     if lane then

@@ -1,0 +1,106 @@
+"""Which jobs may be written over HTTP, by whatever way: insert, change, replace, schedule, flow, retry.
+
+The server sets `check` as the guard of group commit for the time of each request, so that no way to write a job goes
+past it. Refused are shell commands that were not listed (`--allow-shell`), and names of the form `module:name`, which
+a worker would look up among the functions of a module, unless that module was named (`--trust`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from ..errors import InvalidJob
+from ..job import TERMINAL, UNDECODABLE, Change, NewJob
+from ..worker.run.shell import SHELL_TASK
+from .problems import SHELL_REFUSED, TASK_REFUSED, Kind, Refused
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+ALLOWED = frozenset({"command", "stdin"})
+"""What a shell job may be given: another folder or environment would make another command of the same words."""
+NO_JOB = ""
+"""The task of a job that is not there: no job has it, so a change that asks for it is refused by the store."""
+
+
+class JobRefused(Refused, InvalidJob):
+    """A job that may not be written over HTTP; nothing was stored."""
+
+    def __init__(self, kind: Kind, detail: str) -> None:
+        Refused.__init__(self, kind, detail)
+
+
+class JobPolicy:
+    """What one server lets its clients write."""
+
+    def __init__(self, app: Holdfast, allow_shell: frozenset[str], trust: frozenset[str]) -> None:
+        self._app = app
+        self._allow_shell = allow_shell
+        self._trust = trust
+
+    async def check(self, jobs: Sequence[NewJob], changes: Sequence[Change]) -> Sequence[Change]:
+        """Raise JobRefused for what may not be written. The changes, made to apply to the task that was checked."""
+        for job in jobs:
+            self.check_job(job)
+        what_runs = [change for change in changes if _changes_what_runs(change)]
+        if not what_runs:
+            return changes
+        found = await self._app.session.store.get([change.id for change in what_runs])
+        known = {job.id: (job.task, job.payload, job.codec) for job in jobs}
+        known |= {record.id: (record.task, record.payload, record.codec) for record in found if record is not None}
+        tasks: dict[str, str] = {}
+        for change in what_runs:
+            tasks[change.id], payload, codec = known.get(change.id, (NO_JOB, b"", ""))
+            if change.patch is not None and isinstance(change.patch.payload, bytes):
+                payload = change.patch.payload
+            if change.id in known:
+                self._check(tasks[change.id], payload, codec)
+        return [
+            msgspec.structs.replace(change, seen_task=tasks[change.id]) if change.id in tasks else change
+            for change in changes
+        ]
+
+    def check_job(self, job: NewJob) -> None:
+        """Raise JobRefused for a job that may not be written."""
+        self._check(job.task, job.payload, job.codec)
+
+    def _check(self, task: str, payload: bytes, codec: str) -> None:
+        if task == SHELL_TASK:
+            self._check_shell(payload, codec)
+        module, colon, _ = task.partition(":")
+        if colon and module not in self._trust and task not in self._app.registry.tasks:
+            raise JobRefused(
+                TASK_REFUSED,
+                f"task {task!r:.150} names a function of a module, which this server refuses; start it with"
+                f" --trust {module:.100} to accept names of that module, or register the function as a task",
+            )
+
+    def _check_shell(self, payload: bytes, codec: str) -> None:
+        try:
+            value: Any = msgspec.json.decode(payload) if codec == "json" else None
+        except UNDECODABLE:
+            value = None
+        given = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+        command = given.get("command")
+        if not isinstance(command, str) or command not in self._allow_shell:
+            raise JobRefused(
+                SHELL_REFUSED,
+                "shell jobs are refused over HTTP, but for those commands that the server was started with"
+                " (--allow-shell)",
+            )
+        if unwanted := sorted(given.keys() - ALLOWED):
+            raise JobRefused(
+                SHELL_REFUSED, f"over HTTP a shell job has a command and stdin alone, not {', '.join(unwanted)}"
+            )
+
+
+def _changes_what_runs(change: Change) -> bool:
+    """Whether a change gives a job another payload, or has one that ended run again."""
+    patch = change.patch
+    if patch is None:
+        return False
+    revives = isinstance(patch.state, str) and patch.state not in TERMINAL and change.seen_state in TERMINAL
+    return isinstance(patch.payload, bytes) or revives

@@ -1,0 +1,161 @@
+"""What another Holdfast could not have sent is refused before anything is stored: every field of every call."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+
+import pytest
+
+from holdfast.store import wire
+
+MANY = 10**30
+NUL = "a\0b"
+
+
+def b64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+JOB = {"id": "bad", "task": "noop", "queue": "default", "payload": b64(b"{}")}
+HOLDER = {"id": "n:1:1", "lease": 10.0, "node": "n", "pid": 1, "queues": ["default"]}
+CLAIM = {"id": "bad", "seq": 1, "fence": 1, "token": 1}
+END = {**CLAIM, "nonce": 1, "state": "succeeded", "outcome": "succeeded", "attempt": 1}
+LINE = {"number": 1, "fence": 1, "life": 1, "worker": None, "started_at": 1, "ended_at": 2, "outcome": "failed"}
+
+
+def patched(**fields):
+    return {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": 0, "patch": fields}]}
+
+
+BATCHES = [
+    *(
+        {"inserts": [{**JOB, **wrong}]}
+        for wrong in (
+            {"extra": b64(b"not json")},
+            {"extra": b64(b'{"flow": 5}')},
+            {"extra": b64(b'{"flow": "another"}')},
+            {"extra": b64(b'{"after": [[0, "explode"]]}')},
+            {"extra": b64(b'{"expires_at": -5}')},
+            {"meta": {"a": NUL}},
+            {"meta": {"a": [[[]]] * 2, "b": "x" * 3_000_000}},
+            {"meta": [1]},
+            {"lane": {"name": ""}},
+            {"lane": {"name": NUL}},
+            {"lane": {"name": "l", "running": -1}},
+            {"lane": {"name": "l", "running": MANY}},
+            {"lane": {"name": "l", "burst": 0}},
+            {"lane": {"name": "l", "interval": 10**15, "burst": 10**6}},
+            {"lane": {"name": "l", "weight": 101}},
+            {"retry": {"base": -1}},
+            {"retry": "often"},
+            {"once": "twice"},
+            {"window": 1e300},
+            {"nonce": -1},
+            {"nonce": MANY},
+            {"max_depth": MANY},
+            {"fingerprint": NUL},
+            {"waits": NUL},
+            {"waits": ""},
+            {"id": NUL},
+            {"key": "k" * 1000},
+            {"task": " noop"},
+            {"queue": ""},
+            {"codec": NUL},
+            {"priority": MANY},
+            {"delay": 1e300},
+            {"run_at": -1},
+            {"max_attempts": -1},
+            {"timeout": 0},
+            {"tags": [NUL]},
+            {"payload": b64(b"[1]")},
+        )
+    ),
+    *(
+        {"notes": [{**CLAIM, **wrong}]}
+        for wrong in (
+            {"saves": MANY},
+            {"pid": -1},
+            {"meta": {"a": NUL}},
+            {"rest": 1e300},
+            {"fence": -1},
+            {"seq": MANY},
+            {"output": {"at": -1, "data": "", "keep": 1}},
+        )
+    ),
+    *(
+        {"settles": [{**END, **wrong}]}
+        for wrong in (
+            {"state": "running"},
+            {"state": "odd"},
+            {"attempt": MANY},
+            {"delay": 1e300},
+            {"keep": 1e300},
+            {"key_keep": -1e300},
+            {"cancelled_keep": 1e300},
+            {"deaths": -1},
+            {"error": NUL},
+            {"traceback": NUL},
+            {"waits": NUL},
+            {"outcome": "o" * 100},
+            {"key": NUL},
+            {"seen_beat": MANY},
+            {"nonce": MANY},
+        )
+    ),
+    patched(state="running"),
+    patched(state="odd"),
+    patched(delay=1e300),
+    patched(attempt=MANY),
+    patched(life=MANY),
+    patched(error=NUL),
+    patched(meta={"a": NUL}),
+    patched(waits=NUL),
+    patched(extra=b64(b"no json")),
+    patched(history=[{**LINE, "number": MANY}]),
+    patched(history=[{**LINE, "error": NUL}]),
+    patched(history=[LINE] * 51),
+    patched(fingerprint=NUL),
+    {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": MANY, "patch": None}]},
+    {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": 0, "patch": None, "seen_task": "noop"}]},
+    *(
+        {"asks": [{"holder": {**HOLDER, **wrong}, "queues": ["default"], "limit": 1, "token": 1}]}
+        for wrong in ({"lease": 0}, {"lease": 1e300}, {"slots": MANY}, {"pid": MANY}, {"kind": NUL}, {"tasks": [NUL]})
+    ),
+    {"asks": [{"holder": HOLDER, "queues": ["default"], "limit": MANY, "token": 1}]},
+    {"asks": [{"holder": HOLDER, "queues": ["default"], "limit": 1, "token": MANY}]},
+    {"asks": [{"holder": HOLDER, "queues": [NUL], "limit": 1, "token": 1}]},
+]
+CALLS = [
+    *(("write", [batch]) for batch in BATCHES),
+    ("beat", [[{**HOLDER, "lease": -1}]]),
+    ("leave", [[NUL]]),
+    ("get", [[NUL]]),
+    ("expired", [MANY, None]),
+    ("expired", [1, NUL]),
+    ("tidy", [-1]),
+    ("find", [{"queue": NUL}, None, 1]),
+    ("find", [{"states": ["odd"]}, None, 1]),
+    ("find", [{"finished_before": MANY}, None, 1]),
+    ("find", [{}, "no cursor", 1]),
+    ("find", [{}, None, MANY]),
+    ("output", ["bad", -1, 1]),
+    ("output", [NUL, 0, 1]),
+    ("moves", ["é", 1]),
+    ("minutes", [MANY]),
+    ("records", [NUL]),
+    ("put_record", ["k", NUL, "", None]),
+    ("put_record", ["", "n", "", None]),
+    ("put_record", ["k", "n", b64(b"x" * 2_000_000), None]),
+    ("put_record", ["k", "n", "", MANY]),
+]
+
+
+@pytest.mark.parametrize(("method", "arguments"), CALLS, ids=[f"{at}-{method}" for at, (method, _) in enumerate(CALLS)])
+async def test_a_call_with_one_wrong_field_is_refused(app, http, method, arguments):
+    headers = {wire.PROTOCOL_HEADER: str(wire.PROTOCOL), wire.REQUEST_HEADER: os.urandom(8).hex()}
+    reply = await http("POST", f"{wire.PATH}/{method}", data=json.dumps(arguments).encode(), **headers)
+    assert reply.status == 422, reply
+    assert (await app.jobs()).jobs == []
+    assert await app.records("k") == {}
