@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -50,6 +51,16 @@ async def test_complete_keeps_the_result(http):
     assert (await settle(http, held, "complete", result={"ok": [1, 2.5, "ü", None]})).status == 204
     job = (await http("GET", f"/v1/jobs/{id}")).json
     assert (job["status"], job["result"]) == ("succeeded", {"ok": [1, 2.5, "ü", None]})
+
+
+async def test_complete_keeps_the_result_by_the_codec_of_a_task_that_the_server_knows(http, app):
+    task = app.task(lambda: None, name="strange", codec=pickle)
+    handle = await task.enqueue()
+    [held] = await claim(http)
+    for _ in range(2):  # an answer that was lost is given again
+        assert (await settle(http, held, "complete", result={"ok": 1})).status == 204
+    assert (await settle(http, held, "complete", result={"ok": 2})).status == 409
+    assert await handle.result(timeout=30) == {"ok": 1}
 
 
 async def test_fail_waits_for_the_next_attempt_and_ends_dead_when_they_are_spent(http):
