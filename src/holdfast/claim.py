@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from . import lifecycle
 from .checks import checked_pid, checked_seconds, error_text
-from .codec import encode_value
 from .errors import LeaseLost, PayloadTooLarge, StoreUnavailable
 from .heart import Heart
 from .job import Ask, Beat, Claims, Holder, Note, Record
@@ -70,9 +69,9 @@ class Claim:
             raise LeaseLost(record.id, record.fence)
 
     async def complete(self, result: Any = None) -> None:
-        """The work is done; the result is kept as JSON."""
-        data = None if result is None else encode_value(result)
+        """The work is done; the result is kept as JSON, or by the codec of the task where this app has it."""
         await self._app.open()
+        data = self._app.registry.encode_result(self._record, result)
         limit = self._app.session.settings.max_payload
         if data is not None and len(data) > limit:
             raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit}); the claim still holds")

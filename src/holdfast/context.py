@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from .checks import checked_meta, checked_seconds
 from .clock import Clock
 from .codec import encode_value
-from .errors import ConfigError, InvalidJob, PayloadTooLarge
+from .errors import ConfigError, InvalidJob
 from .job import Note, Record
 from .observe.trace_ids import trace_id_of
 from .remember import Remembering, on_loop
@@ -70,7 +70,7 @@ class Context(Remembering):
         max_payload: int,
         max_output: int,
         progress_soon: Callable[[Context], None],
-        transact: Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None = None,
+        transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
         flows: Flows | None = None,
     ) -> None:
         super().__init__(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
@@ -165,14 +165,7 @@ class Context(Remembering):
         if self._transact is None:
             raise ConfigError("this store has no transactional_completion: ctx.transaction() needs Postgres")
 
-        def encoded() -> bytes | None:
-            value = result() if callable(result) else result
-            data = None if value is None else encode_value(value, what="a result")
-            if data is not None and len(data) > self._max_payload:
-                raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({self._max_payload})")
-            return data
-
-        async with self._transact(self._record, encoded) as connection:
+        async with self._transact(self._record, result if callable(result) else lambda: result) as connection:
             yield connection
         self.completed = True
 

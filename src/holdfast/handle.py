@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from .errors import JobCancelled, JobFailed
 from .job import Record, State
@@ -58,15 +58,6 @@ class Handle(Generic[R]):
             raise JobCancelled(record.id, record.error or "cancelled")
         if record.state == State.DEAD:
             raise JobFailed(record.id, record.error or "dead", record.traceback)
-        return decode_result(record, self._decode)
-
-
-def decode_result(record: Record, decode: Callable[[bytes], Any] | None) -> Any:
-    """A stored result as a value: typed where the task is known, plain JSON otherwise."""
-    if record.result is None:
-        return None
-    if decode is not None:
-        return decode(record.result)
-    from .codec import decode_value  # late: a handle that is never asked for a result does not need it
-
-    return decode_value(record.result)
+        if self._decode is None or record.result is None:
+            return self._app.registry.decode_result(record)
+        return self._decode(record.result)

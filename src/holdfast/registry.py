@@ -11,8 +11,9 @@ from types import MethodType
 from typing import TYPE_CHECKING, Any, cast
 
 from .checks import checked_name
-from .codec import Signed, encode_untyped
-from .errors import ConfigError, InvalidJob, UnknownTask
+from .codec import Signed, decode_value, encode_untyped, encode_value
+from .errors import ConfigError, HoldfastError, InvalidJob, UnknownTask
+from .job import Record
 from .task import Call, Codec, Options, Task, Using, is_async
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ class Registry:
         if name == CALL_TASK:
             if self._signed is None:
                 raise UnknownTask(name, "this worker does not have the signed cloudpickle codec switched on")
-            task = self._task(_pickled, name, PickledCall(self._signed, self._place, None))
+            task = self._pickled_task(self._signed, None)
         else:
             task = self._task(self._resolve(name), name)
         self.tasks[name] = task
@@ -65,11 +66,51 @@ class Registry:
     def _task(self, fn: Callable[..., Any], name: str, codec: Codec | None = None) -> Task[..., Any]:
         return Task(self._app, fn, name, Options(), codec=codec)
 
+    def _pickled_task(self, signed: Signed, fn: Callable[..., Any] | None) -> Task[..., Any]:
+        call, result = PickledCall(signed, self._place, fn), PickledResult(signed, self._place)
+        return Task(self._app, _pickled, CALL_TASK, Options(), codec=call, result_codec=result)
+
     def unpacked(self, task: Task[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...], bool]:
         """The function to call, with its arguments, and whether it is async: for a pickled one, what travelled."""
         if task.name == CALL_TASK and args:
             return args[0], args[1:], is_async(args[0])
         return task.fn, args, task.is_async
+
+    def decode_result(self, record: Record) -> Any:
+        """A stored result as a value: by the codec of its task where this app has that, else as plain JSON."""
+        if record.result is None:
+            return None
+        if (task := self._with_codec(record.task)) is not None:
+            return task.decode_result(record.result)
+        try:
+            return decode_value(record.result, what=f"the result of job {record.id}")
+        except InvalidJob:
+            if record.codec in ("json", "bytes"):
+                raise
+            raise InvalidJob(
+                f"the result of job {record.id} is encoded by the codec {record.codec!r} of task {record.task!r}, "
+                "which this app does not have: read it with an app that registers the task (for pickled callables, "
+                "with cloudpickle=True and the secret)"
+            ) from None
+
+    def encode_result(self, record: Record, value: Any) -> bytes | None:
+        """A result that somebody else than the task itself gives, as those who know the task read it."""
+        if value is None:
+            return None
+        task = self._with_codec(record.task)
+        if task is None:
+            return encode_value(value, what="a result")
+        try:
+            return task.encode_result(value)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise InvalidJob(f"the codec of task {task.name!r} cannot encode this result: {error}") from error
+
+    def _with_codec(self, name: str) -> Task[..., Any] | None:
+        """The task of this name, where it has a codec of its own."""
+        known = self.find(name) if name == CALL_TASK and self._signed is not None else self.tasks.get(name)
+        return None if known is None or known.codec is None else known
 
     def _resolve(self, name: str) -> Callable[..., Any]:
         module, colon, path = name.partition(":")
@@ -115,9 +156,7 @@ class Registry:
                 "of a module whose name has no leading underscore, or switch on the signed cloudpickle codec "
                 "(cloudpickle=True and a secret)"
             )
-        return Call(
-            self._task(_pickled, CALL_TASK, PickledCall(self._signed, self._place, fn)), Options(), args, kwargs
-        )
+        return Call(self._pickled_task(self._signed, fn), Options(), args, kwargs)
 
     def _place(self, part: str) -> tuple[str, str, str]:
         """What a signature is bound to: the part of the job, its task, and the store."""
@@ -136,7 +175,6 @@ class PickledCall:
         self._signed = signed
         self._place = place
         self._fn = fn
-        self.results = _PickledResult(signed, place)
 
     def dumps(self, value: Any) -> bytes:
         """A call's (args, kwargs) with its function; without one it is the first argument."""
@@ -149,7 +187,7 @@ class PickledCall:
         return self._signed.loads(data, self._place("call"))
 
 
-class _PickledResult:
+class PickledResult:
     """What such a call returned: signed as a result, which can never be taken for a call."""
 
     def __init__(self, signed: Signed, place: Callable[[str], Sequence[str]]) -> None:
@@ -157,9 +195,11 @@ class _PickledResult:
         self._place = place
 
     def dumps(self, value: Any) -> bytes:
+        """Pickled, then signed."""
         return self._signed.dumps(value, self._place("result"))
 
     def loads(self, data: bytes) -> Any:
+        """Verified first, then unpickled."""
         return self._signed.loads(data, self._place("result"))
 
 
@@ -173,8 +213,6 @@ class _Untyped:
         return encode_untyped(args, kwargs)
 
     def loads(self, data: bytes) -> Any:
-        from .codec import decode_value  # late: results of tasks known by name alone
-
         return decode_value(data)
 
 

@@ -169,6 +169,7 @@ class Task(Generic[P, R]):
         run_in: str | None = None,
         payload: bool = False,
         codec: Codec | None = None,
+        result_codec: Codec | None = None,
         retention: float | timedelta | str | None = None,
         memory: int | str | None = None,
         batch: int | None = None,
@@ -194,8 +195,7 @@ class Task(Generic[P, R]):
         self.codec = codec
         if codec is not None and not (hasattr(codec, "dumps") and hasattr(codec, "loads")):
             raise ConfigError(f"task {name!r}: a codec has dumps and loads, which {codec!r} has not")
-        # A codec may have another one for results: a signed pickle of one must not pass for the other.
-        self._results: Codec | None = getattr(codec, "results", codec)
+        self._result_codec = codec if result_codec is None else result_codec
         self.built_in = built_in
         self.retention = None if retention is None else parse("retention", retention)
         self.batch = batching(name, self.run_in, batch, wait)
@@ -305,7 +305,9 @@ class Task(Generic[P, R]):
         """A returned value as it is stored."""
         if value is None:
             return None
-        return self._bytes(self._results.dumps(value)) if self._results is not None else self.returns.encode(value)
+        if self._result_codec is None:
+            return self.returns.encode(value)
+        return self._bytes(self._result_codec.dumps(value))
 
     def _bytes(self, data: Any) -> bytes:
         if isinstance(data, bytes):
@@ -314,7 +316,7 @@ class Task(Generic[P, R]):
 
     def decode_result(self, data: bytes) -> R:
         """A stored result as a value."""
-        return self._results.loads(data) if self._results is not None else self.returns.decode(data)
+        return self._result_codec.loads(data) if self._result_codec is not None else self.returns.decode(data)
 
 
 class Using(Generic[P, R]):

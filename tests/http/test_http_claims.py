@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -65,6 +66,16 @@ async def test_a_job_shows_its_last_error_and_when_it_was_updated(http):
     done = (await http("GET", f"/v1/jobs/{created['id']}")).json
     assert (done["status"], done["error"], done["last_error"]) == ("succeeded", None, "ValueError: no")
     assert done["updated_at"] == done["finished_at"]
+
+
+async def test_complete_keeps_the_result_by_the_codec_of_a_task_that_the_server_knows(http, app):
+    task = app.task(lambda: None, name="strange", codec=pickle)
+    handle = await task.enqueue()
+    [held] = await claim(http)
+    for _ in range(2):  # an answer that was lost is given again
+        assert (await settle(http, held, "complete", result={"ok": 1})).status == 204
+    assert (await settle(http, held, "complete", result={"ok": 2})).status == 409
+    assert await handle.result(timeout=30) == {"ok": 1}
 
 
 async def test_fail_waits_for_the_next_attempt_and_ends_dead_when_they_are_spent(http):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 
 import pytest
 
@@ -75,6 +76,18 @@ async def test_a_claim_that_was_ended_meanwhile_keeps_nothing(app, sql, table):
     job = await handle.job()
     assert (job.state, job.error) == (State.DEAD, "monitor")
     assert await sql.fetchval(f"SELECT count(*) FROM {table}") == 0
+
+
+async def test_the_result_of_a_transaction_is_encoded_by_the_tasks_own_codec(app):
+    @app.task(codec=pickle)
+    async def strange(ctx: Context) -> None:
+        async with ctx.transaction(result={("a", 1): {2}}):
+            pass
+
+    handle = await strange.enqueue()
+    await work_off(app)
+    assert await handle.result(timeout=30) == {("a", 1): {2}}
+    assert await app.handle(handle.id).result(timeout=30) == {("a", 1): {2}}
 
 
 async def test_beats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, sql, table):

@@ -28,3 +28,10 @@ async def test_no_token_sets_the_stores_id_but_every_worker_learns_it(serve, tok
             with pytest.raises((ConfigError, InvalidJob), match=r"cannot be set over HTTP|role 'operate'"):
                 await app.put_record("store", "id", b'"mine"', expect)
         assert await serving.app.session.identify() == app.session.store_id
+
+
+async def test_a_result_is_read_over_http_by_its_id_alone(serving):
+    async with Holdfast(serving.url, **SIGNED) as client, Holdfast(serving.url, **SIGNED) as reader:
+        handle = await client.enqueue(lambda: {1, 2})
+        await work_off(client)
+        assert await reader.handle(handle.id).result(timeout=30) == {1, 2}

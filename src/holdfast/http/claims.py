@@ -15,7 +15,6 @@ import msgspec
 
 from ..checks import checked_lease, checked_names, checked_text
 from ..claim import Claim
-from ..codec import encode_value
 from ..errors import InvalidJob, LeaseLost
 from ..job import Attempt, Holder, Record, State
 from ..lifecycle import ERROR_LIMIT, history, shorten
@@ -64,7 +63,7 @@ async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
     """The work is done; the result is kept."""
 
     def so(record: Record, last: Attempt) -> bool:
-        kept = None if body.result is None else encode_value(body.result)
+        kept = call.app.registry.encode_result(record, body.result)
         return last.outcome == "succeeded" and (record.state != State.SUCCEEDED or record.result == kept)
 
     return await _end(call, job, body, lambda held: held.complete(body.result), so)

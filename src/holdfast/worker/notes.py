@@ -23,7 +23,7 @@ class Notes:
         write: Callable[[Note], Awaitable[bool]],
         limits: Callable[[], tuple[int, int]],
         clock: Clock,
-        transact: Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None = None,
+        transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
         flows: Flows | None = None,
     ) -> None:
         self._write = write

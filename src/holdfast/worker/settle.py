@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import signals, steps
-from ..errors import HoldfastError
+from ..errors import HoldfastError, PayloadTooLarge
 from ..job import Record, Settlement
 from ..lifecycle import Outcome
 from ..store.protocol import Transacting
@@ -100,9 +100,16 @@ class Settler:
 
 def transacting(
     app: Holdfast,
-) -> Callable[[Record, Callable[[], bytes | None]], AbstractAsyncContextManager[Any]] | None:
+) -> Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None:
     """How a task of this app may end its job inside a transaction of its own; None where the store cannot."""
     store = app.session.store
     if not isinstance(store, Transacting):
         return None
-    return lambda record, result: store.transaction(lambda: app.settlement(record, Outcome.succeeded(result())))
+
+    def end(record: Record, result: Callable[[], Any]) -> Settlement:
+        data, limit = app.registry.encode_result(record, result()), app.session.settings.max_payload
+        if data is not None and len(data) > limit:
+            raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit})")
+        return app.settlement(record, Outcome.succeeded(data))
+
+    return lambda record, result: store.transaction(lambda: end(record, result))
