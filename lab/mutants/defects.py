@@ -424,7 +424,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "a gate is not opened again when a job leaves", "store/standing.py",
-        "            self._opens(record.lane.name, now)\n        return held", "            pass\n        return held",
+        "            self._opens(record.lane.name, AT_ONCE)\n        return held",
+        "            pass\n        return held",
         seeds=400,
     ),
     Defect(

@@ -143,7 +143,7 @@ def _others(record: Record) -> str:
     if waits.startswith("job:"):
         return f"job {waits.removeprefix('job:')} to end, which comes before it in flow {flow}"
     if flow is not None and waits == beginning_of(flow):
-        return f"flow {flow} to begin, which any worker sees to"
+        return f"flow {flow} to begin, which any worker sees to once all of its jobs are stored"
     if extra.is_flow(record):
         return f"its jobs to end; `holdfast flow show {flow}` says how far they are"
     if flow is not None:

@@ -1,8 +1,10 @@
 """Flows through a server, which frees what waits; its clients need no more than the role of a worker."""
 
+import msgspec
 import pytest
 
-from holdfast import Context, Flow, Holdfast, QueueFull, State
+from holdfast import ConfigError, Context, Flow, Holdfast, QueueFull, State
+from holdfast.flow_making import ENDED, Pending
 from support.workers import work_off, working
 
 SECRET = "a-worker's-token"
@@ -53,6 +55,26 @@ async def test_a_flow_that_does_not_fit_is_refused_for_that_reason(serve, worker
         flow.add(one)
         with pytest.raises(QueueFull):
             await app.enqueue_flow(flow)
+
+
+@pytest.mark.parametrize("left", [Pending(cancel=True), Pending(delete=1)], ids=["cancel", "delete"])
+async def test_a_workers_token_does_not_have_the_server_cancel_or_delete_a_flow(serve, worker_only, left):
+    server = await serve(sweeps=True, roles=worker_only)
+    async with Holdfast(server.url) as app:
+
+        @app.task
+        async def one() -> None: ...
+
+        flow = Flow()
+        flow.add(one)
+        handle = await app.enqueue_flow(flow)
+        await app.put_record(ENDED, handle.id, msgspec.json.encode(Pending(also=(f"{handle.id}.0",))))
+        with pytest.raises(ConfigError, match="operate"):
+            await app.put_record(ENDED, handle.id, msgspec.json.encode(left))
+        with pytest.raises(ConfigError, match="operate"):
+            await handle.cancel()
+        await work_off(app)
+        assert (await handle.status()).state == State.SUCCEEDED
 
 
 async def test_a_flow_begins_when_the_server_hears_of_it(serve, worker_only, monkeypatch):
