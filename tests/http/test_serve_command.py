@@ -48,13 +48,31 @@ async def test_tokens_are_made_listed_and_revoked(terminal: Terminal, url, sessi
     assert len(terminal.json("token", "list")) == 1
 
 
+async def test_a_token_is_made_for_some_queues_and_tasks_and_for_a_time(terminal: Terminal, url, session):
+    words = ("--expires", "90d", "--queue", "mail", "--queue", "post", "--task", "report_*")
+    made = terminal.json("token", "create", "--role", "read", *words)
+    assert (made["queues"], made["tasks"], made["expires_in"]) == (["mail", "post"], ["report_*"], 90 * 86400)
+    [listed] = terminal.json("token", "list")
+    assert (listed["queues"], listed["tasks"], listed["expired"]) == (["mail", "post"], ["report_*"], False)
+    assert "queue mail or post" in " ".join(terminal("token", "list").replace("│", " ").split())
+    with served(terminal.folder, url) as server:
+        client = Client(server.address(), session, made["token"])
+        assert (await client("GET", "/v1/jobs?queue=mail")).status == 200
+        assert (await client("GET", "/v1/jobs?queue=money")).problem == "forbidden"
+        assert (await client("GET", "/v1/me")).json["expires_at"] == listed["expires_at"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         (("token", "create"), "--role"),
         (("token", "create", "--role", "admin"), "one or more of the roles"),
         (("token", "create", "--role", "read", "--label", "x" * 200), "label"),
+        (("token", "create", "--role", "read", "--expires", "soon"), "--expires takes a time such as 12h or 90d"),
+        (("token", "create", "--role", "read", "--expires", "0"), "more than 0 seconds"),
+        (("token", "create", "--role", "read", "--queue", " "), "queue name"),
         (("token", "revoke", "nope"), "there is no token"),
+        (("serve", "--port", "0", "--trust-proxy", "nginx"), "--trust-proxy takes an address or a network"),
         (("serve", "--host", "0.0.0.0", "--port", "0"), "there is no token"),
         (("serve", "--url", "http://127.0.0.1:1", "--port", "0"), "out of reach"),
         (("serve", "--host", "256.1.1.1"), "cannot serve"),
