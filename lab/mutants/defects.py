@@ -37,6 +37,7 @@ STEPS = "tests/worker/test_steps.py -k "
 WAITING = "tests/worker/test_waiting.py -k "
 MAKING = "tests/app/test_flow_making.py -k "
 FLOW_WRITES = "tests/faults/test_flow_writes.py -k "
+DAMAGED = "tests/faults/test_damaged_jobs.py -k "
 
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
@@ -520,5 +521,41 @@ DEFECTS = (
         "L", "Redis does not renew the holder's lease with a claim", "store/redis/lua/claim.lua",
         "call('ZADD', P .. 'holders', text(now + lease), holder)", "call('ZADD', P .. 'holders', text(now), holder)",
         REDIS + "TestLeases",
+    ),
+    # -- what cannot be decoded harms one job
+    Defect(
+        "N", "a worker runs into a job whose internal metadata cannot be decoded", "extra.py",
+        """    try:
+        return decode(data)
+    except ValueError:
+        return _NOTHING
+""",
+        "    return decode(data)\n",
+        DAMAGED + "test_a_job_with_fields_that_only_the_core_can_decode",
+    ),
+    Defect(
+        "N", "a damaged job is run as if it were sound", "damage.py",
+        "    if not found:\n        return None\n", "    if found:\n        return None\n",
+        DAMAGED + "test_a_damaged_job_that_waits",
+    ),
+    Defect(
+        "N", "SQLite takes whatever type a column has", "store/sqlite/rows.py",
+        "    return all(map(_fits, columns, kinds))\n", "    return True\n",
+        DAMAGED + "test_a_damaged_job_that_waits and sqlite",
+    ),
+    Defect(
+        "N", "Redis reads a job's life without a look at its types", "store/redis/lua/job.lua",
+        "      sound = sound and (not KINDS[letter] or type(value) == KINDS[letter])\n", "",
+        DAMAGED + "test_a_damaged_job_that and redis",
+    ),
+    Defect(
+        "I", "the server takes internal metadata that cannot be decoded", "http/visitors.py",
+        "    _check_extra(id, job.extra, max_payload)\n", "",
+        "tests/http/test_http_store_checks.py",
+    ),
+    Defect(
+        "I", "a change of a shell job's payload is not checked", "http/job_policy.py",
+        "    return isinstance(patch.payload, bytes) or revives\n", "    return revives\n",
+        "tests/http/test_http_job_policy.py",
     ),
 )  # fmt: skip

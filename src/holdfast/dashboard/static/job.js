@@ -84,7 +84,7 @@ export default function job(context, id) {
     return h(
       "div",
       { class: "actions" },
-      operate && !done && !["running", "blocked", "queued"].includes(status) && button(ENDED.has(status) ? "Retry" : "Run now", () => act("retry"), { icon: "retry" }),
+      operate && !done && !Object.keys(job.damage || {}).length && !["running", "blocked", "queued"].includes(status) && button(ENDED.has(status) ? "Retry" : "Run now", () => act("retry"), { icon: "retry" }),
       operate && !ENDED.has(status) && !job.cancel_requested && button("Cancel", () => act("cancel", "Cancel it", "Cancel this job?", status === "running" ? "It is asked to stop, and may still succeed." : "It ends at once."), { icon: "cancel" }),
       operate && status !== "running" && button("Delete", () => act("delete", "Delete it", "Delete this job?", "It is removed for good, with its result and output."), { icon: "delete", kind: "danger" }),
       button("Copy link", () => copy(location.href, "Link"), { icon: "copy" })
@@ -99,7 +99,7 @@ export default function job(context, id) {
     const shown = (name, text, props) => block(text, opened.has(name), open(name), props);
     return [
       back,
-      h("div", { class: "title job-title" }, h("h1", {}, line(job.type, 128)), state(job.status), job.cancel_requested && muted("asked to stop"), h("span", { class: "space" }), actions()),
+      h("div", { class: "title job-title" }, h("h1", {}, line(job.type, 128)), state(job.status), job.cancel_requested && muted("asked to stop"), Object.keys(job.damage || {}).length > 0 && muted("damaged"), h("span", { class: "space" }), actions()),
       explained(),
       job.progress && panel("Progress", { key: "progress" }, h("div", { class: "wide-progress" }, bar(job.progress.done, job.progress.total, job.progress.total ? `${job.progress.done} of ${job.progress.total}${job.progress.note ? ` · ${job.progress.note}` : ""}` : job.progress.note))),
       h(
