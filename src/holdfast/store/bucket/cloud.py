@@ -2,6 +2,9 @@
 
 A client that repeats a conditional put by itself turns the own success into "exists". So nothing is repeated here:
 whoever put reads the object back.
+
+Requests are obstore's blocking calls, on threads of ours. With its async calls, threads of its own call into Python
+when an answer has come; one that does so while the interpreter ends aborts the process. Ours are waited for at exit.
 """
 
 from __future__ import annotations
@@ -10,8 +13,9 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from ...clock import MICROS
 from ...errors import ConfigError, MissingExtra
@@ -19,6 +23,9 @@ from .seam import Listed
 
 TIMEOUT = "10s"
 """For one request; longer than any that is well, and short beside a lease."""
+REQUESTS = 64
+"""Requests at one time, at the most: as many as a look at the log makes. A thread each, made when it is needed."""
+T = TypeVar("T")
 _used_by: set[int] = set()
 
 
@@ -31,6 +38,7 @@ class Cloud:
         self._path = path.strip("/") + "/" if path.strip("/") else ""
         self._options = options
         self._store: Any = None
+        self._threads: ThreadPoolExecutor | None = None
 
     def __str__(self) -> str:
         return f"bucket {self._scheme}://{self._place}/{self._path}".rstrip("/")
@@ -47,7 +55,13 @@ class Cloud:
                 )
             _used_by.add(os.getpid())
             self._store = self._connect()
+            self._threads = ThreadPoolExecutor(REQUESTS, "holdfast-cloud")
         return self._store
+
+    async def _ask(self, request: Callable[[Any], T]) -> T:
+        """Make a request of the client on a thread of ours."""
+        store = self.store
+        return await asyncio.get_running_loop().run_in_executor(self._threads, request, store)
 
     def _connect(self) -> Any:
         try:
@@ -79,8 +93,7 @@ class Cloud:
 
     async def get(self, key: str) -> bytes | None:
         try:
-            answer = await self.store.get_async(self._path + key)
-            return bytes(await answer.bytes_async())
+            return await self._ask(lambda store: bytes(store.get(self._path + key).bytes()))
         except FileNotFoundError:
             return None
 
@@ -88,7 +101,7 @@ class Cloud:
         from obstore.exceptions import AlreadyExistsError
 
         try:
-            await self.store.put_async(self._path + key, data, mode="create")
+            await self._ask(lambda store: store.put(self._path + key, data, mode="create"))
         except AlreadyExistsError:
             return False
         return True
@@ -96,13 +109,16 @@ class Cloud:
     async def list(self, prefix: str, after: str | None = None) -> Sequence[Listed]:
         # A prefix is a folder to obstore: whole names, up to a slash.
         folder = self._path + prefix.rpartition("/")[0]
-        stream = self.store.list(folder, offset=None if after is None else self._path + after, chunk_size=1000)
+        offset = None if after is None else self._path + after
+
+        def pages(store: Any) -> list[Any]:
+            return [each for page in store.list(folder, offset=offset, chunk_size=1000) for each in page]
+
         found: list[Listed] = []
-        async for page in stream:
-            for each in page:
-                key = each["path"].removeprefix(self._path)
-                if key.startswith(prefix):
-                    found.append(Listed(key, int(each["last_modified"].timestamp() * MICROS), each["size"]))
+        for each in await self._ask(pages):
+            key = each["path"].removeprefix(self._path)
+            if key.startswith(prefix):
+                found.append(Listed(key, int(each["last_modified"].timestamp() * MICROS), each["size"]))
         return sorted(found, key=lambda listed: listed.key)
 
     async def delete(self, keys: Sequence[str]) -> None:
@@ -116,4 +132,4 @@ class Cloud:
 
     async def _delete(self, paths: list[str]) -> None:
         with contextlib.suppress(FileNotFoundError):
-            await self.store.delete_async(paths)
+            await self._ask(lambda store: store.delete(paths))

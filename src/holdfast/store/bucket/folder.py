@@ -6,6 +6,7 @@ synced, before a put returns. So a kill at any instant, or a power cut, leaves a
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from collections.abc import Sequence
@@ -15,6 +16,8 @@ from ...errors import ConfigError
 from .seam import Listed, NotWritten
 
 ASIDE = ".aside"
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""Errors of a disk that has no room, not even for a name."""
 _numbers = itertools.count(1)
 
 
@@ -62,11 +65,15 @@ class Folder:
                     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                     _sync(target.parent.parent)
             except OSError as error:
-                raise NotWritten(f"{target} cannot be written: {error.strerror}; nothing was written") from error
+                raise _not_written(target, error) from error
             try:
                 os.link(aside, target)
             except FileExistsError:
                 return False
+            except OSError as error:
+                if error.errno in FULL:
+                    raise _not_written(target, error) from error
+                raise
         finally:
             aside.unlink(missing_ok=True)
         self._unsynced.add(target.parent)
@@ -84,7 +91,7 @@ class Folder:
         except FileNotFoundError:
             self.make()
         except OSError as error:
-            raise NotWritten(f"{aside} cannot be written: {error.strerror}; nothing was written") from error
+            raise _not_written(aside, error) from error
         return os.open(aside, flags, 0o600)
 
     async def list(self, prefix: str, after: str | None = None) -> Sequence[Listed]:
@@ -107,6 +114,10 @@ class Folder:
     async def delete(self, keys: Sequence[str]) -> None:
         for key in keys:
             (self.path / key).unlink(missing_ok=True)
+
+
+def _not_written(target: Path, error: OSError) -> NotWritten:
+    return NotWritten(f"{target} cannot be written: {error.strerror}; nothing was written")
 
 
 def _sync(folder: Path) -> None:

@@ -104,7 +104,7 @@ class Writer:
                     self._log.still(replica)  # else the batch may be in what another task took
                     if lost:
                         handed = handed or await self._hand_in(batched)
-                        if await self._adopted():
+                        if handed and await self._adopted():
                             self._lost_at = self._time()
                             continue
                     if await self._append([batched, *self._waiting()]):
@@ -203,8 +203,21 @@ class Writer:
     # -- the loser's side
 
     async def _hand_in(self, batched: Batched) -> bool:
-        await patiently(lambda: self._bucket.put_if_absent(inbox_key(batched), encode(Handed(VERSION, batched))))
-        return True
+        """Leave the batch for others to write; False where it surely could not be, and nobody can know of it."""
+        data, unsure = encode(Handed(VERSION, batched)), False
+        for pause in pauses():
+            try:
+                await self._bucket.put_if_absent(inbox_key(batched), data)
+            except NotWritten:
+                if not unsure:
+                    return False
+            except Exception as error:  # noqa: BLE001  # drivers raise what they like
+                logger.debug("handing in: %s: %s", type(error).__name__, error)
+                unsure = True
+            else:
+                return True
+            await asyncio.sleep(pause)
+        raise AssertionError
 
     async def _adopted(self) -> bool:
         """Follow the log for a while; whether the batch that is being written was applied."""

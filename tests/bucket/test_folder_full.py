@@ -1,0 +1,111 @@
+"""A folder on a disk that is full: errors are true, nothing is half written, and everything goes on with room again."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from alone import opened, virtually
+from delayed import Delayed, InMemory
+
+from holdfast.clock import SystemClock
+from holdfast.errors import StoreUnavailable
+from holdfast.store.bucket.seam import NotWritten
+from holdfast.store.open import open_store
+from holdfast.testing.build import new_job
+from holdfast.testing.verbs import enqueue, gone, insert
+from support.limited import Limited
+from support.outage import outlasted
+
+MAIN = Path(__file__).with_name("full_main.py")
+
+
+def can_mount():
+    command = ["unshare", "-rm", "true"]
+    return shutil.which("unshare") and subprocess.run(command, check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.skipif(not can_mount(), reason="needs user namespaces")
+@pytest.mark.parametrize("stores", [1, 4])
+def test_a_full_disk(tmp_path, stores):
+    command = f'mount -t tmpfs -o size=2m tmpfs "{tmp_path}" && exec "{sys.executable}" "{MAIN}" "{tmp_path}" {stores}'
+    ran = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env=os.environ | {"PYTHONPATH": "src"},
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.splitlines()[-1] == "recovered"
+    assert "No space left on device; nothing was written" in ran.stdout
+
+
+async def test_a_job_outlasts_a_disk_that_is_full_for_longer_than_its_lease(tmp_path):
+    limited = Limited()
+    try:
+        job = await outlasted(f"file://{tmp_path}/jobs", limited)
+    finally:
+        limited.start()
+    assert (job.attempt, job.result) == (1, "kept")
+
+
+async def test_no_room_for_a_name_is_told_at_once(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    store = open_store(f"file://{tmp_path}/jobs", SystemClock())
+    await store.open()
+    await enqueue(store, "before")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", full)
+        with pytest.raises(StoreUnavailable, match="No space left on device; nothing was written"):
+            await insert(store, new_job("refused"))
+    await enqueue(store, "after")
+    assert await gone(store, "refused")
+    await store.close()
+
+
+class Full(InMemory):
+    is_full = False
+
+    async def put_if_absent(self, key, data):
+        if self.is_full:
+            raise NotWritten("No space left on device; nothing was written")
+        return await super().put_if_absent(key, data)
+
+
+def test_a_writer_that_loses_races_on_a_full_disk_is_told_that_nothing_was_written():
+    """It cannot even hand its batch in for others to write."""
+
+    async def story(clock):
+        bucket = Full(clock)
+        quick, slow = Delayed(bucket, 0.05), Delayed(bucket, 0.2)
+        async with opened(quick, clock) as winner, opened(slow, clock) as loser:
+
+            async def win():
+                while not bucket.is_full:
+                    await insert(winner, new_job())
+
+            winning = asyncio.gather(win(), win(), win())
+            losing = loser._shared.engine._writer._would_lose
+            async with asyncio.timeout(60):
+                while not losing():
+                    await insert(loser, new_job())
+            bucket.is_full = True
+            with pytest.raises(StoreUnavailable, match="nothing was written"):
+                await insert(loser, new_job("late"))
+            with suppress(StoreUnavailable):
+                await winning
+            bucket.is_full = False
+            assert await gone(winner, "late")
+
+    virtually(story)
