@@ -21,12 +21,14 @@ from .checks import (
     checked_seconds,
     checked_text,
 )
-from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
+from .errors import HoldfastError, InvalidJob, JobNotFound, OutcomeUnknown, StoreUnavailable, Writes, WrongState
 from .holds import KIND as PAUSES
 from .holds import Pause, checked_pause, read
 from .home import Home, carried
 from .job import TERMINAL, Change, Minute, Moves, Printed, QueueStats, Record, State, Where
 from .observe.events import Handler
+from .schedule_kept import KIND as SCHEDULES
+from .schedule_kept import read as read_schedule
 from .store.protocol import Versioned
 from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
 from .webhooks import KIND as WEBHOOKS
@@ -186,7 +188,10 @@ class Operating(Home):
             return await self.at_home(lambda: self.flows.cancel(id))
         if await self._change(id, lambda record: lifecycle.cancel(record, self.session.rules)):
             if extra.flow_of(record) is not None:
-                await self.at_home(lambda: self.flows.free([id]))
+                try:
+                    await self.at_home(lambda: self.flows.free([id]))
+                except (StoreUnavailable, OutcomeUnknown) as error:
+                    logger.warning("job %s is cancelled; workers free the jobs that wait for it: %s", id, error)
             return True
         return (await self.record(id)).cancel  # asked for already, and not ended
 
@@ -200,11 +205,15 @@ class Operating(Home):
             wanted = f"its key {record.key!r} belongs to job {rival!r} by now, which lives; let that end, or cancel it"
             raise WrongState(id, record.state, wanted)
         flow = extra.read(record.extra).flow
-        if flow is not None and (flow == id or (record.state in TERMINAL and await self._kept(flow))):
-            await self.at_home(lambda: self.flows.retry(flow, None if flow == id else [id]))
-        else:
-            await self._change(id, lifecycle.retry)
-        return await self.job(id)
+        with Writes(
+            f"the retry of job {id!r}", "look at the job before you retry it again", retry_safe=False
+        ) as writes:
+            if flow is not None and (flow == id or (record.state in TERMINAL and await self._kept(flow))):
+                await self.at_home(lambda: self.flows.retry(flow, None if flow == id else [id]))
+            else:
+                await self._change(id, lifecycle.retry)
+            writes.made += 1
+            return await self.job(id)
 
     @carried
     async def _rivals(self, records: Sequence[Record]) -> dict[str, str]:
@@ -216,31 +225,30 @@ class Operating(Home):
 
     async def retry_dead(self, *, queue: str | None = None) -> int:
         """Run every job that is dead now again, from attempt 0; how many."""
-        count, cursor = 0, None
-        while True:
-            page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
-            count += await self._retry_some({job.id: job.flow for job in page.jobs})
-            if (cursor := page.cursor) is None:
-                return count
+        cursor = None
+        with Writes("the retry of the dead jobs", "retry_dead again goes on with those that are still dead") as writes:
+            while True:
+                page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
+                await self._retry_some({job.id: job.flow for job in page.jobs}, writes)
+                if (cursor := page.cursor) is None:
+                    return writes.made
 
-    async def _retry_some(self, jobs: Mapping[str, str | None]) -> int:
-        """Run these again, given with the flows that they belong to; how many. What cannot be retried is left alone."""
-        count = 0
+    async def _retry_some(self, jobs: Mapping[str, str | None], writes: Writes) -> None:
+        """Run these again, given with the flows that they belong to. What cannot be retried is left alone."""
         for flow in dict.fromkeys(jobs.values()):
             ids = [id for id, its in jobs.items() if its == flow]
             if flow is not None and await self._kept(flow):  # together: a flow is looked through once
                 with suppress(JobNotFound, WrongState):
                     await self.at_home(partial(self.flows.retry, flow, ids))
-                    count += len(ids)
+                    writes.made += len(ids)
                 continue
             for id in ids:
                 with suppress(JobNotFound):
                     try:
                         await self.retry(id)
-                        count += 1
+                        writes.made += 1
                     except WrongState as error:  # somebody else was quicker, or its key is another's
                         logger.warning("not retried: %s", error)
-        return count
 
     async def delete(self, id: str) -> None:
         """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
@@ -341,15 +349,15 @@ class Operating(Home):
         age = None if older_than is None else checked_seconds(older_than, "older_than")
         before = None if age is None else await store.now() - int(age * 1_000_000)
         where = _where(states, queue, task, tag, finished_before=before)
-        removed, cursor = 0, None
-        while True:
-            found = await store.find(where, cursor, BULK)
-            needed = await self._needed(found.records)
-            unneeded = [record for record in found.records if record.id not in needed]
-            removed += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
-            cursor = found.cursor
-            if cursor is None:
-                return removed
+        cursor = None
+        with Writes("the purge", "purge again removes the rest") as writes:
+            while True:
+                found = await store.find(where, cursor, BULK)
+                needed = await self._needed(found.records)
+                unneeded = [record for record in found.records if record.id not in needed]
+                writes.made += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
+                if (cursor := found.cursor) is None:
+                    return writes.made
 
     @carried
     async def records(self, kind: str) -> dict[str, Versioned]:
@@ -361,7 +369,7 @@ class Operating(Home):
         """Set a small shared record; see `Store.put_record`."""
         written = await self.session.store.put_record(kind, name, value, expect)
         if kind in ("config", WEBHOOKS):
-            await self.session.refresh()  # others see it within seconds, whoever sets it at once
+            await self.session.refresh_after_a_write()  # others see it within seconds, whoever sets it at once
         return written
 
 

@@ -11,7 +11,7 @@ import msgspec
 from . import extra, lifecycle, series
 from .checks import checked_cursor, checked_limit, checked_seconds, checked_text
 from .clock import MICROS
-from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
+from .errors import HoldfastError, InvalidJob, JobNotFound, Writes, WrongState
 from .faults import Errors, Groups
 from .home import carried
 from .job import Change, Record, State, Where
@@ -99,15 +99,18 @@ class Overseeing(Operating):
             gone = len(records) - len(found.records)
         else:
             found, gone = await self._look(Sought(wanted), cursor, STEP, WINDOW), 0
-        changed = await self._change_all(action, found.records)
+        then = "look at the jobs before you retry them again" if action == "retry" else f"{action} them again"
+        with Writes(f"{action} of {len(found.records)} jobs", then, retry_safe=action != "retry") as writes:
+            await self._change_all(action, found.records, writes)
+        changed = writes.made
         return Changed(changed, len(found.records) + gone - changed, found.looked, found.cursor)
 
-    async def _change_all(self, action: str, records: Sequence[Record]) -> int:
+    async def _change_all(self, action: str, records: Sequence[Record], writes: Writes) -> None:
         if action == "retry":
             rivals = await self._rivals(records)
             records = [record for record in records if record.id not in rivals]
         alone = [record for record in records if extra.read(record.extra).flow is None]
-        changed = await self._change_flows(action, [r for r in records if extra.read(r.extra).flow is not None])
+        await self._change_flows(action, [r for r in records if extra.read(r.extra).flow is not None], writes)
         decide = self._decision(action)
         wanted: list[tuple[Record, Change]] = []
         for record in alone:
@@ -118,21 +121,21 @@ class Overseeing(Operating):
         for (record, change), done in zip(wanted, written, strict=True):
             if done:
                 self.events.changed(record, change)
-                changed += 1
-            else:  # it has moved since it was read: look again
+        writes.made += sum(written)
+        for (record, _), done in zip(wanted, written, strict=True):
+            if not done:  # it has moved since it was read: look again
                 with suppress(JobNotFound, WrongState):
-                    changed += await self._change(record.id, decide)
-        return changed
+                    writes.made += await self._change(record.id, decide)
 
-    async def _change_flows(self, action: str, records: Sequence[Record]) -> int:
+    async def _change_flows(self, action: str, records: Sequence[Record], writes: Writes) -> None:
         """Change flows, and jobs of flows, which others may need."""
         if action == "retry":
-            return await self._retry_some({record.id: extra.flow_of(record) for record in records})
-        change, changed = self.cancel if action == "cancel" else self.delete, 0
+            return await self._retry_some({record.id: extra.flow_of(record) for record in records}, writes)
+        change = self.cancel if action == "cancel" else self.delete
         for record in records:
             with suppress(JobNotFound, WrongState):
-                changed += await change(record.id) is not False
-        return changed
+                writes.made += await change(record.id) is not False
+        return None
 
     def _decision(self, action: str) -> Callable[[Record], Change | None]:
         if action == "cancel":

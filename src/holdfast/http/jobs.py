@@ -11,7 +11,7 @@ from .. import extra
 from ..checks import KEY_LIMIT, checked_text
 from ..clock import MICROS
 from ..codec.values import read
-from ..errors import HoldfastError, InvalidJob, JobNotFound, WrongState
+from ..errors import HoldfastError, InvalidJob, JobNotFound, Writes, WrongState
 from ..job import NewJob, State
 from ..task import Options
 from ..view import moment
@@ -40,8 +40,10 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     id = await app.insert(job, options)
     if id == job.id:
         return json(_as_stored(job, app.clock.now()), 201)
+    then = "look at the job before you send it again"
     try:
-        return json(job_out(await app.job(id)), 200)
+        with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
+            return json(job_out(await app.job(id)), 200)
     except JobNotFound:  # it has ended and is removed, and its key is still remembered
         asked = _as_stored(job, app.clock.now())
         return json(msgspec.structs.replace(asked, id=id, status=shapes.REMOVED), 200)
@@ -89,8 +91,10 @@ async def list_jobs(call: Call, query: shapes.JobsQuery) -> Answer:
 
 async def cancel(call: Call, id: str) -> Answer:
     """End a waiting job, ask a running one to stop."""
-    cancelled = await call.app.cancel(checked_text(id, "id"))
-    return json(shapes.Cancelled(cancelled, job_out(await call.app.job(id))))
+    with Writes(f"the cancelling of job {id!r}", "cancel it again") as writes:
+        cancelled = await call.app.cancel(checked_text(id, "id"))
+        writes.made += cancelled
+        return json(shapes.Cancelled(cancelled, job_out(await call.app.job(id))))
 
 
 async def retry(call: Call, id: str) -> Answer:

@@ -17,7 +17,7 @@ import msgspec
 
 from ..checks import checked_text
 from ..clock import fresh_secret
-from ..errors import ConfigError, HoldfastError
+from ..errors import ConfigError, HoldfastError, OutcomeUnknown
 from ..view import moment
 
 if TYPE_CHECKING:
@@ -60,9 +60,14 @@ async def create(app: Holdfast, roles: Iterable[str], label: str = "") -> str:
     if label:
         checked_text(label, "a label", LABEL_LIMIT)
     secret = fresh_secret()
-    id = hashlib.sha256(fresh_secret().encode()).hexdigest()[:12]
     stored = Stored(_digest(secret), wanted, label, app.clock.now())
-    await app.put_record(KIND, id, msgspec.json.encode(stored), 0)
+    id = ""
+    try:
+        while not id or not await app.put_record(KIND, id, msgspec.json.encode(stored), 0):  # an id may be taken
+            id = hashlib.sha256(fresh_secret().encode()).hexdigest()[:12]
+    except OutcomeUnknown as error:
+        said = f"token {id} may be stored, and nobody has it; revoke it, and make another: {error}"
+        raise OutcomeUnknown(said) from error
     return f"hf_{id}_{secret}"
 
 
