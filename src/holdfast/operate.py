@@ -298,16 +298,42 @@ class Operating(Home):
     @carried
     async def pause(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
-    ) -> None:
+    ) -> bool:
         """Start no more jobs of a queue, or of a task, or of a task with certain arguments; those that run go on.
 
         A queue stands still at once. A task's jobs are put aside as they come up; workers hear of it within about a
-        poll interval.
+        poll interval. False where no job, live worker, schedule or task of this app has that queue or task: it is
+        paused all the same, and logged as a warning, since the name may be misspelled.
         """
-        if _named(queue, task, where) == "queue":
-            await self.put_record("pause", checked_name(queue, "queue"), b"true")
+        named = _named(queue, task, where)
+        if named == "queue":
+            name = checked_name(queue, "queue")
+            known = await self._is_known(Where(queue=name))
+            await self.put_record("pause", name, b"true")
         else:
-            await self.session.holds.set(checked_pause(task, where))
+            pause = checked_pause(task, where)
+            name, known = pause.task, await self._is_known(Where(task=pause.task))
+            await self.session.holds.set(pause)
+        if not known:
+            logger.warning("%s %r is paused, but no job, worker, schedule or task here has that name", named, name)
+        return known
+
+    async def _is_known(self, where: Where) -> bool:
+        """Whether anything here has a queue, or a task."""
+        tasks = cast("Holdfast", self).registry.tasks
+        if where.task in tasks or any(task.options.queue == where.queue for task in tasks.values() if where.queue):
+            return True
+        store = self.session.store
+        if (await store.find(where, None, 1)).records:
+            return True
+        if any(
+            where.queue in seen.holder.queues or where.task in seen.holder.tasks
+            for seen in await store.holders()
+            if seen.alive
+        ):
+            return True
+        kept = [read_schedule(one.value) for one in (await store.records(SCHEDULES)).values()]
+        return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)
 
     @carried
     async def resume(
