@@ -381,7 +381,7 @@ DEFECTS = (
     ),
     # -- operations made of several writes
     Defect(
-        "U", "an operation that is written in part says that nothing was written", "errors.py",
+        "U", "an operation that is written in part says that nothing was written", "writes.py",
         "if self.made and isinstance(error, StoreUnavailable | ConfigError):", "if self.made < 0:",
         HALF + "sqlite",
     ),

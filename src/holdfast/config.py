@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .errors import Writes
 from .session import readable
 from .settings import ALIASES, SAME, parse_stored, stored_name
+from .writes import Writes
 
 if TYPE_CHECKING:
     from .app import Holdfast

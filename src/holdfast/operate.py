@@ -21,7 +21,7 @@ from .checks import (
     checked_seconds,
     checked_text,
 )
-from .errors import HoldfastError, InvalidJob, JobNotFound, OutcomeUnknown, StoreUnavailable, Writes, WrongState
+from .errors import HoldfastError, InvalidJob, JobNotFound, OutcomeUnknown, StoreUnavailable, WrongState
 from .holds import KIND as PAUSES
 from .holds import Pause, checked_pause, read
 from .home import Home, carried
@@ -32,6 +32,7 @@ from .schedule_kept import read as read_schedule
 from .store.protocol import Versioned
 from .view import Job, WorkerSeen, job_seen, states_named, worker_seen
 from .webhooks import KIND as WEBHOOKS
+from .writes import Writes
 
 if TYPE_CHECKING:
     from .app import Holdfast

@@ -11,7 +11,7 @@ import msgspec
 from . import extra, lifecycle, series
 from .checks import checked_cursor, checked_limit, checked_seconds, checked_text
 from .clock import MICROS
-from .errors import HoldfastError, InvalidJob, JobNotFound, Writes, WrongState
+from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from .faults import Errors, Groups
 from .home import carried
 from .job import Change, Record, State, Where
@@ -19,6 +19,7 @@ from .operate import Operating
 from .search import CHUNK, WINDOW, Filter, Looked, Search, Sought, search
 from .series import Depth, Rate
 from .view import job_seen, moment
+from .writes import Writes
 
 STEP = 1000
 """Jobs that one step of a change of many changes, at the most."""

@@ -25,13 +25,13 @@ from .errors import (
     QueueFull,
     ScheduleNotFound,
     StoreUnavailable,
-    Writes,
 )
 from .job import TERMINAL, Lane
 from .schedule import Rule
 from .schedule_kept import KIND, Schedule, glance, read
 from .task import Call, Options, Task
 from .view import moment
+from .writes import Writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

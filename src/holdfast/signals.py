@@ -24,9 +24,10 @@ from . import steps
 from .checks import checked_name
 from .clock import MICROS
 from .codec import encode_value
-from .errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable, Writes
+from .errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable
 from .job import Change, Patch, Record, State, Where
 from .remember import MOST_UNSEEN
+from .writes import Writes
 
 if TYPE_CHECKING:
     from .session import Session

@@ -11,10 +11,11 @@ from .. import extra
 from ..checks import KEY_LIMIT, checked_text
 from ..clock import MICROS
 from ..codec.values import read
-from ..errors import HoldfastError, InvalidJob, JobNotFound, Writes, WrongState
+from ..errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from ..job import NewJob, State
 from ..task import Options
 from ..view import moment
+from ..writes import Writes
 from . import limits, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
