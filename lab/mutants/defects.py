@@ -38,6 +38,8 @@ WAITING = "tests/worker/test_waiting.py -k "
 MAKING = "tests/app/test_flow_making.py -k "
 FLOW_WRITES = "tests/faults/test_flow_writes.py -k "
 DAMAGED = "tests/faults/test_damaged_jobs.py -k "
+PAUSING = "tests/app/test_pausing.py -k "
+HALF = "tests/faults/test_half_written.py -k "
 
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
@@ -403,13 +405,69 @@ DEFECTS = (
     ),
     Defect(
         "N", "what a dead sender has not told is told by nobody", "signals.py",
-        "sent = None if entry.told else await _sent(session, name)", "sent = None",
+        "if not entry.told and (sent := await _sent(session, name, int(at))) is not None:",
+        "if at == name and (sent := await _sent(session, name, int(at))) is not None:",
         WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_upkeep",
     ),
     Defect(
         "N", "a waiter that moved while it was woken is let be", "signals.py",
         "refused or not all(written)", "refused",
         WAITING + "test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_the_same",
+    ),
+    Defect(
+        "N", "a process that forgets a signal removes one that was sent again", "signals.py",
+        "if entered not in still or still[entered].version != kept.version:", "if entered not in still:",
+        WAITING + "test_maintenance_that_is_late_does_not_forget_what_was_sent_again",
+    ),
+    Defect(
+        "C", "a clock that is ahead forgets a signal", "signals.py",
+        "steady - self._seen[entered][1] >= WATCHED", "steady >= self._seen[entered][1]",
+        WAITING + "test_a_clock_that_is_ahead_forgets_no_signal_that_it_has_just_seen",
+    ),
+    # -- pauses
+    Defect(
+        "N", "a job is deferred by what was read before it was claimed", "holds.py",
+        "if self._reads == begun:", "if self._reads == 0:",
+        PAUSING + "test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job",
+    ),
+    Defect(
+        "N", "a lifted pause is forgotten while a claim may still defer a job for it", "holds.py",
+        "if not claims and not (await", "if not (await",
+        PAUSING + "test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_clocks_say",
+    ),
+    Defect(
+        "N", "a version is given again after a removal", "store/jobs.py",
+        "            self.versions += 1\n", "            self.versions = version + 1\n",
+        MEMORY + "test_a_version_is_not_given_again_after_a_removal",
+    ),
+    # -- operations made of several writes
+    Defect(
+        "U", "an operation that is written in part says that nothing was written", "writes.py",
+        "if self.made and isinstance(error, StoreUnavailable | ConfigError):", "if self.made < 0:",
+        HALF + "sqlite",
+    ),
+    Defect(
+        "U", "a signal that is kept is said to be unwritten", "signals.py",
+        'with Writes(f"signal {name!r}", then, made=1):', 'with Writes(f"signal {name!r}", then):',
+        HALF + "sqlite",
+    ),
+    Defect(
+        "U", "a pause that is lifted is said to be unwritten", "holds.py",
+        """            freed = await self._free(pause)
+        except HoldfastError as error:""",
+        """            freed = await self._free(pause)
+        except ZeroDivisionError as error:""",
+        HALF + "sqlite",
+    ),
+    Defect(
+        "U", "a purge does not count what it has removed", "operate.py",
+        "writes.made += sum(await commit.change(", "writes.made += 0 * sum(await commit.change(",
+        HALF + "sqlite",
+    ),
+    Defect(
+        "U", "a change that is refused when it is sent again is called unmade", "store/commit.py",
+        "if not all(answers.changes[at : at + len(changes)]):", "if not changes:",
+        COMMIT + "test_a_change_that_is_refused_when_it_is_sent_again_may_have_been_made",
     ),
     # -- limits
     Defect(
@@ -499,7 +557,9 @@ DEFECTS = (
     Defect(
         "N", "a signal is kept only once its waiters were looked for", "signals.py",
         """    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
-    woken = await _wake(session, name, data)
+    then = "it is kept, and workers wake the jobs that wait for it; it may be sent again"
+    with Writes(f"signal {name!r}", then, made=1):
+        woken = await _wake(session, name, data)
 """,
         """    woken = await _wake(session, name, data)
     await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))

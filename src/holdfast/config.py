@@ -8,6 +8,7 @@ import msgspec
 
 from .session import readable
 from .settings import ALIASES, SAME, parse_stored, stored_name
+from .writes import Writes
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -22,10 +23,12 @@ class Config:
     async def set(self, name: str, value: Any) -> tuple[str, Any]:
         """Keep a setting in the store; the name and value as they were understood."""
         key, checked = parse_stored(name, value)
-        await self._app.put_record("config", key, msgspec.json.encode(checked))
-        for other in SAME.get(key, ()):
-            if other in await self.list():
-                await self._app.put_record("config", other, None)
+        with Writes(f"setting {key}", "set it again") as writes:
+            await self._app.put_record("config", key, msgspec.json.encode(checked))
+            writes.made += 1
+            for other in SAME.get(key, ()):
+                if other in await self.list():
+                    await self._app.put_record("config", other, None)
         return key, checked
 
     async def get(self, name: str) -> Any:
@@ -36,8 +39,10 @@ class Config:
     async def unset(self, name: str) -> None:
         """Forget a stored setting."""
         key = stored_name(name)
-        for one in (key, *_aliases(key)):
-            await self._app.put_record("config", one, None)
+        with Writes(f"the removal of setting {key}", "remove it again") as writes:
+            for one in (key, *_aliases(key)):
+                await self._app.put_record("config", one, None)
+                writes.made += 1
 
     async def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""

@@ -85,19 +85,20 @@ class Enqueuing(Settling):
             raise InvalidJob("enqueue_many does not take connection=; enqueue one by one inside your transaction")
         if any(call.options.replace for call in made):
             raise InvalidJob("enqueue_many does not take replace= or debounce=; enqueue one by one")
-        ids: list[str | HoldfastError] = []
-        for start in range(0, len(jobs), BULK):
-            part = jobs[start : start + BULK]
+        ids: list[str | Exception] = []
+        step = 1 if self.around_enqueue else BULK
+        for start in range(0, len(jobs), step):
+            part = jobs[start : start + step]
             try:
                 ids += await self.insert_all(part)
-            except HoldfastError as error:
+            except Exception as error:  # noqa: BLE001  # a hook may raise anything; what was stored before it is stored
                 ids += [error] * (len(jobs) - start)
                 break
-        refused = [id for id in ids if isinstance(id, HoldfastError)]
+        refused = [id for id in ids if isinstance(id, Exception)]
         if len(refused) == len(ids) and refused:
             raise refused[0]
         handles = [
-            None if isinstance(id, HoldfastError) else Handle(self._whole, id, call.task.decode_result)
+            None if isinstance(id, Exception) else Handle(self._whole, id, call.task.decode_result)
             for id, call in zip(ids, made, strict=True)
         ]
         if refused:
@@ -215,12 +216,19 @@ class Enqueuing(Settling):
     async def _insert_traced(
         self, jobs: Sequence[NewJob], insert: Callable[[NewJob], Awaitable[Inserted]] | None
     ) -> list[str | HoldfastError]:
-        if self.around_enqueue or insert is not None:
-            hooks = len(self.around_enqueue)
-            answers = [await self._hooked(job, hooks, insert or self._insert_one) for job in jobs]
-        else:
+        if not self.around_enqueue and insert is None:
             answers = await self._insert_jobs(jobs)
-        return [self._accepted(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+            return [self._accepted(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        ids: list[str | HoldfastError] = []
+        for job in jobs:
+            try:
+                answer = await self._hooked(job, len(self.around_enqueue), insert or self._insert_one)
+            except HoldfastError as error:
+                if not ids:
+                    raise
+                return ids + [error] * (len(jobs) - len(ids))  # what was stored before it is stored
+            ids.append(self._accepted(job, answer))
+        return ids
 
     async def _insert_one(self, job: NewJob) -> Inserted:
         return (await self._insert_jobs([job]))[0]

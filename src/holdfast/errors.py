@@ -23,7 +23,7 @@ HoldfastError
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 
 class HoldfastError(Exception):
@@ -185,24 +185,3 @@ class MissingExtra(HoldfastError, ImportError):
 
 class ConfigError(HoldfastError, ValueError):
     """A setting, a name or a URL is not usable."""
-
-
-class Writes:
-    """An operation made of several writes. Once one is made, `StoreUnavailable` ("nothing was written") would be false.
-
-    `made` counts them; from then on an error that denies them leaves the block as OutcomeUnknown, with what to do next.
-    """
-
-    def __init__(self, what: str, then: str, *, made: int = 0, retry_safe: bool = True) -> None:
-        self._what = what
-        self._then = then
-        self._retry_safe = retry_safe
-        self.made = made
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if self.made and isinstance(error, StoreUnavailable | ConfigError):
-            said = f"{self._what} is written in part: {error}; {self._then}"
-            raise OutcomeUnknown(said, retry_safe=self._retry_safe) from error

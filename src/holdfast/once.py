@@ -12,7 +12,7 @@ import msgspec
 
 from . import extra
 from .clock import MICROS
-from .errors import InvalidJob
+from .errors import InvalidJob, OutcomeUnknown
 from .job import TERMINAL, WAITING, Change, Inserted, Lane, NewJob, Patch, Record, State
 from .session import Session
 
@@ -37,8 +37,12 @@ async def insert_or_replace(
         _check_lane(found, job)
         by_the_clock = put_off is not None or job.run_at is not None or job.extra is not None
         now = await session.store.now() if by_the_clock else 0
-        if (await session.commit.change([replacing(found, job, now, put_off)]))[0]:
-            return Inserted(REPLACED, found.id)
+        try:
+            if (await session.commit.change([replacing(found, job, now, put_off)]))[0]:
+                return Inserted(REPLACED, found.id)
+        except OutcomeUnknown as error:
+            said = f"job {found.id!r} may have been replaced: {error}"
+            raise OutcomeUnknown(said, (found.id,), retry_safe=False) from error
 
 
 async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:
@@ -73,8 +77,9 @@ def replacing(found: Record, job: NewJob, now: int, put_off: float | None) -> Ch
     if put_off is not None:
         delay = max(0.0, min(delay, (found.created_at - now) / MICROS + put_off))
     wanted = extra.read(job.extra)
-    if wanted.expires_in is not None:  # from this call on, not from the first one
-        wanted = msgspec.structs.replace(wanted, expires_in=wanted.expires_in + (now - found.created_at) / MICROS)
+    if wanted.expires_in is not None:  # from this call on, not from the first one; never less, whatever clocks say
+        age = max(0.0, (now - found.created_at) / MICROS)
+        wanted = msgspec.structs.replace(wanted, expires_in=wanted.expires_in + age)
     patch = Patch(
         state=State.SCHEDULED if delay > 0 else State.QUEUED,
         delay=delay,

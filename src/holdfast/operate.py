@@ -28,9 +28,12 @@ from .holds import Pause, checked_pause, read
 from .home import Home, carried
 from .job import TERMINAL, Change, Holder, Minute, Moves, Printed, QueueStats, Record, State, Where
 from .observe.events import Handler
+from .schedule_kept import KIND as SCHEDULES
+from .schedule_kept import read as read_schedule
 from .store.protocol import Finding, Versioned
 from .view import Job, WorkerSeen, job_seen, state_seen, states_named, with_listeners, worker_seen
 from .webhooks import KIND as WEBHOOKS
+from .writes import Writes
 
 if TYPE_CHECKING:
     from .app import Holdfast
@@ -213,11 +216,15 @@ class Operating(Home):
             wanted = f"its key {record.key!r} belongs to job {rival!r} by now, which lives; let that end, or cancel it"
             raise WrongState(id, record.state, wanted)
         flow = extra.read(record.extra).flow
-        if flow is not None and (flow == id or (record.state in TERMINAL and await self._kept(flow))):
-            await self.at_home(lambda: self.flows.retry(flow, None if flow == id else [id]))
-        else:
-            await self._change(id, lifecycle.retry)
-        return await self.job(id)
+        with Writes(
+            f"the retry of job {id!r}", "look at the job before you retry it again", retry_safe=False
+        ) as writes:
+            if flow is not None and (flow == id or (record.state in TERMINAL and await self._kept(flow))):
+                await self.at_home(lambda: self.flows.retry(flow, None if flow == id else [id]))
+            else:
+                await self._change(id, lifecycle.retry)
+            writes.made += 1
+            return await self.job(id)
 
     @carried
     async def _rivals(self, records: Sequence[Record]) -> dict[str, str]:
@@ -230,30 +237,31 @@ class Operating(Home):
     async def retry_dead(self, *, queue: str | None = None, dry_run: bool = False) -> int:
         """Run every job that is dead now again, from attempt 0; how many. `dry_run`: how many are dead."""
         count, cursor = 0, None
-        while True:
-            page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
-            count += len(page.jobs) if dry_run else await self._retry_some({job.id: job.flow for job in page.jobs})
-            if (cursor := page.cursor) is None:
-                return count
+        with Writes("the retry of the dead jobs", "retry_dead again goes on with those that are still dead") as writes:
+            while True:
+                page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
+                count += len(page.jobs)
+                if not dry_run:
+                    await self._retry_some({job.id: job.flow for job in page.jobs}, writes)
+                if (cursor := page.cursor) is None:
+                    return count if dry_run else writes.made
 
-    async def _retry_some(self, jobs: Mapping[str, str | None]) -> int:
-        """Run these again, given with the flows that they belong to; how many. What cannot be retried is left alone."""
-        count = 0
+    async def _retry_some(self, jobs: Mapping[str, str | None], writes: Writes) -> None:
+        """Run these again, given with the flows that they belong to. What cannot be retried is left alone."""
         for flow in dict.fromkeys(jobs.values()):
             ids = [id for id, its in jobs.items() if its == flow]
             if flow is not None and await self._kept(flow):  # together: a flow is looked through once
                 with suppress(JobNotFound, WrongState):
                     await self.at_home(partial(self.flows.retry, flow, ids))
-                    count += len(ids)
+                    writes.made += len(ids)
                 continue
             for id in ids:
                 with suppress(JobNotFound):
                     try:
                         await self.retry(id)
-                        count += 1
+                        writes.made += 1
                     except (WrongState, InvalidJob) as error:  # somebody else was quicker, or it may not be run
                         logger.warning("not retried: %s", error)
-        return count
 
     async def delete(self, id: str) -> None:
         """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
@@ -310,16 +318,42 @@ class Operating(Home):
     @carried
     async def pause(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
-    ) -> None:
+    ) -> bool:
         """Start no more jobs of a queue, or of a task, or of a task with certain arguments; those that run go on.
 
         A queue stands still at once. A task's jobs are put aside as they come up; workers hear of it within about a
-        poll interval.
+        poll interval. False where no job, live worker, schedule or task of this app has that queue or task: it is
+        paused all the same, and logged as a warning, since the name may be misspelled.
         """
-        if _named(queue, task, where) == "queue":
-            await self.put_record("pause", checked_name(queue, "queue"), b"true")
+        named = _named(queue, task, where)
+        if named == "queue":
+            name = checked_name(queue, "queue")
+            known = await self._is_known(Where(queue=name))
+            await self.put_record("pause", name, b"true")
         else:
-            await self.session.holds.set(checked_pause(task, where))
+            pause = checked_pause(task, where)
+            name, known = pause.task, await self._is_known(Where(task=pause.task))
+            await self.session.holds.set(pause)
+        if not known:
+            logger.warning("%s %r is paused, but no job, worker, schedule or task here has that name", named, name)
+        return known
+
+    async def _is_known(self, where: Where) -> bool:
+        """Whether anything here has a queue, or a task."""
+        tasks = cast("Holdfast", self).registry.tasks
+        if where.task in tasks or any(task.options.queue == where.queue for task in tasks.values() if where.queue):
+            return True
+        store = self.session.store
+        if (await store.find(where, None, 1)).records:
+            return True
+        if any(
+            where.queue in seen.holder.queues or where.task in seen.holder.tasks
+            for seen in await store.holders()
+            if seen.alive
+        ):
+            return True
+        kept = [read_schedule(one.value) for one in (await store.records(SCHEDULES)).values()]
+        return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)
 
     @carried
     async def resume(
@@ -362,18 +396,17 @@ class Operating(Home):
         age = None if older_than is None else checked_seconds(older_than, "older_than")
         before = None if age is None else await store.now() - int(age * 1_000_000)
         where = _where(states, queue, task, tag, finished_before=before)
-        removed, cursor = 0, None
-        while True:
-            found = await store.find(where, cursor, BULK)
-            needed = await self._needed(found.records)
-            unneeded = [record for record in found.records if record.id not in needed]
-            if dry_run:
-                removed += len(unneeded)
-            else:
-                removed += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
-            cursor = found.cursor
-            if cursor is None:
-                return removed
+        matched, cursor = 0, None
+        with Writes("the purge", "purge again removes the rest") as writes:
+            while True:
+                found = await store.find(where, cursor, BULK)
+                needed = await self._needed(found.records)
+                unneeded = [record for record in found.records if record.id not in needed]
+                matched += len(unneeded)
+                if not dry_run:
+                    writes.made += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
+                if (cursor := found.cursor) is None:
+                    return matched if dry_run else writes.made
 
     @carried
     async def records(self, kind: str) -> dict[str, Versioned]:
@@ -385,7 +418,7 @@ class Operating(Home):
         """Set a small shared record; see `Store.put_record`."""
         written = await self.session.store.put_record(kind, name, value, expect)
         if kind in ("config", WEBHOOKS):
-            await self.session.refresh()  # others see it within seconds, whoever sets it at once
+            await self.session.refresh_after_a_write()  # others see it within seconds, whoever sets it at once
         return written
 
 

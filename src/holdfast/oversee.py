@@ -19,6 +19,7 @@ from .operate import Operating
 from .search import CHUNK, WINDOW, Filter, Looked, Search, Sought, search
 from .series import Depth, Rate
 from .view import job_seen, moment
+from .writes import Writes
 
 STEP = 1000
 """Jobs that one step of a change of many changes, at the most."""
@@ -126,15 +127,17 @@ class Overseeing(Operating):
         records = found.records
         if wanted is not None and wanted.scope is not None:  # other jobs of a flow, which go with one, may be outside
             records = [record for record in records if extra.read(record.extra).flow is None]
-        changed = await self._change_all(action, records)
-        return Changed(matched, changed, matched + gone - changed, found.looked, found.cursor)
+        then = "look at the jobs before you retry them again" if action == "retry" else f"{action} them again"
+        with Writes(f"{action} of {matched} jobs", then, retry_safe=action != "retry") as writes:
+            await self._change_all(action, records, writes)
+        return Changed(matched, writes.made, matched + gone - writes.made, found.looked, found.cursor)
 
-    async def _change_all(self, action: str, records: Sequence[Record]) -> int:
+    async def _change_all(self, action: str, records: Sequence[Record], writes: Writes) -> None:
         if action == "retry":
             rivals = await self._rivals(records)
             records = [record for record in records if record.id not in rivals]
         alone = [record for record in records if extra.read(record.extra).flow is None]
-        changed = await self._change_flows(action, [r for r in records if extra.read(r.extra).flow is not None])
+        await self._change_flows(action, [r for r in records if extra.read(r.extra).flow is not None], writes)
         decide = self._decision(action)
         wanted: list[tuple[Record, Change]] = []
         for record in alone:
@@ -145,21 +148,21 @@ class Overseeing(Operating):
         for (record, change), done in zip(wanted, written, strict=True):
             if done:
                 self.events.changed(record, change)
-                changed += 1
-            else:  # it has moved since it was read: look again
+        writes.made += sum(written)
+        for (record, _), done in zip(wanted, written, strict=True):
+            if not done:  # it has moved since it was read: look again
                 with suppress(JobNotFound, WrongState):
-                    changed += await self._change(record.id, decide)
-        return changed
+                    writes.made += await self._change(record.id, decide)
 
-    async def _change_flows(self, action: str, records: Sequence[Record]) -> int:
+    async def _change_flows(self, action: str, records: Sequence[Record], writes: Writes) -> None:
         """Change flows, and jobs of flows, which others may need."""
         if action == "retry":
-            return await self._retry_some({record.id: extra.flow_of(record) for record in records})
-        change, changed = self.cancel if action == "cancel" else self.delete, 0
+            return await self._retry_some({record.id: extra.flow_of(record) for record in records}, writes)
+        change = self.cancel if action == "cancel" else self.delete
         for record in records:
             with suppress(JobNotFound, WrongState):
-                changed += await change(record.id) is not False
-        return changed
+                writes.made += await change(record.id) is not False
+        return None
 
     def _decision(self, action: str) -> Callable[[Record], Change | None]:
         if action == "cancel":

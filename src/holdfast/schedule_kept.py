@@ -13,6 +13,7 @@ from .retry import Backoff
 from .schedule import Rule
 from .view import moment
 
+KIND = "schedule"
 ERROR_LIMIT = 1000
 """Characters of an error that are kept."""
 

@@ -28,9 +28,10 @@ from .errors import (
 )
 from .job import TERMINAL, Lane
 from .schedule import Rule
-from .schedule_kept import Schedule, glance, read
+from .schedule_kept import KIND, Schedule, glance, read
 from .task import Call, Options, Task
 from .view import moment
+from .writes import Writes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from .job import NewJob
     from .store.protocol import Versioned
 
-KIND = "schedule"
 _NOT_KEPT = {
     "delay": "delay",
     "run_at": "at",
@@ -200,13 +200,14 @@ class Schedules:
         if not records:
             return None
         now = await self._app.now()
-        following = [await self._look(record, now) for _, record in sorted(records.items())]
+        with Writes("a run that is due", "the next look makes the same one") as writes:
+            following = [await self._look(record, now, writes) for _, record in sorted(records.items())]
         soonest = min((due for due in following if due is not None and due > now), default=None)
         return None if soonest is None else (soonest - now) / schedule.MICROS
 
     # -- inside
 
-    async def _look(self, record: Versioned, now: int) -> int | None:
+    async def _look(self, record: Versioned, now: int, writes: Writes) -> int | None:
         """Make the runs of one schedule that are due; when it is due next."""
         seen = glance(record.value)
         if seen is None or seen.paused or seen.next is None:
@@ -215,13 +216,13 @@ class Schedules:
         if seen.next > now and seen.counted <= now + schedule.LATE:
             return seen.next
         kept = read(record.value)
-        return None if kept is None else await self._make_one(kept, record.version, now)
+        return None if kept is None else await self._make_one(kept, record.version, now, writes)
 
-    async def _make_one(self, kept: Schedule, version: int, now: int) -> int | None:
+    async def _make_one(self, kept: Schedule, version: int, now: int, writes: Writes) -> int | None:
         """Make one schedule's runs; whatever is wrong with it harms no other. When it is due next."""
         trouble: Exception | None = None
         try:
-            moved = await self._make(kept, now)
+            moved = await self._make(kept, now, writes)
         except StoreUnavailable:
             raise
         except OutcomeUnknown:
@@ -235,11 +236,12 @@ class Schedules:
                 _left.add((kept.name, version))
                 logger.warning("schedule %s is left to other workers: %s", kept.name, error)
             return None
+        writes.made += written
         if written and moved.error is not None and moved.error != kept.error:
             logger.warning("schedule %s: a run could not be made: %s", kept.name, moved.error, exc_info=trouble)
         return moved.next
 
-    async def _make(self, kept: Schedule, now: int) -> Schedule:
+    async def _make(self, kept: Schedule, now: int, writes: Writes) -> Schedule:
         """Make its runs that are due; the schedule as it is to be kept then."""
         assert kept.next is not None
         for due in schedule.runs_due(kept.rule, kept.next, now):
@@ -254,6 +256,7 @@ class Schedules:
             except InvalidJob as error:
                 kept = kept.troubled(error)  # as it would be at any look
             else:
+                writes.made += 1
                 kept = msgspec.structs.replace(kept, last=due, last_job=job, lane=lane, error=None)
         return kept.from_now(now)
 

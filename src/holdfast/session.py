@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ import msgspec
 from . import damage
 from .checks import checked_seconds
 from .clock import Clock, Entropy
-from .errors import JobNotFound
+from .errors import HoldfastError, JobNotFound
 from .health import Health
 from .holds import Holds
 from .job import TERMINAL, UNDECODABLE, Lost, Record
@@ -93,6 +94,13 @@ class Session:
         self.rules = self.settings.rules
         self._read_at = self.clock.monotonic()
         self.feed.follow(hooks)
+
+    async def refresh_after_a_write(self) -> None:
+        """The same, for whoever has just changed it: that is done, so where it cannot be read now, it is soon."""
+        try:
+            await self.refresh()
+        except HoldfastError:
+            self._read_at = -math.inf
 
     def fresh_settings(self) -> Settings:
         """The settings, read again in the background where they are old: an enqueue never waits for it."""

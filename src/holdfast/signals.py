@@ -24,9 +24,10 @@ from . import steps
 from .checks import checked_name
 from .clock import MICROS
 from .codec import encode_value
-from .errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable, Writes
+from .errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable
 from .job import UNDECODABLE, Change, Patch, Record, State, Where
 from .remember import MOST_UNSEEN
+from .writes import Writes
 
 if TYPE_CHECKING:
     from .session import Session
@@ -132,7 +133,7 @@ class SignalMaintenance:
             entry = _read(_read_entry, kept)
             if entry is None or not at.isdecimal():
                 continue
-            if not entry.told and (sent := await _sent(session, name)) is not None:
+            if not entry.told and (sent := await _sent(session, name, int(at))) is not None:
                 await _wake(session, name, bytes(sent.value))
                 await session.store.put_record(KIND, entered, msgspec.json.encode(Entry(True)), kept.version)
             elif int(at) <= now - int(keep * MICROS) and steady - self._seen[entered][1] >= WATCHED:
@@ -166,10 +167,10 @@ async def _enter(session: Session, name: str, at: int, *, told: bool) -> None:
     await session.store.put_record(KIND, f"{at}:{name}", msgspec.json.encode(Entry(told)))
 
 
-async def _sent(session: Session, name: str) -> Sent | None:
-    """What was sent last."""
+async def _sent(session: Session, name: str, at: int = 0) -> Sent | None:
+    """What was sent last; None where nothing was, or nothing since `at`."""
     values = _values(await session.store.records(kind_of(name)))
-    return _read(_read_sent, values[max(values)]) if values else None
+    return _read(_read_sent, values[max(values)]) if values and max(values) >= at else None
 
 
 def _values(records: dict[str, Versioned]) -> dict[int, Versioned]:

@@ -264,9 +264,9 @@ class SyncApp:
 
     def pause(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
-    ) -> None:
-        """Start no more jobs of a queue, or of a task; see `Operating.pause`."""
-        self.run(self._app.pause, queue, task=task, where=where)
+    ) -> bool:
+        """Start no more jobs of a queue, or of a task; False where nothing has that name. See `Operating.pause`."""
+        return self.run(self._app.pause, queue, task=task, where=where)
 
     def resume(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None

@@ -90,8 +90,8 @@ class Webhooks:
             checked_names(queues, "queue") if queues else (),
             checked_names(tasks, "task") if tasks else (),
         )
-        if not await self._app.put_record(KIND, name, msgspec.json.encode(hook), 0):
-            raise ConfigError(f"there is a webhook {name!r} already; remove it first")
+        if not await self._app.put_record(KIND, name, msgspec.json.encode(hook), 0) and hook not in await self.list():
+            raise ConfigError(f"there is another webhook {name!r} already; remove it first")
         return key
 
     async def list(self) -> list[Webhook]:

@@ -55,3 +55,21 @@ async def test_a_store_that_fails_after_the_first_thousand_does_not_hide_it(make
         await app.enqueue_many([("noop",)] * 1500)
     assert sum(handle is not None for handle in partly.value.handles) == 1000
     assert (await app.stats()).counts["queued"] == 1000
+
+
+async def test_what_was_stored_before_a_hook_raised_is_named(make_app):
+    app = make_app()
+
+    @app.around_enqueue.append
+    async def picky(job, insert):
+        if job.key == "c":
+            raise ValueError("not this one")
+        return await insert(job)
+
+    noop = app.registry.tasks["noop"]
+    with pytest.raises(PartlyEnqueued) as partly:
+        await app.enqueue_many([noop.using(key=key).call() for key in "abcd"])
+    handles = partly.value.handles
+    assert isinstance(partly.value.__cause__, ValueError)
+    assert [handle is not None for handle in handles] == [True, True, False, False]
+    assert {job.id for job in (await app.jobs()).jobs} == {handle.id for handle in handles[:2]}

@@ -342,6 +342,34 @@ async def _until_idle(app):
     await Worker(app, until_idle=True, concurrency=100).run()
 
 
+async def test_what_nothing_knows_is_paused_all_the_same_and_said_to_be_unknown(app, caplog):
+    assert not await app.pause("mial")
+    assert not await app.pause(task="sned")
+    assert [one.getMessage().partition(",")[0] for one in caplog.records] == [
+        "queue 'mial' is paused",
+        "task 'sned' is paused",
+    ]
+    assert [(queue.name, queue.paused) for queue in (await app.stats()).queues] == [("mial", True)]
+    assert [one.name for one in await app.paused_tasks()] == ["sned"]
+    assert await app.resume("mial")
+    assert await app.resume(task="sned")
+
+
+async def test_what_a_job_a_worker_a_schedule_or_the_code_has_is_known(app, send, make_app, caplog):
+    other = make_app(app.store.sibling()) if app.url == "memory://" else make_app(app.url)
+    assert await app.pause(task="send"), "by the code"
+    await other.submit("import", b"", queue="files")
+    assert await app.pause("files"), "by a job"
+    assert await app.pause(task="import"), "by a job"
+    await other.schedules.put("nightly", other.registry.tasks["noop"].using(queue="night"), every=3600)
+    assert await app.pause("night"), "by a schedule"
+    async with working(app, queues=["rush"]):
+        await eventually(app.workers)
+        assert await other.pause("rush"), "by a worker"
+        assert await other.pause(task="send"), "by a worker"
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [

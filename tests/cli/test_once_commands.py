@@ -30,6 +30,7 @@ def test_expiry_is_shown(terminal):
 
 
 def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
+    terminal("enqueue", "--task", "send", "--args", '{"customer": 43}')
     assert terminal("pause", "--task", "send", "--where", "customer=42") == (
         "Task send where customer=42 paused. Workers hear of it within about a poll interval.\n"
     )
@@ -47,6 +48,16 @@ def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
     assert "task send where customer=42 is paused" in terminal("explain", "j")
     assert terminal("resume", "--task", "send", "--where", "customer=42") == "Task send where customer=42 resumed.\n"
     assert len(terminal.json("status")["paused_tasks"]) == 1
+
+
+def test_what_nothing_knows_is_paused_with_a_warning_and_listed(terminal):
+    assert terminal("pause", "mial") == (
+        "Queue mial paused.\nqueue 'mial' is paused, but no job, worker, schedule or task here has that name\n"
+    )
+    assert "task 'sned' is paused, but no job" in terminal("pause", "--task", "sned")
+    assert [(queue["name"], queue["paused"]) for queue in terminal.json("queues")] == [("mial", True)]
+    assert [one["task"] for one in terminal.json("status")["paused_tasks"]] == ["sned"]
+    assert terminal("resume", "mial") == "Queue mial resumed.\n"
 
 
 def test_to_resume_what_is_not_paused_names_what_is(terminal):

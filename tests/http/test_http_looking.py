@@ -36,12 +36,21 @@ async def test_stats_and_queues(http):
 
 async def test_a_queue_is_paused_and_resumed(http, app):
     await http.submit("t", queue="a/b")
-    assert (await http("POST", "/v1/queues/a%2Fb/pause")).json == {"name": "a/b", "paused": True}
+    assert (await http("POST", "/v1/queues/a%2Fb/pause")).json == {"name": "a/b", "paused": True, "known": True}
     assert await app.claim("a/b") == []
     assert (await http("GET", "/v1/queues")).json["queues"][0]["paused"] is True
-    assert (await http("POST", "/v1/queues/a%2Fb/resume")).json == {"name": "a/b", "paused": False}
+    assert (await http("POST", "/v1/queues/a%2Fb/resume")).json == {"name": "a/b", "paused": False, "known": True}
     assert len(await app.claim("a/b")) == 1
     assert (await http("POST", "/v1/queues/%20/pause")).status == 422
+
+
+async def test_a_queue_that_nothing_knows_is_paused_all_the_same(http, app):
+    assert (await http("POST", "/v1/queues/mial/pause")).json == {"name": "mial", "paused": True, "known": False}
+    assert (await http("POST", "/v1/tasks/sned/pause")).json["known"] is False
+    [queue] = (await http("GET", "/v1/queues")).json["queues"]
+    assert (queue["name"], queue["paused"]) == ("mial", True)
+    assert [one["task"] for one in (await http("GET", "/v1/tasks/paused")).json["paused"]] == ["sned"]
+    assert await app.resume("mial")
 
 
 async def test_workers_are_listed(http, app):

@@ -79,7 +79,7 @@ async def test_a_task_is_paused_and_resumed(http, app):
     held = (await http.submit("t", {"customer": 42})).json["id"]
     free = (await http.submit("t", {"customer": 43})).json["id"]
     body = {"where": {"customer": 42}}
-    assert (await http("POST", "/v1/tasks/t/pause", body)).json == {"task": "t", **body, "paused": True}
+    assert (await http("POST", "/v1/tasks/t/pause", body)).json == {"task": "t", **body, "paused": True, "known": True}
     [paused] = (await http("GET", "/v1/tasks/paused")).json["paused"]
     assert (paused["task"], paused["where"]) == ("t", {"customer": 42})
     [claim] = await app.claim(limit=10)

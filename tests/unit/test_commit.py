@@ -6,11 +6,11 @@ import pytest
 
 from holdfast import InvalidJob, OutcomeUnknown, StoreUnavailable
 from holdfast.clock import Entropy
-from holdfast.job import Claims, Inserted
+from holdfast.job import Change, Claims, Inserted, Patch, State
 from holdfast.store import commit as commit_module
 from holdfast.store.commit import MAX_OPERATIONS, GroupCommit
 from holdfast.store.memory import MemoryStore
-from holdfast.store.protocol import Answers
+from holdfast.store.protocol import Answers, Batch
 from holdfast.testing import build
 
 
@@ -327,6 +327,31 @@ async def test_a_claim_whose_answer_was_lost_is_not_repeated_but_told():
     with pytest.raises(OutcomeUnknown, match="the connection broke"):
         await claiming
     assert [len(batch.asks) for batch in store.writes] == [1, 0]
+
+
+@pytest.mark.usefixtures("no_pause_between_resends")
+async def test_a_change_that_is_refused_when_it_is_sent_again_may_have_been_made():
+    store = MemoryStore()
+    await store.write(Batch(inserts=[build.new_job("a"), build.new_job("b")]))
+    write, lose = store.write, True
+
+    async def answer_lost(batch):
+        nonlocal lose
+        answers = await write(batch)
+        if lose:
+            lose = False
+            raise OutcomeUnknown("the answer was lost")
+        return answers
+
+    store.write = answer_lost
+    commit = GroupCommit(store, Entropy(1))
+    with pytest.raises(OutcomeUnknown, match="the answer was lost"):
+        await commit.change([Change("a", State.QUEUED, 0, None)])
+    assert await store.get(["a"]) == [None], "it was deleted"
+    assert await commit.change([Change("a", State.QUEUED, 0, None)]) == [False], "nothing was lost here"
+    lose = True
+    meta = Change("b", State.QUEUED, 0, Patch(meta={"n": 1}))
+    assert await commit.change([meta]) == [True], "what can be made twice is made"
 
 
 @pytest.mark.usefixtures("no_pause_between_resends")

@@ -15,6 +15,7 @@ from ..errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from ..job import NewJob, State
 from ..task import Options
 from ..view import moment
+from ..writes import Writes
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
@@ -41,8 +42,10 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     id = await app.insert(job, options)
     if id == job.id:
         return json(_as_stored(job, app.clock.now()), 201)
+    then = "look at the job before you send it again"
     try:
-        known = await app.job(id)
+        with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
+            known = await app.job(id)
         scoping.check(call.access.scope, known.queue, known.task, "the job of this key")
         return json(job_out(known), 200)
     except JobNotFound:  # it has ended and is removed, and its key is still remembered
@@ -93,8 +96,10 @@ async def list_jobs(call: Call, query: shapes.JobsQuery) -> Answer:
 
 async def cancel(call: Call, id: str) -> Answer:
     """End a waiting job, ask a running one to stop."""
-    cancelled = await call.app.cancel(checked_text(id, "id"))
-    return json(shapes.Cancelled(cancelled, job_out(await call.app.job(id))))
+    with Writes(f"the cancelling of job {id!r}", "cancel it again") as writes:
+        cancelled = await call.app.cancel(checked_text(id, "id"))
+        writes.made += cancelled
+        return json(shapes.Cancelled(cancelled, job_out(await call.app.job(id))))
 
 
 async def retry(call: Call, id: str) -> Answer:

@@ -38,8 +38,8 @@ async def _stats(call: Call) -> Stats:
 
 async def pause(call: Call, name: str) -> Answer:
     """Stop handing out a queue's jobs; those that run go on."""
-    await call.app.pause(name)
-    return json(shapes.Paused(name, paused=True))
+    known = await call.app.pause(name)
+    return json(shapes.Paused(name, paused=True, known=known))
 
 
 async def resume(call: Call, name: str) -> Answer:
@@ -56,8 +56,8 @@ async def paused_tasks(call: Call) -> Answer:
 
 async def pause_task(call: Call, name: str, body: shapes.Which) -> Answer:
     """Start no more jobs of a task, or those with certain arguments; those that run go on."""
-    await call.app.pause(task=name, where=body.where)
-    return json(shapes.TaskPaused(name, body.where, paused=True))
+    known = await call.app.pause(task=name, where=body.where)
+    return json(shapes.TaskPaused(name, body.where, paused=True, known=known))
 
 
 async def resume_task(call: Call, name: str, body: shapes.Which) -> Answer:

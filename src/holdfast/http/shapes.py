@@ -295,6 +295,8 @@ class Paused(msgspec.Struct):
 
     name: str
     paused: bool
+    known: bool = True
+    """False where no job, live worker or schedule has this queue: it is paused all the same."""
 
 
 class Which(Body):
@@ -309,6 +311,8 @@ class TaskPaused(msgspec.Struct):
     task: str
     where: dict[str, Any]
     paused: bool
+    known: bool = True
+    """False where no job, live worker or schedule has this task: it is paused all the same."""
 
 
 class PausedTask(msgspec.Struct):

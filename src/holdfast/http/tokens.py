@@ -17,7 +17,7 @@ import msgspec
 
 from ..checks import checked_name, checked_seconds, checked_text
 from ..clock import MICROS, fresh_secret
-from ..errors import ConfigError, HoldfastError
+from ..errors import ConfigError, HoldfastError, OutcomeUnknown
 from ..search import Scope
 from ..view import moment
 
@@ -104,11 +104,16 @@ async def create(
     if max(len(scope.queues), len(scope.tasks)) > NAMES_LIMIT:
         raise ConfigError(f"a token is for at most {NAMES_LIMIT} queues and {NAMES_LIMIT} tasks; a * stands for many")
     secret = fresh_secret()
-    id = hashlib.sha256(fresh_secret().encode()).hexdigest()[:12]
     now = await app.now()
     ends = None if lasts is None else now + int(lasts * MICROS)
     stored = Stored(_digest(secret), wanted, label, now, ends, scope if scope.queues or scope.tasks else None)
-    await app.put_record(KIND, id, msgspec.json.encode(stored), 0)
+    id = ""
+    try:
+        while not id or not await app.put_record(KIND, id, msgspec.json.encode(stored), 0):  # an id may be taken
+            id = hashlib.sha256(fresh_secret().encode()).hexdigest()[:12]
+    except OutcomeUnknown as error:
+        said = f"token {id} may be stored, and nobody has it; revoke it, and make another: {error}"
+        raise OutcomeUnknown(said) from error
     return f"hf_{id}_{secret}"
 
 

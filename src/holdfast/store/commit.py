@@ -217,8 +217,9 @@ class GroupCommit:
             self._answer(turn, answers)
 
     async def _send_again(self, turn: _Turn, error: OutcomeUnknown) -> None:
-        """The answer was lost. Inserts and settlements are recognised when they come again; a claim is not,
-        so its caller is told, and whatever was taken is given back when the holder next compares what it holds.
+        """The answer was lost. Inserts and settlements are recognised when they come again. A claim is not, so its
+        caller is told, and whatever was taken is given back when the holder next compares what it holds. Nor is a
+        change: one that is refused when it comes again may have been made the first time.
         """
         for _, waiter in (*turn.asks, *turn.batches):
             _resolve(waiter, error)
@@ -230,6 +231,11 @@ class GroupCommit:
                 answers = await self._store.write(turn.batch())
             except Exception:  # noqa: BLE001, S112  # whatever it is now, the outcome of the first write stays unknown
                 continue
+            at = 0
+            for changes, waiter in turn.changes:
+                if not all(answers.changes[at : at + len(changes)]):
+                    _resolve(waiter, error)  # it is refused now, and it may be the first write that moved the job
+                at += len(changes)
             self._answer(turn, answers)
             return
         turn.fail(error)
