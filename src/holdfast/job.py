@@ -122,7 +122,7 @@ class Record(msgspec.Struct, gc=False):
     suspect: bool = False
     """Was in flight when its process died: its next run is alone in its process."""
     deaths: int = 0
-    """Silent deaths in a row while alone."""
+    """Silent deaths in a row while alone. Below 0: so many more may happen beside other suspects."""
     cancel: bool = False
     """Somebody asked for its cancellation while it ran."""
     started_at: int | None = None
@@ -329,7 +329,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     token: int
     tasks: tuple[str, ...] | None = None
     busy: bool = False
-    """The holder runs other jobs: a suspect, which must run alone, is passed over."""
+    """The holder runs other jobs: suspects, which run apart, are passed over."""
 
 
 class Claims(msgspec.Struct, gc=False):
