@@ -289,6 +289,8 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     slots: int = 0
     version: str = ""
     started_at: int = 0
+    process: str = ""
+    """The process whose end ends a claim by hand, as `process_identity.py` names it; "" where it is not known."""
 
 
 class HolderSeen(msgspec.Struct, frozen=True, gc=False):

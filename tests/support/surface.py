@@ -10,6 +10,7 @@ INSIDE: dict[type, set[str]] = {
         "after_fork",
         "at_home",
         "beat",
+        "claim_for",
         "ended",
         "enqueue_call",
         "insert",
