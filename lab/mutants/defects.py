@@ -249,7 +249,7 @@ DEFECTS = (
     ),
     Defect(
         "Q", "neighbours are blamed", "lifecycle.py",
-        "deaths = record.deaths + 1 if record.suspect else 0", "deaths = record.deaths + 1",
+        "deaths = -COMPANY if not record.suspect else", "deaths = 1 if not record.suspect else",
         LIFE + "test_a_neighbour_that_died_with_its_process_is_suspected_but_not_counted",
     ),
     Defect(
@@ -259,7 +259,7 @@ DEFECTS = (
     ),
     Defect(
         "Q", "other jobs are claimed beside a suspect", "worker/slots.py",
-        "return 0 if self._alone else self.size - len(self.runs) + self._riding - self.owed",
+        "return 0 if self._suspects else self.size - len(self.runs) + self._riding - self.owed",
         "return self.size - len(self.runs) + self._riding - self.owed",
         "tests/unit/test_worker_slots.py",
     ),

@@ -167,10 +167,10 @@ def _still_held(records: list[Record], beat: Beat) -> list[Record]:
 
 
 async def claim_by_hand(
-    app: Holdfast, queues: tuple[str, ...], tasks: tuple[str, ...] | None, limit: int, lease: float
+    app: Holdfast, queues: tuple[str, ...], tasks: tuple[str, ...] | None, limit: int, lease: float, *, process: str
 ) -> list[Claim]:
     """Claim jobs under a holder of this call's own; whatever is paused or expired is settled, and not among them."""
-    holder, session = new_holder(app, "hand", lease, queues), app.session
+    holder, session = new_holder(app, "hand", lease, queues, process=process), app.session
     while True:
         await session.holds.fresh(session.settings.poll)
         found = await confirmed(app, Ask(holder, queues, limit, app.entropy.token(), tasks))
@@ -195,9 +195,16 @@ async def _refuse(app: Holdfast, record: Record) -> None:
 
 
 def new_holder(
-    app: Holdfast, kind: str, lease: float, queues: tuple[str, ...], *, tasks: tuple[str, ...] = (), slots: int = 0
+    app: Holdfast,
+    kind: str,
+    lease: float,
+    queues: tuple[str, ...],
+    *,
+    tasks: tuple[str, ...] = (),
+    slots: int = 0,
+    process: str = "",
 ) -> Holder:
     """A holder that no other can be mistaken for."""
     node, pid = socket.gethostname(), os.getpid()
     name = f"{node}:{pid}:{app.entropy.token():x}"
-    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, app.clock.now())
+    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, app.clock.now(), process)

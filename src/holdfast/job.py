@@ -123,7 +123,7 @@ class Record(msgspec.Struct, gc=False):
     suspect: bool = False
     """Was in flight when its process died: its next run is alone in its process."""
     deaths: int = 0
-    """Silent deaths in a row while alone."""
+    """Silent deaths in a row while alone. Below 0: so many more may happen beside other suspects."""
     cancel: bool = False
     """Somebody asked for its cancellation while it ran."""
     started_at: int | None = None
@@ -311,6 +311,8 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     slots: int = 0
     version: str = ""
     started_at: int = 0
+    process: str = ""
+    """The process whose end ends a claim by hand, as `process_identity.py` names it; "" where it is not known."""
 
 
 _holder = msgspec.json.Decoder(Holder).decode
@@ -362,7 +364,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     token: int
     tasks: tuple[str, ...] | None = None
     busy: bool = False
-    """The holder runs other jobs: a suspect, which must run alone, is passed over."""
+    """The holder runs other jobs: suspects, which run apart, are passed over."""
 
 
 class Claims(msgspec.Struct, gc=False):

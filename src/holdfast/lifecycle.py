@@ -18,6 +18,8 @@ from .retry import Backoff
 
 ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 32_768
+COMPANY = 2
+"""Runs that a suspect has beside other suspects before it must run alone."""
 DELAY_LIMIT = 1e10
 """Seconds: three centuries, which every store can add to its clock and every person can read as a date."""
 
@@ -43,6 +45,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """Seconds to wait, where the run itself said so."""
     waits: str | None = None
     """What it waits for besides."""
+    alone: bool = False
+    """Nothing else ran in the process that died under it."""
 
     @staticmethod
     def succeeded(result: bytes | None) -> Outcome:
@@ -90,9 +94,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("cancelled", error="cancelled while running")
 
     @staticmethod
-    def lost(error: str | None = None) -> Outcome:
+    def lost(error: str | None = None, *, alone: bool = False) -> Outcome:
         """Its holder's lease ended, or its process died, without a report."""
-        return Outcome("lost", error=error)
+        return Outcome("lost", error=error, alone=alone)
 
 
 def settle(
@@ -145,15 +149,15 @@ def settle(
         attempt, error, traceback = attempt - 1, record.error, record.traceback
         suspect, deaths = record.suspect, record.deaths
     else:
-        deaths = record.deaths + 1 if record.suspect else 0
-        suspect = True
+        suspect, deaths = True, _deaths(record, alone=outcome.alone)
         error = error or f"lost: worker {record.holder} ended without a report"
         if deaths >= rules.max_silent_deaths:
             state, kind = State.DEAD, "dead"
             error = f"poisonous: its process died {deaths} times in a row while it ran alone in it"
         elif spent(record):
             state, kind = State.DEAD, "dead"
-            error += f", and all {record.max_attempts} attempts are spent"
+            alone = f", {deaths} times in a row while it ran alone" if deaths > 0 else ""
+            error += f"{alone}, and all {record.max_attempts} attempts are spent"
     if delay is not None:
         delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
     return Settlement(
@@ -178,6 +182,15 @@ def settle(
         waits=outcome.waits,
         tell=in_flow,
     )
+
+
+def _deaths(record: Record, *, alone: bool) -> int:
+    """The count of a job that died without a report. Only deaths while it is alone are above 0.
+
+    A suspect may die COMPANY times beside other suspects; not where its last attempt would be spent in their company.
+    """
+    deaths = -COMPANY if not record.suspect else max(record.deaths, 0) + 1 if alone else record.deaths + 1
+    return max(deaths, 0) if 0 < record.max_attempts <= record.attempt + 1 else deaths
 
 
 def start_limit(record: Record) -> int | None:

@@ -20,6 +20,7 @@ from .holds import Holds
 from .job import TERMINAL, UNDECODABLE, Lost, Record
 from .lifecycle import Outcome, too_late
 from .observe.events import Events
+from .process_identity import is_gone
 from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
 from .store.protocol import Store, Versioned
@@ -30,6 +31,8 @@ from .webhooks import Feed
 TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
 GIVE_WAY = 3.0
 """Seconds after a store was away in which nobody is taken for lost: hearts that live beat again within one or two."""
+ABANDONED_EVERY = 5.0
+"""Seconds between looks for claims by hand whose process is gone; the first is made at once."""
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
 
@@ -51,6 +54,7 @@ class Session:
         self._tidy_at = clock.monotonic() + TIDY_EVERY
         self._gives_way_until = clock.monotonic()
         self._looks_are_slow = False
+        self._abandoned_at = clock.monotonic()
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.holds = Holds(store, self.commit, clock)
         """Which tasks are paused."""
@@ -143,6 +147,23 @@ class Session:
         if slow and not known:  # it hung; if the next look is slow too, then that is how this store is
             self.give_way()
         return found if self.clock.monotonic() >= self._gives_way_until else []
+
+    async def abandoned(self, limit: int) -> list[Lost]:
+        """The claims by hand whose lease goes on, but whose process is proven to be gone.
+
+        Not those on which another process works, as `Claim.started` told: that one may live.
+        """
+        now = self.clock.monotonic()
+        if now < self._abandoned_at:
+            return []
+        self._abandoned_at = now + ABANDONED_EVERY
+        found: list[Lost] = []
+        for seen in await self.store.holders():
+            holder = seen.holder
+            if seen.alive and seen.jobs and holder.kind == "hand" and is_gone(holder.pid, holder.process, self.clock):
+                claims = await self.store.expired(limit, holder.id)
+                found += [one for one in claims if one.record.pid in (None, holder.pid)]
+        return found
 
     def give_way(self) -> None:
         """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""

@@ -28,6 +28,7 @@ from .errors import (
 from .home import carried
 from .job import Beat, Holder, Note, Record, Settlement, State
 from .oversee import Overseeing
+from .process_identity import own_process
 from .registry import Registry
 from .retry import Backoff
 
@@ -52,8 +53,23 @@ class Settling(Overseeing):
     ) -> list[Claim]:
         """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.
 
-        [] where there are none, and none came within `wait` seconds.
+        [] where there are none, and none came within `wait` seconds. They are released if this process ends.
         """
+        process = own_process(self.clock)
+        return await self.claim_for(process, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
+
+    @carried
+    async def claim_for(
+        self,
+        process: str,
+        queues: Sequence[str] | str,
+        *,
+        tasks: Sequence[str] | None,
+        limit: int,
+        lease: float,
+        wait: float,
+    ) -> list[Claim]:
+        """As `claim`, for another process than this one; "": for one that nobody can look for."""
         names = checked_names(queues, "queue")
         wanted = None if tasks is None else checked_names(tasks, "task")
         limit, lease, patience = checked_limit(limit), checked_lease(lease), checked_seconds(wait, "wait")
@@ -65,7 +81,7 @@ class Settling(Overseeing):
                 if "sweeps" not in session.store.features:  # else whoever has the store does
                     await self.recover()
                     await session.tidy_now_and_then()
-                claims = await claim_by_hand(cast("Holdfast", self), names, wanted, limit, lease)
+                claims = await claim_by_hand(cast("Holdfast", self), names, wanted, limit, lease, process=process)
                 if claims or bell is None or (left := deadline - loop.time()) <= 0:
                     return claims
                 await bell.wait(min(left, session.settings.poll))
@@ -75,9 +91,15 @@ class Settling(Overseeing):
 
     @carried
     async def recover(self, *, holder: str | None = None) -> int:
-        """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many."""
+        """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many.
+
+        Claims by hand of a process of this machine that is gone are lost at once.
+        """
         session = self.session
-        lost = await (session.lost(PAGE_LIMIT) if holder is None else session.store.expired(PAGE_LIMIT, holder))
+        if holder is None:
+            lost = [*await session.lost(PAGE_LIMIT), *await session.abandoned(PAGE_LIMIT)]
+        else:
+            lost = await session.store.expired(PAGE_LIMIT, holder)
         if not lost:
             return 0
         ends = [self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat) for one in lost]

@@ -405,3 +405,57 @@ async def test_claims_by_hand_are_listed_beside_the_workers(app, claim):
     assert (seen.kind, seen.pid, seen.jobs, seen.lease) == ("hand", os.getpid(), ("job",), 300)
     assert (await app.stats()).workers == 0, "but they are no workers"
     await claim.complete()
+
+
+# -- a consumer whose process is gone
+
+
+@pytest.fixture
+def all_are_gone(monkeypatch):
+    """Every process that is identified counts as gone, at every look."""
+    monkeypatch.setattr("holdfast.session.is_gone", lambda pid, identity, clock: bool(identity))
+    monkeypatch.setattr("holdfast.session.ABANDONED_EVERY", 0.0)
+
+
+async def test_the_claim_of_a_process_that_is_gone_is_lost_before_its_lease_ends(app, all_are_gone):
+    handle = await app.submit("resize", b"raw")
+    [claim] = await app.claim(lease=3600.0)
+    [again] = await app.claim()
+    assert (again.job.id, again.fence) == (claim.job.id, 2)
+    with pytest.raises(LeaseLost):
+        await claim.complete()
+    assert (await handle.job()).history[0].outcome == "lost"
+
+
+async def test_a_claim_on_which_another_process_works_is_left_to_its_lease(app, claim, all_are_gone):
+    await claim.started(os.getpid() + 1)
+    assert await app.recover() == 0
+    await claim.complete()
+
+
+async def test_the_claims_of_a_worker_are_left_to_its_lease(app, all_are_gone):
+    begun, gate = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def work() -> None:
+        begun.set()
+        await gate.wait()
+
+    handle = await work.enqueue()
+    working = asyncio.create_task(work_off(app))
+    await asyncio.wait_for(begun.wait(), 30)
+    assert await app.recover() == 0
+    gate.set()
+    await working
+    assert (await handle.job()).fence == 1
+
+
+async def test_a_process_that_is_gone_is_looked_for_every_few_seconds_only(app, monkeypatch):
+    looks = []
+    monkeypatch.setattr("holdfast.session.is_gone", lambda *process: looks.append(process))
+    await app.submit("resize", b"raw")
+    await app.claim()
+    app.session._abandoned_at = 0.0
+    for _ in range(5):
+        await app.recover()
+    assert len(looks) == 1

@@ -12,8 +12,13 @@ from holdfast import State
 NEIGHBOURS = 9
 
 
+def enqueue_poison(look, n, company):
+    """With no limit of attempts: only the rule about poison ends it."""
+    return look.enqueue(look.app.registry.tasks["poison"].using(max_attempts=0), n, company)
+
+
 def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look, processes, journal, gates):
-    poison = look.enqueue("poison", 0, NEIGHBOURS)
+    poison = enqueue_poison(look, 0, NEIGHBOURS)
     neighbours = [look.enqueue("gated", n) for n in range(1, NEIGHBOURS + 1)]
     for n in range(1, NEIGHBOURS + 1):
         for fence in range(2, 6):
@@ -31,25 +36,26 @@ def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look,
 
     job = look.job(poison)
     look.demand(poison, job.state == State.DEAD and "poisonous" in (job.error or ""), "not dead as poisonous")
-    look.demand(poison, len(job.history) == 4, "one death in company, then three alone, were to be seen")
-    assert len(deaths) == 4, f"each run of the poisonous job killed one process: {deaths}\n{look.story(poison)}"
+    look.demand(poison, 4 <= len(job.history) <= 6, "one death among others, two at most beside suspects, three alone")
+    assert len(deaths) == len(job.history), f"each of its runs killed one process: {deaths}\n{look.story(poison)}"
     runs = spans(journal)
-    for start in journal.entries("start", jobs=[poison])[1:]:
+    for start in journal.entries("start", jobs=[poison])[-3:]:
         company = [
             run["job"]
             for begin, end, run in runs
             if run["pid"] == start["pid"] and run["job"] != poison and end > start["at"]
         ]
-        look.demand(poison, not company, f"a suspect, and yet it ran beside others: {company}")
-    look.demand_finished_once(dict.fromkeys(neighbours, 2))
+        look.demand(poison, not company, f"it was counted, and yet it ran beside others: {company}")
+    look.demand_finished_once({id: look.job(id).fence for id in neighbours})
     for id in neighbours:
         job = look.job(id)
-        look.demand(id, [line.outcome for line in job.history] == ["lost", "succeeded"], "requeued once, no more")
+        ends = [line.outcome for line in job.history]
+        look.demand(id, 1 <= ends.count("lost") <= 3 and len(ends) <= 4, "it died with others three times at most")
         look.demand(id, look.sync.run(look.app.record, id).deaths == 0 and not job.suspect, "a neighbour was blamed")
 
 
 def test_two_poisonous_jobs_do_not_blame_each_other(look, processes, journal):
-    ids = [look.enqueue("poison", n, 1) for n in range(2)]
+    ids = [enqueue_poison(look, n, 1) for n in range(2)]
     deadline = time.monotonic() + 60
     deaths = 0
     while {look.job(id).state for id in ids} != {State.DEAD}:
@@ -61,5 +67,5 @@ def test_two_poisonous_jobs_do_not_blame_each_other(look, processes, journal):
         deaths += not worker.running
     for id in ids:
         job = look.job(id)
-        look.demand(id, "poisonous" in (job.error or "") and len(job.history) == 4, "one death in company, three alone")
-    assert deaths == 7, "the first together, then three each"
+        look.demand(id, "poisonous" in (job.error or "") and len(job.history) == 6, "three in company, three alone")
+    assert deaths == 9, "the first three together, then three each"

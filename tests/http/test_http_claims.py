@@ -312,3 +312,11 @@ async def test_a_result_that_no_store_keeps_is_refused_and_the_claim_still_holds
     reply = await http("POST", f"/v1/claims/{held['job']['id']}/complete", data=data)
     assert reply.status == 422
     assert (await settle(http, held, "complete")).status == 204
+
+
+async def test_a_claim_belongs_to_its_client_and_not_to_the_servers_process(http, app):
+    await http.submit("t")
+    [held] = await claim(http)
+    [holder] = [seen.holder for seen in await app.session.store.holders() if seen.jobs]
+    assert holder.process == "", "a server that is started anew must not cost its clients their claims"
+    assert (await settle(http, held, "complete")).status == 204

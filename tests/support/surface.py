@@ -12,6 +12,7 @@ INSIDE: dict[type, set[str]] = {
         "beat",
         "check_bound",
         "current_settings",
+        "claim_for",
         "ended",
         "enqueue_call",
         "insert",

@@ -64,7 +64,7 @@ claims = st.builds(
     attempt=st.integers(1, 8),
     max_attempts=st.integers(0, 8),
     suspect=st.booleans(),
-    deaths=st.integers(0, 2),
+    deaths=st.integers(-2, 2),
     cancel=st.booleans(),
     life=st.integers(1, 3),
     error=st.none() | st.just("an earlier error"),
@@ -178,21 +178,22 @@ def test_at_most_max_attempts_starts_are_charged(max_attempts, ends):
     st.lists(st.sampled_from(["failed", "lost", "lost", "lost", "released", "snoozed"]), min_size=1, max_size=30),
 )
 def test_only_deaths_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
-    record, alone_deaths, alone = job(max_attempts=0), 0, False
+    record, deaths = job(max_attempts=0), 0
     rules = msgspec.structs.replace(RULES, max_silent_deaths=limit)
     for kind in ends:
         if kind == "lost":
-            # The first death may be a neighbour's fault; from then on the job runs alone.
-            alone_deaths, alone = (alone_deaths + 1 if alone else 0), True
+            deaths += 1
         elif kind != "released":  # a report of any kind is a sign of life; a release is no run at all
-            alone_deaths, alone = 0, False
+            deaths = 0
+        # The first death may be the fault of any neighbour, the next two of another suspect; then the job runs alone.
+        alone_deaths = deaths - 3
         ended = end(record, OUTCOMES[kind], rules)
-        assert (ended.state == State.DEAD) == (alone and alone_deaths >= limit)
+        assert (ended.state == State.DEAD) == (alone_deaths >= limit)
         if ended.state == State.DEAD:
             assert "poisonous" in ended.error
             assert f"{limit} times in a row" in ended.error
             return
-        assert (ended.suspect, ended.deaths) == (alone, alone_deaths)
+        assert (ended.suspect, ended.deaths) == (deaths > 0, alone_deaths if deaths else 0)
         record = next_claim(record, ended)
 
 
@@ -204,7 +205,23 @@ def test_poison_ends_a_job_that_has_attempts_left_and_says_so():
 
 def test_a_neighbour_that_died_with_its_process_is_suspected_but_not_counted():
     ended = end(job(), Outcome.lost())
-    assert (ended.suspect, ended.deaths, ended.state) == (True, 0, State.QUEUED)
+    assert (ended.suspect, ended.deaths, ended.state) == (True, -2, State.QUEUED)
+
+
+@pytest.mark.parametrize(("deaths", "then"), [(-2, -1), (-1, 0), (0, 1), (1, 2)])
+def test_a_suspect_that_dies_in_company_comes_closer_to_being_alone(deaths, then):
+    assert end(job(suspect=True, deaths=deaths), Outcome.lost()).deaths == then
+
+
+@pytest.mark.parametrize(("deaths", "then"), [(-2, 1), (-1, 1), (0, 1), (1, 2)])
+def test_a_suspect_whose_own_process_died_is_counted_at_once(deaths, then):
+    assert end(job(suspect=True, deaths=deaths), Outcome.lost(alone=True)).deaths == then
+
+
+@pytest.mark.parametrize(("attempt", "suspect", "deaths"), [(1, False, 0), (3, True, -2)])
+def test_no_job_spends_its_last_attempt_in_the_company_of_suspects(attempt, suspect, deaths):
+    ended = end(job(attempt=attempt, max_attempts=attempt + 1, suspect=suspect, deaths=deaths), Outcome.lost())
+    assert (ended.state, ended.suspect, ended.deaths) == (State.QUEUED, True, 0)
 
 
 def test_a_lost_claim_names_the_worker_that_lost_it():

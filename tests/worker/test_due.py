@@ -190,12 +190,12 @@ async def ended(app, count):
     await eventually(all_done)
 
 
-async def test_what_was_in_flight_when_a_process_died_is_next_run_alone(watched):
+async def test_what_was_in_flight_when_a_process_died_is_next_run_together_and_apart_from_the_rest(watched):
     await suspected(watched, "suspect 1", "suspect 2")
     await watched.enqueue_many([("work", f"sound {n}") for n in range(4)])
     async with working(watched, concurrency=4):
-        await eventually(lambda: watched.running == {"suspect 1"})
-        await still(lambda: watched.running == {"suspect 1"})  # though three slots are free
+        await eventually(lambda: watched.running == {"suspect 1", "suspect 2"})
+        await still(lambda: watched.running == {"suspect 1", "suspect 2"})  # though two slots are free
         watched.gates["suspect 1"].set()
         await eventually(lambda: watched.running == {"suspect 2"})
         await still(lambda: watched.running == {"suspect 2"}, 0.05)
@@ -205,7 +205,22 @@ async def test_what_was_in_flight_when_a_process_died_is_next_run_alone(watched)
             watched.gates[f"sound {n}"].set()
         await ended(watched, 6)
     for seen in watched.together:
-        assert len(seen) == 1 or not any("suspect" in name for name in seen)
+        assert len({"suspect" in name for name in seen}) == 1
+
+
+async def test_what_died_beside_other_suspects_twice_is_next_run_alone(watched):
+    names = ["suspect 1", "suspect 2"]
+    await suspected(watched, *names)
+    for _ in range(2):
+        claims = await watched.claim(limit=2, lease=60.0)
+        assert await watched.recover(holder=claims[0].holder.id) == 2
+    async with working(watched, concurrency=4):
+        for name in names:
+            await eventually(lambda name=name: watched.running == {name})
+            await still(lambda name=name: watched.running == {name}, 0.05)
+            watched.gates[name].set()
+        await ended(watched, 2)
+    assert all(len(seen) == 1 for seen in watched.together)
 
 
 async def test_a_suspect_waits_until_its_process_runs_nothing_else_but_not_everybody_waits_with_it(watched):

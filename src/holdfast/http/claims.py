@@ -42,7 +42,8 @@ async def claim(call: Call, body: shapes.NewClaim) -> Answer:
     service.waiting += 1
     try:
         wait = 0.0 if call.followed else body.wait
-        work = app.claim(body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=wait)
+        # Not for this server: its clients keep their claims while it is started anew.
+        work = app.claim_for("", body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=wait)
         found = await (call.while_wanted(work) if wait else work)
     finally:
         service.waiting -= 1

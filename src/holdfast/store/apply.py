@@ -69,7 +69,7 @@ def note(record: Record, said: Note, now: int) -> None:
     if said.checkpoint is not UNSET and said.saves > record.saves:
         record.checkpoint = said.checkpoint
         record.saves = said.saves
-        record.deaths = 0
+        record.deaths = min(record.deaths, 0)
     if said.pid is not UNSET:
         record.pid = said.pid
     if said.meta is not UNSET:

@@ -189,6 +189,8 @@ class Jobs:
         if not picking.chosen:
             return Claims([], picking.suspect_waiting, self._due_in(ask, now) if picking.spare else 0.0)
         self._renew_for(ask.holder, renews)
+        if picking.lone_suspect is not None:
+            picking.lone_suspect.deaths = max(picking.lone_suspect.deaths, 0)
         for record in picking.chosen:
             self._exit(record)
             self.standing.start(record, now)

@@ -11,6 +11,9 @@ What an engine must keep, whatever it is made of:
    (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing
    (records of kind `pause`, one per queue). A job whose lane does not let it start is set aside, blocked, and made
    queued again by a later claim (`gate.py` has the rules). An ask that finds nothing writes nothing.
+   A suspect that comes first is taken only by a holder that is not busy, and only with suspects of its queue that have
+   the same `deaths`: as many as there is room for at -2, COHORT at -1, none otherwise. One that is taken without
+   company has 0 `deaths` from then on, if it had fewer.
 4. A lease belongs to the holder and is measured by the store's own clock, never by the caller's. A holder that has
    running jobs is never forgotten.
 5. A key is unique while it is remembered: for as long as its job lives, and `key_keep` seconds after its end.
@@ -54,6 +57,8 @@ PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
 HELD_LIMIT = 1000
 """Jobs that one claim sets aside because their lanes are full, at the most."""
+COHORT = 8
+"""Suspects that run beside each other once they have died beside more: about the root of a large worker's slots."""
 WATCH = 300.0
 """Seconds for which asking for moves has them kept."""
 MOVES_KEPT = 10_000

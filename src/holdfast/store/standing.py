@@ -9,7 +9,7 @@ from itertools import islice
 from ..job import Ask, Record, State
 from .gate import AT_ONCE, HOLDS, KEPT, Gate
 from .line import Line, Place, Ready, place
-from .protocol import HELD_LIMIT, PROMOTE_LIMIT
+from .protocol import COHORT, HELD_LIMIT, PROMOTE_LIMIT
 
 DUE = frozenset({State.SCHEDULED, State.FAILED})
 
@@ -29,9 +29,19 @@ class Picking:
 
     @property
     def over(self) -> bool:
-        """Whether no more can be chosen: the slots are filled, or one is, by a suspect, which must run alone."""
+        """Whether no more can be chosen: the slots are filled, or some are, by suspects, which run apart."""
         full = len(self.chosen) >= self.ask.limit or self.spare <= 0
         return full or bool(self.chosen and self.chosen[-1].suspect)
+
+    @property
+    def lone_suspect(self) -> Record | None:
+        """A suspect that was chosen without company: if it dies now, it dies alone."""
+        return self.chosen[0] if len(self.chosen) == 1 and self.chosen[0].suspect else None
+
+
+def cohort(deaths: int, room: int) -> int:
+    """How many suspects that have died so often may run beside each other, where there is this much room."""
+    return room if deaths <= -2 else min(room, COHORT) if deaths == -1 else 1
 
 
 class Standing:
@@ -145,7 +155,8 @@ class Standing:
             sound = next(self._wanted(ready.sound, ask, now), None)
             alone = not ask.busy and not picking.chosen
             if suspect is not None and alone and (sound is None or place(suspect) < place(sound)):
-                self._choose([suspect], 1, picking)
+                peers = (one for one in self._wanted(ready.suspects, ask, now) if one.deaths == suspect.deaths)
+                self._choose(peers, cohort(suspect.deaths, room), picking)
                 continue
             chosen = self._choose(self._wanted(ready.sound, ask, now), room, picking)
             if chosen or suspect is None or not alone:
@@ -154,12 +165,15 @@ class Standing:
                 return
 
     def _choose(self, candidates: Iterable[Record], limit: int, picking: Picking) -> list[Record]:
-        """Those of the candidates that may start, up to a limit; the others on the way there are set aside."""
+        """Those of the candidates that may start, up to a limit; the others on the way there are set aside.
+
+        Of suspects only one, for then a sound job may stand before the next.
+        """
         chosen: list[Record] = []
         held: list[Record] = []
         for record in candidates:
             (chosen if self._starts(record, picking) else held).append(record)
-            if len(chosen) >= limit or len(held) >= picking.spare:
+            if len(chosen) >= limit or len(held) >= picking.spare or (held and record.suspect):
                 break
         for record in held:
             self._hold(record, picking)

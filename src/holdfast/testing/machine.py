@@ -228,7 +228,7 @@ class StoreMachine(RuleBasedStateMachine):
             "released": lambda claim: build.released(claim, **options),
             "snoozed": lambda claim: build.snoozed(claim, delay * self.unit, waits=waits, **options),
             "blocked": lambda claim: build.ending(claim, State.BLOCKED, "paused", waits="w2", **options),
-            "suspected": lambda claim: build.released(claim, suspect=True, deaths=1, **options),
+            "suspected": lambda claim: build.released(claim, suspect=True, deaths=claim.fence % 4 - 2, **options),
             "cancelled": lambda claim: build.cancelled(claim, **options),
         }
         self.put_end(*self.of_claim(which, forge, makers[how]), leave=leave)

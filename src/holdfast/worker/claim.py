@@ -26,9 +26,9 @@ IDLE_LOOK = 0.05
 class Claimer:
     """Keeps the slots filled: as many jobs as there are free slots, never more.
 
-    A suspect (a job whose process died under it) must run alone in its process. Where it gets a process of its own, it
-    is claimed like any other. Else, while one waits for an idle process, this one stops claiming so that it runs empty;
-    but not for longer than a lease, lest a long job keep everybody else waiting.
+    A suspect (a job whose process died under it) runs beside suspects only, and alone once it has died beside them.
+    Where it gets a process of its own, it is claimed like any other. Else, while one waits for an idle process, this
+    one stops claiming so that it runs empty; but not for longer than a lease, lest a long job keep all others waiting.
     """
 
     def __init__(

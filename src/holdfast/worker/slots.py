@@ -22,7 +22,7 @@ class Slots:
         """Ended here, not yet answered by the store. Their slots are free: the end is written before the next claim."""
         self.owed = 0
         """Ended here, but the store refused or did not answer: these keep their slots."""
-        self._alone = 0
+        self._suspects = 0
         self._batches: dict[Batch, int] = {}
         """How many runs of each batch there are: together they take one slot."""
         self._riding = 0
@@ -35,8 +35,8 @@ class Slots:
         return bool(self.runs)
 
     def free(self) -> int:
-        """How many jobs may be claimed now; none while a suspect runs, which must be alone."""
-        return 0 if self._alone else self.size - len(self.runs) + self._riding - self.owed
+        """How many jobs may be claimed now; none while suspects run, which were claimed together and run apart."""
+        return 0 if self._suspects else self.size - len(self.runs) + self._riding - self.owed
 
     def add(self, run: Run) -> None:
         """A claim takes a slot."""
@@ -46,7 +46,7 @@ class Slots:
             self._batches[run.batch] = before + 1
             self._riding += before > 0
         if run.record.suspect and not self.suspects_apart:
-            self._alone += 1
+            self._suspects += 1
 
     def remove(self, run: Run) -> bool:
         """A run has ended; False if its claim was given up before."""
@@ -58,7 +58,7 @@ class Slots:
                 self._batches[run.batch] = left
                 self._riding -= 1
         if run.record.suspect and not self.suspects_apart:
-            self._alone -= 1
+            self._suspects -= 1
         self.freed.set()
         return True
 

@@ -9,7 +9,7 @@ import msgspec
 from ...clock import MICROS
 from ...job import Ask, Claims, Record
 from ..protocol import PROMOTE_LIMIT
-from ..standing import Picking
+from ..standing import Picking, cohort
 from . import sql, told
 from .lanes import Lanes
 from .rows import RUNNING, claimed, is_plain, record, to_json
@@ -77,7 +77,7 @@ def _tasks(ask: Ask) -> tuple[str, ...]:
     return () if ask.tasks is None else (msgspec.json.encode(ask.tasks).decode(),)
 
 
-def _first(step: Step, suspect: int, queue: str, ask: Ask) -> tuple[int, int, int] | None:
+def _first(step: Step, suspect: int, queue: str, ask: Ask) -> tuple[int, ...] | None:
     return step.one(sql.FIRST[suspect, ask.tasks is not None], queue, *_tasks(ask))
 
 
@@ -90,33 +90,52 @@ def _pick(step: Step, queue: str, picking: Picking, lanes: Lanes) -> None:
         if suspect is not None and alone:
             sound = _first(step, 0, queue, ask)
             if sound is None or suspect < sound:
-                _take(step, queue, picking, lanes, suspect=1, limit=1)
+                _take_suspects(step, queue, picking, lanes, suspect[3])
                 continue
-        taken = _take(step, queue, picking, lanes, suspect=0, limit=room)
+        taken = _take(step, queue, picking, lanes, room)
         if taken or suspect is None or not alone:
             late = suspect is not None and (len(taken) < room or suspect < _place(taken[-1]))
             picking.suspect_waiting = picking.suspect_waiting or late
             return
 
 
-def _take(step: Step, queue: str, picking: Picking, lanes: Lanes, *, suspect: int, limit: int) -> list[Record]:
-    """Read the first ready jobs, then claim those whose lanes let them start; nobody can come between."""
-    ask, which = picking.ask, (suspect, picking.ask.tasks is not None)
+def _take_suspects(step: Step, queue: str, picking: Picking, lanes: Lanes, deaths: int) -> None:
+    """Claim suspects that may run beside each other, one by one, until a lane does not let one start."""
+    limit = cohort(deaths, picking.ask.limit)
+    while len(picking.chosen) < limit and _take(step, queue, picking, lanes, 1, deaths=deaths):
+        pass
+    alone = picking.lone_suspect
+    if alone is not None and deaths < 0:
+        alone.deaths = 0
+        step.connection.execute(sql.TAKEN_ALONE, (alone.seq,))
+
+
+def _take(
+    step: Step, queue: str, picking: Picking, lanes: Lanes, limit: int, *, deaths: int | None = None
+) -> list[Record]:
+    """Read the first ready jobs, then claim those whose lanes let them start; nobody can come between.
+
+    With `deaths`, suspects that have died so often; only one is looked at.
+    """
+    ask, suspect, some = picking.ask, deaths is not None, picking.ask.tasks is not None
+    given = () if deaths is None else (deaths,)
     taken: list[Record] = []
     while len(taken) < limit and picking.spare > 0:
         wanted = limit - len(taken)
-        rows = step.connection.execute(sql.SELECT_READY[which], (queue, *_tasks(ask), wanted)).fetchall()
+        rows = step.connection.execute(
+            sql.SELECT_READY[suspect, some], (queue, *_tasks(ask), *given, wanted)
+        ).fetchall()
         whole = _whole(step, [row[0] for row in rows if not is_plain(row)], ask)
-        page = [whole[row[0]] if row[0] in whole else claimed(row, queue, ask, step.now, suspect == 1) for row in rows]
+        page = [whole[row[0]] if row[0] in whole else claimed(row, queue, ask, step.now, suspect) for row in rows]
         if any(record.lane is not None for record in page):
             page = lanes.let_start(page, picking)
         by = (ask.holder.id, ask.token, step.now)
-        if whole or len(page) < len(rows):
+        if whole or suspect or len(page) < len(rows):
             step.connection.execute(sql.TAKE_THESE, (*by, to_json([record.seq for record in page]).decode()))
         elif page:
-            step.connection.execute(sql.TAKE[which], (*by, queue, *_tasks(ask), wanted))
+            step.connection.execute(sql.TAKE[some], (*by, queue, *_tasks(ask), wanted))
         taken += page
-        if len(rows) < wanted:
+        if suspect or len(rows) < wanted:
             break
     picking.chosen += taken
     return taken

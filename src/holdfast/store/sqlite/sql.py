@@ -100,6 +100,7 @@ WHERE queue = ? AND state IN ('scheduled', 'failed') ORDER BY run_at LIMIT 1
 """
 _READY = "FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued' AND suspect = {suspect}"
 _PLACE = "CAST(priority AS INTEGER), CAST(run_at AS INTEGER), seq"
+_DEATHS = ", CAST(deaths AS INTEGER)"
 """As numbers, whatever stands there."""
 _OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 _IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
@@ -114,23 +115,28 @@ deaths = 0 AND cancel = 0 AND saves = 0
 lane, bounds
 """
 FIRST = {
-    (suspect, some): f"SELECT {_PLACE} {_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(suspect=suspect, limit=1)
+    (suspect, some): f"SELECT {_PLACE}{_DEATHS * suspect} {_READY}{_OF_TASKS * some}{_IN_ORDER}".format(
+        suspect=suspect, limit=1
+    )
     for suspect in (0, 1)
     for some in (False, True)
 }
-"""The place of the first ready job of a queue, by (suspects?, of certain tasks only?)."""
+"""The place of the first ready job of a queue, a suspect's deaths behind it, by (suspects?, of certain tasks only?)."""
+_OF_DEATHS = " AND CAST(deaths AS INTEGER) = ?"
 _FIRST_READY = {
-    (suspect, some): f"{_READY}{_OF_TASKS if some else ''}{_IN_ORDER}".format(suspect=suspect, limit="?")
+    (suspect, some): f"{_READY}{_OF_TASKS * some}{_OF_DEATHS * suspect}{_IN_ORDER}".format(suspect=suspect, limit="?")
     for suspect in (0, 1)
     for some in (False, True)
 }
 SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
 """The first ready jobs of a queue, in order: the few columns that differ between fresh jobs (a column costs as much as
 a comparison), whether all others are as at the start, and the lane. Jobs with more to them are read whole, by
-BY_SEQS."""
-TAKE = {which: f"{_TAKE} WHERE seq IN (SELECT seq {ready})" for which, ready in _FIRST_READY.items()}
+BY_SEQS. Of suspects, those that have died so often."""
+TAKE = {some: f"{_TAKE} WHERE seq IN (SELECT seq {_FIRST_READY[0, some]})" for some in (False, True)}
 """Claim what SELECT_READY has just read, where all of it is as at the start."""
 TAKE_THESE = f"{_TAKE}, waits = NULL WHERE seq IN (SELECT value FROM json_each(?))"
+TAKEN_ALONE = "UPDATE holdfast_job SET deaths = 0 WHERE seq = ?"
+"""From now on, if this suspect dies, it dies alone."""
 BY_SEQS = f"SELECT {JOB} FROM holdfast_job WHERE seq IN (SELECT value FROM json_each(?))"
 RENEW_FOR_CLAIM = """
 INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)

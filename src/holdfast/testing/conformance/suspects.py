@@ -1,11 +1,11 @@
-"""Suspects: a job that was in flight when its process died runs alone the next time, and blames nobody."""
+"""Suspects: a job that was in flight when its process died runs apart the next time, in the end alone."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from holdfast.job import Record
-from holdfast.store.protocol import Store
+from holdfast.job import Lane, Record
+from holdfast.store.protocol import COHORT, Store
 from holdfast.testing.build import ask, failed, new_job, released, says
 from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, note, running, settle
 
@@ -13,11 +13,21 @@ from .harness import Harness
 from .topic import Topic
 
 
-async def make_suspect(store: Store, id: str, **options: Any) -> Record:
+async def make_suspect(store: Store, id: str, *, deaths: int = 1, **options: Any) -> Record:
     """A waiting job that is suspected of having killed its process."""
     record = await running(store, id, **options)
-    assert await settle(store, released(record, suspect=True, deaths=1))
+    assert await settle(store, released(record, suspect=True, deaths=deaths))
     return await job(store, id)
+
+
+async def make_suspects(store: Store, deaths: int, count: int, task: str = "work", **options: Any) -> list[str]:
+    """Such jobs, in their order."""
+    ids = [f"{deaths}-{number:02}" for number in range(count)]
+    await insert(store, *(new_job(id, task=task, **options) for id in ids))
+    queue = options.get("queue", "default")
+    for record in await claim(store, "ann", queue, limit=count, tasks=(task,)):
+        assert await settle(store, released(record, suspect=True, deaths=deaths))
+    return ids
 
 
 class TestSuspects(Topic):
@@ -35,6 +45,49 @@ class TestSuspects(Topic):
         await make_suspect(store, "t", queue="one", priority=-1)
         assert [record.id for record in await claim(store, "ann", "one", limit=9)] == ["t"]
         assert [record.id for record in await claim(store, "ann", "one", limit=9)] == ["s"]
+
+    async def test_suspects_that_never_died_as_such_are_claimed_together(self, store: Store) -> None:
+        ids = await make_suspects(store, -2, 12)
+        await enqueue(store, "sound")
+        taken = await claim(store, limit=50)
+        assert [record.id for record in taken] == ids
+        assert {record.deaths for record in taken} == {-2}
+        assert [record.id for record in await claim(store, "bob", limit=50)] == ["sound"]
+
+    async def test_no_more_of_them_are_claimed_than_was_asked_for(self, store: Store) -> None:
+        ids = await make_suspects(store, -2, 5)
+        assert [record.id for record in await claim(store, limit=3)] == ids[:3]
+
+    async def test_suspects_that_died_in_company_once_are_claimed_in_small_cohorts(self, store: Store) -> None:
+        ids = await make_suspects(store, -1, COHORT + 4)
+        assert [record.id for record in await claim(store, "ann", limit=50)] == ids[:COHORT]
+        assert [record.id for record in await claim(store, "bob", limit=50)] == ids[COHORT:]
+
+    async def test_suspects_of_different_standing_are_not_claimed_together(self, store: Store) -> None:
+        first = await make_suspects(store, -1, 2)
+        [alone] = await make_suspects(store, 0, 1, "alone")
+        second = await make_suspects(store, -2, 2, "second")
+        assert [record.id for record in await claim(store, "ann", limit=9)] == first
+        assert [record.id for record in await claim(store, "bob", limit=9)] == [alone]
+        assert [record.id for record in await claim(store, "cat", limit=9)] == second
+
+    async def test_a_suspect_that_is_claimed_without_company_is_alone_from_then_on(self, store: Store) -> None:
+        await make_suspects(store, -2, 1)
+        record = await claim_one(store)
+        assert (record.suspect, record.deaths) == (True, 0)
+        assert (await job(store, record.id)).deaths == 0
+
+    async def test_suspects_of_certain_tasks_are_claimed_together(self, store: Store) -> None:
+        ids = await make_suspects(store, -2, 3)
+        await make_suspect(store, "other", deaths=-2, task="other", priority=-1)
+        assert [record.id for record in await claim(store, limit=9, tasks=("work",))] == ids
+
+    async def test_a_suspect_whose_lane_is_full_is_set_aside_and_ends_the_cohort(self, store: Store) -> None:
+        lane = Lane("one", running=3)
+        ids = await make_suspects(store, -2, 3, lane=lane, queue="laned")
+        await running(store, "before", "zoe", lane=lane, queue="elsewhere")
+        assert [record.id for record in await claim(store, "ann", "laned", limit=9)] == ids[:2]
+        assert (await job(store, ids[2])).waits == "lane:one"
 
     async def test_a_busy_holder_is_given_no_suspect(self, store: Store) -> None:
         await make_suspect(store, "s", priority=-1)
@@ -104,6 +157,12 @@ class TestSuspects(Topic):
         assert record.deaths == 1
         assert await note(store, says(record, checkpoint=b"7"))
         assert (await job(store, "s")).deaths == 0
+
+    async def test_a_new_checkpoint_leaves_a_suspect_in_company_as_it_is(self, store: Store) -> None:
+        await make_suspects(store, -2, 2)
+        [record, _] = await claim(store, limit=2)
+        assert await note(store, says(record, checkpoint=b"7"))
+        assert (await job(store, record.id)).deaths == -2
 
     async def test_progress_leaves_the_count_of_deaths(self, store: Store) -> None:
         await make_suspect(store, "s")

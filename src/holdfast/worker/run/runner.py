@@ -145,7 +145,7 @@ class Runner:
         if isinstance(error, UnknownTask) and task is None and self._app.session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         if isinstance(error, ProcessFailed) and record.suspect and self._suspects_apart:
-            return Outcome.lost(f"lost: the process that it ran alone in: {error}")
+            return Outcome.lost(f"lost: the process that it ran alone in: {error}", alone=True)
         explain.report(self._app, error, record)
         return explain.raised(task, error, record, self._app.clock, ran=run.ran)
 

@@ -19,7 +19,7 @@ BEGIN
             progress = coalesce(s.progress, j.progress),
             checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint ELSE j.checkpoint END,
             saves = greatest(s.saves, j.saves),
-            deaths = CASE WHEN s.saves > j.saves THEN 0 ELSE j.deaths END,
+            deaths = CASE WHEN s.saves > j.saves THEN least(j.deaths, 0) ELSE j.deaths END,
             pid = coalesce(s.pid, j.pid),
             meta = CASE WHEN s.meta IS NULL THEN j.meta
                 ELSE (coalesce(j.meta::jsonb, '{}') || s.meta::jsonb)::json END,

@@ -205,9 +205,9 @@ END $$;
 
 -- Choose at most `most` ready jobs of a queue, in order; answers them, and the place of the last one. Those whose lanes
 -- do not let them start are held on the way, at most `spare`: `held` names the lanes that are full. `passed`: some were
--- left alone, because another claim is deciding about their lanes.
+-- left alone, because another claim is deciding about their lanes. Of suspects, those that have died `of_deaths` times.
 CREATE FUNCTION holdfast.choose(
-    of_queue text, ask_tasks text[], suspects boolean, most integer, gens integer[], now bigint,
+    of_queue text, ask_tasks text[], suspects boolean, of_deaths integer, most integer, gens integer[], now bigint,
     INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean,
     OUT priority integer, OUT run_at bigint, OUT seq bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -253,6 +253,7 @@ BEGIN
                     AND (x.priority, x.run_at, x.seq)
                         >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
+                    AND (NOT suspects OR x.deaths = of_deaths)
                 ORDER BY x.priority, x.run_at, x.seq LIMIT size
             ) AS r ORDER BY r.priority, r.run_at, r.seq LIMIT size
         ) AS f;
@@ -324,7 +325,7 @@ BEGIN
     END IF;
 END $$;
 
--- Choose jobs of a queue, some of which have lanes: at most `room`; a suspect only where it may be `alone`.
+-- Choose jobs of a queue, some of which have lanes: at most `room`; suspects only where they may be `alone`.
 CREATE FUNCTION holdfast.pick(
     of_queue text, ask_tasks text[], room integer, alone boolean, gens integer[], now bigint,
     INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean, OUT suspects boolean, OUT waiting boolean
@@ -346,8 +347,8 @@ BEGIN
             suspects := sound.seq IS NULL
                 OR (suspect.priority, suspect.run_at, suspect.seq) < (sound.priority, sound.run_at, sound.seq);
         END IF;
-        SELECT * INTO got FROM holdfast.choose(of_queue, ask_tasks, suspects, CASE WHEN suspects THEN 1 ELSE room END,
-            gens, now, spare);
+        SELECT * INTO got FROM holdfast.choose(of_queue, ask_tasks, suspects, suspect.deaths,
+            CASE WHEN suspects THEN holdfast.cohort(suspect.deaths, room) ELSE room END, gens, now, spare);
         missed := missed OR (suspects AND got.chosen = '{}' AND got.spare = spare);
         through := through OR NOT suspects;
         held := held || got.held;

@@ -13,13 +13,18 @@ CREATE TYPE holdfast.answer AS (
     waits text, lane jsonb, extra bytea, saves integer, changed_at bigint
 );
 
--- The place of the first ready job of a queue, in all generations.
+-- How many suspects that have died so often may run beside each other, where there is this much room.
+CREATE FUNCTION holdfast.cohort(deaths integer, room integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN deaths <= -2 THEN room WHEN deaths = -1 THEN least(room, 8) ELSE 1 END
+$$;
+
+-- The place of the first ready job of a queue, in all generations, and its deaths.
 CREATE FUNCTION holdfast.first_ready(of_queue text, suspects boolean, of_tasks text[], gens integer[])
-RETURNS TABLE (priority integer, run_at bigint, seq bigint) LANGUAGE sql STABLE AS $$
-    SELECT f.priority, f.run_at, f.seq
+RETURNS TABLE (priority integer, run_at bigint, seq bigint, deaths integer) LANGUAGE sql STABLE AS $$
+    SELECT f.priority, f.run_at, f.seq, f.deaths
     FROM unnest(gens) AS g(gen)
     CROSS JOIN LATERAL (
-        SELECT j.priority, j.run_at, j.seq FROM holdfast.job AS j
+        SELECT j.priority, j.run_at, j.seq, j.deaths FROM holdfast.job AS j
         WHERE j.queue = of_queue AND j.gen = g.gen AND j.suspect = suspects AND j.state = 'queued'
             AND (of_tasks IS NULL OR j.task = ANY (of_tasks))
         ORDER BY j.priority, j.run_at, j.seq LIMIT 1
@@ -64,6 +69,7 @@ DECLARE
     waiting boolean := false;
     looked boolean := false;
     alone boolean;
+    most integer;
     due bigint;
     soonest bigint;
     first_suspect record;
@@ -137,14 +143,16 @@ BEGIN
             alone := first_sound.seq IS NULL OR (first_suspect.priority, first_suspect.run_at, first_suspect.seq)
                 < (first_sound.priority, first_sound.run_at, first_sound.seq);
         END IF;
+        most := CASE WHEN alone THEN holdfast.cohort(first_suspect.deaths, wanted) ELSE wanted END;
         newest := coalesce(newest, gens[cardinality(gens)]);
         IF cardinality(gens) = 1 THEN
             SELECT array_agg(f.ctid), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL) INTO chosen, lanes FROM (
                 SELECT x.ctid, x.lane FROM holdfast.job AS x
                 WHERE x.queue = of_queue AND x.gen = newest AND x.suspect = alone AND x.state = 'queued'
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
+                    AND (NOT alone OR x.deaths = first_suspect.deaths)
                 ORDER BY x.priority, x.run_at, x.seq
-                LIMIT CASE WHEN alone THEN 1 ELSE wanted END FOR UPDATE SKIP LOCKED
+                LIMIT most FOR UPDATE SKIP LOCKED
             ) AS f;
         ELSE
             SELECT array_agg(o.ctid), array_agg(o.lane) FILTER (WHERE o.lane IS NOT NULL) INTO chosen, lanes FROM (
@@ -157,10 +165,11 @@ BEGIN
                         AND (x.priority, x.run_at, x.seq)
                             >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                         AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
+                        AND (NOT alone OR x.deaths = first_suspect.deaths)
                     ORDER BY x.priority, x.run_at, x.seq
-                    LIMIT CASE WHEN alone THEN 1 ELSE wanted END FOR UPDATE SKIP LOCKED
+                    LIMIT most FOR UPDATE SKIP LOCKED
                 ) AS f
-                ORDER BY f.priority, f.run_at, f.seq LIMIT CASE WHEN alone THEN 1 ELSE wanted END
+                ORDER BY f.priority, f.run_at, f.seq LIMIT most
             ) AS o;
         END IF;
         picking := false;
@@ -179,7 +188,9 @@ BEGIN
         got := 0;
         IF chosen <> '{}' THEN
             RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
-                token = ask_token, holder = ask_holder, started_at = now, pid = NULL, waits = NULL
+                token = ask_token, holder = ask_holder, started_at = now, pid = NULL, waits = NULL,
+                -- A suspect that is taken without company dies alone, if it does.
+                deaths = CASE WHEN cardinality(chosen) = 1 THEN greatest(j.deaths, 0) ELSE j.deaths END
             WHERE j.ctid = ANY (chosen)
             RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
                 j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,

@@ -4,6 +4,7 @@
 -- then seq, body, life, checkpoint of each job}. Finding nothing writes nothing.
 
 local DUE = { 'later:', 'retry:' }
+local COHORT = 8
 
 local function make_ready(key, queue)
   local due = call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE)
@@ -137,8 +138,34 @@ local function pick_sound(queue, picking, tasks)
   return found
 end
 
+local function deaths_of(member)
+  local seq = seq_of_ready(member)
+  local life = call('HGET', chunk_of(seq), seq .. '~')
+  return life and cmsgpack.unpack(life).d or 0
+end
+
+-- Take the first suspects that may run beside each other: those that have died as often as the first one, as many as
+-- there is room for at -2, COHORT at -1, one otherwise. Where a lane does not let one start, no more.
+local function pick_suspects(queue, picking, tasks)
+  local suspects = P .. 'suspect:' .. queue
+  local some = first_of(suspects, PROMOTE, tasks)
+  local deaths = deaths_of(some[1])
+  local room = deaths <= -2 and picking.limit or deaths == -1 and math.min(picking.limit, COHORT) or 1
+  for at = 1, #some, 2 do
+    if deaths_of(some[at]) == deaths then
+      local before = #picking.seqs
+      choose({ some[at], some[at + 1] }, 1, queue, picking)
+      gather('ZREM', suspects, some[at])
+      if #picking.seqs == before or #picking.seqs >= room then
+        break
+      end
+    end
+  end
+  flush()
+end
+
 -- Choose from one queue: `seqs`, and by number the lanes of those that are `laned`. `waiting` says that a suspect whose
--- turn it was had to be passed over, `alone` that one was chosen.
+-- turn it was had to be passed over, `apart` that some were chosen.
 local function pick(queue, picking, tasks, free)
   local suspects = P .. 'suspect:' .. queue
   picking.seqs = {}
@@ -149,11 +176,9 @@ local function pick(queue, picking, tasks, free)
     end
     local sound = suspect[1] and free and first_of(P .. 'ready:' .. queue, 1, tasks) or {}
     if suspect[1] and free and (not sound[1] or before(suspect[2], suspect[1], sound[2], sound[1])) then
-      choose(suspect, 1, queue, picking)
-      gather('ZREM', suspects, suspect[1])
-      flush()
+      pick_suspects(queue, picking, tasks)
       if picking.seqs[1] then
-        picking.alone = true
+        picking.apart = true
         return
       end
     else
@@ -217,6 +242,9 @@ local function hand_over(queue, seqs, laned, ask, answer)
           if life.W then
             wait_for(life, fields[n], nil)
           end
+          if last == 1 and life.d and life.d < 0 then
+            life.d = nil -- a suspect without company: if it dies now, it dies alone
+          end
           life = cmsgpack.pack(life)
           kept_life = life
         end
@@ -261,7 +289,7 @@ local function claim(ask)
           hands[#hands + 1] = { queue, picking.seqs }
           taken = taken + #picking.seqs
         end
-        over = picking.alone or taken >= limit or picking.spare <= 0
+        over = picking.apart or taken >= limit or picking.spare <= 0
       end
       if over and taken > 0 then
         break

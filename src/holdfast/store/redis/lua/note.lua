@@ -46,7 +46,8 @@ local function note(notes)
         life.o = ARGV[said[4]]
       end
       if said[5] and said[5][1] > (life.S or 0) then
-        life.k, life.S, life.d = 1, said[5][1], nil
+        life.k, life.S = 1, said[5][1]
+        life.d = life.d and life.d < 0 and life.d or nil
         call('HSET', key, seq .. '^', ARGV[said[5][2]])
       end
       life.i = said[6] or life.i
