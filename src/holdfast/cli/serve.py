@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import MissingExtra
+from ..errors import SERVER, requires
 from . import options
 from .connect import make_app
 
@@ -43,10 +43,8 @@ def serve(
     settings = combine(flags, from_environment(os.environ), {})
     app = make_app(url, application)
     service = asgi(app, hosts=allow_host or (), origins=allow_origin or (), allow_shell=allow_shell or ())
-    try:
+    with requires("holdfast serve", "server", *SERVER):
         from ..http.serve import run
-    except ImportError as error:
-        raise MissingExtra("holdfast serve", "server") from error
     set_up(settings.log_level, settings.log_format)
     run(
         service,

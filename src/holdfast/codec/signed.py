@@ -6,7 +6,7 @@ import hmac
 from importlib import import_module
 from typing import Any
 
-from ..errors import ConfigError, InvalidJob, MissingExtra
+from ..errors import ConfigError, InvalidJob, requires
 
 _PURPOSE = b"holdfast cloudpickle 1"
 _SIZE = 32
@@ -19,10 +19,8 @@ class Signed:
         key = secret.encode() if isinstance(secret, str) else secret
         if not key:
             raise ConfigError("the cloudpickle codec signs its payloads: set HOLDFAST_SECRET to a long random text")
-        try:
+        with requires("the cloudpickle codec", "cloudpickle", "cloudpickle"):
             self._pickle: Any = import_module("cloudpickle")
-        except ImportError:
-            raise MissingExtra("the cloudpickle codec", "cloudpickle") from None
         # A key of its own, so that a signature made with the same secret for another purpose is no signature here.
         self._key = hmac.digest(key, _PURPOSE, "sha256")
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...clock import MICROS
-from ...errors import ConfigError, MissingExtra
+from ...errors import ConfigError, requires
 from .seam import Listed
 
 TIMEOUT = "10s"
@@ -50,10 +50,8 @@ class Cloud:
         return self._store
 
     def _connect(self) -> Any:
-        try:
+        with requires("a bucket in the cloud", "bucket", "obstore"):
             import obstore.store as stores
-        except ImportError as error:
-            raise MissingExtra("a bucket in the cloud", "bucket") from error
         endpoint = self._options.get("endpoint")
         client: dict[str, Any] = {"timeout": self._options.get("timeout", TIMEOUT)}
         if endpoint is not None and endpoint.startswith("http:"):
