@@ -27,7 +27,7 @@ def create(
     """
     from ..http import tokens
 
-    token = with_app(url, lambda app: tokens.create(app, role, label))
+    token = with_app(url, lambda app: tokens.create(app, role, label), create=True)
     if as_json:
         from .printing import json
 
