@@ -23,6 +23,8 @@ HoldfastError
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -181,6 +183,21 @@ class MissingExtra(HoldfastError, ImportError):
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs an extra: pip install 'holdfast[{extra}]'")
         self.extra = extra
+
+
+@contextmanager
+def requires(what: str, extra: str, *modules: str) -> Generator[None]:
+    """Around an import: MissingExtra where a module of the extra is not installed; any other ImportError as it is."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name not in modules:
+            raise
+        raise MissingExtra(what, extra) from None
+
+
+SERVER = ("aiohttp", "httptools", "prometheus_client", "starlette", "uvicorn")
+"""The modules of the extra `server`."""
 
 
 class ConfigError(HoldfastError, ValueError):

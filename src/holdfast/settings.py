@@ -15,6 +15,7 @@ import msgspec
 from .errors import ConfigError
 from .lifecycle import DELAY_LIMIT, Rules
 from .retry import Backoff
+from .url import redact
 
 DAY = 86400.0
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
@@ -317,11 +318,3 @@ def combine(given: Mapping[str, Any], environment: Mapping[str, Any], stored: Ma
     """One value out of the three sources, the first that knows a setting winning."""
     checked = {name: parse(name, value) for name, value in given.items()}
     return Settings(**{**expand_stored(stored), **environment, **checked})
-
-
-def redact(url: str) -> str:
-    """A URL without its password and secret-looking parameters, fit to be shown."""
-    # Up to the last @: a password may hold one unescaped, and to show too little is the safe mistake.
-    shown = re.sub(r"(://[^:/@?#]*):.*@", r"\1:***@", url)
-    words = "[^=&]*(?:pass|pwd|secret|token|key|credential|signature)[^=&]*|sig"
-    return re.sub(rf"(?i)([?&](?:{words})=)[^&#]*", r"\1***", shown)

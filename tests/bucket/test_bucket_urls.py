@@ -15,7 +15,7 @@ from holdfast.store.open import open_store
         ("file://jobs", "three slashes"),
         ("file:///", "three slashes"),
         ("s3://bucket?verify=never", "verify may be always"),
-        ("s3://bucket?secret=hunter2", "unknown parameter secret"),
+        ("s3://bucket?secret=hunter2", "unknown parameter; known: endpoint"),
     ],
 )
 def test_a_wrong_url_is_refused_with_the_reason_and_without_its_secrets(url, why):

@@ -87,20 +87,20 @@ async def test_a_token_that_was_replaced_is_read_again(serve, open_at, tmp_path)
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("http://user:pass@host", "does not belong into a URL"),
+        ("http://user:hunter2@host", "does not belong into a URL"),
         ("http://", "name the server"),
         ("http://host?timeout=0", "timeout"),
         ("http://host?timeout=soon", "timeout"),
         ("http://host?verify=perhaps", "verify"),
         ("http://host?tls=yes", "unknown parameter tls"),
         ("http://host:port", "ort"),
-        ("http://host/#x", "fragment"),
+        ("http://host/#x", "a # means nothing"),
     ],
 )
 def test_a_wrong_url_is_refused_with_the_reason(url, why):
     with pytest.raises(ConfigError, match=why) as told:
         open_store(url, SystemClock())
-    assert "pass" not in str(told.value)
+    assert "hunter2" not in str(told.value)
 
 
 async def test_a_token_file_that_cannot_be_a_token_is_refused_unseen(serving, tmp_path):

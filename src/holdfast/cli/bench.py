@@ -25,7 +25,7 @@ def bench(
 
     The jobs go to a queue of their own, which is emptied afterwards.
     """
-    said = run(make_app(url), lambda app: _measure(app, jobs))
+    said = run(make_app(url), lambda app: _measure(app, jobs), create=True)
     from .printing import document, table
 
     if as_json:

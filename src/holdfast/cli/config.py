@@ -20,7 +20,7 @@ def set_one(
     url: options.Url = None,
 ) -> None:
     """Set max_retries, backoff_base, … for everybody who uses this store."""
-    key, kept = with_app(url, lambda app: app.config.set(name, value))
+    key, kept = with_app(url, lambda app: app.config.set(name, value), create=True)
     print(f"Config updated: {key} = {_shown(kept)}")
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import unquote
 
-from ..errors import JobNotFound, ScheduleNotFound
-from ..settings import redact
+from ..errors import JobNotFound, ScheduleNotFound, StoreUnavailable
+from ..url import redact
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -32,23 +34,68 @@ def make_app(url: str | None, application: str | None = None) -> Holdfast:
     return Holdfast(url)
 
 
-def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]]) -> T:
-    """Do something with an open app, then close it."""
+def where(app: Holdfast) -> str:
+    """The store of an app, to be shown: its URL, and for a relative one the file that it means here."""
+    shown, path = redact(app.url), getattr(app.store, "path", None)
+    return shown if path is None or path in unquote(shown) else f"{shown} ({path})"
+
+
+async def _exists(app: Holdfast) -> bool:
+    from ..store.protocol import Existing
+
+    return not isinstance(app.store, Existing) or await app.store.exists()
+
+
+async def refuse_missing(app: Holdfast) -> None:
+    """Before a command that goes on looking at a store: raise where there is none, rather than make one."""
+    if not await _exists(app):
+        raise StoreUnavailable(
+            f"there is no store at {where(app)}, and none was made: the first enqueue or worker makes one, or"
+            " `holdfast migrate`. --url or HOLDFAST_URL names another"
+        )
+
+
+async def _instead(app: Holdfast) -> Holdfast:
+    """The app itself; where its store does not exist, an empty one in memory, so that looking makes nothing."""
+    if await _exists(app):
+        return app
+    from ..app import Holdfast
+
+    print(f"holdfast: note: there is no store at {where(app)} yet, and none was made", file=sys.stderr)
+    empty = Holdfast("memory://")
+    empty.url = app.url
+    return empty
+
+
+def run(app: Holdfast, work: Callable[[Holdfast], Awaitable[T]], *, create: bool = False, watch: bool = False) -> T:
+    """Do something with an open app, then close it.
+
+    Only with `create` is a store made where there is none. With `watch` there must be one: it would not be seen later.
+    """
 
     async def opened() -> T:
-        async with app:
+        if watch:
+            await refuse_missing(app)
+        async with app if create else await _instead(app) as found:
             try:
-                return await work(app)
+                return await work(found)
             except (JobNotFound, ScheduleNotFound) as error:
-                error.add_note(redact(app.url))  # mostly it is in another one
+                error.add_note(where(app))  # mostly it is in another one
                 raise
 
     return asyncio.run(opened())
 
 
-def with_app(url: str | None, work: Callable[[Holdfast], Awaitable[T]], application: str | None = None) -> T:
-    """Open the app that the options name, and do something with it."""
-    return run(make_app(url, application), work)
+def with_app(
+    url: str | None,
+    work: Callable[[Holdfast], Awaitable[T]],
+    application: str | None = None,
+    *,
+    create: bool = False,
+    watch: bool = False,
+) -> T:
+    """Open the app that the options name, and do something with it; see `run`."""
+    return run(make_app(url, application), work, create=create, watch=watch)
 
 
 def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
@@ -57,7 +104,6 @@ def note_unknown(app: Holdfast, application: str | None, task: str | None) -> No
     if (application or root["app"]) is None or task is None or task in known or ":" in task:
         return
     import difflib
-    import sys
 
     nearest = difflib.get_close_matches(task, known, 1)
     hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
@@ -66,7 +112,7 @@ def note_unknown(app: Holdfast, application: str | None, task: str | None) -> No
 
 def say_none(app: Holdfast, what: str) -> None:
     """There are none, and where: mostly they are in another store."""
-    print(f"There are no {what} in {redact(app.url)}.")
+    print(f"There are no {what} in {where(app)}.")
 
 
 async def watching(look: Callable[[], Awaitable[bool | None]], *, watch: bool, as_json: bool = False) -> None:
@@ -74,8 +120,6 @@ async def watching(look: Callable[[], Awaitable[bool | None]], *, watch: bool, a
 
     A look that answers True has seen the end, and is the last.
     """
-    import sys
-
     while True:
         if watch and not as_json and sys.stdout.isatty():
             sys.stdout.write("\033[H\033[2J\033[3J")

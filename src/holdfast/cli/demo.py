@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import MissingExtra
+from ..errors import SERVER, requires
 
 
 def demo(
@@ -31,12 +31,10 @@ def demo(
 
 
 def _serve(port: int) -> None:
-    try:
+    with requires("holdfast demo --dashboard", "server", *SERVER):
         from ..http import demo as killing
         from ..http.serve import run
         from ..http.service import Service
-    except ImportError as error:
-        raise MissingExtra("holdfast demo --dashboard", "server") from error
     from ..demo.show import end_workers, start_workers
     from ..demo.stream import stream
 

@@ -141,7 +141,7 @@ def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None
         made = call(app, given)
         return (await app.enqueue_call(made.task, made.options, made.args, made.kwargs)).id
 
-    id = run(app, store)
+    id = run(app, store, create=True)
     if as_json:
         from .printing import json
 
@@ -175,7 +175,7 @@ def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> Non
             refused.extend((one, error) for one, error in zip(some, done, strict=True) if error is not None)
         _progress(len(calls), len(calls))
 
-    run(app, store)
+    run(app, store, create=True)
     stored = len(calls) - len(refused)
     from .printing import json, told
 

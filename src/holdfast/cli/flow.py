@@ -85,7 +85,7 @@ def show(
 
         await watching(once, watch=watch, as_json=as_json)
 
-    with_app(url, look)
+    with_app(url, look, watch=watch)
 
 
 def _member(record: Record) -> dict[str, Any]:

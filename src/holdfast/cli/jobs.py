@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .connect import watching, with_app
+from .connect import watching, where, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -41,19 +41,18 @@ def list_jobs(
 
         await watching(once, watch=watch, as_json=as_json)
 
-    with_app(url, look)
+    with_app(url, look, watch=watch)
 
 
 def show_page(app: Holdfast, page: Page, word: str, *, as_json: bool, watch: bool = False) -> None:
     """A page of jobs, as a table or JSON."""
-    from ..settings import redact
     from .printing import document, json, moment, table, work
 
     if as_json:
         (json if watch else document)(page)
         return
     if not page.jobs:
-        print(f"No jobs found{f' with state: {word}' if word else ''} in {redact(app.url)}")
+        print(f"No jobs found{f' with state: {word}' if word else ''} in {where(app)}")
         return
     rows = [
         (
@@ -89,7 +88,7 @@ def show(
 
         await watching(once, watch=watch, as_json=as_json)
 
-    with_app(url, look)
+    with_app(url, look, watch=watch)
 
 
 def print_job(job: Job) -> None:

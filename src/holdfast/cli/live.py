@@ -11,7 +11,7 @@ from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Static
 
 from ..errors import HoldfastError
-from ..settings import redact
+from ..url import redact
 from .printing import safe, seconds, work
 from .sample import Sample, look
 

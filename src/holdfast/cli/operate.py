@@ -30,7 +30,7 @@ Where = Annotated[
 def pause(queue: QueueName = None, task: TaskName = None, where: Where = None, url: options.Url = None) -> None:
     """Start no more jobs of a queue, or of a task; those that run go on."""
     given = _arguments(where)
-    with_app(url, lambda app: app.pause(queue, task=task, where=given))
+    with_app(url, lambda app: app.pause(queue, task=task, where=given), create=True)
     heard = "" if task is None else " Workers hear of it within about a poll interval."
     print(f"{_what(queue, task, where)} paused.{heard}")
 

@@ -134,7 +134,7 @@ def put(
 
     app = make_app(url, application)
     note_unknown(app, application, task)
-    kept, declared = open_with(app, keep)
+    kept, declared = open_with(app, keep, create=True)
     _say(kept)
     if declared:
         print("It is declared by code: the next worker that starts with that code changes it back.")

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import MissingExtra
+from ..errors import SERVER, requires
 from . import options
 from .connect import make_app
 
@@ -56,10 +56,8 @@ def serve(
     service = asgi(
         app, hosts=allow_host or (), origins=allow_origin or (), allow_shell=allow_shell or (), trust=trust or ()
     )
-    try:
+    with requires("holdfast serve", "server", *SERVER):
         from ..http.serve import run
-    except ImportError as error:
-        raise MissingExtra("holdfast serve", "server") from error
     set_up(settings.log_level, settings.log_format)
     run(
         service,

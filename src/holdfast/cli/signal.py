@@ -25,5 +25,5 @@ def signal(name: Name, value: Value = "null", url: options.Url = None) -> None:
             quoted = shlex.quote(msgspec.json.encode(value).decode())
             raise InvalidJob(f"the value is JSON, in which a text needs quotes: {quoted}") from None
         raise InvalidJob(f'the value is JSON, such as true or \'{{"by": "ann"}}\' or \'"text"\': {error}') from None
-    woken = with_app(url, lambda app: app.signal(name, given))
+    woken = with_app(url, lambda app: app.signal(name, given), create=True)
     print(f"Signal {name} sent; it woke {woken} job{'' if woken == 1 else 's'}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import options
-from .connect import say_none, watching, with_app
+from .connect import say_none, watching, where, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -28,7 +28,8 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             cost = await app.store.cost() if isinstance(app.store, Costing) else None
             paid = not app.url.startswith("file:")  # a folder of one's own has no price
             if as_json:
-                said: dict[str, Any] = {"counts": stats.counts, "queues": stats.queues, "workers": workers}
+                said: dict[str, Any] = {"store": where(app), "counts": stats.counts, "queues": stats.queues}
+                said["workers"] = workers
                 said["warnings"] = [{"what": one.what, "advice": one.advice} for one in stats.warnings]
                 said["paused_tasks"] = [{"task": one.task, "where": one.where} for one in paused]
                 if cost is not None:
@@ -37,6 +38,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                         said["cost"]["dollars_per_million"] = cost.dollars_per_million
                 (json if watch else document)(said)
             else:
+                print(f"Store: {where(app)}")
                 _print_status(stats, [worker for worker in workers if worker.kind == "worker"])
                 _print_paused(paused)
                 for one in stats.warnings:
@@ -47,7 +49,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
 
         await watching(once, watch=watch, as_json=as_json)
 
-    with_app(url, look)
+    with_app(url, look, watch=watch)
 
 
 def _print_status(stats: Stats, workers: list[WorkerSeen]) -> None:
@@ -98,6 +100,7 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                 (json if watch else document)(stats.queues)
                 return
             if stats.queues:
+                print(f"Store: {where(app)}")
                 _print_queues(stats)
             else:
                 say_none(app, "queues")
@@ -105,4 +108,4 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
 
         await watching(once, watch=watch, as_json=as_json)
 
-    with_app(url, look)
+    with_app(url, look, watch=watch)

@@ -47,7 +47,9 @@ def create(
     except ValueError:
         raise ConfigError(f"--expires takes a time such as 12h or 90d, not {expires!r}") from None
     token = with_app(
-        url, lambda app: tokens.create(app, role, label, expires=lasts, queues=queue or (), tasks=task or ())
+        url,
+        lambda app: tokens.create(app, role, label, expires=lasts, queues=queue or (), tasks=task or ()),
+        create=True,
     )
     if as_json:
         from .printing import json

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ..errors import MissingExtra
+import asyncio
+
+from ..errors import requires
 from . import options
-from .connect import make_app
+from .connect import make_app, refuse_missing
 
 
 def top(url: options.Url = None) -> None:
     """Watch the store live; cancel, retry and pause from the keyboard."""
-    try:
+    with requires("holdfast top", "tui", "textual"):
         from .live import Top
-    except ModuleNotFoundError as error:
-        if error.name is not None and error.name.startswith("textual"):
-            raise MissingExtra("holdfast top", "tui") from None
-        raise
-    Top(make_app(url)).run()
+    holdfast = make_app(url)
+    asyncio.run(refuse_missing(holdfast))
+    Top(holdfast).run()

@@ -32,7 +32,11 @@ def add(
     url: options.Url = None,
 ) -> None:
     """POST to a URL, signed, when a job ends. Needs HOLDFAST_SECRET, the same for the workers."""
-    key = with_app(url, lambda app: app.webhooks.add(name, address, events=event, queues=queue or (), tasks=task or ()))
+    key = with_app(
+        url,
+        lambda app: app.webhooks.add(name, address, events=event, queues=queue or (), tasks=task or ()),
+        create=True,
+    )
     print(f"Webhook {name} added. Its receiver checks signatures with this key:")
     print(key)
 
@@ -42,7 +46,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     """List every webhook."""
     app = make_app(url)
     hooks = run(app, lambda app: app.webhooks.list())
-    from ..settings import redact
+    from ..url import redact
     from .printing import document, table
 
     rows = [_row(hook, redact(hook.url)) for hook in hooks]

@@ -88,7 +88,7 @@ def start(
         metrics_prefix=settings.metrics_prefix,
     )
     holdfast = make_app(url, application)
-    run(holdfast, _reachable)
+    run(holdfast, _reachable, create=True)
     key, shown = state.store_key(holdfast), redact(holdfast.url)
     if not foreground:
         pid, pids = background.start(service, key, holdfast.url)
@@ -179,4 +179,4 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
 
         await watching(once, watch=watch, as_json=as_json)
 
-    with_app(url, look)
+    with_app(url, look, watch=watch)

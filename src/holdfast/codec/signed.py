@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ConfigError, InvalidJob, MissingExtra
+from ..errors import ConfigError, InvalidJob, requires
 
 _PURPOSE = b"holdfast cloudpickle 2"
 _SIZE = 32
@@ -25,10 +25,8 @@ class Signed:
     def __init__(self, secrets: Sequence[str]) -> None:
         if not secrets or not all(secrets):
             raise ConfigError("the cloudpickle codec signs its payloads: set HOLDFAST_SECRET to a long random text")
-        try:
+        with requires("the cloudpickle codec", "cloudpickle", "cloudpickle"):
             self._pickle: Any = import_module("cloudpickle")
-        except ImportError:
-            raise MissingExtra("the cloudpickle codec", "cloudpickle") from None
         # Keys of its own, so that a signature made with the same secret for another purpose is no signature here.
         self._keys = [hmac.digest(secret.encode(), _PURPOSE, "sha256") for secret in secrets]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import MissingExtra
+from ..errors import SERVER, requires
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -30,10 +30,8 @@ def asgi(
     browsers find its pages, if a proxy changes the Host; `allow_shell` the shell commands, word for word, that may be
     submitted; `trust` the modules whose functions may be named as tasks (`module:name`).
     """
-    try:
+    with requires("the HTTP service", "server", *SERVER):
         from .service import Service
-    except ImportError as error:
-        raise MissingExtra("the HTTP service", "server") from error
     return Service(
         app,
         token=token,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
-
 from ..clock import Clock
-from ..errors import ConfigError, MissingExtra
-from ..settings import redact
+from ..errors import ConfigError, requires
+from ..url import Url, split
 from .protocol import Store
 
 REDIS_SCHEMES = frozenset({
@@ -21,92 +17,77 @@ BUCKET_SCHEMES = frozenset({"s3", "gs", "az", "file"})
 
 def open_store(url: str, clock: Clock) -> Store:
     """The store that a URL names, not yet connected."""
-    try:
-        parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigError(f"{redact(url)} is not a URL: {error}") from None
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
+    parts = split(url)
     if parts.scheme == "memory":
         from .memory import MemoryStore
 
-        _refuse_unknown(url, options, ())
+        parts.refuse_unknown(())
         return MemoryStore(clock)
     if parts.scheme == "sqlite":
-        from .sqlite import SqliteStore
-
-        _refuse_unknown(url, options, ("synchronous",))
-        if parts.netloc:
-            raise ConfigError(f"{redact(url)}: a SQLite URL has three slashes: sqlite:///{parts.netloc}{parts.path}")
-        path = unquote(parts.path)[1:]
-        if not path:
-            raise ConfigError(f"{redact(url)}: name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
-        return SqliteStore(path, synchronous=options.get("synchronous", "full"), clock=clock)
+        return _open_sqlite(parts, clock)
     if parts.scheme in REDIS_SCHEMES:
-        return _open_redis(url, parts, options)
+        return _open_redis(parts)
     if parts.scheme.startswith("postgres"):
         return _open_postgres(url)
     if parts.scheme in BUCKET_SCHEMES:
-        return _open_bucket(url, parts, options, clock)
+        return _open_bucket(parts, clock)
     if parts.scheme in ("http", "https"):
-        return _open_remote(url, parts, options, clock)
-    raise ConfigError(
-        f"{redact(url)}: there is no store for {parts.scheme or 'no scheme'!r};"
+        return _open_remote(parts, clock)
+    raise parts.wrong(
+        f"there is no store for {parts.scheme!r};"
         " use memory://, sqlite:///…, postgresql://…, redis://…, s3://…, gs://…, az://…, file:///… or http://…"
     )
 
 
+def _open_sqlite(url: Url, clock: Clock) -> Store:
+    from .sqlite import SqliteStore
+
+    url.refuse_unknown(("synchronous",))
+    if url.authority or url.username is not None:
+        raise ConfigError("a SQLite URL has three slashes: sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
+    path = url.path[1:]
+    if not path:
+        raise url.wrong("name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
+    if path == ":memory:":
+        raise url.wrong("a SQLite store is a file that processes share; for one in memory use memory://")
+    return SqliteStore(path, synchronous=url.options.get("synchronous", "full"), clock=clock)
+
+
 def _open_postgres(url: str) -> Store:
-    with _needs("asyncpg", "a Postgres store", "postgres"):
+    with requires("a Postgres store", "postgres", "asyncpg"):
         from .postgres import PostgresStore
     return PostgresStore(url)
 
 
-def _open_redis(url: str, parts: SplitResult, options: dict[str, str]) -> Store:
-    with _needs("hiredis", "a Redis store", "redis"):
+def _open_redis(url: Url) -> Store:
+    with requires("a Redis store", "redis", "hiredis"):
         from .redis import RedisStore
         from .redis.address import OPTIONS, parse
-    _refuse_unknown(url, options, OPTIONS)
-    return RedisStore(parse(url, parts, options))
+    url.refuse_unknown(OPTIONS)
+    return RedisStore(parse(url))
 
 
-def _open_bucket(url: str, parts: SplitResult, options: dict[str, str], clock: Clock) -> Store:
+def _open_bucket(url: Url, clock: Clock) -> Store:
     from .bucket import BucketStore
     from .bucket.address import OPTIONS, parse
 
-    _refuse_unknown(url, options, OPTIONS[parts.scheme])
-    return BucketStore(*parse(parts, options), clock=clock)
+    url.refuse_unknown(OPTIONS[url.scheme])
+    return BucketStore(*parse(url), clock=clock)
 
 
 def client_url(client: object) -> str:
     """The URL of where a client of the user's own goes: one can be given to other processes."""
     homes = {parent.__module__.partition(".")[0] for parent in type(client).__mro__}
     if homes & {"redis", "valkey"}:
-        with _needs("hiredis", "a Redis store", "redis"):
+        with requires("a Redis store", "redis", "hiredis"):
             from .redis import url_of
         return url_of(client)
     raise ConfigError(f"an app is made on a URL, a store or a Redis client, not on {client!r:.100}")
 
 
-def _open_remote(url: str, parts: SplitResult, options: dict[str, str], clock: Clock) -> Store:
-    with _needs("aiohttp", "a remote store", "remote"):
+def _open_remote(url: Url, clock: Clock) -> Store:
+    with requires("a remote store", "remote", "aiohttp"):
         from .remote import RemoteStore
         from .remote.address import OPTIONS, parse
-    _refuse_unknown(url, options, OPTIONS)
-    return RemoteStore(parse(url, parts, options), clock)
-
-
-@contextmanager
-def _needs(driver: str, what: str, extra: str) -> Generator[None]:
-    """A missing driver is told by the extra that has it."""
-    try:
-        yield
-    except ImportError as error:
-        if error.name != driver:
-            raise
-        raise MissingExtra(what, extra) from error
-
-
-def _refuse_unknown(url: str, options: dict[str, str], known: tuple[str, ...]) -> None:
-    if unknown := sorted(set(options) - set(known)):
-        allowed = f"; known: {', '.join(known)}" if known else ""
-        raise ConfigError(f"{redact(url)}: unknown parameter {', '.join(unknown)}{allowed}")
+    url.refuse_unknown(OPTIONS)
+    return RemoteStore(parse(url), clock)

@@ -297,6 +297,15 @@ class Costing(Protocol):
 
 
 @runtime_checkable
+class Existing(Protocol):
+    """The companion of stores that opening makes where there is none."""
+
+    async def exists(self) -> bool:
+        """Whether there is a store to open; asked of one that is not open, and makes nothing."""
+        ...
+
+
+@runtime_checkable
 class Binding(Protocol):
     """The companion of stores that can enqueue inside the user's own transaction (`transactional_enqueue`)."""
 

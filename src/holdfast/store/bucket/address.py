@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from urllib.parse import SplitResult, unquote
-
 from msgspec.structs import replace
 
 from ...errors import ConfigError
+from ...url import Url
 from .cloud import Cloud
 from .folder import Folder
 from .pace import FOLDER, Pace
@@ -17,22 +16,21 @@ OPTIONS = {"s3": (*_CLOUD, "region"), "gs": _CLOUD, "az": (*_CLOUD, "account"), 
 """What may stand behind the question mark, by scheme."""
 
 
-def parse(parts: SplitResult, options: dict[str, str]) -> tuple[Bucket, Pace]:
+def parse(url: Url) -> tuple[Bucket, Pace]:
     """The bucket that a URL names, and how often to look at it."""
-    verify = options.get("verify", "")
+    verify = url.options.get("verify", "")
     if verify not in ("", "always"):
-        raise ConfigError(f"verify may be always, not {verify!r}")
+        raise url.wrong("verify may be always")
     always = {"verify_after": 0.0} if verify else {}
-    if parts.scheme == "file":
-        path = unquote(parts.path)
-        if parts.netloc or path in ("", "/"):
+    if url.scheme == "file":
+        if url.authority or url.username is not None or url.path in ("", "/"):
             raise ConfigError("a folder URL has three slashes and a folder: file:///var/lib/jobs")
-        return Folder(path), replace(FOLDER, **always)
-    if not parts.netloc:
-        raise ConfigError(f"{parts.scheme}://: name a bucket, such as {parts.scheme}://my-bucket/jobs")
-    if "@" in parts.netloc:
+        return Folder(url.path), replace(FOLDER, **always)
+    if url.username is not None or "@" in url.options.get("endpoint", ""):
         raise ConfigError(
-            f"{parts.scheme}://: keys do not belong into a URL; set them as the provider's own tools take them,"
+            f"{url.scheme}://: keys do not belong into a URL; set them as the provider's own tools take them,"
             " such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         )
-    return Cloud(parts.scheme, parts.netloc, unquote(parts.path), options), replace(Pace(), **always)
+    if not url.authority:
+        raise ConfigError(f"{url.scheme}://: name a bucket, such as {url.scheme}://my-bucket/jobs")
+    return Cloud(url.scheme, url.authority, url.path, url.options), replace(Pace(), **always)

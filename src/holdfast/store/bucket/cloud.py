@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from ...clock import MICROS
-from ...errors import ConfigError, MissingExtra
+from ...errors import ConfigError, requires
 from .seam import Listed
 
 TIMEOUT = "10s"
@@ -64,10 +64,8 @@ class Cloud:
         return await asyncio.get_running_loop().run_in_executor(self._threads, request, store)
 
     def _connect(self) -> Any:
-        try:
+        with requires("a bucket in the cloud", "bucket", "obstore"):
             import obstore.store as stores
-        except ImportError as error:
-            raise MissingExtra("a bucket in the cloud", "bucket") from error
         endpoint = self._options.get("endpoint")
         client: dict[str, Any] = {"timeout": self._options.get("timeout", TIMEOUT)}
         if endpoint is not None and endpoint.startswith("http:"):

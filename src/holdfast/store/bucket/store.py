@@ -75,6 +75,10 @@ class BucketStore:
             await self._shared.open()
             self._open = True
 
+    async def exists(self) -> bool:
+        bucket = self._shared.bucket
+        return not isinstance(bucket, Folder) or bucket.path.is_dir()
+
     async def close(self) -> None:
         if self._open:
             self._open = False

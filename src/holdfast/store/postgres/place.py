@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit, urlunsplit
 
 import msgspec
 
 from ...errors import ConfigError
-from ...settings import redact
+from ...url import redact, split
 
 SCHEMES = frozenset({"postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg"})
 OPTIONS = ("schema", "signal", "pool", "pgbouncer")
@@ -41,10 +40,10 @@ class Place(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z_][a-z0-9_]{0,39}", self.schema):
             raise ConfigError(
-                f"schema {self.schema!r}: use at most 40 lower-case letters, digits and underscores, no digit first"
+                "a schema's name has at most 40 lower-case letters, digits and underscores, no digit first"
             )
         if self.pgbouncer not in (None, *PGBOUNCER):
-            raise ConfigError(f"pgbouncer must be one of {', '.join(PGBOUNCER)}, not {self.pgbouncer}")
+            raise ConfigError(f"pgbouncer must be one of {', '.join(PGBOUNCER)}")
         if self.pool < 1:
             raise ConfigError(f"pool must be at least 1, not {self.pool}")
 
@@ -67,19 +66,25 @@ class Place(msgspec.Struct, frozen=True):
 
 def from_url(url: str) -> Place:
     """The place that a URL names. Parameters that are not ours must be ones that the driver knows."""
-    parts = urlsplit(url)
+    parts = split(url)
     if parts.scheme not in SCHEMES:
-        raise ConfigError(f"{redact(url)}: a Postgres URL begins with postgresql://")
-    options = dict(parse_qsl(parts.query, keep_blank_values=True))
-    unknown = sorted(set(options) - set(OPTIONS) - _DRIVERS)
-    if unknown:
-        raise ConfigError(f"{redact(url)}: unknown parameter {', '.join(unknown)}; known: {', '.join(OPTIONS)}")
-    try:
-        pool = int(options.get("pool", POOL))
-    except ValueError:
-        raise ConfigError(f"{redact(url)}: pool must be a number") from None
-    rest = urlencode({name: value for name, value in options.items() if name not in OPTIONS}, quote_via=quote)
-    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, rest, ""))
-    return Place(
-        dsn, options.get("schema", "holdfast"), options.get("signal") or None, pool, options.get("pgbouncer") or None
-    )
+        raise parts.wrong("a Postgres URL begins with postgresql://")
+    options = parts.options
+    parts.refuse_unknown((*OPTIONS, *_DRIVERS), OPTIONS)
+    if not (pool := options.get("pool", str(POOL))).isdecimal():
+        raise parts.wrong("pool must be a number")
+    if not re.fullmatch(r"(?:[0-9]{1,5}(?:,[0-9]{1,5})*)?", options.get("port", "")):
+        raise parts.wrong("port must be a number")
+    dsn = parts.encoded("postgresql", {name: value for name, value in options.items() if name not in OPTIONS})
+    signal = _signal(options["signal"]) if options.get("signal") else None
+    return Place(dsn, options.get("schema", "holdfast"), signal, int(pool), options.get("pgbouncer") or None)
+
+
+def _signal(url: str) -> str:
+    """The Redis that carries hints, as a URL that its client reads as we do."""
+    parts = split(url)
+    if parts.scheme not in ("redis", "rediss", "unix"):
+        raise parts.wrong("?signal= takes redis://, rediss:// and unix://")
+    if parts.username and parts.password is None:
+        raise parts.wrong("with a password alone write redis://:PASSWORD@HOST, with a user redis://USER:PASSWORD@HOST")
+    return parts.encoded(parts.scheme, parts.options)

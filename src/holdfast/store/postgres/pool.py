@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from typing import Any
 
-from ...errors import StoreUnavailable
+from ...errors import ConfigError, StoreUnavailable
 from . import trouble
 from .driver import asyncpg
 from .place import Place
@@ -161,6 +161,11 @@ async def connect(place: Place, setting: str | None = None) -> Any:
             return raw
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise trouble.connecting(error, place.shown) from error
+    except ValueError:
+        if place.connect is not None:
+            raise
+        # Not the driver's own words: they may hold a part of the password.
+        raise ConfigError(f"{place.shown}: the driver does not accept this URL") from None
 
 
 async def _connect(place: Place) -> Any:

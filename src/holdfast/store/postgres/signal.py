@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import MissingExtra
-from ...settings import redact
+from ...errors import requires
+from ...url import redact
 
 logger = logging.getLogger("holdfast")
 
@@ -27,12 +27,10 @@ class RedisSignal:
     """Publishes and hears hints on one Redis channel."""
 
     def __init__(self, url: str, channel: str) -> None:
-        try:
+        with requires("?signal=redis://…", "redis", "redis"):
             from redis.asyncio import Redis
             from redis.asyncio.retry import Retry
             from redis.backoff import NoBackoff
-        except ImportError:
-            raise MissingExtra("?signal=redis://…", "redis") from None
         self._channel = f"holdfast:{channel}"
         self._shown = redact(url)
         from_url: Any = getattr(Redis, "from_url")  # noqa: B009  # it has no types

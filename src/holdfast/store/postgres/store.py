@@ -132,6 +132,9 @@ class PostgresStore:
         await self.open()
         return self._applied
 
+    async def exists(self) -> bool:
+        return await self._aside(lambda connection, place: schema.version(connection, place.schema)) > 0
+
     async def missing(self) -> list[int]:
         """The versions of the schema that are yet to be applied, without applying them."""
         return await self._aside(schema.missing)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ssl
-from urllib.parse import SplitResult, unquote
 
 import msgspec
 
-from ...errors import ConfigError
-from ...settings import redact
+from ...url import Url
 
 OPTIONS = (
     "prefix", "durability", "timeout", "db", "ca", "cert", "key", "verify", "sentinel_username", "sentinel_password",
@@ -59,55 +57,51 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
-def parse(url: str, parts: SplitResult, options: dict[str, str]) -> Address:
-    """The address that a URL names; `parts` and `options` are the URL taken apart."""
-
-    def wrong(why: str) -> ConfigError:
-        return ConfigError(f"{redact(url)}: {why}")
-
-    secure, _, kind = parts.scheme.partition("+")
-    credentials, _, hosts = parts.netloc.rpartition("@")
-    username, colon, password = credentials.partition(":")
-    path = unquote(parts.path)
+def parse(url: Url) -> Address:
+    """The address that a URL names."""
+    secure, _, kind = url.scheme.partition("+")
+    options, path = url.options, url.path
+    if url.username and url.password is None:
+        raise url.wrong("with a password alone write redis://:PASSWORD@HOST, with a user redis://USER:PASSWORD@HOST")
     master, socket, db = None, None, options.get("db", "")
-    if parts.scheme == "unix":
-        if not path.strip("/"):
-            raise wrong("name the socket: unix:///run/redis.sock")
+    if url.scheme == "unix":
+        if not path.strip("/") or url.authority:
+            raise url.wrong("name the socket: unix:///run/redis.sock")
         socket = path
     elif kind == "sentinel":
         master, _, in_path = path.strip("/").partition("/")
         if not master:
-            raise wrong("name the primary that the sentinels watch: redis+sentinel://host:26379/mymaster")
+            raise url.wrong("name the primary that the sentinels watch: redis+sentinel://host:26379/mymaster")
         db = in_path or db
     else:
         db = path.strip("/") or db
     durability = options.get("durability", "server")
     if durability not in DURABILITIES:
-        raise wrong(f"durability must be one of {', '.join(DURABILITIES)}, not {durability!r}")
+        raise url.wrong(f"durability must be one of {', '.join(DURABILITIES)}")
     verify = options.get("verify", "yes")
     if verify not in ("yes", "no"):
-        raise wrong(f"verify must be yes or no, not {verify!r}")
+        raise url.wrong("verify must be yes or no")
     prefix = options.get("prefix", DEFAULT_PREFIX)
     if not prefix or "{" in prefix or "}" in prefix:
-        raise wrong(f"a prefix has at least one character and no braces, not {prefix!r}")
-    if db and not db.isdecimal():
-        raise wrong(f"the database is a number, not {db!r}")
+        raise url.wrong("a prefix has at least one character and no braces")
+    if db and not (db.isascii() and db.isdecimal() and len(db) < 10):
+        raise url.wrong("the database is a number")
     if kind == "cluster" and db not in ("", "0"):
-        raise wrong("a cluster has database 0 only; use ?prefix= to keep stores apart")
+        raise url.wrong("a cluster has database 0 only; use ?prefix= to keep stores apart")
     try:
         timeout = float(options.get("timeout", "10"))
-        nodes = () if socket else tuple(_node(host, 26379 if kind == "sentinel" else 6379) for host in hosts.split(","))
     except ValueError:
-        raise wrong("a host is host:port, and timeout a number of seconds") from None
+        timeout = 0.0
     if not 0 < timeout < 1e6:
-        raise wrong(f"timeout is a number of seconds above 0, not {timeout:g}")
+        raise url.wrong("timeout is a number of seconds above 0")
+    port = 26379 if kind == "sentinel" else 6379
     return Address(
-        nodes=nodes,
+        nodes=tuple((host or "localhost", given or port) for host, given in url.hosts),
         path=socket,
         master=master,
         db=int(db or 0),
-        username=unquote(username) or None if colon else None,
-        password=unquote(password if colon else username) or None,
+        username=url.username or None,
+        password=url.password or None,
         sentinel_username=options.get("sentinel_username"),
         sentinel_password=options.get("sentinel_password"),
         tls=secure == "rediss",
@@ -119,11 +113,3 @@ def parse(url: str, parts: SplitResult, options: dict[str, str]) -> Address:
         durability=durability,
         timeout=timeout,
     )
-
-
-def _node(text: str, port: int) -> Node:
-    if text.startswith("["):  # [::1]:6379
-        host, _, rest = text[1:].partition("]")
-        return host, int(rest[1:] or port)
-    host, _, given = text.partition(":")
-    return unquote(host) or "localhost", int(given or port)

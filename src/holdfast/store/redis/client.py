@@ -39,7 +39,7 @@ def url_of(client: Any, **options: str) -> str:
     else:
         place = _hosts([{"host": "localhost", "port": 6379, **settings}])
     query = {"db": settings.get("db"), **query, **options}
-    said = urlencode({name: value for name, value in query.items() if value})
+    said = urlencode({name: value for name, value in query.items() if value}, quote_via=quote)
     return f"{scheme}://{_credentials(settings)}{place}{f'?{said}' if said else ''}"
 
 

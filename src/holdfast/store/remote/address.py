@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import ssl
 from pathlib import Path
-from urllib.parse import SplitResult
+from urllib.parse import quote
 
 import msgspec
 
 from ...errors import ConfigError
-from ...settings import redact
+from ...url import Url
 
 OPTIONS = ("token_file", "timeout", "ca", "cert", "key", "verify")
+_PATH = "/:!$&'()*+,;="
+"""What stands for itself in a path."""
 LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
@@ -67,35 +69,25 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
-def parse(url: str, parts: SplitResult, options: dict[str, str]) -> Address:
-    """The address that a URL names; `parts` and `options` are the URL taken apart."""
-
-    def wrong(why: str) -> ConfigError:
-        return ConfigError(f"{redact(url)}: {why}")
-
-    if "@" in parts.netloc:
-        where = f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
-        raise ConfigError(f"{where}: a token does not belong into a URL; set HOLDFAST_TOKEN, or name a ?token_file=")
-    try:
-        host, _ = parts.hostname, parts.port
-    except ValueError as error:
-        raise wrong(str(error)) from None
-    if not host:
-        raise wrong("name the server: http://host:port")
-    if parts.fragment:
-        raise wrong("a fragment (#…) means nothing here")
+def parse(url: Url) -> Address:
+    """The address that a URL names."""
+    options = url.options
+    if url.username is not None:
+        raise url.wrong("a token does not belong into a URL; set HOLDFAST_TOKEN, or name a ?token_file=")
+    if len(url.hosts) != 1 or not url.hosts[0][0]:
+        raise url.wrong("name the server: http://host:port")
     verify = options.get("verify", "yes")
     if verify not in ("yes", "no"):
-        raise wrong(f"verify must be yes or no, not {verify!r}")
+        raise url.wrong("verify must be yes or no")
     try:
         timeout = float(options.get("timeout", "15"))
     except ValueError:
         timeout = 0.0
     if not 0 < timeout < 1e6:
-        raise wrong(f"timeout is a number of seconds above 0, not {options['timeout']!r}")
+        raise url.wrong("timeout is a number of seconds above 0")
     return Address(
-        base=f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}",
-        host=host,
+        base=f"{url.scheme}://{url.authority}{quote(url.path.rstrip('/'), safe=_PATH)}",
+        host=url.hosts[0][0].lower(),
         token_file=options.get("token_file"),
         ca=options.get("ca"),
         cert=options.get("cert"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...errors import ConfigError
 from . import connection as connections
-from . import sql
+from . import place, sql, trouble
 
 
 def steps() -> dict[int, str]:
@@ -34,17 +34,25 @@ def check(found: int, path: str) -> None:
         )
 
 
-def missing(path: str, busy_timeout: float) -> list[int]:
-    """The versions that a file lacks; all of them where there is no file."""
+def found(path: str, busy_timeout: float) -> int:
+    """The schema version of a file that is not open here; 0 where there is no file, or none of ours. Makes nothing."""
+    place.check(path)
     if not Path(path).exists():
-        return list(steps())
+        return 0
     connection = connections.connect_reader(path, busy_timeout)
     try:
-        found = version(connection)
+        return version(connection)
+    except sqlite3.Error as error:
+        raise trouble.translate(error, path) or error from error
     finally:
         connection.close()
-    check(found, path)
-    return [number for number in steps() if number > found]
+
+
+def missing(path: str, busy_timeout: float) -> list[int]:
+    """The versions that a file lacks; all of them where there is no file."""
+    known = found(path, busy_timeout)
+    check(known, path)
+    return [number for number in steps() if number > known]
 
 
 def migrate(connection: sqlite3.Connection, path: str, now: int) -> list[int]:

@@ -142,6 +142,9 @@ class SqliteStore:
         await self.open()
         return [] if self._writer is None else self._writer.applied
 
+    async def exists(self) -> bool:
+        return await asyncio.to_thread(schema.found, self.path, self._busy_timeout) > 0
+
     async def missing(self) -> list[int]:
         return await asyncio.to_thread(schema.missing, self.path, self._busy_timeout)
 

@@ -14,7 +14,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from ...context import Context, Discard
-from ...errors import HoldfastError, MissingExtra
+from ...errors import HoldfastError, requires
 from ...task import Options
 from ...version import __version__
 from ...webhooks import KIND, TASK, Webhook, proof_of, read, signature, signing_key
@@ -61,10 +61,8 @@ def allow_webhooks(app: Holdfast) -> None:
 
 
 async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere: bool) -> int:
-    try:
+    with requires("delivering webhooks", "server", "aiohttp"):
         import aiohttp
-    except ImportError as error:
-        raise MissingExtra("delivering webhooks", "server") from error
 
     refused: list[str] = []
 

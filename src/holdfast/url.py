@@ -1,0 +1,158 @@
+"""URLs, taken apart strictly: what could be read in two ways is refused, and an error shows no part of it.
+
+A password with a `/`, `?`, `#`, `@` or `%` that is not percent-encoded ends up anywhere in a URL: in the port, the
+path, a parameter. So a message about a malformed URL names its scheme alone; one about a sound URL shows it redacted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from typing import NoReturn
+from urllib.parse import quote, unquote
+
+import msgspec
+
+from .errors import ConfigError
+
+Host = tuple[str, int | None]
+"""(host, port)"""
+
+LOCAL = frozenset({"memory", "sqlite", "file", "unix"})
+"""Schemes that name no host. An @ in their path ends no password."""
+_WHOLE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
+_HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^\[\]:\s]*))(?::([0-9]{1,5})?)?", re.ASCII)
+_SECRET = re.compile(r"(?i)pass|pwd|secret|token|key|credential|signature|^sig$")
+_ENCODE = "percent-encode / ? # [ ] @ and % in a user name or password (a / is %2F)"
+
+
+class Url(msgspec.Struct, frozen=True):
+    """A sound URL, taken apart and decoded."""
+
+    text: str
+    scheme: str
+    username: str | None
+    password: str | None
+    authority: str
+    """What stands between the user and the path, as it was written."""
+    hosts: tuple[Host, ...]
+    path: str
+    options: dict[str, str]
+
+    def wrong(self, why: str) -> ConfigError:
+        """The error for a URL that is sound, but of no use here. `why` must not hold a value of the URL."""
+        return ConfigError(f"{redact(self.text)}: {why}")
+
+    def refuse_unknown(self, known: Collection[str], suggested: Collection[str] | None = None) -> None:
+        """Raise ConfigError where a parameter is not known; of those, `suggested` are listed."""
+        if unknown := sorted(set(self.options) - set(known)):
+            # Behind a secret with a bare &, it is a part of the secret.
+            named = "" if any(map(_SECRET.search, self.options)) else f" {', '.join(unknown)}"
+            listed = ", ".join(known if suggested is None else suggested)
+            raise self.wrong(f"unknown parameter{named}" + (f"; known: {listed}" if listed else ""))
+
+    def encoded(self, scheme: str, options: dict[str, str]) -> str:
+        """The same place as a URL that no driver can read in another way."""
+        user = "" if self.username is None else quote(self.username, safe="")
+        secret = "" if self.password is None else f":{quote(self.password, safe='')}"
+        hosts = ",".join(
+            (f"[{host}]" if ":" in host else quote(host, safe="")) + ("" if port is None else f":{port}")
+            for host, port in self.hosts
+        )
+        query = "&".join(f"{quote(name, safe='')}={quote(value, safe='')}" for name, value in options.items())
+        at = "@" if user or secret else ""
+        return f"{scheme}://{user}{secret}{at}{hosts}{quote(self.path)}{'?' if query else ''}{query}"
+
+
+def split(url: str) -> Url:
+    """Take a URL apart; ConfigError where it is malformed, or could be read in two ways."""
+    found = _WHOLE.fullmatch(url)
+    if found is None:
+        raise ConfigError(
+            "this is not a URL: it begins with no scheme, such as sqlite:///jobs.db or postgresql://host/db"
+        )
+    scheme, authority, path, query, fragment = found.groups(default="")
+    scheme = scheme.lower()
+
+    def wrong(why: str) -> NoReturn:
+        raise ConfigError(f"the {scheme}:// URL is malformed: {why}") from None
+
+    if not url.isprintable():
+        wrong("it holds a control character, or another one that cannot be seen")
+    if re.search(r"%(?![0-9A-Fa-f]{2})", url):
+        wrong("a % is not followed by two hexadecimal digits; for a % itself write %25")
+    if fragment:
+        wrong("a # means nothing here; for a # itself write %23")
+    pairs = [part.partition("=") for part in query.split("&") if part]
+    if authority.count("@") > 1:
+        wrong(f"it has more than one @; {_ENCODE}")
+    # The value of ?signal= is a URL, with an @ of its own.
+    behind = "@" in path or any("@" in name or ("@" in value and name != "signal") for name, _, value in pairs)
+    if behind and (authority or scheme not in LOCAL):
+        wrong(f"an @ stands behind the host; {_ENCODE}, and an @ elsewhere as %40")
+    userinfo, at, where = authority.rpartition("@")
+    username, colon, password = userinfo.partition(":")
+    try:
+        options = {unquote(name, errors="strict"): unquote(value, errors="strict") for name, _, value in pairs}
+        if len(options) < len(pairs):
+            wrong("a parameter is given twice")
+        return Url(
+            text=url,
+            scheme=scheme,
+            username=unquote(username, errors="strict") if at else None,
+            password=unquote(password, errors="strict") if colon else None,
+            authority=where,
+            hosts=() if scheme in LOCAL else tuple(map(_host, where.split(","))),
+            path=unquote(path, errors="strict"),
+            options=options,
+        )
+    except UnicodeDecodeError:
+        wrong("what is percent-encoded in it is not UTF-8")
+    except _NoHost:
+        wrong(f"a host is HOST or HOST:PORT, with a port from 1 to 65535; {_ENCODE}")
+
+
+class _NoHost(Exception):
+    pass
+
+
+def _host(text: str) -> Host:
+    found = _HOST.fullmatch(text)
+    if found is None:
+        raise _NoHost
+    address, name, port = found.groups()
+    if port is not None and not 0 < int(port) < 65536:
+        raise _NoHost
+    host = unquote(address or name, errors="strict")
+    if not host.isprintable() or " " in host:
+        raise _NoHost
+    return host, None if port is None else int(port)
+
+
+def redact(url: str) -> str:
+    """A URL without its password and secret-looking parameters, fit to be shown; of a malformed one, its scheme."""
+    try:
+        parts = split(url)
+    except ConfigError:
+        found = _WHOLE.fullmatch(url)
+        return "***" if found is None else f"{found[1]}://***"
+    before, question, query = url.partition("?")
+    start, slashes, rest = before.partition("://")
+    userinfo, at, rest = rest.rpartition("@") if parts.username is not None else ("", "", rest)
+    user, colon, password = userinfo.partition(":")
+    who = f"{user}{colon}{'***' if password else ''}"
+    if at and not parts.scheme.startswith("postgres"):
+        who = "***"  # where a user is rare, it may be a token or the first part of a password
+    return f"{start}{slashes}{who}{at}{rest}{question}{_shown(query)}"
+
+
+def _shown(query: str) -> str:
+    """A query up to its first secret: behind a bare & the same secret may go on."""
+    shown: list[str] = []
+    for part in query.split("&"):
+        name, equals, value = part.partition("=")
+        plain = unquote(value)
+        if _SECRET.search(unquote(name)) or ("://" in plain and redact(plain) != plain):
+            return "&".join([*shown, f"{name}{equals}***"])
+        shown.append(part)
+    return "&".join(shown)
