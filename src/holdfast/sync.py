@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .oversee import Changed, Count
     from .search import Filter, Search
     from .series import Depth, Rate
+    from .store.protocol import Finding
     from .view import Job, WorkerSeen
 
 P = ParamSpec("P")
@@ -179,8 +180,8 @@ class SyncApp:
         """Counts by queue and state, and the number of live workers."""
         return self.run(self._app.stats)
 
-    def queues(self) -> tuple[list[QueueStats], int]:
-        """Every queue in numbers, and the store's time."""
+    def queues(self) -> tuple[list[QueueStats], int, tuple[Finding, ...]]:
+        """Every queue in numbers, the store's time, and what may lose jobs as the store is now."""
         return self.run(self._app.queues)
 
     def workers(self) -> list[WorkerSeen]:
