@@ -32,13 +32,13 @@ if __name__ == "__main__":
 
 def test_a_flow_is_listed_and_shown(terminal):
     (terminal.folder / "shop.py").write_text(SHOP)
-    assert terminal("flow", "list") == "There are no flows in sqlite:///holdfast.db.\n"
+    assert terminal("flow", "list").startswith("There are no flows in sqlite:///holdfast.db")
     made = subprocess.run(
         [sys.executable, "shop.py"], cwd=terminal.folder, env=terminal.env, capture_output=True, check=True
     )
     id = made.stdout.decode().strip()
     assert f"Flow {id} (order): blocked, 0 of 3 jobs have ended." in terminal("flow", "show", id)
-    assert terminal("flow", "list", "-s", "dead") == "There are no dead flows in sqlite:///holdfast.db.\n"
+    assert terminal("flow", "list", "-s", "dead").startswith("There are no dead flows in sqlite:///holdfast.db")
     assert "and never queued" in terminal("flow", "list", "--state", "queued", code=2)
     terminal("-A", "shop:app", "worker", "start", "--count", "1")
     watched = terminal("flow", "show", id, "--watch")
