@@ -81,7 +81,7 @@ def wrong():
         s.settle(fence=2)
         s.end(fence=2)
 
-    yield "no_run_outlives_its_release", "released while it ran", released_while_it_ran
+    yield "nothing_runs_after_its_release", "released while it ran", released_while_it_ran
 
     def after_the_end(s):
         s.whole()

@@ -40,6 +40,7 @@ from ..job import (
     State,
     Where,
 )
+from ..lifecycle import COMPANY
 from ..limit import MOST, NAME_MOST, SPAN_MOST, WEIGHT_MOST
 from ..store.protocol import Batch
 from .limits import MIB
@@ -247,7 +248,7 @@ def _check_end(end: Settlement, max_payload: int) -> None:
         raise InvalidJob(f"job {id!r:.200}: a claim cannot end {end.state!r:.50}")
     _check_number(id, "nonce", end.nonce)
     _check_number(id, "attempt", end.attempt, SMALL - 1, least=-1)
-    _check_number(id, "deaths", end.deaths, SMALL - 1)
+    _check_number(id, "deaths", end.deaths, SMALL - 1, least=-COMPANY)
     if end.seen_beat is not None:
         _check_number(id, "seen_beat", end.seen_beat)
     for name, seconds in (("delay", end.delay), ("keep", end.keep), ("keep", end.cancelled_keep)):
@@ -278,7 +279,7 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
         raise InvalidJob(f"job {id!r}: a change cannot make it {patch.state!r:.50}")
     for name in ("attempt", "life", "deaths"):
         if isinstance(number := getattr(patch, name), int):
-            _check_number(id, name, number, SMALL - 1, least=-1)
+            _check_number(id, name, number, SMALL - 1, least=-COMPANY)
     for name in ("delay", "keep", "key_keep"):
         if isinstance(seconds := getattr(patch, name), float):
             checked_seconds(seconds, name)
@@ -303,7 +304,7 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
 
 def _check_line(id: str, line: Attempt) -> None:
     for name, number in (("attempt", line.number), ("life", line.life)):
-        _check_number(id, name, number, SMALL - 1, least=-1)
+        _check_number(id, name, number, SMALL - 1, least=-COMPANY)
     _check_number(id, "fence", line.fence)
     for at in (line.started_at, line.ended_at):
         if at is not None and not 0 <= at < TIME_MOST:

@@ -80,8 +80,7 @@ class Life:
     changes: list[Asked] = field(default_factory=list[Asked])
     notes: list[Asked] = field(default_factory=list[Asked])
     began: list[Entry] = field(default_factory=list[Entry])
-    ran: dict[int, int] = field(default_factory=dict[int, int])
-    """The fences under which its code reached its end, and where that stands."""
+    ran: set[int] = field(default_factory=set[int])
     got: list[Entry] = field(default_factory=list[Entry])
     denied: bool = False
     final: Entry | None = None
@@ -257,7 +256,7 @@ def _of_job(life: Life, entry: Entry, place: int, calls: dict[str, _Call]) -> No
     elif event == "began":
         life.began.append(entry)
     elif event == "ran":
-        life.ran[entry.fence] = place
+        life.ran.add(entry.fence)
     elif event == "got":
         life.got.append(entry)
     elif event == "final":

@@ -189,16 +189,6 @@ def starts_stay_within_the_bound(life: Life) -> Found:
         yield f"its code was run twice under fence {fence}"
 
 
-def no_run_outlives_its_release(life: Life) -> Found:
-    """L: a holder does not release a claim whose job it runs, nor run a job whose claim it has released."""
-    for end in life.ends.values():
-        if end.entry.outcome != "released" or end.entry.sweep or end.accepted is None:
-            continue
-        fence = end.entry.fence
-        if life.ran.get(fence, -1) > end.asked:
-            yield f"its code was running under fence {fence} when the holder released that claim"
-
-
 def it_ends_as_it_was_settled(life: Life) -> Found:
     """F: what the store keeps is what the accepted end said; and a success is work that was done."""
     final = life.final
@@ -257,7 +247,6 @@ OF_JOB: tuple[OfJob, ...] = (
     no_superseded_fence_is_accepted,
     nothing_runs_after_its_release,
     starts_stay_within_the_bound,
-    no_run_outlives_its_release,
     it_ends_as_it_was_settled,
     it_ends_as_it_must,
     nothing_runs_before_its_parents,
