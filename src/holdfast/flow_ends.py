@@ -32,8 +32,10 @@ from .store.protocol import Versioned
 logger = logging.getLogger("holdfast")
 AT_ONCE = 50
 """Ends that are dealt with side by side."""
-_NONE, _FIRST, _NOT_OURS = Versioned(b"{}", 0), Versioned(b"{}", 1), -1
-"""A record that is not there, as an end makes it where there was none, and the version of one that others wrote too."""
+_NONE, _JUST_TOLD = Versioned(b"{}", 0), Versioned(b"{}", -1)
+"""A record that is not there, and one that was written since the records were read: its version is not known."""
+_LEFT = b""
+"""No record has this value: one that others wrote too is left for a later look."""
 
 
 class FlowEnds(FlowMaking):
@@ -85,6 +87,7 @@ class FlowEnds(FlowMaking):
         told = await store.records(ENDED) if told is None else told  # before any job is looked at
         waiting = list(ids)
         done: list[str] = []
+        ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
         while waiting:
             some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
@@ -106,11 +109,14 @@ class FlowEnds(FlowMaking):
                 elif record is None or record.state in TERMINAL:
                     awaited[id] = end_of(id)
                     flows[flow] = None
+                    if record is not None:
+                        ends[id] = record.life, record.fence
                 else:
                     continue  # it goes on, and will tell when it has ended
                 done.append(id)
             waiting += await self._free_those(awaited, told)
         ended = [flow for flow in flows if await self._gather(flow)]
+        told |= await self._told_since({id: end for id, end in ends.items() if _version(told, id) < 0}, told)
         for start in range(0, len(done), PAGE):
             await asyncio.gather(*(self._unsay(id, told) for id in done[start : start + PAGE]))
         if ended:
@@ -143,17 +149,37 @@ class FlowEnds(FlowMaking):
 
     async def _unsay(self, id: str, told: Mapping[str, Versioned]) -> None:
         """An end is dealt with. One that was told again since, by a job that was retried, stays."""
-        await self._app.put_record(ENDED, id, None, told.get(id, _FIRST).version)
+        if (version := _version(told, id)) >= 0:
+            await self._app.put_record(ENDED, id, None, version)
+
+    async def _told_since(
+        self, ends: Mapping[str, tuple[int, int]], told: Mapping[str, Versioned]
+    ) -> dict[str, Versioned]:
+        """The records of ends that were written here, where they still are what was written.
+
+        A job is looked at after its record is read: if it has the same life, that record tells of no later end.
+        """
+        if not ends:
+            return {}
+        now = await self._app.session.store.records(ENDED)
+        ours = [id for id in ends if id in now and now[id].value == told.get(id, _JUST_TOLD).value]
+        found = await self._get(ours)
+        return {r.id: now[r.id] for r in found if r.state in TERMINAL and (r.life, r.fence) == ends[r.id]}
 
     async def _mention(self, id: str, others: set[str], told: dict[str, Versioned]) -> None:
         """Say in the record of an end that others are to be looked at with it."""
-        put, kept, ours = self._app.put_record, told.get(id, _FIRST), True
-        if others.issubset(pending(kept).also):
+        put, known = self._app.put_record, told.get(id, _JUST_TOLD)
+        if others.issubset(pending(known).also):
             return
+        kept = known if known.version >= 0 else await self._kept(id)
+        ours = kept.value == known.value
         while not await put(ENDED, id, value := msgspec.json.encode(mentioning(pending(kept), others)), kept.version):
-            kept, ours = (await self._app.session.store.records(ENDED)).get(id, _NONE), False
+            kept, ours = await self._kept(id), False
         # One that was told again, or that others are at too, is left for a later look.
-        told[id] = Versioned(value, kept.version + 1 if ours else _NOT_OURS)
+        told[id] = Versioned(value if ours else _LEFT, _JUST_TOLD.version)
+
+    async def _kept(self, id: str) -> Versioned:
+        return (await self._app.session.store.records(ENDED)).get(id, _NONE)
 
     async def _free_those(self, awaited: Mapping[str, str], told: dict[str, Versioned]) -> list[str]:
         """Free all who wait for these things, by who told of each; the ended jobs that are to be dealt with next."""
@@ -224,6 +250,10 @@ class FlowEnds(FlowMaking):
 def mentioning(left: Pending, ids: Iterable[str]) -> Pending:
     """What is left to do, and others to look at with it."""
     return msgspec.structs.replace(left, also=tuple(sorted({*left.also, *ids})))
+
+
+def _version(told: Mapping[str, Versioned], id: str) -> int:
+    return told.get(id, _JUST_TOLD).version
 
 
 def _waits(change: Change) -> str | None:

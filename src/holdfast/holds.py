@@ -117,6 +117,8 @@ class Holds:
         self._reading = asyncio.Lock()
         self._reads = 0
         """Reads that were begun so far."""
+        self._read = 0
+        """The number of the last one that was answered."""
         self._by_task: dict[str, list[Pause]] = {}
         self._lifted: dict[str, tuple[Pause, int]] = {}
         """Lifted pauses by name, with the versions of their records."""
@@ -126,10 +128,10 @@ class Holds:
     async def refresh(self) -> None:
         """Read what is paused."""
         async with self._reading:
-            await self._read()
+            await self._read_now()
 
-    async def _read(self) -> None:
-        self._reads += 1
+    async def _read_now(self) -> None:
+        number = self._reads = self._reads + 1
         asked, records = self._clock.monotonic(), await self._store.records(KIND)
         by_task: dict[str, list[Pause]] = {}
         self._lifted = {}
@@ -138,7 +140,7 @@ class Holds:
                 by_task.setdefault(pause.task, []).append(pause)
             else:
                 self._lifted[pause.name] = pause, records[pause.name].version
-        self._by_task, self._read_at = by_task, asked
+        self._by_task, self._read_at, self._read = by_task, asked, number
 
     async def fresh(self, age: float = FRESH) -> None:
         """The same, where it was not read for so long."""
@@ -157,8 +159,8 @@ class Holds:
         begun = self._reads
         try:
             async with self._reading:
-                if self._reads == begun:  # else one that began since has been made for somebody else
-                    await self._read()
+                if self._read <= begun:  # else one that began since has been answered to somebody else
+                    await self._read_now()
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: a claim must not be kept for it
             logger.warning("job %s is put back: its pause could not be read: %s", record.id, error)
             return Outcome.released()

@@ -10,6 +10,7 @@ from holdfast.flow_ends import FlowEnds
 from holdfast.flow_gathering import FEW
 from holdfast.flow_making import ENDED, Pending, pending
 from holdfast.flows import Flows
+from holdfast.lifecycle import Outcome
 from holdfast.retry import Backoff
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
@@ -312,3 +313,19 @@ async def test_what_is_added_again_by_another_attempt_counts_once(app, tasks):
     flow.add(grow)
     _, status = await run(app, flow)
     assert (status.state, status.jobs, status.counts) == (State.SUCCEEDED, 4, {"succeeded": 4})
+
+
+async def test_ends_that_follow_from_an_end_leave_nothing_behind(app, tasks):
+    await app.put_record("another", "record", b"{}")  # so that an end's own record has not the first version
+    flow = Flow()
+    bad, good = flow.add(tasks.fragile, "bad"), flow.add(tasks.note, "good")
+    flow.add(tasks.note, "both").after(bad, good)
+    later = flow.add(tasks.note, "later").after(bad)
+    flow.add(tasks.note, "last").after(later)
+    await app.enqueue_flow(flow)
+    other = ByHand(app)
+    claims = await other.claim()
+    for claim in reversed(claims):  # so that what waits for both is made to wait for the other one
+        await other.end(claim, Outcome.dead("broke") if claim.task == "fragile" else None)
+        await app.flows.free([claim.id])
+    assert await app.records(ENDED) == {}

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast import InvalidJob, State, WrongState
+from holdfast import InvalidJob, State, StoreUnavailable, WrongState
 from holdfast.holds import KIND, Pause
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -157,6 +157,25 @@ async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, 
     [claim] = await app.claim()
     assert claim.job.id == held.id
     assert [line.outcome for line in claim.job.history] == ["released"]
+
+
+async def test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next(app, send, monkeypatch):
+    await app.pause(task="send")
+    holds, store = app.session.holds, app.session.store
+    jobs = [await app.record((await send.enqueue(name)).id) for name in ("ann", "bob", "eve")]
+    paused = await store.records(KIND)
+    answers = [paused, StoreUnavailable("the store is away"), {}]  # it is lifted and forgotten after the first read
+
+    async def in_turn(kind):
+        await asyncio.sleep(0)  # so that the others ask while the first read is on its way
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(store, "records", in_turn)
+    outcomes = await asyncio.gather(*(holds.confirm(job) for job in jobs))
+    assert [outcome.kind for outcome in outcomes] == ["paused", "released", "released"]
 
 
 async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):

@@ -87,6 +87,13 @@ DAMAGES = {
         "codec": (in_sqlite, "codec", b"json"),
         "lane": (in_sqlite, "lane", b"\xff\xfe"),
         "checkpoint": (in_sqlite, "checkpoint", 1.5),
+        "deaths": (in_sqlite, "deaths", "many"),
+        "the largest fence": (in_sqlite, "fence", 2**63 - 1),
+        "the largest attempt": (in_sqlite, "attempt", 2**63 - 1),
+        "the largest deaths": (in_sqlite, "deaths", 2**63 - 1),
+        "the largest saves": (in_sqlite, "saves", 2**63 - 1),
+        "an infinite fence": (in_sqlite, "fence", float("inf")),
+        "a large fence": (in_sqlite, "fence", 9e18),
     },
     "postgres": {
         "tags": (in_postgres, "tags", '{"no": "list"}'),
@@ -101,6 +108,8 @@ DAMAGES = {
         "life.a": (in_redis, "~", with_letter("a", "many")),
         "life.y": (in_redis, "~", with_letter("y", [1])),
         "history": (in_redis, "~", with_letter("y", ["no json"])),
+        "life.d": (in_redis, "~", with_letter("d", "many")),
+        "life.C": (in_redis, "~", with_letter("C", "now")),
         "extra": (in_redis, "~", with_letter("E", "no json")),
         "body": (in_redis, "", lambda _: GARBAGE),
         "body cut short": (in_redis, "", lambda body: body[:30]),
@@ -194,6 +203,22 @@ async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_reco
     seen = [job for job in (await app.jobs()).jobs if job.id != good.id]
     assert [job.state for job in seen] in ([State.DEAD], [State.BLOCKED], [State.SUCCEEDED])
     await delete(app, seen[0].id)
+
+
+@pytest.mark.parametrize(("store_url", "name"), CASES, indirect=["store_url"])
+async def test_a_damaged_suspect_keeps_no_other_from_its_run(request, app, name):
+    store = request.node.callspec.params["store_url"]
+    jobs = [await app.enqueue("add", number, number) for number in range(3)]
+    holder = Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))
+    claims = await app.session.store.write(Batch(asks=[Ask(holder, ("default",), 3, 7)]))
+    assert len(claims.asks[0].records) == 3
+    assert await app.recover(holder=holder.id) == 3
+    await damage(app, store, name, jobs[0].id)
+    await work_off(app, concurrency=3)
+    assert [await job.result(timeout=30) for job in jobs[1:]] == [2, 4]
+    [seen] = [job for job in (await app.jobs()).jobs if job.id not in (jobs[1].id, jobs[2].id)]
+    assert seen.state in (State.DEAD, State.SUCCEEDED)
+    await delete(app, seen.id)
 
 
 async def test_postgres_refuses_a_lane_that_it_could_not_count_with(tmp_path):

@@ -148,6 +148,7 @@ def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
     found = [record(row) for row in step.connection.execute(sql.BY_SEQS, (to_json(seqs).decode(),)).fetchall()]
     for one in found:
         if one.damage is not None:
+            one.attempt, one.fence = min(one.attempt, sql.LARGE - 1), min(one.fence, sql.LARGE - 1)
             step.connection.execute(sql.MEND, (one.id, one.attempt, one.fence, one.seq))
         one.state, one.holder, one.token, one.started_at = RUNNING, ask.holder.id, ask.token, step.now
         one.attempt += 1

@@ -12,7 +12,7 @@ import msgspec
 from ...job import STORED, Ask, Attempt, Lane, NewJob, Record, State, raw_text
 from ...retry import Backoff
 from . import sql
-from .sql import INLINE_PAYLOAD
+from .sql import INLINE_PAYLOAD, LARGE
 from .step import Step
 
 Row = tuple[Any, ...]
@@ -22,8 +22,8 @@ WORD = {state: state.value for state in State}
 QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
 _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 
-PLAIN, LANE = 14, 15
-"""The columns of `sql.SELECT_READY` that say whether all that it leaves out is as at the start, and the lane's name."""
+ATTEMPT, FENCE, PLAIN, LANE = 11, 13, 14, 15
+"""Columns of `sql.SELECT_READY`: two counts, whether all that it leaves out is as at the start, and the lane's name."""
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -43,6 +43,7 @@ _OPTIONAL = frozenset({
     "progress", "checkpoint", "tags", "meta", "retry", "history", "waits", "lane", "bounds", "extra", "changed_at",
 })  # fmt: skip
 _DEFAULTS: dict[str, Any] = {"codec": "damaged"}
+_RISING = ("attempt", "life", "fence", "deaths", "saves")
 DAMAGED_ID = "damaged-"
 """How a job is named whose own id is no text: by its number."""
 
@@ -52,6 +53,7 @@ def _columns(name: str) -> tuple[str, ...]:
 
 
 COLUMNS = tuple(column for name in STORED for column in _columns(name))
+_RISE = tuple(COLUMNS.index(name) for name in _RISING)
 FEW = (
     "seq", "id", "task", "priority", "run_at", "payload", "codec", "max_attempts", "timeout", "key", "created_at",
     "attempt", "life", "fence", "suspect", "lane", "bounds",
@@ -77,22 +79,29 @@ def is_plain(row: Row) -> bool:
     """Whether a row of `sql.SELECT_READY` is all that there is to know of its job."""
     if row[PLAIN] != 1 or not _sound(FEW, tuple(map(type, row))):
         return False
+    if row[ATTEMPT] >= LARGE or row[FENCE] >= LARGE:
+        return False
     return row[LANE] is None or _numbers(row[LANE + 1]) is not None
 
 
 def _integer(value: Any) -> int:
-    """What SQLite itself makes of a value where it needs a number."""
-    if isinstance(value, float):
-        return int(value) if abs(value) < 2**63 else 0
-    found = re.match(r"\s*[+-]?\d{1,18}", "" if value is None else raw_text(value))
-    return 0 if found is None else int(found[0])
+    """What SQLite itself makes of a value where it needs a number, but no more than LARGE."""
+    if not isinstance(value, int | float):
+        found = re.match(r"\s*[+-]?\d{1,30}", "" if value is None else raw_text(value))
+        value = 0 if found is None else int(found[0])
+    return int(max(-(2**63), min(value, LARGE)))
+
+
+def _can_rise(row: Row) -> bool:
+    """Whether another life, claim, death or save can be counted."""
+    return all(row[at] < LARGE for at in _RISE)
 
 
 def _mended(row: Row) -> tuple[Row, dict[str, str]]:
     """The row with defaults in the place of values that cannot be, and these as text."""
     values, damage = list(row), dict[str, str]()
     for at, name in enumerate(COLUMNS):
-        if not _fits(name, row[at].__class__):
+        if not _fits(name, row[at].__class__) or (name in _RISING and row[at] >= LARGE):
             damage[name] = raw_text("NULL" if row[at] is None else row[at])
             otherwise = _integer(row[at]) if name in _INTEGERS else b"" if name in _BYTES else ""
             values[at] = None if name in _OPTIONAL else _DEFAULTS.get(name, otherwise)
@@ -104,7 +113,7 @@ def _mended(row: Row) -> tuple[Row, dict[str, str]]:
 def record(row: Row) -> Record:
     """A Record from a row with the columns of `sql.JOB`. What cannot be decoded harms this one job only."""
     damage: dict[str, str] = {}
-    if not _sound(COLUMNS, tuple(map(type, row[: len(COLUMNS)]))):
+    if not _sound(COLUMNS, tuple(map(type, row[: len(COLUMNS)]))) or not _can_rise(row):
         row, damage = _mended(row)
     made = Record(*row[:30])
     made.suspect = row[19] == 1

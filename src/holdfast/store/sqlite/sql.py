@@ -12,6 +12,8 @@ from __future__ import annotations
 from ...job import STORED
 from ..gate import HOLDS
 
+LARGE = 2**62
+"""What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""
 INLINE_PAYLOAD = 2048
 """Bytes of payload that stay in the job's row; longer ones go to holdfast_payload."""
 
@@ -227,7 +229,7 @@ END_AND_REMOVE = f"DELETE FROM holdfast_job WHERE {_CLAIMED}"
 """Settle a claim for good with a retention of 0."""
 CLAIMED = f"""
 SELECT {JOB} FROM holdfast_job
-WHERE id = ? AND CAST(fence AS INTEGER) = ? AND CAST(token AS INTEGER) = ? AND state = 'running'
+WHERE id = ? AND min(CAST(fence AS INTEGER), {LARGE}) = ? AND CAST(token AS INTEGER) = ? AND state = 'running'
 """
 SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
 BEAT_OF = "SELECT beat FROM holdfast_holder WHERE id = ?"

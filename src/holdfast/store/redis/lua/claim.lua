@@ -141,7 +141,7 @@ end
 local function deaths_of(member)
   local seq = seq_of_ready(member)
   local life = call('HGET', chunk_of(seq), seq .. '~')
-  return life and cmsgpack.unpack(life).d or 0
+  return life and life_of(life).d or 0
 end
 
 -- Take the first suspects that may run beside each other: those that have died as often as the first one, as many as

@@ -19,7 +19,7 @@ local KINDS = {
   s = 'string', u = 'number', a = 'number', l = 'number', f = 'number', t = 'string', h = 'string', i = 'number',
   d = 'number', g = 'number', z = 'number', x = 'number', n = 'string', r = 'string', o = 'string', k = 'number',
   w = 'number', e = 'string', b = 'string', m = 'table', y = 'table', W = 'string', E = 'string', S = 'number',
-  q = 'string', v = 'number', L = 'string', D = 'string',
+  q = 'string', v = 'number', L = 'string', C = 'number', D = 'string',
 }
 local STATES = { q = true, w = true, f = true, r = true, s = true, d = true, c = true, b = true }
 
