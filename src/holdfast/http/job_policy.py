@@ -71,7 +71,7 @@ class JobPolicy:
         if task == SHELL_TASK:
             self._check_shell(payload, codec)
         module, colon, _ = task.partition(":")
-        if colon and module not in self._trust and task not in self._app.registry.tasks:
+        if colon and module not in self._trust and not self._app.registry.is_registered(task):
             raise JobRefused(
                 TASK_REFUSED,
                 f"task {task!r:.150} names a function of a module, which this server refuses; start it with"
