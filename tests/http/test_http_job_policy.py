@@ -70,6 +70,27 @@ async def test_a_change_of_a_job_that_another_got_the_id_of_is_not_made(app, htt
     assert (await app.job("s")).payload == {"command": "date"}
 
 
+async def test_a_client_that_saw_another_task_changes_nothing(app, http):
+    await app.submit("noop", b"{}", json=True, id="n")
+    store = await over_http(app, http)
+    changes = [Change("n", State.QUEUED, 0, Patch(payload=b'{"a": 1}'), seen) for seen in ("other", "", "noop")]
+    answers = [(await store.write(Batch(changes=[change]))).changes for change in changes]
+    assert answers == [[False], [False], [True]]
+    await store.close()
+
+
+async def test_jobs_are_replaced_and_retried_through_a_server_in_front_of_another(app, http):
+    token = "a-token-of-the-environment"
+    await a_dead_one(app, "n", "noop", b"{}")
+    async with Holdfast(http.url) as between, serving(between, token=token) as front:
+        front.token = token
+        assert (await front("POST", "/v1/jobs/n/retry")).status == 200
+        for number in (1, 2):
+            body = {"type": "noop", "payload": {"number": number}, "replace": True, "delay": 60}
+            reply = await front("POST", "/v1/jobs", body, Idempotency_Key="k")
+            assert reply.json["payload"] == {"number": number}
+
+
 async def test_a_shell_job_is_not_replaced(app, http):
     await a_shell_job(app, "s", key="k", fingerprint="f")
     body = {"type": "shell", "payload": {"command": "touch /tmp/evil"}, "replace": True}

@@ -58,6 +58,8 @@ class JobPolicy:
                 payload = change.patch.payload
             if change.id in known:
                 self._check(tasks[change.id], payload, codec)
+            if change.seen_task not in (None, tasks[change.id]):  # the server in front of this one saw another
+                tasks[change.id] = NO_JOB
         return [
             msgspec.structs.replace(change, seen_task=tasks[change.id]) if change.id in tasks else change
             for change in changes
