@@ -280,6 +280,7 @@ class Flows(FlowEnds):
         if not taken and (which is not None or own.state == State.SUCCEEDED):
             [meant, *_] = await self._get(which or ()) or [own]
             raise WrongState(meant.id, meant.state, "it has not failed: there is nothing to retry")
+        await self._app.session.commit.check([*lives, *waiting])  # before anything is written
         # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
         # then at all of them, some of which may have ended long ago.
         parents = [what.removeprefix("job:") for what in sorted(awaited) if what.startswith("job:")]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
@@ -251,17 +251,14 @@ class Operating(Home):
         for flow in dict.fromkeys(jobs.values()):
             ids = [id for id, its in jobs.items() if its == flow]
             if flow is not None and await self._kept(flow):  # together: a flow is looked through once
-                with suppress(JobNotFound, WrongState):
+                with left_alone("retry"):
                     await self.at_home(partial(self.flows.retry, flow, ids))
                     writes.made += len(ids)
                 continue
             for id in ids:
-                with suppress(JobNotFound):
-                    try:
-                        await self.retry(id)
-                        writes.made += 1
-                    except (WrongState, InvalidJob) as error:  # somebody else was quicker, or it may not be run
-                        logger.warning("not retried: %s", error)
+                with left_alone("retry"):
+                    await self.retry(id)
+                    writes.made += 1
 
     async def delete(self, id: str) -> None:
         """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
@@ -420,6 +417,17 @@ class Operating(Home):
         if kind in ("config", WEBHOOKS):
             await self.session.refresh_after_a_write()  # others see it within seconds, whoever sets it at once
         return written
+
+
+@contextmanager
+def left_alone(action: str) -> Generator[None]:
+    """Around the change of one job of many: one that cannot be changed keeps no other from it."""
+    try:
+        yield
+    except JobNotFound:
+        pass
+    except (WrongState, InvalidJob) as error:  # somebody else was quicker, or this caller may not run it
+        logger.warning("not changed (%s): %s", action, error)
 
 
 def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:

@@ -15,7 +15,7 @@ from .errors import HoldfastError, InvalidJob, JobNotFound, WrongState
 from .faults import Errors, Groups
 from .home import carried
 from .job import Change, Record, State, Where
-from .operate import Operating
+from .operate import Operating, left_alone
 from .search import CHUNK, WINDOW, Filter, Looked, Search, Sought, search
 from .series import Depth, Rate
 from .view import job_seen, moment
@@ -144,14 +144,17 @@ class Overseeing(Operating):
             with suppress(WrongState):
                 if (change := decide(record)) is not None:
                     wanted.append((record, change))
-        written = await self.session.commit.change([change for _, change in wanted]) if wanted else []
+        try:
+            written = await self.session.commit.change([change for _, change in wanted]) if wanted else []
+        except InvalidJob:  # one of them may not be made, by this caller: each is tried alone
+            written = [False] * len(wanted)
         for (record, change), done in zip(wanted, written, strict=True):
             if done:
                 self.events.changed(record, change)
         writes.made += sum(written)
         for (record, _), done in zip(wanted, written, strict=True):
             if not done:  # it has moved since it was read: look again
-                with suppress(JobNotFound, WrongState):
+                with left_alone(action):
                     writes.made += await self._change(record.id, decide)
 
     async def _change_flows(self, action: str, records: Sequence[Record], writes: Writes) -> None:

@@ -31,6 +31,8 @@ class Registry:
         self._trusted = trusted
         self._signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
+        self._looked_up: set[str] = set()
+        """Those of its names that nobody registered: functions of trusted modules that have run here."""
         self.store_id: str | None = None
         """That of the worker's store, in a child process, which has not opened it."""
 
@@ -47,7 +49,12 @@ class Registry:
         if known is not None and not known.built_in and not _same_function(known.fn, fn):
             raise ConfigError(f"there is a task {name!r} already ({known.fn!r}); pass name= to one of them")
         task = self.tasks[name] = Task(self._app, fn, name, options, **rest)
+        self._looked_up.discard(name)
         return task
+
+    def is_registered(self, name: str) -> bool:
+        """Whether a task was registered under this name; not where it was only looked up in a module."""
+        return name in self.tasks and name not in self._looked_up
 
     def find(self, name: str) -> Task[..., Any]:
         """The task that a name from the store stands for; UnknownTask for all the rest."""
@@ -60,6 +67,7 @@ class Registry:
             task = self._pickled_task(self._signed, None)
         else:
             task = self._task(self._resolve(name), name)
+            self._looked_up.add(name)
         self.tasks[name] = task
         return task
 

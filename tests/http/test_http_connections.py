@@ -86,6 +86,24 @@ async def test_an_address_without_a_token_has_a_few_connections_and_the_newest_o
         await eventually(only_the_newest)
 
 
+async def test_wrong_tokens_that_wait_for_their_answers_keep_nobody_of_their_address_out(closed, monkeypatch):
+    monkeypatch.setattr(failures, "FREE", 0)
+    monkeypatch.setattr(failures, "FIRST", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST", 3600.0)
+    async with connections(closed, 4, "127.0.0.2") as guessing:
+        asking = [asyncio.ensure_future(one.ask(WITH_TOKEN.replace(b"Bearer ", b"Bearer x"))) for one in guessing]
+
+        async def all_wait():
+            return closed.service.door.failures._waiting == 4
+
+        await eventually(all_wait)
+        async with connections(closed, 1, "127.0.0.2") as [newcomer]:
+            assert await newcomer.ask(WITH_TOKEN) == 200
+        assert await asking[0] is None, "the oldest made room for it"
+        for one in asking:
+            one.cancel()
+
+
 async def test_an_address_of_a_valid_token_may_have_more(closed):
     async with connections(closed, 1, "127.0.0.2") as [known]:
         assert await known.ask(WITH_TOKEN) == 200
@@ -110,31 +128,31 @@ async def test_connections_with_a_token_take_all_the_room(closed):
 
 async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwards(app, monkeypatch, caplog):
     monkeypatch.setattr(limits, "STRANGERS", 2)
-    monkeypatch.setattr(failures, "FREE", 0)
-    monkeypatch.setattr(failures, "FIRST", 3600.0)
-    monkeypatch.setattr(failures, "LONGEST", 3600.0)
+    monkeypatch.setattr(limits, "READY_SECONDS", 3600.0)
+    asked, answered = [], asyncio.Event()
+
+    async def slow(kind):
+        asked.append(kind)
+        await answered.wait()
+        return {}
+
     async with serving(app, token=TOKEN, proxies=["127.0.0.1", "10.0.0.0/8"]) as http:
-        guesses = [
-            asyncio.create_task(http("GET", "/v1/jobs", token="wrong", X_Forwarded_For="6.6.6.6, 192.0.2.1, 10.1.1.1"))
-            for _ in range(2)
-        ]
+        forwarded = {"X_Forwarded_For": "6.6.6.6, 192.0.2.1, 10.1.1.1"}
+        assert (await http("GET", "/v1/jobs", token="wrong", **forwarded)).status == 401
+        assert "a wrong token from 192.0.2.1 was refused" in caplog.text
+        monkeypatch.setattr(app, "records", slow)
+        asking = [asyncio.create_task(http("GET", "/ready", **forwarded)) for _ in range(2)]
 
         async def waiting():
-            return http.service.door.failures._waiting == 2
+            return len(asked) == 2
 
         await eventually(waiting)
-        assert "a wrong token from 192.0.2.1 was refused" in caplog.text
         assert (await http("GET", "/health", X_Forwarded_For="192.0.2.1")).status == 503
         assert (await http("GET", "/health", X_Forwarded_For="192.0.2.2")).status == 200
         assert (await http("GET", "/v1/jobs", token=TOKEN, X_Forwarded_For="192.0.2.2")).status == 200
-        for guess in guesses:
-            guess.cancel()
-        await asyncio.gather(*guesses, return_exceptions=True)
-
-        async def over():
-            return (await http("GET", "/health", X_Forwarded_For="192.0.2.1")).status == 200
-
-        await eventually(over)
+        answered.set()
+        assert [one.status for one in await asyncio.gather(*asking)] == [200, 200]
+        assert (await http("GET", "/health", X_Forwarded_For="192.0.2.1")).status == 200
 
 
 async def test_an_address_that_is_forwarded_by_nobody_trusted_is_not_believed(app, caplog):

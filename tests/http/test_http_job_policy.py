@@ -7,10 +7,11 @@ from types import ModuleType
 
 import pytest
 
-from holdfast import Holdfast, InvalidJob, State, UnknownTask
-from holdfast.job import Change, NewJob, Patch
+from holdfast import Flow, Holdfast, InvalidJob, State, UnknownTask
+from holdfast.job import Change, NewJob, Patch, Settlement
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
+from holdfast.worker.run.shell import allow_shell
 from support.http import serving
 from support.workers import work_off
 
@@ -69,6 +70,27 @@ async def test_a_change_of_a_job_that_another_got_the_id_of_is_not_made(app, htt
     assert (await app.job("s")).payload == {"command": "date"}
 
 
+async def test_a_client_that_saw_another_task_changes_nothing(app, http):
+    await app.submit("noop", b"{}", json=True, id="n")
+    store = await over_http(app, http)
+    changes = [Change("n", State.QUEUED, 0, Patch(payload=b'{"a": 1}'), seen) for seen in ("other", "", "noop")]
+    answers = [(await store.write(Batch(changes=[change]))).changes for change in changes]
+    assert answers == [[False], [False], [True]]
+    await store.close()
+
+
+async def test_jobs_are_replaced_and_retried_through_a_server_in_front_of_another(app, http):
+    token = "a-token-of-the-environment"
+    await a_dead_one(app, "n", "noop", b"{}")
+    async with Holdfast(http.url) as between, serving(between, token=token) as front:
+        front.token = token
+        assert (await front("POST", "/v1/jobs/n/retry")).status == 200
+        for number in (1, 2):
+            body = {"type": "noop", "payload": {"number": number}, "replace": True, "delay": 60}
+            reply = await front("POST", "/v1/jobs", body, Idempotency_Key="k")
+            assert reply.json["payload"] == {"number": number}
+
+
 async def test_a_shell_job_is_not_replaced(app, http):
     await a_shell_job(app, "s", key="k", fingerprint="f")
     body = {"type": "shell", "payload": {"command": "touch /tmp/evil"}, "replace": True}
@@ -81,11 +103,68 @@ async def test_a_shell_job_is_not_replaced(app, http):
 async def test_a_dead_shell_job_is_retried_only_where_its_command_is_listed(app, http, path):
     await a_dead_one(app, "s")
     assert (await http("POST", path)).problem == "shell-refused"
-    assert (await http("POST", "/v1/dlq/retry", {})).json == {"retried": 0}
+    assert (await http("POST", "/v1/dlq/retry", {})).json == {"matched": 1, "retried": 0}
     assert (await app.job("s")).state == State.DEAD
     async with serving(app, allow_shell=["date"]) as client:
         assert (await client("POST", path)).status == 200
     assert (await app.job("s")).state == State.QUEUED
+
+
+@pytest.mark.parametrize("which", [{"filter": {"state": ["dead"]}}, {"ids": ["s", "n"]}])
+async def test_a_job_that_may_not_run_keeps_no_other_from_being_retried(app, http, which):
+    await a_dead_one(app, "s")
+    await a_dead_one(app, "n", "noop", b"{}")
+    reply = await http("POST", "/v1/bulk", {"action": "retry", **which})
+    assert reply.status == 200, reply
+    assert (reply.json["matched"], reply.json["changed"], reply.json["skipped"]) == (2, 1, 1)
+    assert [(await app.job(id)).state for id in "sn"] == [State.DEAD, State.QUEUED]
+
+
+async def test_a_flow_of_a_shell_command_is_not_retried_and_keeps_no_other_job_from_it(app, http):
+    allow_shell(app)
+    flow = Flow("f")
+    flow.add(app.registry.tasks["shell"].using(max_attempts=1).call("exit 3"))
+    made = await app.enqueue_flow(flow)
+    await work_off(app)
+    await a_dead_one(app, "n", "noop", b"{}")
+    assert (await http("POST", f"/v1/jobs/{made.id}/retry")).problem == "shell-refused"
+    assert (await app.job(made.id)).state == State.DEAD, "nothing of it was written"
+    reply = await http("POST", "/v1/dlq/retry", {})
+    assert (reply.status, reply.json["retried"]) == (200, 1)
+    assert [(await app.job(id)).state for id in (made.id, f"{made.id}.0", "n")] == [
+        State.DEAD, State.DEAD, State.QUEUED,
+    ]  # fmt: skip
+
+
+async def test_a_result_that_is_no_json_adds_no_argument_to_a_shell_command(app, tmp_path):
+    """A worker's token may write any bytes as a result, and a flow puts results into the arguments of later jobs."""
+    allow_shell(app)
+    evil = tmp_path / "evil"
+    async with serving(app, allow_shell=["cat"]) as client:
+        store = await over_http(app, client)
+        parent = NewJob("f.0", "noop", "x", b"{}")
+        open_payload = b'{"command": "cat", "stdin": {"$result": 0}}'
+        child = NewJob("f.1", "shell", "default", open_payload, max_attempts=1, extra=b'{"flow":"f","holes":true}')
+        await store.write(Batch(inserts=[parent, child]))
+        [claim] = await app.claim("x")
+        result = f'"", "command": "touch {evil}"'.encode()
+        end = Settlement(
+            "f.0",
+            (await app.record("f.0")).seq,
+            claim.fence,
+            claim.token,
+            1,
+            "succeeded",
+            "succeeded",
+            1,
+            result=result,
+        )
+        assert (await store.write(Batch(settles=[end]))).settles == [True]
+        await store.close()
+    await work_off(app)
+    job = await app.job("f.1")
+    assert not evil.exists()
+    assert (job.state, "the result of job 0 of the flow" in (job.error or "")) == (State.DEAD, True)
 
 
 async def test_a_schedule_of_a_shell_command_is_neither_made_nor_run_at_once(app, http):
@@ -143,6 +222,14 @@ async def test_a_name_of_a_trusted_module_is_taken(app, shop):
     async with serving(app, trust=["shop"]) as client:
         assert (await client.submit("shop:sell")).status == 201
         assert (await client.submit("os:system")).problem == "task-refused"
+
+
+async def test_a_name_is_refused_also_where_this_process_has_run_it(app_url, shop):
+    async with Holdfast(app_url, imports=["shop"]) as app, serving(app) as client:
+        await app.enqueue("shop:sell")
+        await work_off(app)
+        assert shop.ran == ["sell"]
+        assert (await client.submit("shop:sell")).problem == "task-refused"
 
 
 async def test_a_task_that_is_registered_with_a_colon_in_its_name_is_taken(app, http):

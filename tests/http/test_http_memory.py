@@ -9,6 +9,7 @@ import pytest
 from holdfast.http import budget, tokens
 from holdfast.http.budget import Budget
 from holdfast.http.problems import Refused
+from holdfast.store import wire
 from support.eventually import eventually
 from support.http import serving
 
@@ -44,6 +45,26 @@ async def test_nobody_overtakes_a_body_that_waits_for_the_sum():
     assert not small.done()
     bodies.give_back("a", 90)
     await asyncio.gather(large, small)
+
+
+async def test_a_token_beyond_its_share_holds_up_nobody_where_the_sum_is_short_too():
+    bodies = Budget(lambda: 400)
+    for token in "abc":
+        assert (await let_in(bodies, token, 100)).done()
+    second = await let_in(bodies, "a", 200)
+    assert not second.done()
+    assert (await let_in(bodies, "d", 60)).done()
+    second.cancel()
+
+
+async def test_who_gives_up_as_another_body_ends_harms_nobody():
+    bodies = Budget(lambda: 400)
+    await bodies.take("a", 400)
+    gone, after = await let_in(bodies, "b", 400), await let_in(bodies, "c", 400)
+    gone.cancel()  # and has not run since
+    bodies.give_back("a", 400)
+    await after
+    assert (bodies._sum, bodies._held, bodies._waiting) == (400, {"c": 400}, [])
 
 
 async def test_a_body_larger_than_its_share_or_the_budget_is_let_in_alone():
@@ -123,7 +144,7 @@ class Unfinished:
 @pytest.mark.parametrize("announced", [True, False])
 @pytest.mark.parametrize(
     ("path", "more"),
-    [("/v1/jobs/batch", {}), ("/v1/store/write", {"Holdfast_Protocol": "2", "Holdfast_Request": "r"})],
+    [("/v1/jobs/batch", {}), ("/v1/store/write", {"Holdfast_Protocol": str(wire.PROTOCOL), "Holdfast_Request": "r"})],
 )
 async def test_unfinished_bodies_hold_no_more_than_a_share(closed, monkeypatch, path, more, announced):
     monkeypatch.setattr(budget, "WAIT", 0.05)

@@ -94,7 +94,7 @@ BATCHES = [
             {"keep": 1e300},
             {"key_keep": -1e300},
             {"cancelled_keep": 1e300},
-            {"deaths": -1},
+            {"deaths": -3},
             {"error": NUL},
             {"traceback": NUL},
             {"waits": NUL},
@@ -108,6 +108,8 @@ BATCHES = [
     patched(state="odd"),
     patched(delay=1e300),
     patched(attempt=MANY),
+    patched(attempt=-2),
+    patched(deaths=-3),
     patched(life=MANY),
     patched(error=NUL),
     patched(meta={"a": NUL}),
@@ -118,7 +120,7 @@ BATCHES = [
     patched(history=[LINE] * 51),
     patched(fingerprint=NUL),
     {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": MANY, "patch": None}]},
-    {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": 0, "patch": None, "seen_task": "noop"}]},
+    {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": 0, "patch": None, "seen_task": "a" * 1000}]},
     *(
         {"asks": [{"holder": {**HOLDER, **wrong}, "queues": ["default"], "limit": 1, "token": 1}]}
         for wrong in ({"lease": 0}, {"lease": 1e300}, {"slots": MANY}, {"pid": MANY}, {"kind": NUL}, {"tasks": [NUL]})

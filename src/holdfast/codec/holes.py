@@ -64,7 +64,13 @@ def _numbers(value: Any) -> Iterator[int]:
 
 
 def filled(payload: bytes, results: Mapping[int, bytes | None]) -> bytes:
-    """A payload with every hole filled by a stored result; one that is None becomes null."""
+    """A payload with every hole filled by a stored result; one that is None becomes null.
+
+    A result that is no JSON is refused: as it stands it could end its place, and begin another argument.
+    """
+    for number, data in results.items():
+        if data is not None:
+            read(read_any, data, f"the result of job {number} of the flow")
     raw = {number: msgspec.Raw(b"null" if data is None else data) for number, data in results.items()}
     return plain_json(_fill(read(read_any, payload, "the payload"), raw))
 

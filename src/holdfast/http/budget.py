@@ -72,11 +72,11 @@ class Budget:
     def _let_in(self) -> None:
         total = self._total()
         for one in list(self._waiting):
+            held = self._held.get(one.token, 0)
+            if one.let_in.done() or (held and held + one.size > total // SHARES):
+                continue  # it has given up this very moment, or waits for its own token
             if self._sum and self._sum + one.size > total:
                 return  # and nobody overtakes it
-            held = self._held.get(one.token, 0)
-            if held and held + one.size > total // SHARES:
-                continue
             self._waiting.remove(one)
             self._sum += one.size
             self._held[one.token] = held + one.size

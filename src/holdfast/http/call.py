@@ -26,6 +26,8 @@ FOLLOWED = "holdfast.followed"
 """Where a scope says that another request stands behind this one, on the same connection."""
 ADMITTED = "holdfast.admitted"
 """Where a scope has what its connection wants to have called once its token is known to be valid."""
+REFUSED = "holdfast.refused"
+"""Where a scope says that its token is wrong, and that its answer only waits."""
 SAFE = (
     (b"cache-control", b"no-store"),
     (b"x-content-type-options", b"nosniff"),
@@ -135,7 +137,7 @@ class Call:
         try:
             self.access = await door.admit(self.headers)
         except WrongToken:
-            client = self.scope.get("client")
+            client, self.scope[REFUSED] = self.scope.get("client"), True
             await door.failures.slow_down(subnet(client[0]) if client else "an unknown address")
             raise
         if (admitted := self.scope.get(ADMITTED)) is not None:

@@ -58,6 +58,8 @@ class JobPolicy:
                 payload = change.patch.payload
             if change.id in known:
                 self._check(tasks[change.id], payload, codec)
+            if change.seen_task not in (None, tasks[change.id]):  # the server in front of this one saw another
+                tasks[change.id] = NO_JOB
         return [
             msgspec.structs.replace(change, seen_task=tasks[change.id]) if change.id in tasks else change
             for change in changes
@@ -71,7 +73,7 @@ class JobPolicy:
         if task == SHELL_TASK:
             self._check_shell(payload, codec)
         module, colon, _ = task.partition(":")
-        if colon and module not in self._trust and task not in self._app.registry.tasks:
+        if colon and module not in self._trust and not self._app.registry.is_registered(task):
             raise JobRefused(
                 TASK_REFUSED,
                 f"task {task!r:.150} names a function of a module, which this server refuses; start it with"

@@ -34,7 +34,7 @@ class Guest(Protocol):
 
     @property
     def idle(self) -> bool:
-        """No request on it waits for its answer."""
+        """No request on it waits for its answer, but for one with a wrong token."""
         ...
 
     def cut(self) -> None:

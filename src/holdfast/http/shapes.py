@@ -243,7 +243,7 @@ class Retried(msgspec.Struct):
     matched: int
     """Jobs that were dead."""
     retried: int
-    """None in a dry run. The others were retried by somebody else, or their keys belong to others by now."""
+    """None in a dry run. The others were retried by somebody else, may not run, or their keys are others' by now."""
 
 
 class OutputQuery(Body):

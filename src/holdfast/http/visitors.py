@@ -268,8 +268,8 @@ def _check_change(change: Change, max_payload: int) -> None:
     _check_number(id, "fence", change.seen_fence)
     if len(change.seen_state) > 64 or not change.seen_state.isprintable():  # that of a damaged job may be no state
         raise InvalidJob(f"job {id!r}: there is no state {change.seen_state!r:.50}")
-    if change.seen_task is not None:
-        raise InvalidJob(f"job {id!r}: seen_task is the server's to say")
+    if change.seen_task:  # said by a server in front of this one; "": of no job
+        checked_name(change.seen_task, "task")
     if change.patch is not None:
         _check_patch(id, change.patch, max_payload)
 
@@ -277,9 +277,9 @@ def _check_change(change: Change, max_payload: int) -> None:
 def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
     if isinstance(patch.state, str) and patch.state not in ENDS:
         raise InvalidJob(f"job {id!r}: a change cannot make it {patch.state!r:.50}")
-    for name in ("attempt", "life", "deaths"):
+    for name, least in (("attempt", -1), ("life", -1), ("deaths", -COMPANY)):
         if isinstance(number := getattr(patch, name), int):
-            _check_number(id, name, number, SMALL - 1, least=-COMPANY)
+            _check_number(id, name, number, SMALL - 1, least=least)
     for name in ("delay", "keep", "key_keep"):
         if isinstance(seconds := getattr(patch, name), float):
             checked_seconds(seconds, name)
@@ -304,7 +304,7 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
 
 def _check_line(id: str, line: Attempt) -> None:
     for name, number in (("attempt", line.number), ("life", line.life)):
-        _check_number(id, name, number, SMALL - 1, least=-COMPANY)
+        _check_number(id, name, number, SMALL - 1, least=-1)
     _check_number(id, "fence", line.fence)
     for at in (line.started_at, line.ended_at):
         if at is not None and not 0 <= at < TIME_MOST:

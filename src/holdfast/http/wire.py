@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from . import limits
-from .call import ADMITTED, FOLLOWED, encode, problem
+from .call import ADMITTED, FOLLOWED, REFUSED, encode, problem
 from .problems import BAD_REQUEST, BUSY, CONTENT_TYPE, TOO_SLOW, Kind, Problem, Refused
 from .room import Room
 
@@ -81,7 +81,11 @@ class Connection(HttpToolsProtocol):
 
     @property
     def idle(self) -> bool:
-        """No request on it waits for its answer."""
+        """No request on it waits for its answer, but for one with a wrong token."""
+        return self._answered or REFUSED in self.cycle.scope
+
+    @property
+    def _answered(self) -> bool:
         last = cast("RequestResponseCycle | None", self.cycle)
         return last is None or last.response_complete
 
@@ -135,7 +139,7 @@ class Connection(HttpToolsProtocol):
         if self._proxied:
             self._address = self._room.forwarded(self.headers, self._peer)
             self.scope["client"] = (self._address, 0)
-            if self.idle and not self._room.enter(self, self._address, self.loop.time()):
+            if self._answered and not self._room.enter(self, self._address, self.loop.time()):
                 self.app = _too_many
         else:
             self._address = self._peer
@@ -167,8 +171,7 @@ class Connection(HttpToolsProtocol):
 
     def _headers_late(self) -> None:
         self._late = None
-        last = cast("RequestResponseCycle | None", self.cycle)
-        if last is not None and not last.response_complete:
+        if not self._answered:
             return  # it is still being answered: its end, or the next bytes, start the time again
         if not self.transport.is_closing():
             self._refuse(TOO_SLOW, f"line and headers did not arrive within {limits.HEADERS_SECONDS:g} s")

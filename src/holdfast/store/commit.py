@@ -101,6 +101,11 @@ class GroupCommit:
         self.settle_soon(end, lambda answer: _resolve(waiter, answer))
         return await waiter
 
+    async def check(self, changes: Sequence[Change]) -> None:
+        """Raise where this caller may not make one of these changes: for an operation that writes something before."""
+        if (check := guard.get()) is not None:
+            await check((), changes)
+
     async def change(self, changes: Sequence[Change]) -> list[bool]:
         """Make an operator's changes; False for each job that was no longer as it was seen."""
         if (check := guard.get()) is not None:
