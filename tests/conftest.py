@@ -21,9 +21,14 @@ STORES = ("memory", "sqlite")
 
 
 def pytest_configure() -> None:
-    """A shell starts what runs behind it (`make test &`) deaf to Ctrl-C, and so would be every program of a test."""
+    """A shell starts a background run (`make test &`) with Ctrl-C ignored, and `nohup` one with hangups ignored.
+
+    Programs that tests start would inherit that. They do not inherit a handler.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

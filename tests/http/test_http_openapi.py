@@ -66,12 +66,12 @@ def test_every_error_of_ours_has_its_place_in_the_table():
 async def test_a_machine_that_tries_everything_gets_no_5xx_and_no_undocumented_answer(
     app, token, tmp_path, monkeypatch
 ):
-    real = app.claim
+    real = app.claim_for
 
     async def soon(*args, wait=0.0, **rest):
         return await real(*args, wait=min(wait, 0.02), **rest)  # or the machine would wait for minutes
 
-    monkeypatch.setattr(app, "claim", soon)
+    monkeypatch.setattr(app, "claim_for", soon)
     monkeypatch.setattr(failures, "LONGEST", 0.0)  # it tries made-up tokens, by the hundred
     async with serving(app, token=TOKEN) as client:
         words = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.url}/openapi.json"]

@@ -72,8 +72,9 @@ class JobPolicy:
     def _check(self, task: str, payload: bytes, codec: str) -> None:
         if task == SHELL_TASK:
             self._check_shell(payload, codec)
-        module, colon, _ = task.partition(":")
-        if colon and module not in self._trust and not self._app.registry.is_registered(task):
+        module, colon, path = task.partition(":")
+        named = colon and all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
+        if named and module not in self._trust and not self._app.registry.is_registered(task):
             raise JobRefused(
                 TASK_REFUSED,
                 f"task {task!r:.150} names a function of a module, which this server refuses; start it with"

@@ -155,7 +155,10 @@ class Standing:
             sound = next(self._wanted(ready.sound, ask, now), None)
             alone = not ask.busy and not picking.chosen
             if suspect is not None and alone and (sound is None or place(suspect) < place(sound)):
-                peers = (one for one in self._wanted(ready.suspects, ask, now) if one.deaths == suspect.deaths)
+                # Those before the first sound job, so that the order of the queue holds.
+                turn = self._wanted(ready.suspects, ask, now)
+                first = (one for one in turn if sound is None or place(one) < place(sound))
+                peers = (one for one in first if one.deaths == suspect.deaths)
                 self._choose(peers, cohort(suspect.deaths, room), picking)
                 continue
             chosen = self._choose(self._wanted(ready.sound, ask, now), room, picking)

@@ -12,7 +12,7 @@ from ..protocol import PROMOTE_LIMIT
 from ..standing import Picking, cohort
 from . import sql, told
 from .lanes import Lanes
-from .rows import RUNNING, claimed, is_plain, record, to_json
+from .rows import RUNNING, Row, claimed, integer, is_plain, record, to_json
 from .step import Step
 
 
@@ -90,7 +90,7 @@ def _pick(step: Step, queue: str, picking: Picking, lanes: Lanes) -> None:
         if suspect is not None and alone:
             sound = _first(step, 0, queue, ask)
             if sound is None or suspect < sound:
-                _take_suspects(step, queue, picking, lanes, suspect[3])
+                _take_suspects(step, queue, picking, lanes, deaths=suspect[3], sound=sound)
                 continue
         taken = _take(step, queue, picking, lanes, room)
         if taken or suspect is None or not alone:
@@ -99,10 +99,14 @@ def _pick(step: Step, queue: str, picking: Picking, lanes: Lanes) -> None:
             return
 
 
-def _take_suspects(step: Step, queue: str, picking: Picking, lanes: Lanes, deaths: int) -> None:
-    """Claim suspects that may run beside each other, one by one, until a lane does not let one start."""
+def _take_suspects(
+    step: Step, queue: str, picking: Picking, lanes: Lanes, *, deaths: int, sound: tuple[int, ...] | None
+) -> None:
+    """Claim suspects that may run beside each other, one by one, until a sound job stands before the next, or a lane
+    does not let one start.
+    """
     limit = cohort(deaths, picking.ask.limit)
-    while len(picking.chosen) < limit and _take(step, queue, picking, lanes, 1, deaths=deaths):
+    while len(picking.chosen) < limit and _take(step, queue, picking, lanes, 1, deaths=deaths, before=sound):
         pass
     alone = picking.lone_suspect
     if alone is not None and deaths < 0:
@@ -111,11 +115,18 @@ def _take_suspects(step: Step, queue: str, picking: Picking, lanes: Lanes, death
 
 
 def _take(
-    step: Step, queue: str, picking: Picking, lanes: Lanes, limit: int, *, deaths: int | None = None
+    step: Step,
+    queue: str,
+    picking: Picking,
+    lanes: Lanes,
+    limit: int,
+    *,
+    deaths: int | None = None,
+    before: tuple[int, ...] | None = None,
 ) -> list[Record]:
     """Read the first ready jobs, then claim those whose lanes let them start; nobody can come between.
 
-    With `deaths`, suspects that have died so often; only one is looked at.
+    With `deaths`, suspects that have died so often and stand `before` a place; only one is looked at.
     """
     ask, suspect, some = picking.ask, deaths is not None, picking.ask.tasks is not None
     given = () if deaths is None else (deaths,)
@@ -125,6 +136,8 @@ def _take(
         rows = step.connection.execute(
             sql.SELECT_READY[suspect, some], (queue, *_tasks(ask), *given, wanted)
         ).fetchall()
+        if before is not None and rows and _place_of(rows[0]) >= before:
+            break
         whole = _whole(step, [row[0] for row in rows if not is_plain(row)], ask)
         page = [whole[row[0]] if row[0] in whole else claimed(row, queue, ask, step.now, suspect) for row in rows]
         if any(record.lane is not None for record in page):
@@ -155,6 +168,11 @@ def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
         one.fence += 1
         one.pid = one.waits = None
     return {one.seq: one for one in found}
+
+
+def _place_of(row: Row) -> tuple[int, ...]:
+    """The place of a row of `sql.SELECT_READY`."""
+    return integer(row[3]), integer(row[4]), integer(row[0])
 
 
 def _place(taken: Record) -> tuple[int, int, int]:

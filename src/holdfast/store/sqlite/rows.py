@@ -84,7 +84,7 @@ def is_plain(row: Row) -> bool:
     return row[LANE] is None or _numbers(row[LANE + 1]) is not None
 
 
-def _integer(value: Any) -> int:
+def integer(value: Any) -> int:
     """What SQLite itself makes of a value where it needs a number, but no more than LARGE."""
     if not isinstance(value, int | float):
         found = re.match(r"\s*[+-]?\d{1,30}", "" if value is None else raw_text(value))
@@ -103,7 +103,7 @@ def _mended(row: Row) -> tuple[Row, dict[str, str]]:
     for at, name in enumerate(COLUMNS):
         if not _fits(name, row[at].__class__) or (name in _RISING and row[at] >= LARGE):
             damage[name] = raw_text("NULL" if row[at] is None else row[at])
-            otherwise = _integer(row[at]) if name in _INTEGERS else b"" if name in _BYTES else ""
+            otherwise = integer(row[at]) if name in _INTEGERS else b"" if name in _BYTES else ""
             values[at] = None if name in _OPTIONAL else _DEFAULTS.get(name, otherwise)
             if name == "id":
                 values[at] = f"{DAMAGED_ID}{row[0]}"

@@ -77,6 +77,14 @@ class TestSuspects(Topic):
         assert (record.suspect, record.deaths) == (True, 0)
         assert (await job(store, record.id)).deaths == 0
 
+    async def test_suspects_behind_a_sound_job_wait_for_their_turn(self, store: Store) -> None:
+        await make_suspect(store, "late", deaths=-2, task="late", priority=5)
+        ids = await make_suspects(store, -2, 2, priority=-1)
+        await insert(store, new_job("a"))
+        assert [record.id for record in await claim(store, "ann", limit=9)] == ids
+        assert [record.id for record in await claim(store, "bob", limit=9)] == ["a"]
+        assert [record.id for record in await claim(store, "cat", limit=9)] == ["late"]
+
     async def test_suspects_of_certain_tasks_are_claimed_together(self, store: Store) -> None:
         ids = await make_suspects(store, -2, 3)
         await make_suspect(store, "other", deaths=-2, task="other", priority=-1)

@@ -205,9 +205,11 @@ END $$;
 
 -- Choose at most `most` ready jobs of a queue, in order; answers them, and the place of the last one. Those whose lanes
 -- do not let them start are held on the way, at most `spare`: `held` names the lanes that are full. `passed`: some were
--- left alone, because another claim is deciding about their lanes. Of suspects, those that have died `of_deaths` times.
+-- left alone, because another claim is deciding about their lanes. Of suspects, those that have died `of_deaths` times and
+-- stand before a place, that of the first sound job.
 CREATE FUNCTION holdfast.choose(
-    of_queue text, ask_tasks text[], suspects boolean, of_deaths integer, most integer, gens integer[], now bigint,
+    of_queue text, ask_tasks text[], suspects boolean, of_deaths integer,
+    bound_priority integer, bound_run_at bigint, bound_seq bigint, most integer, gens integer[], now bigint,
     INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean,
     OUT priority integer, OUT run_at bigint, OUT seq bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
@@ -253,7 +255,8 @@ BEGIN
                     AND (x.priority, x.run_at, x.seq)
                         >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                    AND (NOT suspects OR x.deaths = of_deaths)
+                    AND (NOT suspects OR x.deaths = of_deaths
+                        AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                 ORDER BY x.priority, x.run_at, x.seq LIMIT size
             ) AS r ORDER BY r.priority, r.run_at, r.seq LIMIT size
         ) AS f;
@@ -334,6 +337,9 @@ DECLARE
     suspect record;
     sound record;
     got record;
+    bound_priority integer;
+    bound_run_at bigint;
+    bound_seq bigint;
     missed boolean := false;    -- the first suspect cannot be had
     through boolean := false;   -- all others have been looked at
 BEGIN
@@ -342,12 +348,21 @@ BEGIN
     LOOP
         SELECT * INTO suspect FROM holdfast.first_ready(of_queue, true, ask_tasks, gens) WHERE NOT missed;
         suspects := alone AND suspect.seq IS NOT NULL;
+        bound_priority := 2147483647;
+        bound_run_at := 0;
+        bound_seq := 0;
         IF suspects AND NOT through THEN
             SELECT * INTO sound FROM holdfast.first_ready(of_queue, false, ask_tasks, gens);
             suspects := sound.seq IS NULL
                 OR (suspect.priority, suspect.run_at, suspect.seq) < (sound.priority, sound.run_at, sound.seq);
+            IF sound.seq IS NOT NULL THEN
+                bound_priority := sound.priority;
+                bound_run_at := sound.run_at;
+                bound_seq := sound.seq;
+            END IF;
         END IF;
-        SELECT * INTO got FROM holdfast.choose(of_queue, ask_tasks, suspects, suspect.deaths,
+        SELECT * INTO got FROM holdfast.choose(
+            of_queue, ask_tasks, suspects, suspect.deaths, bound_priority, bound_run_at, bound_seq,
             CASE WHEN suspects THEN holdfast.cohort(suspect.deaths, room) ELSE room END, gens, now, spare);
         missed := missed OR (suspects AND got.chosen = '{}' AND got.spare = spare);
         through := through OR NOT suspects;

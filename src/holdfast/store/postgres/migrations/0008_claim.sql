@@ -74,6 +74,10 @@ DECLARE
     soonest bigint;
     first_suspect record;
     first_sound record;
+    -- The place of the first sound job: suspects behind it wait for their turn.
+    bound_priority integer;
+    bound_run_at bigint;
+    bound_seq bigint;
     read_before bigint := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass);
     worn boolean;
     noticed boolean;
@@ -138,10 +142,18 @@ BEGIN
         CONTINUE WHEN wanted <= 0;
         SELECT * INTO first_suspect FROM holdfast.first_ready(of_queue, true, ask_tasks, gens);
         alone := false;
+        bound_priority := 2147483647;
+        bound_run_at := 0;
+        bound_seq := 0;
         IF first_suspect.seq IS NOT NULL AND NOT ask_busy AND taken = 0 THEN
             SELECT * INTO first_sound FROM holdfast.first_ready(of_queue, false, ask_tasks, gens);
             alone := first_sound.seq IS NULL OR (first_suspect.priority, first_suspect.run_at, first_suspect.seq)
                 < (first_sound.priority, first_sound.run_at, first_sound.seq);
+            IF first_sound.seq IS NOT NULL THEN
+                bound_priority := first_sound.priority;
+                bound_run_at := first_sound.run_at;
+                bound_seq := first_sound.seq;
+            END IF;
         END IF;
         most := CASE WHEN alone THEN holdfast.cohort(first_suspect.deaths, wanted) ELSE wanted END;
         newest := coalesce(newest, gens[cardinality(gens)]);
@@ -150,7 +162,8 @@ BEGIN
                 SELECT x.ctid, x.lane FROM holdfast.job AS x
                 WHERE x.queue = of_queue AND x.gen = newest AND x.suspect = alone AND x.state = 'queued'
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                    AND (NOT alone OR x.deaths = first_suspect.deaths)
+                    AND (NOT alone OR x.deaths = first_suspect.deaths
+                        AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                 ORDER BY x.priority, x.run_at, x.seq
                 LIMIT most FOR UPDATE SKIP LOCKED
             ) AS f;
@@ -165,7 +178,8 @@ BEGIN
                         AND (x.priority, x.run_at, x.seq)
                             >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                         AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                        AND (NOT alone OR x.deaths = first_suspect.deaths)
+                        AND (NOT alone OR x.deaths = first_suspect.deaths
+                            AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                     ORDER BY x.priority, x.run_at, x.seq
                     LIMIT most FOR UPDATE SKIP LOCKED
                 ) AS f

@@ -145,18 +145,22 @@ local function deaths_of(member)
 end
 
 -- Take the first suspects that may run beside each other: those that have died as often as the first one, as many as
--- there is room for at -2, COHORT at -1, one otherwise. Where a lane does not let one start, no more.
-local function pick_suspects(queue, picking, tasks)
+-- there is room for at -2, COHORT at -1, one otherwise. Where a sound job stands before the next, or a lane does not let
+-- one start, no more.
+local function pick_suspects(queue, picking, tasks, sound)
   local suspects = P .. 'suspect:' .. queue
   local some = first_of(suspects, PROMOTE, tasks)
   local deaths = deaths_of(some[1])
   local room = deaths <= -2 and picking.limit or deaths == -1 and math.min(picking.limit, COHORT) or 1
   for at = 1, #some, 2 do
+    if sound[1] and not before(some[at + 1], some[at], sound[2], sound[1]) then
+      break
+    end
     if deaths_of(some[at]) == deaths then
-      local before = #picking.seqs
+      local chosen = #picking.seqs
       choose({ some[at], some[at + 1] }, 1, queue, picking)
       gather('ZREM', suspects, some[at])
-      if #picking.seqs == before or #picking.seqs >= room then
+      if #picking.seqs == chosen or #picking.seqs >= room then
         break
       end
     end
@@ -176,7 +180,7 @@ local function pick(queue, picking, tasks, free)
     end
     local sound = suspect[1] and free and first_of(P .. 'ready:' .. queue, 1, tasks) or {}
     if suspect[1] and free and (not sound[1] or before(suspect[2], suspect[1], sound[2], sound[1])) then
-      pick_suspects(queue, picking, tasks)
+      pick_suspects(queue, picking, tasks, sound)
       if picking.seqs[1] then
         picking.apart = true
         return
