@@ -52,7 +52,8 @@ def test_a_task_is_paused_by_its_arguments_and_resumed(terminal):
 
 def test_what_nothing_knows_is_paused_with_a_warning_and_listed(terminal):
     assert terminal("pause", "mial") == (
-        "Queue mial paused.\nqueue 'mial' is paused, but no job, worker, schedule or task here has that name\n"
+        "Queue mial paused.\n"
+        "queue 'mial' is paused, but no job, worker, schedule or task here has that name: is it misspelled?\n"
     )
     assert "task 'sned' is paused, but no job" in terminal("pause", "--task", "sned")
     assert [(queue["name"], queue["paused"]) for queue in terminal.json("queues")] == [("mial", True)]
@@ -61,6 +62,7 @@ def test_what_nothing_knows_is_paused_with_a_warning_and_listed(terminal):
 
 
 def test_to_resume_what_is_not_paused_names_what_is(terminal):
+    terminal("migrate")
     assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is\n"
     terminal("pause", "my mail")
     terminal("pause", "--task", "send", "--where", "customer=42")
