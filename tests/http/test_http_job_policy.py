@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from holdfast import Holdfast, InvalidJob, State, UnknownTask
+from holdfast import ConfigError, Holdfast, InvalidJob, State, UnknownTask
+from holdfast.http import asgi
 from holdfast.job import Change, NewJob, Patch
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
@@ -143,6 +144,12 @@ async def test_a_name_of_a_trusted_module_is_taken(app, shop):
     async with serving(app, trust=["shop"]) as client:
         assert (await client.submit("shop:sell")).status == 201
         assert (await client.submit("os:system")).problem == "task-refused"
+
+
+@pytest.mark.parametrize("wrong", ["shop:sell", "shop.", "", "*"])
+def test_what_is_no_module_cannot_be_trusted(wrong):
+    with pytest.raises(ConfigError, match="takes the name of a module"):
+        asgi(Holdfast("memory://"), trust=[wrong])
 
 
 async def test_a_task_that_is_registered_with_a_colon_in_its_name_is_taken(app, http):
