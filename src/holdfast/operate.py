@@ -332,7 +332,11 @@ class Operating(Home):
             name, known = pause.task, await self._is_known(Where(task=pause.task))
             await self.session.holds.set(pause)
         if not known:
-            logger.warning("%s %r is paused, but no job, worker, schedule or task here has that name", named, name)
+            logger.warning(
+                "%s %r is paused, but no job, worker, schedule or task here has that name: is it misspelled?",
+                named,
+                name,
+            )
         return known
 
     async def _is_known(self, where: Where) -> bool:

@@ -117,7 +117,9 @@ class Overseeing(Operating):
         else:
             sought, gone = Sought(wanted), 0
             if sought.everything and not all:
-                raise InvalidJob(f"this filter names nothing, so every job matches; to {action} them all, give all=")
+                raise InvalidJob(
+                    f"this filter names nothing, so every job matches; to {action} them all, set all= to true"
+                )
             if all and not sought.everything:
                 raise InvalidJob("give a filter that names something, or all=, and not both")
             found = await self._look(sought, cursor, STEP, WINDOW)

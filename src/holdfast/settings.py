@@ -18,6 +18,7 @@ from .retry import Backoff
 from .url import redact
 
 DAY = 86400.0
+_NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1024**2, "mb": 1024**2, "mib": 1024**2,
           "g": 1024**3, "gb": 1024**3, "gib": 1024**3}  # fmt: skip
@@ -110,16 +111,20 @@ def duration(value: Any) -> float:
     """Seconds from a number, a timedelta, or a text such as `90`, `15m`, `7d`."""
     if hasattr(value, "total_seconds"):
         value = value.total_seconds()
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*(ms|[smhdw]?)\s*", value)):
+    if isinstance(value, str):
+        match = re.fullmatch(rf"\s*({_NUMBER})\s*(ms|[smhdw]?)\s*", value)
+        if match is None:
+            raise ValueError("must be a time such as 90, 15m or 7d")
         value = float(match[1]) * _UNITS[match[2]]
     return _number(0, DELAY_LIMIT)(value)
 
 
 def size(value: Any, most: int = 2**31 - 1) -> int:
     """Bytes from a number, or a text such as `500000`, `64k`, `1MiB`."""
-    if isinstance(value, str) and (match := re.fullmatch(r"\s*([0-9.]+)\s*([a-zA-Z]*)\s*", value)):
-        unit = _SIZES.get(match[2].lower())
-        if unit is None:
+    if isinstance(value, str):
+        match = re.fullmatch(rf"\s*({_NUMBER})\s*([a-zA-Z]*)\s*", value)
+        unit = None if match is None else _SIZES.get(match[2].lower())
+        if match is None or unit is None:
             raise ValueError("must be a size such as 500000, 64k or 1MiB")
         value = int(float(match[1]) * unit)
     return _whole(1, most)(value)

@@ -173,7 +173,7 @@ async def test_a_filter_that_names_nothing_changes_jobs_only_where_all_are_meant
     async with app:
         await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(3)])
         for action in ("delete", "cancel", "retry"):
-            with pytest.raises(InvalidJob, match=f"every job matches; to {action} them all, give all="):
+            with pytest.raises(InvalidJob, match=f"every job matches; to {action} them all, set all= to true"):
                 await app.change_many(action, names_nothing)
         assert len(await ids(app)) == 3
         assert (await app.change_many("delete", names_nothing, all=True)).changed == 3

@@ -63,7 +63,7 @@ def test_what_nothing_knows_is_paused_with_a_warning_and_listed(terminal):
 
 def test_to_resume_what_is_not_paused_names_what_is(terminal):
     terminal("migrate")
-    assert terminal("resume", "mail", code=1).endswith("holdfast: Queue mail was not paused; nothing is\n")
+    assert terminal("resume", "mail", code=1) == "holdfast: Queue mail was not paused; nothing is\n"
     terminal("pause", "my mail")
     terminal("pause", "--task", "send", "--where", "customer=42")
     said = "was not paused; what is paused: 'my mail', --task send --where customer=42\n"

@@ -142,7 +142,7 @@ async def test_a_stale_fence_is_409_of_its_own_type(http, how):
 
 async def test_a_claim_that_was_taken_away_cannot_be_completed(http, app):
     await http.submit("t")
-    [late] = await claim(http, lease=0.2)
+    [late] = await claim(http, lease=1)
     [held] = await claim(http, wait=10)
     assert held["fence"] == late["fence"] + 1
     assert (await settle(http, late, "complete")).problem == "lease-lost"
@@ -199,7 +199,7 @@ async def test_another_end_than_the_one_that_was_written_is_refused(http):
 
 async def test_a_claim_that_others_ended_dead_was_not_failed_by_its_holder(http, app):
     await http.submit("t", max_attempts=1)
-    [held] = await claim(http, lease=0.2)
+    [held] = await claim(http, lease=1)
 
     async def dead() -> bool:
         await app.recover()
@@ -265,7 +265,7 @@ async def test_an_unknown_job_is_404(http):
 
 @pytest.mark.parametrize(
     "wish",
-    [{"limit": 0}, {"limit": 101}, {"wait": -1}, {"wait": 61}, {"lease": 0}, {"lease": 1e9}, {"queues": []},
+    [{"limit": 0}, {"limit": 101}, {"wait": -1}, {"wait": 61}, {"lease": 0.9}, {"lease": 1e9}, {"queues": []},
      {"queues": ["x"] * 21}, {"queues": "x"}, {"types": []}, {"queue": "x"}],
     ids=str,
 )  # fmt: skip

@@ -7,7 +7,8 @@ from types import ModuleType
 
 import pytest
 
-from holdfast import Flow, Holdfast, InvalidJob, State, UnknownTask
+from holdfast import ConfigError, Flow, Holdfast, InvalidJob, State, UnknownTask
+from holdfast.http import asgi
 from holdfast.job import Change, NewJob, Patch, Settlement
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
@@ -230,6 +231,12 @@ async def test_a_name_is_refused_also_where_this_process_has_run_it(app_url, sho
         await work_off(app)
         assert shop.ran == ["sell"]
         assert (await client.submit("shop:sell")).problem == "task-refused"
+
+
+@pytest.mark.parametrize("wrong", ["shop:sell", "shop.", "", "*"])
+def test_what_is_no_module_cannot_be_trusted(wrong):
+    with pytest.raises(ConfigError, match="takes the name of a module"):
+        asgi(Holdfast("memory://"), trust=[wrong])
 
 
 async def test_a_task_that_is_registered_with_a_colon_in_its_name_is_taken(app, http):

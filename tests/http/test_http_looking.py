@@ -126,6 +126,11 @@ async def test_what_is_open_to_all_takes_any_query(http, path):
     assert (await http("GET", f"{path}?x=1")).status == 200
 
 
+async def test_metrics_take_any_query_as_scrapers_add_their_own(http):
+    page = await http("GET", "/metrics?format=prometheus")
+    assert (page.status, "holdfast_store_up" in page.content.decode()) == (200, True)
+
+
 async def test_other_routes_refuse_a_query_that_there_is_not(http):
     assert (await http("GET", "/v1/stats?x=1")).status == 422
 

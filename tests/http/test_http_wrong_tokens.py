@@ -62,7 +62,7 @@ async def test_a_wrong_token_is_told_in_the_log_once_in_a_while(closed, app, cap
             assert (await closed("GET", "/v1/jobs", token=wrong)).status == 401
         assert (await closed("GET", "/v1/jobs", token=None)).status == 401
     [line] = [record.getMessage() for record in caplog.records]
-    assert line == "a wrong token from 127.0.0.1 was refused (1 of late)"
+    assert line == "a wrong token from 127.0.0.1 was refused (1 from there so far)"
     assert revoked not in caplog.text
 
 

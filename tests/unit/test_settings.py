@@ -185,6 +185,10 @@ def test_a_log_level_is_a_word_in_either_case():
             "key_retention must be at least 24h, so that a late retry of an enqueue is still recog",
         ),
         ("max_payload", "12 parsecs", "max_payload must be a size such as 500000, 64k or 1MiB"),
+        ("max_payload", "abc", "max_payload must be a size such as 500000, 64k or 1MiB"),
+        ("max_payload", "1.2.3k", "max_payload must be a size such as 500000, 64k or 1MiB"),
+        ("grace", "5y", "grace must be a time such as 90, 15m or 7d"),
+        ("retention", "1.2.3d", "retention must be a time such as 90, 15m or 7d"),
     ],
 )
 def test_a_wrong_value_is_refused_with_what_it_must_be(name, given, said):

@@ -115,6 +115,8 @@ def test_what_is_percent_encoded_is_read_as_it_was(user, password, option):
         ("s3://bucket?endpoint=http://k%40host", "keys do not belong into a URL"),
         ("sqlite:///:memory:", "use memory://"),
         ("sqlite:///%3Amemory%3A?synchronous=normal", "use memory://"),
+        ("sqlite:///file::memory:", "name the file itself"),
+        ("sqlite:///file:jobs.db?synchronous=normal", "name the file itself"),
     ],
 )
 def test_what_is_malformed_or_ambiguous_is_refused_with_what_to_do(url, why):

@@ -49,6 +49,7 @@ class Endpoint:
         headers: Mapping[str, str] | None = None,
         most: int | None = None,
         within: Within | None = None,
+        any_query: bool = False,
     ) -> None:
         self.method = method
         self.path = path
@@ -63,6 +64,8 @@ class Endpoint:
         """Bytes of the body; None: one payload and a little more."""
         self.within = within
         """Keeps a request of a token with a scope inside it (`scoping.py`); None: such tokens are refused."""
+        self.any_query = any_query or role is None
+        """Ignores the query: probes, scrapers, caches and links to the dashboard add their own."""
         self.summary = (inspect.getdoc(handler) or "").partition("\n")[0]
         hints = get_type_hints(handler, include_extras=True)
         self.query: type[msgspec.Struct] | None = hints.get("query")
@@ -81,8 +84,7 @@ class Endpoint:
         given: dict[str, Any] = dict(call.scope["path_params"])
         if self.query is not None:
             given["query"] = self._read_query(call.scope["query_string"])
-        elif call.scope["query_string"] and self.role is not None:
-            # What is open to all takes any: probes, caches and links to the dashboard add their own.
+        elif call.scope["query_string"] and not self.any_query:
             raise InvalidJob("this takes no query")
         if self._decode is not None:
             most = call.service.body_limit if self.most is None else self.most

@@ -62,5 +62,5 @@ class Failures:
         seen.count, seen.last = seen.count + 1, now
         if now - seen.said >= SAY_EVERY:
             seen.said = now
-            logger.warning("a wrong token from %s was refused (%d of late)", address, seen.count)
+            logger.warning("a wrong token from %s was refused (%d from there so far)", address, seen.count)
         return 0.0 if seen.count <= FREE else min(LONGEST, FIRST * 2.0 ** min(30, seen.count - FREE - 1))

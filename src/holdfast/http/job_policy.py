@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..errors import InvalidJob
+from ..errors import ConfigError, InvalidJob
 from ..job import TERMINAL, UNDECODABLE, Change, NewJob
 from ..worker.run.shell import SHELL_TASK
 from .problems import SHELL_REFUSED, TASK_REFUSED, Kind, Refused
@@ -40,6 +40,9 @@ class JobPolicy:
         self._app = app
         self._allow_shell = allow_shell
         self._trust = trust
+        for name in trust:
+            if not all(part.isidentifier() for part in name.split(".")):
+                raise ConfigError(f"trust= takes the name of a module, such as shop.jobs, not {name!r:.100}")
 
     async def check(self, jobs: Sequence[NewJob], changes: Sequence[Change]) -> Sequence[Change]:
         """Raise JobRefused for what may not be written. The changes, made to apply to the task that was checked."""

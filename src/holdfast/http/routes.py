@@ -189,7 +189,7 @@ def endpoints() -> list[Endpoint]:
             "DELETE", "/v1/config/{key}", OPERATE, looking.delete_setting, {204: None}, problems=(OUTCOME_UNKNOWN,)
         ),
         Endpoint("GET", "/v1/events", READ, events.events, {200: EVENTS}, problems=(BUSY,), headers=LAST),
-        Endpoint("GET", "/metrics", READ, metrics.metrics, {200: TEXT}),
+        Endpoint("GET", "/metrics", READ, metrics.metrics, {200: TEXT}, any_query=True),
         Endpoint("GET", "/health", None, looking.health, {200: Health}),
         Endpoint("GET", "/ready", None, looking.ready, {200: Health}),
         Endpoint("GET", "/openapi.json", None, looking.openapi, {200: dict}),

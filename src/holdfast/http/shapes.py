@@ -362,7 +362,7 @@ class NewClaim(Body):
     )
     types: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
     limit: Annotated[int, Meta(ge=1, le=limits.CLAIMS_MOST)] = 1
-    lease: Annotated[float, Meta(gt=0, le=WEEK, description="Seconds.")] = 300.0
+    lease: Annotated[float, Meta(ge=1, le=WEEK, description="Seconds.")] = 300.0
     wait: Annotated[float, Meta(ge=0, le=limits.WAIT_MOST, description="Seconds.")] = 0.0
     """How long to wait for jobs where there are none."""
 

@@ -50,6 +50,8 @@ def _open_sqlite(url: Url, clock: Clock) -> Store:
         raise url.wrong("name a file, such as sqlite:///jobs.db (or sqlite:////var/lib/jobs.db)")
     if path == ":memory:":
         raise url.wrong("a SQLite store is a file that processes share; for one in memory use memory://")
+    if path.startswith("file:"):
+        raise url.wrong("name the file itself, such as sqlite:///jobs.db: file: URIs of SQLite's own are not taken")
     return SqliteStore(path, synchronous=url.options.get("synchronous", "full"), clock=clock)
 
 
