@@ -102,8 +102,12 @@ class Scene:
         finally:
             self._away = self.outage.end()
 
-    async def work_off(self):
-        await work_off(self.worker)
+    async def work_off(self, **options):
+        await eventually(self._worker_has_seen_all)  # processes that share a folder hear of each other a little later
+        await work_off(self.worker, **options)
+
+    async def _worker_has_seen_all(self):
+        return await self.worker.records(ENDED) == await self.app.records(ENDED)
 
     async def left_over(self):
         """What workers have still to do about flows that were started."""
@@ -185,7 +189,7 @@ async def test_a_flow_that_is_said_to_be_cancelled_ends_so_and_one_that_is_not_g
         if isinstance(said, OutcomeUnknown):
             assert said.retry_safe
             said = await handle.cancel()
-        await work_off(scene.worker, queues="elsewhere")  # what is claimed before a worker looks may run
+        await scene.work_off(queues="elsewhere")  # what is claimed before a worker looks may run
         await scene.work_off()
         state, ran = (await handle.status()).state, scene.ran.count(word)
         assert (state, ran) == ((State.CANCELLED, 0) if said is True else (State.SUCCEEDED, 2)), (word, said)
