@@ -23,8 +23,8 @@ WORD = {state: state.value for state in State}
 QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
 _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 
-PLAIN, LANE = 14, 15
-"""The columns of `sql.SELECT_READY` that say whether all that it leaves out is as at the start, and the lane's name."""
+RUN_AT, ATTEMPT, FENCE, PLAIN, LANE = 4, 11, 13, 14, 15
+"""Columns of `sql.SELECT_READY`; PLAIN says whether all that it leaves out is as at the start."""
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -61,7 +61,6 @@ FEW = (
     "attempt", "life", "fence", "suspect", "lane", "bounds",
 )  # fmt: skip
 """The columns of `sql.SELECT_READY`; the one at PLAIN is a number, as `suspect` is."""
-_few_counted = itemgetter(*(at for at, name in enumerate(FEW) if name in _COUNTED))
 
 
 def _fits(name: str, kind: type) -> bool:
@@ -73,14 +72,21 @@ def _fits(name: str, kind: type) -> bool:
 
 
 @lru_cache(1024)
-def _sound(columns: tuple[str, ...], kinds: tuple[type, ...]) -> bool:
-    """Whether values of these types can stand in these columns: SQLite itself takes any value in any column."""
-    return all(map(_fits, columns, kinds))
+def _sound(kinds: tuple[type, ...]) -> bool:
+    """Whether values of these types can stand in the columns: SQLite itself takes any value in any column."""
+    return all(map(_fits, COLUMNS, kinds))
+
+
+@lru_cache(1024)
+def _sound_few(kinds: tuple[type, ...]) -> bool:
+    return all(map(_fits, FEW, kinds))
 
 
 def is_plain(row: Row) -> bool:
     """Whether a row of `sql.SELECT_READY` is all that there is to know of its job."""
-    if row[PLAIN] != 1 or not _sound(FEW, tuple(map(type, row))) or not _in_range(_few_counted(row)):
+    if row[PLAIN] != 1 or not _sound_few(tuple(map(type, row))):
+        return False
+    if not (-LARGE < row[RUN_AT] < LARGE and -LARGE < row[ATTEMPT] < LARGE and -LARGE < row[FENCE] < LARGE):
         return False
     return row[LANE] is None or _numbers(row[LANE + 1]) is not None
 
@@ -113,7 +119,7 @@ def _mended(row: Row) -> tuple[Row, dict[str, str]]:
 def record(row: Row) -> Record:
     """A Record from a row with the columns of `sql.JOB`. What cannot be decoded harms this one job only."""
     damage: dict[str, str] = {}
-    if not _sound(COLUMNS, tuple(map(type, row[: len(COLUMNS)]))) or not _in_range(_counted(row)):
+    if not _sound(tuple(map(type, row[: len(COLUMNS)]))) or not _in_range(_counted(row)):
         row, damage = _mended(row)
     made = Record(*row[:30])
     made.suspect = row[19] == 1
