@@ -92,6 +92,8 @@ DAMAGES = {
         "the largest attempt": (in_sqlite, "attempt", 2**63 - 1),
         "the largest deaths": (in_sqlite, "deaths", 2**63 - 1),
         "the largest saves": (in_sqlite, "saves", 2**63 - 1),
+        "the least run_at": (in_sqlite, "run_at", -(2**63)),
+        "the least fence": (in_sqlite, "fence", -(2**63)),
         "an infinite fence": (in_sqlite, "fence", float("inf")),
         "a large fence": (in_sqlite, "fence", 9e18),
     },

@@ -136,7 +136,7 @@ def _take(
         rows = step.connection.execute(
             sql.SELECT_READY[suspect, some], (queue, *_tasks(ask), *given, wanted)
         ).fetchall()
-        if before is not None and rows and _place_of(rows[0]) >= before:
+        if before is not None and rows and picking.chosen and _place_of(rows[0]) >= before:
             break
         whole = _whole(step, [row[0] for row in rows if not is_plain(row)], ask)
         page = [whole[row[0]] if row[0] in whole else claimed(row, queue, ask, step.now, suspect) for row in rows]

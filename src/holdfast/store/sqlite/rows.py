@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -22,8 +23,8 @@ WORD = {state: state.value for state in State}
 QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
 _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 
-ATTEMPT, FENCE, PLAIN, LANE = 11, 13, 14, 15
-"""Columns of `sql.SELECT_READY`: two counts, whether all that it leaves out is as at the start, and the lane's name."""
+RUN_AT, ATTEMPT, FENCE, PLAIN, LANE = 4, 11, 13, 14, 15
+"""Columns of `sql.SELECT_READY`; PLAIN says whether all that it leaves out is as at the start."""
 
 to_json = msgspec.json.encode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
@@ -43,7 +44,8 @@ _OPTIONAL = frozenset({
     "progress", "checkpoint", "tags", "meta", "retry", "history", "waits", "lane", "bounds", "extra", "changed_at",
 })  # fmt: skip
 _DEFAULTS: dict[str, Any] = {"codec": "damaged"}
-_RISING = ("attempt", "life", "fence", "deaths", "saves")
+_COUNTED = ("priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "deaths", "saves")
+"""Numbers that are always there, and that others are added to."""
 DAMAGED_ID = "damaged-"
 """How a job is named whose own id is no text: by its number."""
 
@@ -53,7 +55,7 @@ def _columns(name: str) -> tuple[str, ...]:
 
 
 COLUMNS = tuple(column for name in STORED for column in _columns(name))
-_RISE = tuple(COLUMNS.index(name) for name in _RISING)
+_counted = itemgetter(*map(COLUMNS.index, _COUNTED))
 FEW = (
     "seq", "id", "task", "priority", "run_at", "payload", "codec", "max_attempts", "timeout", "key", "created_at",
     "attempt", "life", "fence", "suspect", "lane", "bounds",
@@ -70,38 +72,42 @@ def _fits(name: str, kind: type) -> bool:
 
 
 @lru_cache(1024)
-def _sound(columns: tuple[str, ...], kinds: tuple[type, ...]) -> bool:
-    """Whether values of these types can stand in these columns: SQLite itself takes any value in any column."""
-    return all(map(_fits, columns, kinds))
+def _sound(kinds: tuple[type, ...]) -> bool:
+    """Whether values of these types can stand in the columns: SQLite itself takes any value in any column."""
+    return all(map(_fits, COLUMNS, kinds))
+
+
+@lru_cache(1024)
+def _sound_few(kinds: tuple[type, ...]) -> bool:
+    return all(map(_fits, FEW, kinds))
 
 
 def is_plain(row: Row) -> bool:
     """Whether a row of `sql.SELECT_READY` is all that there is to know of its job."""
-    if row[PLAIN] != 1 or not _sound(FEW, tuple(map(type, row))):
+    if row[PLAIN] != 1 or not _sound_few(tuple(map(type, row))):
         return False
-    if row[ATTEMPT] >= LARGE or row[FENCE] >= LARGE:
+    if not (-LARGE < row[RUN_AT] < LARGE and -LARGE < row[ATTEMPT] < LARGE and -LARGE < row[FENCE] < LARGE):
         return False
     return row[LANE] is None or _numbers(row[LANE + 1]) is not None
 
 
 def integer(value: Any) -> int:
-    """What SQLite itself makes of a value where it needs a number, but no more than LARGE."""
+    """What SQLite itself makes of a value where it needs a number, at most LARGE away from 0."""
     if not isinstance(value, int | float):
         found = re.match(r"\s*[+-]?\d{1,30}", "" if value is None else raw_text(value))
         value = 0 if found is None else int(found[0])
-    return int(max(-(2**63), min(value, LARGE)))
+    return int(max(-LARGE, min(value, LARGE)))
 
 
-def _can_rise(row: Row) -> bool:
-    """Whether another life, claim, death or save can be counted."""
-    return all(row[at] < LARGE for at in _RISE)
+def _in_range(numbers: Sequence[int]) -> bool:
+    return max(numbers) < LARGE and min(numbers) > -LARGE
 
 
 def _mended(row: Row) -> tuple[Row, dict[str, str]]:
     """The row with defaults in the place of values that cannot be, and these as text."""
     values, damage = list(row), dict[str, str]()
     for at, name in enumerate(COLUMNS):
-        if not _fits(name, row[at].__class__) or (name in _RISING and row[at] >= LARGE):
+        if not _fits(name, row[at].__class__) or (name in _COUNTED and not _in_range(row[at : at + 1])):
             damage[name] = raw_text("NULL" if row[at] is None else row[at])
             otherwise = integer(row[at]) if name in _INTEGERS else b"" if name in _BYTES else ""
             values[at] = None if name in _OPTIONAL else _DEFAULTS.get(name, otherwise)
@@ -113,7 +119,7 @@ def _mended(row: Row) -> tuple[Row, dict[str, str]]:
 def record(row: Row) -> Record:
     """A Record from a row with the columns of `sql.JOB`. What cannot be decoded harms this one job only."""
     damage: dict[str, str] = {}
-    if not _sound(COLUMNS, tuple(map(type, row[: len(COLUMNS)]))) or not _can_rise(row):
+    if not _sound(tuple(map(type, row[: len(COLUMNS)]))) or not _in_range(_counted(row)):
         row, damage = _mended(row)
     made = Record(*row[:30])
     made.suspect = row[19] == 1

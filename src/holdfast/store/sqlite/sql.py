@@ -229,7 +229,8 @@ END_AND_REMOVE = f"DELETE FROM holdfast_job WHERE {_CLAIMED}"
 """Settle a claim for good with a retention of 0."""
 CLAIMED = f"""
 SELECT {JOB} FROM holdfast_job
-WHERE id = ? AND min(CAST(fence AS INTEGER), {LARGE}) = ? AND CAST(token AS INTEGER) = ? AND state = 'running'
+WHERE id = ? AND max(min(CAST(fence AS INTEGER), {LARGE}), -{LARGE}) = ?
+    AND CAST(token AS INTEGER) = ? AND state = 'running'
 """
 SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
 BEAT_OF = "SELECT beat FROM holdfast_holder WHERE id = ?"
