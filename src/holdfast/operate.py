@@ -251,12 +251,12 @@ class Operating(Home):
         for flow in dict.fromkeys(jobs.values()):
             ids = [id for id, its in jobs.items() if its == flow]
             if flow is not None and await self._kept(flow):  # together: a flow is looked through once
-                with left_alone("retry"):
+                with left_alone("retried"):
                     await self.at_home(partial(self.flows.retry, flow, ids))
                     writes.made += len(ids)
                 continue
             for id in ids:
-                with left_alone("retry"):
+                with left_alone("retried"):
                     await self.retry(id)
                     writes.made += 1
 
@@ -424,14 +424,14 @@ class Operating(Home):
 
 
 @contextmanager
-def left_alone(action: str) -> Generator[None]:
+def left_alone(done: str) -> Generator[None]:
     """Around the change of one job of many: one that cannot be changed keeps no other from it."""
     try:
         yield
     except JobNotFound:
         pass
     except (WrongState, InvalidJob) as error:  # somebody else was quicker, or this caller may not run it
-        logger.warning("not changed (%s): %s", action, error)
+        logger.warning("not %s: %s", done, error)
 
 
 def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:

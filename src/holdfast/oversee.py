@@ -27,7 +27,8 @@ COUNTED = 50_000
 """Jobs that are read to count those that match."""
 RECENT = 2000
 """Jobs in any state that are read for errors that they have survived."""
-ACTIONS = ("cancel", "retry", "delete")
+ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
+"""With the words for what is done then."""
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -156,7 +157,7 @@ class Overseeing(Operating):
         writes.made += sum(written)
         for (record, _), done in zip(wanted, written, strict=True):
             if not done:  # it has moved since it was read: look again
-                with left_alone(action):
+                with left_alone(ACTIONS[action]):
                     writes.made += await self._change(record.id, decide)
 
     async def _change_flows(self, action: str, records: Sequence[Record], writes: Writes) -> None:
