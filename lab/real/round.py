@@ -46,6 +46,8 @@ WORK = 50_000
 SPELL = 2.0
 """Seconds for which nothing can be synced, where nobody wants to."""
 DRAIN_LIMIT = 240.0
+REST = 3.0
+"""Seconds after the schedule was deleted in which a worker that had read it before may still make a run of it."""
 
 
 @dataclass
@@ -281,19 +283,20 @@ class Round:
         async def drain() -> None:
             app = Holdfast(self.place.url(self.folder, self.number))
             async with app:
-                looked = rested = False
+                looked, rested = False, 0.0 if self.mix.features else -REST
                 while time.monotonic() < deadline:
                     self._replace_the_fallen()
-                    if not rested and self.mix.features and not self._producing():
-                        rested = True
+                    if not rested and not self._producing():
                         await at_rest(app)
+                        rested = time.monotonic()
                     counts = {state: n for state, n in (await app.stats()).counts.items() if n}
                     if self.mix.features and counts.get("blocked", 0) == len(await unbegun(app)):
                         counts.pop("blocked", None)
                     if not looked and time.monotonic() > look:
                         looked = True
                         await self._look(app.session.store)
-                    if counts.keys() <= TERMINAL and looked and not self._producing():
+                    over = looked and rested and time.monotonic() > rested + REST and not self._producing()
+                    if counts.keys() <= TERMINAL and over:
                         return
                     await asyncio.sleep(0.1)
 

@@ -49,8 +49,8 @@ READING = [
 @pytest.mark.parametrize("url", ["sqlite:///jobs.db", "file:///{}/jobs"])
 @pytest.mark.parametrize(("command", "code"), READING)
 def test_a_command_that_reads_makes_no_store(command, code, url, terminal):
-    if url.startswith("file:") and command.startswith(("migrate", "doctor")):
-        pytest.skip("a folder has no schema, and its doctor tries to write")
+    if url.startswith("file:") and command.startswith("migrate"):
+        pytest.skip("a folder has no schema")
     said = terminal(*command.split(), "--url", url.format(terminal.folder), code=code)
     assert "Traceback" not in said
     if not command.startswith(("migrate", "doctor", "worker stop")):

@@ -94,6 +94,8 @@ class BucketStore:
 
     async def examine(self) -> list[Finding]:
         shared = self._shared
+        if not await self.exists():  # to try it would make it
+            return [Finding(False, f"{shared.bucket} does not exist", "the first enqueue or worker makes it")]
         return await examine(Counted(shared.bucket), fresh_entropy(), shared.clock)
 
     async def replay(self, first: int) -> AsyncIterator[tuple[int, bytes]]:
