@@ -112,7 +112,7 @@ def _failure(error: BaseException) -> str:
 
 
 def _insert(new: NewJob, call: str) -> Entry:
-    later = new.delay > 0 or new.run_at is not None
+    later = new.delay > 0 or new.run_at is not None or new.waits is not None
     about = extras.read(new.extra)
     return Entry(
         "insert", call=call, job=new.id, key=new.key or "", queue=new.queue, task=new.task,
