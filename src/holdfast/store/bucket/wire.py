@@ -7,7 +7,8 @@ written as a table: what they have in common once (`like`), and the rest in rows
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby, repeat
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -177,21 +178,32 @@ class _Versioned(msgspec.Struct):
 
 
 T2 = TypeVar("T2")
+_building = threading.Lock()
+"""Each store has a thread of its own, and msgspec crashes where two threads meet a type for the first time at once."""
+_decoders: dict[Any, Callable[[bytes], Any]] = {}
 encode = msgspec.json.Encoder().encode
 
 
 def decode(key: str, data: bytes, kind: type[T2]) -> T2:
     """Read an object of the log."""
     try:
-        version = msgspec.json.decode(data, type=_Versioned).v
+        version = _decoder(_Versioned)(data).v
         if version > VERSION:
             raise TooNew(
                 f"{key} was written by a newer Holdfast (version {version} of the log, this one knows {VERSION});"
                 " bring this process up to date"
             )
-        return msgspec.json.decode(data, type=kind)
+        return _decoder(kind)(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed") from error
+
+
+def _decoder(kind: Any) -> Callable[[bytes], Any]:
+    found = _decoders.get(kind)
+    if found is None:
+        with _building:
+            found = _decoders.setdefault(kind, msgspec.json.Decoder(kind).decode)
+    return found
 
 
 def number_of(key: str) -> int:
@@ -317,5 +329,7 @@ def _bytes_fields(kind: type[msgspec.Struct]) -> frozenset[str]:
 def _hints(kind: type[msgspec.Struct]) -> dict[str, Any]:
     if kind not in _types:
         hints = get_type_hints(kind)
+        for name in kind.__struct_fields__:
+            _decoder(list[hints[name]])  # so that no two threads meet it first in a conversion
         _types[kind] = {name: hints[name] for name in kind.__struct_fields__}
     return _types[kind]
