@@ -191,7 +191,7 @@ def requires(what: str, extra: str, *modules: str) -> Generator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in modules:
+        if error.name not in modules:
             raise
         raise MissingExtra(what, extra) from None
 

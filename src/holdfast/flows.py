@@ -194,7 +194,8 @@ class Flows(FlowEnds):
             if own.state in TERMINAL or own.meta.get("cancelled"):
                 raise WrongState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
             kept = (await store.records(counting(flow))).get("jobs")
-            jobs = await self._count(own)
+            known = None if kept is None else number_kept(kept)
+            jobs = await self._count(own) if known is None else known
             version = 0 if kept is None else kept.version
             if await store.put_record(counting(flow), "jobs", str(jobs + 1).encode(), version):
                 return jobs

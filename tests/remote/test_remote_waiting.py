@@ -38,10 +38,10 @@ async def test_workers_wait_for_signals_and_send_them(serve, monkeypatch):
 async def test_a_dead_job_is_retried_unless_its_key_is_anothers(serve):
     server = await serve()
     async with Holdfast(server.url) as app:
-        shell = partial(server.app.submit, "shell", b"exit 3", key="k", once="live", max_attempts=1)
-        first = await shell()
+        charge = partial(server.app.submit, "charge", b"order 3", key="k", once="live", max_attempts=1)
+        first = await charge()
         await (await app.claim())[0].fail("exit 3")
-        second = await shell()
+        second = await charge()
         with pytest.raises(WrongState, match=f"belongs to job '{second.id}' by now"):
             await app.retry(first.id)
         await second.cancel()

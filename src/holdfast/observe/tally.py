@@ -45,7 +45,7 @@ METRICS: dict[str, Metric] = {
     "holdfast_queue_oldest_age_seconds": Metric("gauge", "How long the oldest ready job has been due.", ("queue",)),
     "holdfast_queue_paused": Metric("gauge", "1 while the queue is paused.", ("queue",)),
     "holdfast_store_up": Metric("gauge", "1 while the store answers, else 0."),
-    "holdfast_store_warnings": Metric("gauge", "What may lose jobs as the store is; `holdfast doctor` names it."),
+    "holdfast_store_warnings": Metric("gauge", "What may lose jobs as the store is; the doctor names it."),
 }
 
 Key = tuple[str, ...]
