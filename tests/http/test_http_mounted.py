@@ -87,6 +87,13 @@ def test_without_the_extra_it_says_which_one(monkeypatch):
 
     for name in [name for name in sys.modules if name.split(".")[0] == "starlette" or name == "holdfast.http.service"]:
         monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "starlette", None)
+
+    class NotInstalled:
+        @staticmethod
+        def find_spec(name, *_):
+            if name == "starlette":
+                raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(sys, "meta_path", [NotInstalled, *sys.meta_path])
     with pytest.raises(MissingExtra, match=r"holdfast\[server\]"):
         asgi(Holdfast("memory://"))
