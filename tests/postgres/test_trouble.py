@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import msgspec
 import pytest
 from line import Line
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable, heart
 from holdfast.store.postgres import PostgresStore, pool
+from holdfast.store.postgres.place import from_url as place_of
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running
@@ -166,3 +168,19 @@ async def test_a_heart_gives_up_a_line_that_has_gone_silent_before_its_lease_end
             line.cut()
             gate.set()
             assert await other.handle(handle.id).result(timeout=60) == "kept"
+
+
+async def test_a_connection_whose_caller_gives_up_while_it_is_set_up_is_closed(url):
+    made = []
+
+    async def connect():
+        made.append(await pool._connect(place_of(url)))
+        return made[0]
+
+    place = msgspec.structs.replace(place_of(url), connect=connect)
+    opening = asyncio.create_task(pool.connect(place, "SELECT pg_sleep(60)"))
+    await eventually(lambda: made)
+    opening.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await opening
+    assert made[0].is_closed()

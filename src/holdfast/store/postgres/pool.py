@@ -157,7 +157,11 @@ async def connect(place: Place, setting: str | None = None) -> Any:
         async with asyncio.timeout(CONNECT_LIMIT):
             raw = await (_connect(place) if place.connect is None else place.connect())
             if setting is not None:
-                await raw.execute(setting)
+                try:
+                    await raw.execute(setting)
+                except BaseException:  # also where the caller is cancelled: nobody else would close it
+                    raw.terminate()
+                    raise
             return raw
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError) as error:
         raise trouble.connecting(error, place.shown) from error
