@@ -186,7 +186,7 @@ async def test_in_bulk_it_is_passed_over_and_that_is_said(app, send, superseded,
     await (await app.claim())[0].fail("boom")
     assert await app.retry_dead() == 1
     assert [(await handle.job()).state for handle in (first, other)] == [State.DEAD, State.QUEUED]
-    assert f"not changed (retry): job '{first.id}' is dead: its key" in caplog.text
+    assert f"not retried: job '{first.id}' is dead: its key" in caplog.text
 
 
 @pytest.mark.parametrize("by", ["ids", "filter"])
