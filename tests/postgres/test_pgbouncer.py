@@ -16,7 +16,7 @@ from support import pgbouncer
 from support.eventually import eventually
 
 pytestmark = pytest.mark.skipif(
-    pgbouncer.binary() is None, reason="no pgbouncer: `python -m support.pgbouncer` in tests/ fetches one"
+    pgbouncer.binary() is None, reason="no pgbouncer: python tests/support/fetch.py fetches one"
 )
 
 

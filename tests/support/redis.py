@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
-if __name__ == "__main__":
-    sys.path[0] += "/.."  # this folder's own modules are `support`'s, not everybody's
-
-import getpass
 import os
 import random
 import shutil
@@ -20,12 +14,12 @@ from pathlib import Path
 
 import hiredis
 
+from support.fetch import environment, unpacked
 from support.ports import free_port
 from support.shared import until_the_end
 
 START_LIMIT = 60.0
 _chance = random.SystemRandom()
-FETCHED = Path(__file__).parent.parent.parent / ".venv" / "redis-debian"
 _NAMED = os.environ.get("HOLDFAST_TEST_REDIS")  # now: a fixture hides settings from tests
 
 
@@ -40,26 +34,8 @@ def valkey_binary() -> str | None:
 
 
 def redis_binary() -> str | None:
-    """A real Redis: on the path, named by HOLDFAST_TEST_REDIS, or fetched before by `python tests/support/redis.py`."""
-    fetched = FETCHED / "usr" / "bin" / "redis-server"
-    return _NAMED or shutil.which("redis-server") or (str(fetched) if fetched.exists() else None)
-
-
-def fetch() -> None:
-    """Debian's redis-server, unpacked into a folder of ours: no root, nothing installed."""
-    work = FETCHED.with_name("redis-debian-packages")
-    for folder in ("state", "lists/partial", "cache/archives/partial"):
-        (work / folder).mkdir(parents=True, exist_ok=True)
-    places = {"Dir::State": "state", "Dir::State::lists": "lists", "Dir::Cache": "cache"}
-    options = [word for name, folder in places.items() for word in ("-o", f"{name}={work / folder}")]
-    apt = ["apt-get", *options, "-o", f"APT::Sandbox::User={getpass.getuser()}", "-qq"]
-    subprocess.run([*apt, "update"], check=True)
-    names = ("redis-server", "redis-tools", "liblzf1", "libjemalloc2", "liblua5.1-0")
-    subprocess.run([*apt, "download", *names], cwd=work, check=True)
-    for package in work.glob("*.deb"):
-        subprocess.run(["dpkg", "-x", package, FETCHED], check=True)
-    shutil.rmtree(work)
-    print(redis_binary())
+    """A real Redis: on the path, named by HOLDFAST_TEST_REDIS, or fetched before by `python tests/support/fetch.py`."""
+    return _NAMED or shutil.which("redis-server") or unpacked("redis-server", "usr/bin/redis-server")
 
 
 class Server:
@@ -86,12 +62,9 @@ class Server:
         command = [self.binary, *self.arguments, "--port", str(self.port), "--dir", str(self.folder)]
         for name, value in self.options.items():
             command += [f"--{name}", value]
-        # A server that is extracted, not installed, has its libraries beside it.
-        libraries = Path(self.binary).parent.parent / "lib" / "x86_64-linux-gnu"
-        environment = os.environ | ({"LD_LIBRARY_PATH": str(libraries)} if libraries.is_dir() else {})
         with open(self.folder / "log", "ab") as log:
             self.process = subprocess.Popen(
-                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, cwd=self.folder
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment(self.binary), cwd=self.folder
             )
         deadline = time.monotonic() + START_LIMIT
         while True:
@@ -230,7 +203,3 @@ class Cluster:
 
     def clear(self, prefix: str) -> None:
         self.owner(prefix).clear(prefix)
-
-
-if __name__ == "__main__":
-    fetch()
