@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from playwright.sync_api import expect
+from playwright.sync_api import Error, expect
 
 from holdfast import State
 from holdfast.http import tokens
@@ -331,6 +332,26 @@ def test_keys_do_what_the_list_of_keys_says(lab, page):
         page.keyboard.press("g")
         page.keyboard.press(key)
         expect(page.locator("h1")).to_have_text(heading)
+
+
+def test_keys_that_are_pressed_while_a_search_is_read_are_meant_for_what_it_finds(lab, page):
+    first = lab.enqueue("resize_image", "holiday.raw", 1)
+    lab.enqueue("resize_image", "holiday.png", 2)
+    look(page, lab, "#/jobs")
+    expect(rows(page)).to_have_count(2)
+    held = []
+    page.route(re.compile("v1/search.*text=raw"), lambda route: held.append(route))  # noqa: PLW0108  # Playwright writes on it
+    with page.expect_request(re.compile("v1/search.*text=raw")):
+        page.get_by_label("Search").fill("raw")
+        for key in ("Escape", "j", "x"):
+            page.keyboard.press(key)
+    expect(page.get_by_role("region", name="Selected jobs")).to_have_count(0)
+    page.unroute_all()
+    for route in held:
+        with suppress(Error):  # a search that a later one has replaced
+            route.continue_()
+    expect(page.get_by_role("region", name="Selected jobs")).to_contain_text("1 job")
+    expect(page.locator("tr.chosen [data-open]")).to_have_attribute("href", f"#/jobs/{first}")
 
 
 def test_a_token_is_asked_for_and_what_it_may_not_do_is_not_offered(lab, make_page):

@@ -18,6 +18,7 @@ const TYPED = 160; // milliseconds without a key before a search begins
 
 export default function jobs(context, search) {
   let filters = read(search);
+  let shown = null; // the filters that the rows on the page were found with
   let cursors = [null];
   let found = null;
   let stats = null;
@@ -57,9 +58,16 @@ export default function jobs(context, search) {
     if (asking) asking.abort();
     asking = new AbortController();
     const cursor = cursors.at(-1);
+    const asked = filters;
     const counting = get("v1/stats", null, { signal: asking.signal });
     counting.catch(() => {}); // told below
-    found = await get("v1/search", { ...wanted(), limit: ROWS, cursor }, { signal: asking.signal });
+    try {
+      found = await get("v1/search", { ...wanted(), limit: ROWS, cursor }, { signal: asking.signal });
+    } catch (error) {
+      if (error.name !== "AbortError") shown = asked;
+      throw error;
+    }
+    shown = asked;
     for (const job of found.jobs) if (tasks.size < 200) tasks.add(job.type);
     context.draw();
     stats = await counting;
@@ -80,6 +88,7 @@ export default function jobs(context, search) {
   function turn(by) {
     if (by > 0) cursors.push(found.cursor);
     else cursors.pop();
+    shown = null;
     chosen = new Set();
     all = false;
     context.reload().then(() => window.scrollTo(0, 0));
@@ -275,6 +284,7 @@ export default function jobs(context, search) {
     title: "Jobs",
     load,
     view,
+    loading: () => shown !== filters,
     query: (params) => {
       if (params.has("find")) return;
       filters = read(params);

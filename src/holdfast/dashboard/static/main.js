@@ -85,6 +85,7 @@ function paint() {
       h("div", { class: `page ${shell.name}`, key: shell.where }, shell.page.view())
     )
   );
+  replay();
 }
 
 function skip(event) {
@@ -221,6 +222,7 @@ function route() {
   shell.problem = null;
   shell.page = known[0] === "jobs" && decoded ? job(context, decoded) : known[2](context, new URLSearchParams(search));
   shell.reading = false;
+  held = [];
   window.scrollTo(0, 0);
   draw();
   read(true);
@@ -302,24 +304,38 @@ function key(event) {
     const search = document.querySelector("input[type=search]");
     if (search) search.focus();
     else location.hash = "#/jobs?find";
-  } else if (event.key === "j" || event.key === "k") move(event.key === "j" ? 1 : -1);
-  else if (event.key === "x") {
-    const box = document.activeElement.closest && document.activeElement.closest("[data-row]");
-    const tick = box && box.querySelector("input[type=checkbox]");
-    if (!tick) return;
-    tick.click();
-  } else return;
+  } else if (shell.page.loading && shell.page.loading() && (LIST_KEYS[event.key] || (event.key === "Enter" && held.length))) held.push(event.key);
+  else if (!LIST_KEYS[event.key] || !LIST_KEYS[event.key]()) return;
   event.preventDefault();
+}
+
+const LIST_KEYS = { j: () => move(1), k: () => move(-1), x: select };
+let held = []; // keys for a list that is still being read
+
+/** Keys that were pressed while the list was read are meant for the list that came. */
+function replay() {
+  if (!held.length || (shell.page.loading && shell.page.loading())) return;
+  const keys = held;
+  held = [];
+  for (const one of keys) one === "Enter" ? document.activeElement.click() : LIST_KEYS[one]();
+}
+
+function select() {
+  const row = document.activeElement.closest && document.activeElement.closest("[data-row]");
+  const box = row && row.querySelector("input[type=checkbox]");
+  if (box) box.click();
+  return Boolean(box);
 }
 
 /** Rows are links: the focus is the cursor, so that Enter and screen readers know it too. */
 function move(by) {
   const rows = [...document.querySelectorAll("[data-row]")];
-  if (!rows.length) return;
+  if (!rows.length) return false;
   const here = rows.findIndex((row) => row.contains(document.activeElement));
   const next = rows[Math.max(0, Math.min(rows.length - 1, here < 0 ? 0 : here + by))];
   (next.querySelector("[data-open]") || next).focus();
   next.scrollIntoView({ block: "nearest" });
+  return true;
 }
 
 // -- begin
