@@ -18,12 +18,14 @@ PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
 
-.PHONY: help venv demo test check lint types contracts fmt bench lab lock build clean
+.PHONY: help venv demo test test-all durations servers check lint types contracts fmt bench lab lock build clean
 
 help:
 	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
-	@echo "make test    the tests            (PYTEST_ARGS='-n 2 -k name')"
-	@echo "make check   lint, types, import contracts and tests: what CI runs"
+	@echo "make test    the tests of every day (PYTEST_ARGS='-n 2 -k name')"
+	@echo "make test-all  these, second servers, long faults, the documentation's snippets, other Pythons"
+	@echo "make durations  where the time of the last run went"
+	@echo "make check   lint, types, import contracts and all tests: what CI runs"
 	@echo "make fmt     format and fix what can be fixed"
 	@echo "make bench   measure              (BENCH_ARGS=...)"
 	@echo "make lab     look for broken promises, for long (LAB_ARGS='run redis --minutes 60')"
@@ -37,9 +39,20 @@ demo: $(RUN)
 	@$(BIN)/holdfast demo
 
 test: $(DEV)
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not extended" --junitxml=.pytest_cache/report.xml $(PYTEST_ARGS)
 
-check: lint types contracts test
+test-all: servers test
+	$(BIN)/python -m pytest -m extended --junitxml=.pytest_cache/report-extended.xml $(PYTEST_ARGS)
+	$(BIN)/python tests/support/pythons.py $(PYTEST_ARGS)
+
+# Redis beside Valkey, pgbouncer and Azurite: no wheel has them.
+servers: $(DEV)
+	$(BIN)/python tests/support/fetch.py
+
+durations: $(DEV)
+	$(BIN)/python tests/support/durations.py
+
+check: lint types contracts test-all
 
 lint: $(DEV)
 	$(BIN)/ruff check

@@ -49,7 +49,7 @@ REGRESSIONS = {
 """Seeds that once failed, and what they had met."""
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(3600)
 def test_nothing_is_lost_and_nothing_is_finished_twice_and_every_fault_is_reached(capsys):
     done, failed, counts = many(0, SCHEDULES, place="bucket")
@@ -64,7 +64,7 @@ def test_a_seed_that_once_failed(seed):
     assert verdict, verdict.explain()
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_without_the_guard_jobs_are_lost(monkeypatch):
     """The test above can fail: without the proof of head, a writer that slept wins a number that was cleaned away."""
 

@@ -40,7 +40,7 @@ def said(processes):
     return lines
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_eight_processes_on_a_bucket_that_does_not_exist_yet(tmp_path):
     url = f"file://{tmp_path}/new/bucket"
     acknowledged = said([start("enqueue", url, f"p{n}", 50) for n in range(8)])
@@ -49,7 +49,7 @@ def test_eight_processes_on_a_bucket_that_does_not_exist_yet(tmp_path):
     assert Counter(done) == Counter(acknowledged)
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.parametrize("turn", range(ROUNDS))
 async def test_a_process_stopped_across_a_cleaning_loses_nothing(tmp_path, turn):
     """Its number is written by another, snapshotted and cleaned away before it goes on."""

@@ -18,7 +18,7 @@ MAIN = Path(__file__).parent / "cloud_main.py"
 PROCESSES, AT_ONCE = 60, 6
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 def test_sixty_busy_processes_end_without_an_abort():
     endpoint = s3.shared(s3.Ministack).endpoint
     ended = Counter()

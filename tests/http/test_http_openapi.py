@@ -60,7 +60,7 @@ def test_every_error_of_ours_has_its_place_in_the_table():
     assert refused(holdfast.LeaseLost("id", 3)).kind.status == 409
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("token", [TOKEN, None], ids=["with a token", "without"])
 async def test_a_machine_that_tries_everything_gets_no_5xx_and_no_undocumented_answer(

@@ -56,7 +56,7 @@ def place(request, disk):
     place.remove()
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(300 + 4 * SECONDS)
 def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, disk, tmp_path):
     seed = int(os.environ.get("HOLDFAST_SEED", "11"))
@@ -73,7 +73,7 @@ def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, d
         assert counts["answers dropped in the process"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.extended
 @pytest.mark.timeout(300 + 4 * SECONDS)
 def test_nothing_is_lost_on_a_disk_that_fails_to_sync(place, disk, tmp_path):
     if not disk.can_fail:
