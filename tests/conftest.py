@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import signal
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -23,8 +24,11 @@ STORES = ("memory", "sqlite")
 def pytest_configure() -> None:
     """A shell starts a background run (`make test &`) with Ctrl-C ignored, and `nohup` one with hangups ignored.
 
-    Programs that tests start would inherit that. They do not inherit a handler.
+    Programs that tests start would inherit that. They do not inherit a handler. And they keep compiled modules,
+    whatever the shell says: hundreds of processes start, and compiling is half of what that takes.
     """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:

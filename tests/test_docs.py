@@ -151,6 +151,7 @@ def documented() -> list[Snippet]:
     return [snippet for page, source in sources for snippet in snippets_of(page, source) if snippet.runs]
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("snippet", documented(), ids=lambda snippet: f"{snippet.page}:{snippet.line}")
 def test_snippet(snippet: Snippet, tmp_path: Path):
     check(snippet, tmp_path)

@@ -31,7 +31,9 @@ def server_url(kind, request):
     return url
 
 
-@pytest.mark.parametrize("store", ["sqlite", "redis", "postgresql"])
+@pytest.mark.parametrize(
+    "store", ["sqlite", *(pytest.param(kind, marks=pytest.mark.extended) for kind in ("redis", "postgresql"))]
+)
 def test_queuectls_own_flow(terminal, store, request):
     if store != "sqlite":
         terminal.env["HOLDFAST_URL"] = server_url(store, request)

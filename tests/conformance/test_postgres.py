@@ -122,4 +122,4 @@ class OldestHarness(PostgresHarness):
 
 
 if OldestHarness.major != PostgresHarness.major:
-    TestOldestPostgres = conformance_suite(OldestHarness)
+    TestOldestPostgres = pytest.mark.extended(conformance_suite(OldestHarness))

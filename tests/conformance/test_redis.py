@@ -70,6 +70,6 @@ class ServersTimeHarness(OnServer, RealTimeHarness):
 TestValkey = conformance_suite(ValkeyHarness)
 TestValkeyBesideTheReference = beside_the_reference(ValkeyHarness, 100)
 TestRedis = pytest.mark.skipif(redis_binary() is None, reason="no Redis: python tests/support/fetch.py fetches it")(
-    conformance_suite(RedisHarness)
+    pytest.mark.extended(conformance_suite(RedisHarness))
 )
-TestInTheServersTime = some_topics(ServersTimeHarness, "TestDue", "TestLeases")
+TestInTheServersTime = pytest.mark.extended(some_topics(ServersTimeHarness, "TestDue", "TestLeases"))

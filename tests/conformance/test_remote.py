@@ -79,9 +79,9 @@ TestRemoteSqlite = conformance_suite(OverSqlite)
 TestRemoteSqliteBesideTheReference = beside_the_reference(OverSqlite, 20)
 
 # What is behind is held to the same elsewhere; here it has to pass through.
-TestRemotePostgres = some_topics(OverPostgres, *THROUGH)
-TestRemoteValkey = some_topics(OverValkey, *THROUGH)
-TestRemoteFolder = some_topics(OverFolder, *THROUGH)
+TestRemotePostgres = pytest.mark.extended(some_topics(OverPostgres, *THROUGH))
+TestRemoteValkey = pytest.mark.extended(some_topics(OverValkey, *THROUGH))
+TestRemoteFolder = pytest.mark.extended(some_topics(OverFolder, *THROUGH))
 if WHOLE:
     TestRemotePostgresBesideTheReference = beside_the_reference(OverPostgres, 10)
     TestRemoteValkeyBesideTheReference = beside_the_reference(OverValkey, 20)

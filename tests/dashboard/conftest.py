@@ -106,7 +106,7 @@ class Lab:
         self._loop.close()
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.extended)])
 def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A fresh store, once per kind."""
     if request.param == "sqlite":

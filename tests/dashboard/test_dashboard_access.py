@@ -17,7 +17,11 @@ from support.browser import look
 from support.scene import a_few, by_the_clock
 
 MORE = ("#/queues", "#/schedules", "#/workers", "#/dead", "#/errors")
-LOOKS = [("light", 1280), ("dark", 1280), ("light", 390)]
+LOOKS = [
+    pytest.param("light", 1280, id="light"),
+    pytest.param("dark", 1280, id="dark", marks=pytest.mark.extended),
+    pytest.param("light", 390, id="phone", marks=pytest.mark.extended),
+]
 HERE = Path(__file__).parent
 STRUCTURE, CONTRAST = (HERE / "structure.js").read_text(), (HERE / "contrast.js").read_text()
 CONTROLS = {"button", "link", "textbox", "searchbox", "checkbox", "combobox", "listbox"}
@@ -39,7 +43,7 @@ SPOILED = """() => {
 }"""
 
 
-@pytest.mark.parametrize(("scheme", "width"), LOOKS, ids=["light", "dark", "phone"])
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, scheme, width):
     lab.do(a_few(lab.app))

@@ -14,6 +14,7 @@ import yaml
 
 from support.ports import free_port
 
+pytestmark = pytest.mark.extended
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 TOKEN = "a-token-for-this-test-alone"
 

@@ -14,6 +14,7 @@ from holdfast.observe.tally import METRICS
 from holdfast.settings import PARSERS
 from holdfast.worker.supervisor import LAST_RESORT
 
+pytestmark = pytest.mark.extended
 DEPLOY = Path(__file__).parent.parent.parent / "deploy"
 FILES = sorted(path for path in DEPLOY.rglob("*") if path.is_file() and path.suffix != ".pyc")
 MANIFESTS = [path for path in FILES if path.suffix in (".yaml", ".yml")]

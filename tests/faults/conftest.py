@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from pathlib import Path
 
 import pytest
 from support.gates import Gates
@@ -12,11 +13,32 @@ from support.look import looking
 from support.processes import Processes
 from support.stores import EVERY, store
 
+HERE = Path(__file__).parent
+
 
 @pytest.fixture(params=EVERY)
 def store_url(request, tmp_path):
     with store(request.param, tmp_path) as url:
         yield url
+
+
+ON_EVERY_STORE = {
+    "test_killed_workers.py",
+    "test_killed_enqueuers.py",
+    "test_killed_consumers.py",
+    "test_killed_flows.py",
+}
+"""The faults that every run has on every store. The others are on SQLite; `make test-all` has them everywhere."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.path.parent == HERE and item.path.name not in ON_EVERY_STORE:
+            params = getattr(item, "callspec", None)
+            kinds = set(EVERY) & set(map(str, params.params.values())) if params else ()
+            if kinds and "sqlite" not in kinds:
+                item.add_marker(pytest.mark.extended)
 
 
 @pytest.fixture

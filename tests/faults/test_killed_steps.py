@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from support.step_tasks import POINTS, SIGNAL, STEPS, Deaths
 from support.stores import task_on_every_store
 from support.until import until
@@ -12,6 +13,7 @@ WRITES = 4
 """Of a signal that is waited for: that there is one, its value, its waiters, and that they were told."""
 
 
+@pytest.mark.extended
 @task_on_every_store("in_steps", in_thread="in_steps_in_thread")
 def test_each_steps_effect_is_there_once_per_remembered_result(look, processes, journal, task):
     look.sync.config.set("max_silent_deaths", 1000)  # it is not the job that is to blame here

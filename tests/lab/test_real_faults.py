@@ -46,7 +46,7 @@ def disk(monkeypatch):
     disk.remove()
 
 
-@pytest.fixture(params=PLACES)
+@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.extended] * (name != "sqlite")) for name in PLACES])
 def place(request, disk):
     if reason := MISSING.get(request.param, lambda: None)():
         pytest.skip(reason)
@@ -56,7 +56,6 @@ def place(request, disk):
     place.remove()
 
 
-@pytest.mark.extended
 @pytest.mark.timeout(300 + 4 * SECONDS)
 def test_nothing_is_lost_and_nothing_finishes_twice_whatever_goes_wrong(place, disk, tmp_path):
     seed = int(os.environ.get("HOLDFAST_SEED", "11"))

@@ -51,7 +51,7 @@ class ClusterHarness(ManualTimeHarness):
         self.cluster.clear(self.prefix)
 
 
-TestCluster = conformance_suite(ClusterHarness)
+TestCluster = pytest.mark.extended(conformance_suite(ClusterHarness))
 
 
 async def test_prefixes_spread_over_the_nodes(cluster, open_at):
