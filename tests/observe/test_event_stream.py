@@ -87,7 +87,7 @@ async def test_a_handler_can_be_taken_off_again(app):
 async def test_an_end_says_how_long_the_job_waited_and_ran(app):
     @app.task(max_attempts=2, retry=lambda error, attempt: 0)
     async def bad() -> None:
-        raise Retry("once more")
+        raise Retry("once more", after=0)
 
     heard = listened(app)
     await bad.using(delay=0.05).enqueue()

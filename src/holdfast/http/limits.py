@@ -8,6 +8,9 @@ HEADERS = 64 * KIB
 """Bytes of a request's line and headers."""
 HEADERS_SECONDS = 10.0
 """Seconds for a request's line and headers to arrive."""
+LINGER_SECONDS = 1.0
+"""Seconds for which a refused connection takes in what still comes (`HEADERS` bytes at the most): a reset would take
+the answer with it."""
 BODY_MARGIN = 64 * KIB
 """Bytes of a body beyond the largest payload."""
 SMALL = 64 * KIB

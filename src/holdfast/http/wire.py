@@ -60,6 +60,8 @@ class Connection(HttpToolsProtocol):
     _address = ""
     """Of the client: the peer's, or the one that a proxy forwards."""
     _admitted_at = float("-inf")
+    _refused = False
+    """It was told why, and is about to be closed."""
 
     def __init__(self, room: Room, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
@@ -108,12 +110,17 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:  # nothing of it counts; a little is taken in, so that the answer arrives
+            self._bare_bytes += len(data)
+            if self._bare_bytes > limits.HEADERS:
+                self.transport.abort()
+            return
         if self._in_headers:
             self._header_bytes += len(data)
         else:
             self._bare_bytes += len(data)
         super().data_received(data)
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._refused:
             return
         if self._in_headers:
             if self._header_bytes > limits.HEADERS:
@@ -173,11 +180,11 @@ class Connection(HttpToolsProtocol):
         self._late = None
         if not self._answered:
             return  # it is still being answered: its end, or the next bytes, start the time again
-        if not self.transport.is_closing():
+        if not self.transport.is_closing() and not self._refused:
             self._refuse(TOO_SLOW, f"line and headers did not arrive within {limits.HEADERS_SECONDS:g} s")
 
     def _body_late(self) -> None:
-        if self.transport.is_closing():
+        if self.transport.is_closing() or self._refused:
             return
         if self.cycle.response_started:  # it was answered before it was whole, and the rest is not awaited
             self.transport.close()
@@ -212,4 +219,10 @@ class Connection(HttpToolsProtocol):
         body = encode(Problem(kind.type, kind.title, kind.status, detail))
         head = b"content-type: %s\r\ncontent-length: %d\r\nconnection: close\r\n\r\n" % (CONTENT_TYPE, len(body))
         self.transport.write(STATUS_LINE[kind.status] + head + body)
-        self.transport.close()
+        self._arrived()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+            self._refused, self._bare_bytes = True, 0
+            self._late = self.loop.call_later(limits.LINGER_SECONDS, self.transport.close)
+        else:
+            self.transport.close()
