@@ -61,7 +61,7 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     url: str | None = None
     max_silent_deaths: int = 3
     leaving: str | None = None
-    """`drained`, `recycle`, or `stopped`: told to. A worker that says nothing of the kind has died."""
+    """`drained`, `recycle`, `store lost`, or `stopped`: told to. A worker that says nothing of the kind has died."""
     active: int = 0
     """Jobs that run there."""
     counted: tuple[tuple[Key, float], ...] = ()

@@ -35,6 +35,7 @@ from . import connection as connections
 from . import holders as leases
 from .change import change
 from .enqueue import insert_all
+from .files import Files
 from .reader import Reader
 from .settle import note, settle_all
 from .step import Step
@@ -91,7 +92,8 @@ class SqliteStore:
             f"a write to {self.path} could not begin within {patience:g} s: {self.path}-lock is held elsewhere, or an"
             " earlier write still waits; nothing was written"
         )
-        writer = Writer(self.path, self._clock, patience, self._synchronous)
+        files = Files(self.path)
+        writer = Writer(files, self._clock, patience, self._synchronous)
         line = Line(
             "holdfast-sqlite-write",
             writer.gate,
@@ -107,8 +109,8 @@ class SqliteStore:
             raise
         self._writer, self._line = writer, line
         connect = partial(connections.connect_reader, self.path, self._busy_timeout)
-        self._bells = Bells(connect)
-        self._reader = Reader(self.path, self._clock, self._busy_timeout)
+        self._bells = Bells(files, connect)
+        self._reader = Reader(files, self._clock, self._busy_timeout)
 
     async def close(self) -> None:
         line, writer, reader, bells = self._line, self._writer, self._reader, self._bells
