@@ -74,8 +74,10 @@ class Member:
         self._say(Word(leaving=self._leaving or "stopped", counted=self._tally.take()))
 
     def _introduce(self, _: WorkerEvent) -> None:
-        deaths = self._app.session.settings.max_silent_deaths
-        self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths))
+        settings, given = self._app.session.settings, self._service.grace
+        grace = settings.grace if given is None else given
+        deaths = settings.max_silent_deaths
+        self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths, grace=grace))
 
     def _count(self, _: JobEvent) -> None:
         self._taken += 1

@@ -57,6 +57,7 @@ class Child:
         self.holder: Holder | None = None
         self.leaving: str | None = None
         self.active = 0
+        self.grace = 0.0
         self.held_since: dict[tuple[str, int], float] = {}
         """Its claims, by job and fence, and when they were first seen here: no two processes share a wall clock."""
         self._rest = b""
@@ -190,6 +191,7 @@ class Supervisor:
         if self._gauges is not None:
             self._gauges.metrics.tally.add_all(word.counted)
         if word.holder is not None:
+            child.grace = word.grace
             self._connect(word)
             self._announce()
             if child.born <= self._log_opened:  # it was too early for it to hear of that
@@ -326,7 +328,7 @@ class Supervisor:
     def _stop(self, number: int) -> None:
         self._stops += 1
         if number == signal.SIGTERM:
-            grace = 30.0 if self._service.grace is None else self._service.grace
+            grace = max((one.grace for one in self._children), default=0.0)
             self._kill_at = self._clock.monotonic() + (grace if self._stops == 1 else 0.0) + LAST_RESORT
         for child in self._children:
             if child.process.poll() is None:
