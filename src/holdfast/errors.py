@@ -16,6 +16,7 @@ HoldfastError
 │   └── JobCancelled      … or cancelled
 ├── ProcessFailed         a job's own process ended badly: its exit code, its signal, or why it was killed
 ├── StoreUnavailable      the store did not take the write
+│   └── StoreLost         … and never will: it was deleted, replaced or truncated while it was open
 ├── OutcomeUnknown        the store may have taken the write
 ├── MissingExtra          an optional dependency is not installed
 └── ConfigError           a setting or a URL is wrong
@@ -158,6 +159,18 @@ class StoreUnavailable(HoldfastError):
     """The store cannot be reached or refused the write; nothing was written."""
 
     retry_safe = True
+
+
+class StoreLost(StoreUnavailable):
+    """What the app has open was deleted, replaced or truncated; nothing was written. Restart, or reopen the app."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what}; nothing was written. Stop every program that uses it, see to it that the right one is there, and"
+            " start them again"
+        )
+        self.what = what
+        """What happened to the store."""
 
 
 class OutcomeUnknown(HoldfastError):

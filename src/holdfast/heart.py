@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .errors import StoreUnavailable
+from .errors import StoreLost, StoreUnavailable
 from .job import Beat, Holder
 from .store.protocol import Store
 
@@ -97,6 +97,9 @@ class Heart:
                     opened = True
                 known = self._before()
                 beat = await self._beat(max(pause, SHORTEST_PATIENCE))
+            except StoreLost as error:
+                logger.error("the heartbeat of %s ends: %s", self._holder.id, error)  # noqa: TRY400  # it says all there is
+                break
             except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
                 self._failed()
                 # The lease still holds for a while: try again soon rather than a third of a lease later.

@@ -31,7 +31,10 @@ class Settings(msgspec.Struct, frozen=True):
     lease: float | None = None
     """Seconds; None is the store's own default (30, or 120 on a bucket)."""
     poll: float = 1.0
-    grace: float = 30.0
+    grace: float = 6.0
+    """Seconds. With the hand-back it stays below the 10 s that many platforms wait before they kill."""
+    stop_timeout: float | None = None
+    """Seconds from SIGTERM to SIGKILL, as the platform has been told; None where nobody says."""
     concurrency: int = 10
     max_attempts: int = 5
     retry_base: float = 5.0
@@ -200,6 +203,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "lease": _optional(_number(0.1, 7 * DAY)),
     "poll": _number(0.01, 3600),
     "grace": duration,
+    "stop_timeout": _optional(duration),
     "concurrency": _whole(1, 10_000),
     "max_attempts": _whole(0, 1_000_000),
     "retry_base": _number(0),

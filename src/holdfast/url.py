@@ -77,7 +77,7 @@ def split(url: str) -> Url:
     def wrong(why: str) -> NoReturn:
         raise ConfigError(f"the {scheme}:// URL is malformed: {why}") from None
 
-    if not url.isprintable():
+    if not url.isprintable() or re.search(r"%(?:[01][0-9A-Fa-f]|7[Ff])", path):
         wrong("it holds a control character, or another one that cannot be seen")
     if re.search(r"%(?![0-9A-Fa-f]{2})", url):
         wrong("a % is not followed by two hexadecimal digits; for a % itself write %25")
@@ -90,6 +90,8 @@ def split(url: str) -> Url:
     behind = "@" in path or any("@" in name or ("@" in value and name != "signal") for name, _, value in pairs)
     if behind and (authority or scheme not in LOCAL):
         wrong(f"an @ stands behind the host; {_ENCODE}, and an @ elsewhere as %40")
+    if not all(name and equals for name, equals, _ in pairs) or ("?" in url and not pairs):
+        wrong("behind the ? stands NAME=VALUE; for a ? itself write %3F")
     userinfo, at, where = authority.rpartition("@")
     username, colon, password = userinfo.partition(":")
     try:

@@ -74,6 +74,24 @@ async def test_no_room_for_a_name_is_told_at_once(tmp_path, monkeypatch):
     await store.close()
 
 
+async def test_doctor_blames_the_disk(tmp_path):
+    store = open_store(f"file://{tmp_path}/jobs", SystemClock())
+    await store.open()
+    await enqueue(store, "before")
+    limited = Limited()
+    limited.kill()
+    try:
+        written, room = await store.examine()
+    finally:
+        limited.start()
+    assert not written.fine
+    assert "nothing was written" in written.what
+    assert written.advice.startswith("make room on its disk")
+    assert "free on the disk of" in room.what
+    assert all(finding.fine for finding in await store.examine())
+    await store.close()
+
+
 class Full(InMemory):
     is_full = False
 

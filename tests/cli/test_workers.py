@@ -62,6 +62,16 @@ def test_queuectls_own_flow(terminal, store, request):
     assert terminal("worker", "stop") == "No workers of this store run on this machine.\n"
 
 
+def test_workers_end_when_their_database_is_deleted(terminal):
+    front = terminal.start("worker", "start", "--foreground")
+    terminal.until(terminal.workers)
+    for file in terminal.folder.glob("holdfast.db*"):
+        file.unlink()
+    assert front.wait(30) == 1
+    assert "was deleted or moved away while this process had it open; nothing was written" in terminal.log()
+    assert "the store was deleted or replaced while the workers had it open" in terminal.log()
+
+
 def seconds(text):
     from datetime import datetime
 

@@ -31,7 +31,9 @@ def started(tmp_path):
         one = services[name]
         given = {"HOLDFAST_TOKEN": TOKEN, "HOLDFAST_SECRET": "", "HOLDFAST_URL": f"sqlite:///{tmp_path}/jobs.db"}
         env = {word: value for word, value in os.environ.items() if not word.startswith("HOLDFAST_")}
-        env |= {word: given[word] for word in one["environment"]} | {"XDG_STATE_HOME": str(tmp_path / "state")}
+        env |= {word: given.get(word, value) for word, value in one["environment"].items()} | {
+            "XDG_STATE_HOME": str(tmp_path / "state")
+        }
         command = [instead.get(word, word) for word in one["command"]]
         with (tmp_path / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(

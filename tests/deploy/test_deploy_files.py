@@ -101,6 +101,17 @@ def test_whoever_stops_a_worker_waits_longer_than_its_grace():
     assert "KillMode=mixed" in unit
 
 
+def test_workers_are_told_how_long_the_platform_waits():
+    for name in ("worker", "sqlite-worker"):
+        service = compose()["services"][name]
+        assert service["stop_grace_period"] == f"{service['environment']['HOLDFAST_STOP_TIMEOUT']}s"
+    [(pod, container)] = [(pod, container) for file, pod, container in containers() if file == "worker.yaml"]
+    told = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert told["HOLDFAST_STOP_TIMEOUT"] == str(pod["terminationGracePeriodSeconds"])
+    unit = (DEPLOY / "systemd" / "holdfast-worker.service").read_text()
+    assert re.findall(r"STOP_TIMEOUT=(\d+)$", unit, re.MULTILINE) == re.findall(r"StopSec=(\d+)$", unit, re.MULTILINE)
+
+
 def test_no_container_runs_as_root():
     dockerfile = (DEPLOY / "Dockerfile").read_text()
     assert len(re.findall(r"^FROM ", dockerfile, re.MULTILINE)) == 2

@@ -113,6 +113,8 @@ def test_what_is_percent_encoded_is_read_as_it_was(user, password, option):
         ("postgresql://host/db?signal=redis://secret@host", "redis://:PASSWORD@HOST"),
         ("redis://secret@host", "redis://:PASSWORD@HOST"),
         ("s3://bucket?endpoint=http://k%40host", "keys do not belong into a URL"),
+        ("sqlite:///a%00b.db", "control character"),
+        ("file:///var/a%0Ab", "control character"),
         ("sqlite:///:memory:", "use memory://"),
         ("sqlite:///%3Amemory%3A?synchronous=normal", "use memory://"),
         ("sqlite:///file::memory:", "name the file itself"),
@@ -122,6 +124,50 @@ def test_what_is_percent_encoded_is_read_as_it_was(user, password, option):
 def test_what_is_malformed_or_ambiguous_is_refused_with_what_to_do(url, why):
     with pytest.raises(ConfigError, match=why):
         open_store(url, SystemClock())
+
+
+STORE_URLS = (
+    "memory://",
+    "sqlite:///jobs",
+    "file:///var/jobs",
+    "unix:///run/redis",
+    "redis://host/0",
+    "redis+sentinel://host/mymaster",
+    "redis+cluster://host",
+    "postgresql://host/db",
+    "s3://bucket/jobs",
+    "gs://bucket/jobs",
+    "az://box/jobs",
+    "http://host/base",
+)
+
+
+@pytest.mark.parametrize("url", STORE_URLS)
+@pytest.mark.parametrize(
+    ("tail", "why"),
+    [
+        ("#b.db", "for a # itself write %23"),
+        ("#", "for a # itself write %23"),
+        ("?b.db", "for a [?] itself write %3F"),
+        ("?", "for a [?] itself write %3F"),
+        ("?&", "for a [?] itself write %3F"),
+        ("?b=c#d", "for a # itself write %23"),
+    ],
+)
+def test_no_store_drops_what_stands_behind_a_bare_mark(url, tail, why):
+    with pytest.raises(ConfigError, match=why):
+        open_store(url + tail, SystemClock())
+
+
+def test_marks_that_are_escaped_are_part_of_the_name(tmp_path):
+    app = Holdfast(f"sqlite:///{tmp_path}/a%23b%3Fc.db")
+    app.sync.stats()
+    app.sync.close()
+    app = Holdfast(f"file://{tmp_path}/d%23e%3Ff")
+    app.sync.stats()
+    app.sync.close()
+    assert {each.name for each in tmp_path.iterdir()} >= {"a#b?c.db", "d#e?f"}
+    assert not {"a", "d"} & {each.name for each in tmp_path.iterdir()}
 
 
 @pytest.mark.parametrize(

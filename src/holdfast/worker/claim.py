@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..errors import HoldfastError
+from ..errors import HoldfastError, StoreLost
 from ..job import Ask, Claims, Holder, Record
 from ..store.protocol import Bell
 from .freeing import Freeing
@@ -68,6 +68,8 @@ class Claimer:
             try:
                 await self._app.session.holds.fresh()
                 claims = await self._leases.claim(self._ask(free), self._begin)
+            except StoreLost:
+                raise  # it will not come back: the worker ends
             except HoldfastError as error:
                 faults += 1
                 logger.warning("claiming failed, trying again: %s", error)

@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ..errors import HoldfastError
+from ..errors import HoldfastError, StoreLost
 from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import reopen, set_up
@@ -65,13 +65,19 @@ class Member:
         loop.add_reader(self._line, self._alone)
         ticking = loop.create_task(self._tick())
         async with self._app:
-            await self._worker.run()
+            try:
+                await self._worker.run()
+            except StoreLost:
+                self._say(Word(leaving="store lost"))
+                raise
         ticking.cancel()
         self._say(Word(leaving=self._leaving or "stopped", counted=self._tally.take()))
 
     def _introduce(self, _: WorkerEvent) -> None:
-        deaths = self._app.session.settings.max_silent_deaths
-        self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths))
+        settings, given = self._app.session.settings, self._service.grace
+        grace = settings.grace if given is None else given
+        deaths = settings.max_silent_deaths
+        self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths, grace=grace))
 
     def _count(self, _: JobEvent) -> None:
         self._taken += 1

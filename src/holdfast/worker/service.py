@@ -60,8 +60,10 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     holder: Holder | None = None
     url: str | None = None
     max_silent_deaths: int = 3
+    grace: float = 0.0
+    """Seconds that its jobs get when it stops."""
     leaving: str | None = None
-    """`drained`, `recycle`, or `stopped`: told to. A worker that says nothing of the kind has died."""
+    """`drained`, `recycle`, `store lost`, or `stopped`: told to. A worker that says nothing of the kind has died."""
     active: int = 0
     """Jobs that run there."""
     counted: tuple[tuple[Key, float], ...] = ()

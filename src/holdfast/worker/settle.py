@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import signals, steps
-from ..errors import HoldfastError, PayloadTooLarge
+from ..errors import HoldfastError, PayloadTooLarge, StoreLost
 from ..job import Record, Settlement
 from ..lifecycle import Outcome
 from ..store.protocol import Transacting
@@ -59,6 +59,10 @@ class Settler:
         self._commit.settle_soon(end, partial(self._answered, run, end))
 
     def _answered(self, run: Run, end: Settlement, answer: bool | HoldfastError) -> None:
+        if isinstance(answer, StoreLost):
+            logger.error("how job %s ended is lost: %s", run.record.id, answer.what)
+            self._done(run)
+            return
         if isinstance(answer, HoldfastError):
             # Finished work is never forgotten: the same end is written again until the store says yes or no.
             logger.warning("settling job %s failed, trying again: %s", run.record.id, answer)

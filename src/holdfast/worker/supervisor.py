@@ -57,6 +57,7 @@ class Child:
         self.holder: Holder | None = None
         self.leaving: str | None = None
         self.active = 0
+        self.grace = 0.0
         self.held_since: dict[tuple[str, int], float] = {}
         """Its claims, by job and fence, and when they were first seen here: no two processes share a wall clock."""
         self._rest = b""
@@ -107,7 +108,9 @@ class Supervisor:
         self._adopted = Adopted()
         self._changed = asyncio.Event()
         self._endings: set[asyncio.Task[None]] = set()
-        self._announced = self._failed = False
+        self._announced = False
+        self._failed = ""
+        """Why there is no sense in going on."""
         self._gauges: Gauges | None = None
         self._beating = asyncio.Lock()
         self._log_opened = -math.inf
@@ -153,7 +156,7 @@ class Supervisor:
             if self._app is not None:
                 await self._app.close()
         if self._failed:
-            raise HoldfastError("the workers did not start")
+            raise HoldfastError(self._failed)
 
     # -- children
 
@@ -188,6 +191,7 @@ class Supervisor:
         if self._gauges is not None:
             self._gauges.metrics.tally.add_all(word.counted)
         if word.holder is not None:
+            child.grace = word.grace
             self._connect(word)
             self._announce()
             if child.born <= self._log_opened:  # it was too early for it to hear of that
@@ -247,8 +251,9 @@ class Supervisor:
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
             await asyncio.to_thread(census.sweep)
             if not self._announced and child.holder is None and child in self._first:
-                self._failed = True  # it cannot even start: say so, rather than try for ever
-                self._stop(signal.SIGTERM)
+                self._give_up("the workers did not start")  # rather than try for ever
+        if child.leaving == "store lost":
+            self._give_up("the store was deleted or replaced while the workers had it open; see the lines above")
         await self._give_back(child)
         if self._stops or child.leaving == "drained":
             return
@@ -263,6 +268,10 @@ class Supervisor:
             successor = self._spawn()
             if child.holder is None:  # told to start anew before it had started
                 self._first = [successor if one is child else one for one in self._first]
+
+    def _give_up(self, why: str) -> None:
+        self._failed = why
+        self._stop(signal.SIGTERM)
 
     async def _give_back(self, child: Child) -> None:
         if child.holder is None or self._app is None:
@@ -319,7 +328,7 @@ class Supervisor:
     def _stop(self, number: int) -> None:
         self._stops += 1
         if number == signal.SIGTERM:
-            grace = 30.0 if self._service.grace is None else self._service.grace
+            grace = max((one.grace for one in self._children), default=0.0)
             self._kill_at = self._clock.monotonic() + (grace if self._stops == 1 else 0.0) + LAST_RESORT
         for child in self._children:
             if child.process.poll() is None:

@@ -40,6 +40,8 @@ logger = logging.getLogger("holdfast")
 DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
 STUBBORN = 2.0
 """Seconds that an interrupted coroutine gets to end before its claim is given back without it."""
+HAND_BACK = STUBBORN + 1.5
+"""Seconds behind the grace period in which jobs are given back and the process ends, if the store answers."""
 
 
 class Worker:
@@ -100,6 +102,8 @@ class Worker:
         size, poll = self._concurrency or settings.concurrency, self._poll or settings.poll
         by_itself = LONG_LEASE if "long_leases" in session.store.features else DEFAULT_LEASE
         lease = self._lease or settings.lease or by_itself
+        grace = settings.grace if self._grace is None else self._grace
+        _check_stop_timeout(grace, settings.stop_timeout)
         allow_webhooks(app)
         weights = self._weights or dict.fromkeys(served_queues(app), 1)
         turns = Turns(weights)
@@ -155,7 +159,7 @@ class Worker:
                 bell.close()
                 upkeep.stop()
                 clockwork.stop()
-                await self._to_the_end(loop.create_task(self._leave(claiming, heart, leases, settings.grace)))
+                await self._to_the_end(loop.create_task(self._leave(claiming, heart, leases, grace)))
         if not claiming.cancelled():
             claiming.result()
 
@@ -277,6 +281,19 @@ class Worker:
             slots.quiet.clear()
             await _wait(slots.quiet, max(min(grace, 60.0), STUBBORN))
         self._settler.give_up()
+
+
+def _check_stop_timeout(grace: float, stop_timeout: float | None) -> None:
+    if stop_timeout is not None and grace + HAND_BACK > stop_timeout:
+        logger.warning(
+            "the grace period of %g s does not fit: the platform kills this worker %g s after SIGTERM"
+            " (HOLDFAST_STOP_TIMEOUT), and %g s are needed to give its jobs back. Set HOLDFAST_GRACE or --grace to %g"
+            " or less, or let the platform wait longer",
+            grace,
+            stop_timeout,
+            HAND_BACK,
+            max(0.0, stop_timeout - HAND_BACK),
+        )
 
 
 def _given(name: str, value: float | None) -> Any:

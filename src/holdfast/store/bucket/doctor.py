@@ -6,7 +6,9 @@ import asyncio
 
 from ...clock import MICROS, Clock, Entropy
 from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ..free_space import free_space
 from ..protocol import Finding
+from .folder import Folder
 from .replica import Snapshot
 from .requests import Counted
 from .wire import Entry, decode, number_of
@@ -54,12 +56,13 @@ async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Findi
     try:
         reason = await pretends(bucket, entropy, RACES)
     except HoldfastError as error:
-        return [Finding(False, f"{bucket} cannot be used: {error}", "check the URL, the credentials and the network")]
+        return [Finding(False, f"{bucket} cannot be used: {error}", _advice(bucket)), *_space(bucket)]
     except Exception as error:  # noqa: BLE001  # drivers raise what they like
-        advice = "check the URL, the credentials (also for writing and deleting) and the network"
-        return [Finding(False, f"{bucket} cannot be written to: {type(error).__name__}: {error}", advice)]
+        said = f"{bucket} cannot be written to: {type(error).__name__}: {error}"
+        return [Finding(False, said, _advice(bucket)), *_space(bucket)]
     races = f"{RACES} races of {WRITERS} writers for one object: "
     findings = [Finding(reason is None, races + (reason or "one won each"), "use a server that knows If-None-Match")]
+    findings += _space(bucket)
     findings += await _log(bucket)
     key = f"probe/{entropy.token():016x}"
     await bucket.put_surely(key, b"")
@@ -69,6 +72,16 @@ async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Findi
     said = f"the bucket's clock and this machine's are {off:.0f} s apart"
     findings.append(Finding(off < SKEW, said, "jobs are due by this machine's: set it right"))
     return findings
+
+
+def _advice(bucket: Counted) -> str:
+    if isinstance(bucket.inner, Folder):
+        return "make room on its disk, or let this user write there, as the error says"
+    return "check the URL, the credentials (also for writing and deleting) and the network"
+
+
+def _space(bucket: Counted) -> list[Finding]:
+    return [free_space(bucket.inner.path)] if isinstance(bucket.inner, Folder) else []
 
 
 async def _log(bucket: Counted) -> list[Finding]:

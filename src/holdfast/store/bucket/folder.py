@@ -12,13 +12,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import ConfigError
+from ...errors import ConfigError, StoreLost
 from .seam import Listed, NotWritten
 
 ASIDE = ".aside"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """Errors of a disk that has no room, not even for a name."""
 _numbers = itertools.count(1)
+
+
+class FolderLost(StoreLost, NotWritten):
+    """The folder was deleted or replaced."""
 
 
 class Folder:
@@ -28,6 +32,8 @@ class Folder:
         self.path = Path(path).absolute()
         self._unsynced: set[Path] = set()
         """Where a new name may not be on the disk yet: nothing is read from there before it is."""
+        self._known: dict[Path, tuple[int, int]] = {}
+        """The folders that were seen, by device and inode. Holdfast never removes one."""
 
     def __str__(self) -> str:
         return f"folder {self.path}"
@@ -39,6 +45,20 @@ class Folder:
             (self.path / ASIDE).mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise ConfigError(f"{self.path} cannot be made a bucket: {error.strerror}") from error
+        self._check(self.path)
+
+    def _check(self, folder: Path) -> None:
+        """Raise FolderLost where a folder is not the one that was seen before; a log that begins anew is no log."""
+        for each in (self.path, folder):
+            known = self._known.get(each)
+            try:
+                seen = each.stat()
+            except OSError as error:
+                if known is not None:
+                    raise FolderLost(f"{each} was deleted or moved away while this process had it open") from error
+            else:
+                if self._known.setdefault(each, identity := (seen.st_dev, seen.st_ino)) != identity:
+                    raise FolderLost(f"{each} was replaced by another folder while this process had it open")
 
     async def get(self, key: str) -> bytes | None:
         file = self.path / key
@@ -47,6 +67,7 @@ class Folder:
         try:
             return file.read_bytes()
         except FileNotFoundError:
+            self._check(file.parent)
             return None
 
     async def put_if_absent(self, key: str, data: bytes) -> bool:
@@ -54,6 +75,7 @@ class Folder:
 
     def _put(self, target: Path, data: bytes) -> bool:
         aside = self.path / ASIDE / f"{os.getpid()}-{next(_numbers)}"
+        self._check(target.parent)
         try:
             descriptor = self._create(aside)
             try:
@@ -108,6 +130,7 @@ class Folder:
                             continue  # deleted while we look
                         found.append(Listed(key, seen.st_mtime_ns // 1000, seen.st_size))
         except FileNotFoundError:
+            self._check(folder)
             return []
         return sorted(found, key=lambda listed: listed.key)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ...errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
+from ...errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreLost, StoreUnavailable
 from ..wire import PROTOCOL_HEADER, Problem
 
 
@@ -31,6 +31,7 @@ ERRORS: dict[str, type[Exception]] = {
     for each in (StoreUnavailable, OutcomeUnknown, ConfigError, InvalidJob, PayloadTooLarge, ValueError)
 }
 """What a server's store raises is raised here as well."""
+ERRORS[StoreLost.__name__] = StoreUnavailable  # the server can be restarted on another store
 
 
 OURS = "urn:holdfast:problem:"

@@ -56,11 +56,16 @@ def _plainly(connection: sqlite3.Connection, path: str) -> Generator[None]:
 def _has_tables(connection: sqlite3.Connection, path: str) -> bool:
     """Whether the file has the tables that this code works with, as the user's connection sees it."""
     file = next((row[2] for row in connection.execute("PRAGMA database_list") if row[1] == "main"), "")
-    if not file or not (file == path or (Path(path).exists() and Path(path).samefile(file))):
+    if not file or not (file == path or _same_file(file, path)):
         raise ConfigError(f"this connection is to {file or 'a database in memory'}, but the jobs are in {path}")
     found = schema.version(connection)
     schema.check(found, path)
     return found == schema.LATEST
+
+
+def _same_file(file: str, path: str) -> bool:
+    """By a hard link it would be the same file with another write-ahead log."""
+    return Path(path).exists() and Path(path).samefile(file) and Path(path).stat().st_nlink == 1
 
 
 def _without_tables(path: str) -> ConfigError:

@@ -8,15 +8,16 @@ import stat
 from pathlib import Path
 
 from ...errors import ConfigError
+from ..free_space import free_space
 from ..protocol import Finding
 from . import connection as connections
-from . import place, schema, version
+from . import place, schema, trouble, version
 
 LONG_WAL = 16 * connections.WAL_LIMIT
 
 
 def examine(path: str, busy_timeout: float) -> list[Finding]:
-    """Look at everything; writes nothing."""
+    """Look at everything; writes nothing. The first finding is about the schema, if it can be read."""
     try:
         version.check()
         place.check(path)
@@ -30,7 +31,9 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
         broken = [row[0] for row in connection.execute("PRAGMA quick_check(3)") if row[0] != "ok"]
         mode = connection.execute("PRAGMA journal_mode").fetchone()[0]
     except sqlite3.DatabaseError as error:
-        return [Finding(False, f"{path} cannot be read: {error}", "keep a copy, and restore a backup")]
+        damaged = trouble.code(error) in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+        advice = "keep a copy, and restore a backup" if damaged else "the disk may be full or failing: make room first"
+        return [Finding(False, f"{path} cannot be read: {error}", advice), free_space(Path(path).parent)]
     finally:
         connection.close()
     wal = Path(path + "-wal")
@@ -44,6 +47,7 @@ def examine(path: str, busy_timeout: float) -> list[Finding]:
         Finding(not broken, f"the file is sound{''.join(f'; {line}' for line in broken)}", "restore a backup"),
         Finding(mode == "wal", f"the journal mode is {mode}", "open it with Holdfast once: it needs the WAL"),
         Finding(size <= LONG_WAL, f"the write-ahead log has {size} bytes", "a long reading keeps it from being cut"),
+        free_space(Path(path).parent),
         Finding(private, "the file is private to its user", f"chmod 600 {path}"),
         Finding(True, _library()),
     ]

@@ -29,21 +29,29 @@ class FileLock:
     """An exclusive lock that ends with its holder, however it ends."""
 
     def __init__(self, path: str) -> None:
+        self._path = path
+        self._open()
+
+    def _open(self) -> None:
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise ConfigError(f"cannot make the lock file {path}: {error.strerror}") from error
+            raise ConfigError(f"cannot make the lock file {self._path}: {error.strerror}") from error
         _open_files.add(self._file)
 
     def acquire(self) -> None:
-        """Wait for the lock, without the GIL."""
+        """Wait for the lock, without the GIL. Where the file was deleted, others lock a new one, and so does this."""
         fcntl.flock(self._file, fcntl.LOCK_EX)
+        while not os.fstat(self._file).st_nlink:
+            self.close()
+            self._open()
+            fcntl.flock(self._file, fcntl.LOCK_EX)
 
     def release(self) -> None:
         fcntl.flock(self._file, fcntl.LOCK_UN)
 
     def __enter__(self) -> None:
-        fcntl.flock(self._file, fcntl.LOCK_EX)
+        self.acquire()
 
     def __exit__(self, *_: object) -> None:
         fcntl.flock(self._file, fcntl.LOCK_UN)

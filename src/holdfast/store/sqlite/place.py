@@ -27,12 +27,46 @@ def check(path: str) -> None:
         raise ConfigError(f"cannot make {path}: the folder {folder} does not exist")
     if Path(path).is_dir():
         raise ConfigError(f"{path} is a folder; a SQLite store is a file")
-    kind = file_system(str(folder), mounts())
+    _refuse_second_name(path, mounted := mounts())
+    _refuse_cut(path)
+    kind = file_system(str(folder), mounted)
     if kind in NETWORK:
         raise ConfigError(
             f"{path} is on a network file system ({kind}): SQLite's write-ahead log needs memory that all processes"
             " share, so processes on two machines would corrupt the file. Use a local disk for it;"
             " for several machines use postgresql:// or redis://"
+        )
+
+
+def _refuse_second_name(path: str, mounted: list[Mount]) -> None:
+    """The write-ahead log has the name of the database. Under another name the same file is opened with another log."""
+    try:
+        names = Path(path).stat().st_nlink
+    except FileNotFoundError:
+        return
+    if names > 1:
+        raise ConfigError(
+            f"{path} has {names} names (hard links): programs that open it by different names would lose each other's"
+            f" jobs. Stop them and keep one; `find DIRECTORY -samefile {path}` lists them. Symbolic links are fine"
+        )
+    if any(point == path for point, _ in mounted):
+        raise ConfigError(
+            f"{path} is a file that is mounted by itself: its write-ahead log would be on another file system, and"
+            " programs outside would lose its jobs. Mount its folder instead"
+        )
+
+
+def _refuse_cut(path: str) -> None:
+    """An empty database with a log was truncated or deleted. SQLite would throw the log away."""
+    try:
+        empty, log = Path(path).stat().st_size == 0, Path(path + "-wal").stat().st_size
+    except FileNotFoundError:
+        return
+    if empty and log:
+        raise ConfigError(
+            f"{path} is empty, but its write-ahead log {path}-wal is not: the database was deleted or truncated. Stop"
+            " every program that uses it. Then restore a backup, or delete the -wal and -shm files too to begin with an"
+            " empty store"
         )
 
 

@@ -9,6 +9,7 @@ from typing import TypeVar
 from ...clock import Clock
 from . import connection as connections
 from . import sql, trouble
+from .files import Files
 from .fork import Gate
 from .step import Step
 from .thread import Line, Ticket
@@ -19,8 +20,9 @@ T = TypeVar("T")
 class Reader:
     """Runs each read in one snapshot; in WAL mode neither waits for writers nor holds them up."""
 
-    def __init__(self, path: str, clock: Clock, busy_timeout: float) -> None:
-        self._path = path
+    def __init__(self, files: Files, clock: Clock, busy_timeout: float) -> None:
+        self._files = files
+        self._path = files.path
         self._clock = clock
         self._busy_timeout = busy_timeout
         self._line: Line | None = None
@@ -36,6 +38,7 @@ class Reader:
 
     def _work(self, work: Callable[[Step], T], ticket: Ticket[T]) -> T:
         ticket.take()
+        self._files.check()
         try:
             if self._connection is None:
                 self._connection = connections.connect_reader(self._path, self._busy_timeout)
@@ -58,9 +61,8 @@ class Reader:
             self._line = None
 
     def _close(self, _: object = None) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        self._files.close(self._connection)
+        self._connection = None
 
     def forget(self) -> None:
         """In a forked child."""

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeVar
 
 from ...clock import Clock, SystemClock
-from ...errors import ConfigError, StoreUnavailable
+from ...errors import ConfigError, HoldfastError, StoreUnavailable
 from ...job import (
     Ask,
     Beat,
@@ -30,11 +30,12 @@ from ...job import (
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
-from . import bound, claim, doctor, observe, output, schema, told
+from . import bound, claim, doctor, observe, output, schema, sql, told
 from . import connection as connections
 from . import holders as leases
 from .change import change
 from .enqueue import insert_all
+from .files import Files
 from .reader import Reader
 from .settle import note, settle_all
 from .step import Step
@@ -91,7 +92,8 @@ class SqliteStore:
             f"a write to {self.path} could not begin within {patience:g} s: {self.path}-lock is held elsewhere, or an"
             " earlier write still waits; nothing was written"
         )
-        writer = Writer(self.path, self._clock, patience, self._synchronous)
+        files = Files(self.path)
+        writer = Writer(files, self._clock, patience, self._synchronous)
         line = Line(
             "holdfast-sqlite-write",
             writer.gate,
@@ -107,8 +109,8 @@ class SqliteStore:
             raise
         self._writer, self._line = writer, line
         connect = partial(connections.connect_reader, self.path, self._busy_timeout)
-        self._bells = Bells(connect)
-        self._reader = Reader(self.path, self._clock, self._busy_timeout)
+        self._bells = Bells(files, connect)
+        self._reader = Reader(files, self._clock, self._busy_timeout)
 
     async def close(self) -> None:
         line, writer, reader, bells = self._line, self._writer, self._reader, self._bells
@@ -152,7 +154,23 @@ class SqliteStore:
         return "\n".join(schema.steps().values())
 
     async def examine(self) -> list[Finding]:
-        return await asyncio.to_thread(doctor.examine, self.path, self._busy_timeout)
+        findings = await asyncio.to_thread(doctor.examine, self.path, self._busy_timeout)
+        if findings[0].fine:  # else to open it would change its schema
+            findings.append(await self._try_writing())
+        return findings
+
+    async def _try_writing(self) -> Finding:
+        """Commit something small, as a job would be."""
+        probe = self.sibling()
+        try:
+            await probe.open()
+            try:
+                await probe.seal()
+            finally:
+                await probe.close()
+        except HoldfastError as error:
+            return Finding(False, f"a small write failed: {error}", "see to that before anything is enqueued")
+        return Finding(True, "a small write was committed")
 
     # -- writing
 
@@ -198,6 +216,10 @@ class SqliteStore:
 
     async def insert_bound(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
         return bound.insert_bound(connection, self.path, self._clock, jobs)
+
+    async def seal(self) -> None:
+        """Commit something that changes nothing."""
+        await self._write(lambda step: step.connection.execute(sql.SEAL))
 
     # -- reading
 

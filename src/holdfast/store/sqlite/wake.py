@@ -15,6 +15,7 @@ from time import sleep
 from ..bell import Ring
 from . import connection as connections
 from . import sql
+from .files import Files
 from .fork import Gate
 
 BRISK, CALM = 0.008, 0.018
@@ -43,7 +44,8 @@ class SqliteBell(Ring):
 class Bells:
     """All bells of one store object, and the watcher that rings them for other connections' commits."""
 
-    def __init__(self, connect: Callable[[], sqlite3.Connection]) -> None:
+    def __init__(self, files: Files, connect: Callable[[], sqlite3.Connection]) -> None:
+        self._files = files
         self._connect = connect
         self._loop = asyncio.get_running_loop()
         self._all: set[SqliteBell] = set()
@@ -98,9 +100,8 @@ class Bells:
 
     def _part(self) -> None:
         """Before a fork, and at the end."""
-        if self.connection is not None:
-            self.connection.close()
-            self.connection = None
+        self._files.close(self.connection)
+        self.connection = None
 
     # -- on the watcher's thread
 

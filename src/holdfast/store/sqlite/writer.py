@@ -9,9 +9,10 @@ from time import sleep
 from typing import Any, TypeVar
 
 from ...clock import Clock
-from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
 from . import connection as connections
 from . import place, schema, sql, trouble, version
+from .files import Files
 from .fork import Gate
 from .lock import FileLock
 from .step import Mismatch, Step
@@ -33,8 +34,9 @@ class Writer:
     3. Copies the write-ahead log into the database when it is long, while nobody can write.
     """
 
-    def __init__(self, path: str, clock: Clock, busy_timeout: float, synchronous: str) -> None:
-        self.path = path
+    def __init__(self, files: Files, clock: Clock, busy_timeout: float, synchronous: str) -> None:
+        self.path = path = files.path
+        self._files = files
         self.lock: FileLock | None = None
         self.applied: list[int] = []
         self._clock = clock
@@ -57,8 +59,8 @@ class Writer:
             with lock:
                 ticket.begin()
                 place.make_private(self.path)
-                self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
-                self.applied = schema.migrate(self._connection, self.path, self._clock.now())
+                connection = self._connect()
+                self.applied = schema.migrate(connection, self.path, self._clock.now())
         except BaseException as error:
             self._close_connections()
             lock.close()
@@ -77,8 +79,7 @@ class Writer:
 
     def _close_connections(self) -> None:
         for each in (self._checkpointer, self._connection):
-            if each is not None:
-                each.close()
+            self._files.close(each)
         self._checkpointer = self._connection = None
 
     def forget(self) -> None:
@@ -104,6 +105,7 @@ class Writer:
     def look(self, work: Callable[[Step], T]) -> T:
         """Read in one snapshot, without any lock that a writer waits for."""
         connection, _ = self._open_connection()
+        self._files.check()
         try:
             connection.execute(sql.BEGIN_READ)
             try:
@@ -122,9 +124,21 @@ class Writer:
         lock.acquire()
         try:
             ticket.begin()
-            return self._transact(connection, work)
+            self._files.check()
+            done = self._transact(connection, work)
+            self._confirm()
         finally:
             lock.release()
+        return done
+
+    def _confirm(self) -> None:
+        """After a commit: whether it went to the files that bear the names."""
+        try:
+            self._files.check_all()
+        except StoreLost as error:
+            raise OutcomeUnknown(
+                f"{error.what}; the last write went to the earlier file, and is lost unless that is put back"
+            ) from error
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
         execute = connection.execute
@@ -161,10 +175,17 @@ class Writer:
     def _reconnect(self) -> None:
         self._close_connections()
         try:
-            self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+            self._connect()
         except sqlite3.Error as error:
             self._explain(error)
             raise
+
+    def _connect(self) -> sqlite3.Connection:
+        self._files.opening()
+        self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+        self._connection.execute(sql.SCHEMA_TABLE).fetchone()  # which opens the log
+        self._files.opened()
+        return self._connection
 
     def _failed_commit(self, connection: sqlite3.Connection, error: sqlite3.Error) -> HoldfastError:
         """Settle what a failed COMMIT left behind: its frames may stand in the log, and would return after a crash.
@@ -183,6 +204,8 @@ class Writer:
 
     def _explain(self, error: BaseException) -> None:
         """Raise the Holdfast error that an SQLite error stands for, if it does."""
+        if isinstance(error, sqlite3.DatabaseError) and self.lock is not None:
+            self._files.check()
         if isinstance(error, sqlite3.Error) and (meaning := trouble.translate(error, self.path)):
             raise meaning from error
 
