@@ -45,6 +45,7 @@ PUBLIC = [
     "Snooze",
     "State",
     "Stats",
+    "StoreRefused",
     "StoreUnavailable",
     "Task",
     "UnknownTask",
@@ -82,7 +83,7 @@ def test_a_name_that_there_is_not_is_told_as_usual():
 
 def test_every_error_says_whether_the_call_may_be_repeated():
     safe = {name for name in ERRORS if getattr(holdfast, name).retry_safe}
-    assert safe == {"QueueFull", "StoreUnavailable", "OutcomeUnknown"}
+    assert safe == {"QueueFull", "StoreRefused", "StoreUnavailable", "OutcomeUnknown"}
 
 
 def test_every_error_can_be_imported():

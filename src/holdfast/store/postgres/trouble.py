@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreRefused, StoreUnavailable
 from .driver import asyncpg
 
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
@@ -74,7 +74,10 @@ def writing(error: BaseException, shown: str) -> HoldfastError | None:
 
 def _refused(error: BaseException, shown: str) -> HoldfastError | None:
     if isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        return StoreUnavailable(f"{shown} is a replica or read-only: jobs are claimed on the primary only")
+        return StoreRefused(
+            f"{shown} is a standby or read-only; nothing was written. Name the primary, or all servers of the cluster:"
+            " postgresql://host1,host2/…"
+        )
     if isinstance(error, _MISSING):
         return ConfigError(f"{shown} has no Holdfast schema, or an old one ({error}): run `holdfast migrate`")
     if isinstance(error, (asyncpg.InsufficientPrivilegeError, asyncpg.FeatureNotSupportedError)):
