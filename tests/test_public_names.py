@@ -46,6 +46,7 @@ PUBLIC = [
     "State",
     "Stats",
     "StoreLost",
+    "StoreRefused",
     "StoreUnavailable",
     "Task",
     "UnknownTask",
@@ -83,7 +84,7 @@ def test_a_name_that_there_is_not_is_told_as_usual():
 
 def test_every_error_says_whether_the_call_may_be_repeated():
     safe = {name for name in ERRORS if getattr(holdfast, name).retry_safe}
-    assert safe == {"QueueFull", "StoreLost", "StoreUnavailable", "OutcomeUnknown"}
+    assert safe == {"QueueFull", "StoreLost", "StoreRefused", "StoreUnavailable", "OutcomeUnknown"}
 
 
 def test_every_error_can_be_imported():

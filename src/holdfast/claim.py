@@ -107,7 +107,7 @@ class Claim:
     def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
         """A heart for this claim, not yet started."""
         session = self._app.session
-        return Heart(session.store.sibling(), self.holder, frozenset, after, session.give_way)
+        return Heart(session.store.sibling(), self.holder, frozenset, after, session.give_way, outages=session.outages)
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncGenerator[Claim]:

@@ -16,7 +16,8 @@ HoldfastError
 │   └── JobCancelled      … or cancelled
 ├── ProcessFailed         a job's own process ended badly: its exit code, its signal, or why it was killed
 ├── StoreUnavailable      the store did not take the write
-│   └── StoreLost         … and never will: it was deleted, replaced or truncated while it was open
+│   ├── StoreLost         … and never will: it was deleted, replaced or truncated while it was open
+│   └── StoreRefused      … and will not, until somebody changes it: it is read-only, or these rights may not write
 ├── OutcomeUnknown        the store may have taken the write
 ├── MissingExtra          an optional dependency is not installed
 └── ConfigError           a setting or a URL is wrong
@@ -171,6 +172,13 @@ class StoreLost(StoreUnavailable):
         )
         self.what = what
         """What happened to the store."""
+
+
+class StoreRefused(StoreUnavailable):
+    """The store answers and refuses: it is a standby, a read-only file, or does not allow this. Nothing was written.
+
+    Waiting alone does not help. A worker that meets it at its start ends; one that runs tries less and less often.
+    """
 
 
 class OutcomeUnknown(HoldfastError):

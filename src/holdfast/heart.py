@@ -6,16 +6,15 @@ A task that blocks the event loop therefore keeps its lease. Each beat brings ba
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable
 from typing import Any
 
 from .errors import StoreLost, StoreUnavailable
 from .job import Beat, Holder
+from .outages import Outages
 from .store.protocol import Store
 
-logger = logging.getLogger("holdfast")
 SHORTEST_PATIENCE = 5.0
 """Seconds. A beat may take a third of the lease, or this long: a line that has gone silent is given up in time."""
 
@@ -34,12 +33,15 @@ class Heart:
         before: Callable[[], frozenset[Any]],
         after: Callable[[frozenset[Any], Beat], bool],
         failed: Callable[[], None],
+        *,
+        outages: Outages,
     ) -> None:
         self._store = store
         self._holder = holder
         self._before = before
         self._after = after
         self._failed = failed
+        self._outages = outages
         self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
@@ -103,9 +105,9 @@ class Heart:
             except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
                 self._failed()
                 # The lease still holds for a while: try again soon rather than a third of a lease later.
-                logger.warning("heartbeat of %s failed: %s: %s", self._holder.id, type(error).__name__, error)
-                pause = min(1.0, pause)
+                pause = min(pause, self._outages.failed("heartbeat", error, min(1.0, pause)))
             else:
+                self._outages.worked("heartbeat")
                 if not self._after(known, beat):
                     break
             try:

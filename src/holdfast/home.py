@@ -17,6 +17,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from .clock import Clock, Entropy, SystemClock, fresh_entropy
 from .errors import ConfigError, HoldfastError
 from .observe.events import Events
+from .outages import Outages
 from .session import Session
 from .settings import Settings, combine, from_environment
 from .store.protocol import Store
@@ -72,6 +73,8 @@ class Home:
         self.clock = clock or SystemClock()
         self.entropy = entropy or fresh_entropy()
         self.events = Events(self.clock)
+        self.outages = Outages(self.clock)
+        """What fails now, for the log."""
         self.before_close: set[Callable[[], Awaitable[object]]] = set()
         """What must end before the app can: the workers that run on it."""
         self._store = store
@@ -148,7 +151,7 @@ class Home:
         if closing is not None and not closing.done() and closing.get_loop() is asyncio.get_running_loop():
             await asyncio.wait([closing])
         self._closing = None
-        session = Session(self._store, self._given, self.clock, self.entropy, self.events)
+        session = Session(self._store, self._given, self.clock, self.entropy, self.events, outages=self.outages)
         try:
             await session.open()
         except BaseException:

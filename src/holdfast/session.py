@@ -20,6 +20,7 @@ from .holds import Holds
 from .job import TERMINAL, UNDECODABLE, Lost, Record
 from .lifecycle import Outcome, too_late
 from .observe.events import Events
+from .outages import Outages
 from .process_identity import is_gone
 from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
@@ -40,10 +41,20 @@ CONFIG_MAX_AGE = 10.0
 class Session:
     """Everything that exists only between opening and closing."""
 
-    def __init__(self, store: Store, given: Mapping[str, Any], clock: Clock, entropy: Entropy, events: Events) -> None:
+    def __init__(
+        self,
+        store: Store,
+        given: Mapping[str, Any],
+        clock: Clock,
+        entropy: Entropy,
+        events: Events,
+        *,
+        outages: Outages,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.entropy = entropy
+        self.outages = outages
         self.loop = asyncio.get_running_loop()
         self.commit = GroupCommit(store, entropy)
         self.settings = Settings()

@@ -178,9 +178,9 @@ class Feed:
                 await self._session.commit.insert(jobs)
             except HoldfastError as error:
                 # Their ids and nonces make it safe to send them again, whatever became of the first time.
-                logger.warning("webhook deliveries could not be enqueued, trying again: %s", error)
-                await asyncio.sleep(TRY_AGAIN)
+                await asyncio.sleep(self._session.outages.failed("webhooks", error, TRY_AGAIN))
             else:
+                self._session.outages.worked("webhooks")
                 break
         for job in jobs:
             self._events.created(job)

@@ -204,7 +204,7 @@ async def test_a_store_that_does_not_answer_at_that_moment_is_asked_again(app, m
     await claim.complete()
     await eventually(lambda: _deliveries(app))
     assert len(await _deliveries(app)) == 1
-    assert "could not be enqueued, trying again" in caplog.text
+    assert "webhooks fails, and is tried again" in caplog.text
 
 
 async def test_a_process_without_the_secret_says_that_it_tells_nobody(tmp_path, caplog):

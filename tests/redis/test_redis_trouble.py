@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from holdfast import Holdfast
+from holdfast import Holdfast, StoreRefused, Worker
 from holdfast.clock import SystemClock
 from holdfast.errors import ConfigError, JobExists, OutcomeUnknown, StoreUnavailable
 from holdfast.store.open import open_store
@@ -67,7 +67,7 @@ async def test_a_full_server_refuses_the_jobs_of_a_mixed_batch_alone(start_serve
 async def test_a_read_only_replica_is_refused_with_a_word_about_it(start_server, open_at):
     primary = start_server()
     replica = start_server(replicaof=f"127.0.0.1 {primary.port}")
-    with pytest.raises(StoreUnavailable, match="read-only replica"):
+    with pytest.raises(StoreRefused, match="read-only replica"):
         await open_at(replica.url(durability="none"))
 
 
@@ -277,3 +277,18 @@ async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(st
         bell.close()
     assert store._bells._wire is wire
     keeper.close()
+
+
+async def test_a_worker_whose_user_may_only_read_ends(server, url):
+    server.call("ACL", "SETUSER", "reader", "on", ">x", "~*", "&*", "+@all", "-@write", "-@scripting")
+    async with Holdfast(url.replace("redis://", "redis://reader:x@")) as app:
+        with pytest.raises(ConfigError, match="NOPERM"):
+            await Worker(app).run()
+
+
+async def test_a_primary_that_was_made_a_replica_refuses(start_server, open_at):
+    server = start_server()
+    store = await open_at(server.url(durability="none"))
+    server.call("REPLICAOF", "127.0.0.1", "1")
+    with pytest.raises(StoreRefused, match="read-only replica"):
+        await insert(store, new_job("a"))

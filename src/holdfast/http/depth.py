@@ -9,7 +9,6 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from ..clock import MICROS
-from ..errors import HoldfastError
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -32,8 +31,8 @@ async def _note(app: Holdfast) -> None:
     while True:
         try:
             await app.note_depth()
-        except HoldfastError as error:
-            logger.debug("the depth of the queues was not noted: %s", error)
-        except Exception:
-            logger.exception("the depth of the queues was not noted")
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: the next minute may fare better
+            app.outages.failed("statistics", error)
+        else:
+            app.outages.worked("statistics")
         await asyncio.sleep(60.5 - app.clock.now() / MICROS % 60)  # shortly after the next minute begins

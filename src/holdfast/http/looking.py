@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..errors import HoldfastError
+from ..errors import HoldfastError, StoreUnavailable
 from ..holds import checked_pause
 from ..job import QueueStats
 from ..operate import Stats
@@ -112,9 +112,11 @@ async def ready(call: Call) -> Answer:
             await call.app.records("config")
     except (HoldfastError, TimeoutError) as error:
         # Anybody may ask, and an error may name the store.
-        logger.warning("not ready: %s", str(error) or f"the store did not answer within {limits.READY_SECONDS:g} s")
+        late = StoreUnavailable(f"the store did not answer within {limits.READY_SECONDS:g} s")
+        call.app.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
         detail = "the store does not answer; the server's log says more"
         raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
+    call.app.outages.worked("ready")
     return json(shapes.Health("ok", "holdfast"))
 
 

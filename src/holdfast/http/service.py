@@ -20,7 +20,6 @@ from urllib.parse import quote, unquote
 from starlette.routing import Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
-from ..errors import HoldfastError
 from ..observe.metrics import Depths, Metrics
 from . import limits, pages
 from .budget import Budget
@@ -114,13 +113,10 @@ class Service:
         while True:
             try:
                 await self.app.open()
-            except HoldfastError as error:
-                logger.warning("the store does not answer: %s", error)
-                await asyncio.sleep(limits.OPEN_EVERY)
-            except Exception:
-                logger.exception("the store cannot be opened")
-                await asyncio.sleep(limits.OPEN_EVERY)
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next try may fare better
+                await asyncio.sleep(self.app.outages.failed("open", error, limits.OPEN_EVERY))
             else:
+                self.app.outages.worked("open")
                 break
         async with sweeping(self.app), noting_depth(self.app):
             await self.stopping.wait()

@@ -19,7 +19,7 @@ from ..errors import HoldfastError
 from ..observe.logs import log_file, set_up
 from . import state
 from .processes.census import sweep
-from .service import Service, ignore_signal
+from .service import Refusal, Service, ignore_signal
 from .supervisor import Supervisor
 
 
@@ -66,7 +66,10 @@ def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
         said = answers.readline()
     if not said:
         raise HoldfastError(f"the workers did not start; {log} says why")
-    return process.pid, msgspec.json.decode(said, type=list[int])
+    answer = msgspec.json.decode(said, type=list[int] | Refusal)
+    if isinstance(answer, Refusal):
+        raise answer.error()
+    return process.pid, answer
 
 
 def main() -> None:
@@ -77,14 +80,20 @@ def main() -> None:
     os.set_inheritable(fd, False)
     set_up(service.log_level, service.log_format)
 
-    def ready(pids: list[int]) -> None:
+    waited_for = True
+
+    def ready(answer: list[int] | Refusal) -> None:
+        nonlocal waited_for
+        waited_for = False
         with suppress(BrokenPipeError):  # the command that started it was interrupted
-            os.write(fd, msgspec.json.encode(pids) + b"\n")
+            os.write(fd, msgspec.json.encode(answer) + b"\n")
         os.close(fd)
 
     try:
         supervise(service, key, ready)
     except HoldfastError as error:
+        if waited_for and type(error) is not HoldfastError:
+            ready(Refusal.of(error))
         sys.exit(f"holdfast: {error}")
 
 

@@ -100,8 +100,8 @@ class Batches:
             # An ordinary claim may have filled it meanwhile: what is too much begins the next one.
             claims = await self._leases.claim(ask, lambda one: self._begin(one, batch if batch.room else None))
         except HoldfastError as error:
-            logger.warning("gathering jobs of task %r failed, trying again: %s", batch.task.name, error)
-            return self._poll
+            return self._app.session.outages.failed("claim", error, self._poll)
+        self._app.session.outages.worked("claim")
         if claims.records:
             return None
         return self._poll if claims.due_in is None else claims.due_in + 0.001

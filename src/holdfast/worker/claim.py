@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..errors import HoldfastError, StoreLost
 from ..job import Ask, Claims, Holder, Record
+from ..outages import REFUSALS
 from ..store.protocol import Bell
 from .freeing import Freeing
 from .lease import Leases
@@ -18,7 +18,6 @@ from .turns import Turns
 if TYPE_CHECKING:
     from ..app import Holdfast
 
-logger = logging.getLogger("holdfast")
 IDLE_LOOK = 0.05
 """Seconds between looks of a worker that is to end once it is idle."""
 
@@ -57,7 +56,7 @@ class Claimer:
 
     async def run(self, bell: Bell) -> None:
         """Claim until cancelled (or, with `until_idle`, until nothing is ready and nothing runs)."""
-        faults = 0
+        faults, claimed, outages = 0, False, self._app.session.outages
         while True:
             free = self._free()
             if free <= 0:
@@ -71,11 +70,14 @@ class Claimer:
             except StoreLost:
                 raise  # it will not come back: the worker ends
             except HoldfastError as error:
+                if not claimed and isinstance(error, REFUSALS):
+                    raise  # it cannot work at all
                 faults += 1
-                logger.warning("claiming failed, trying again: %s", error)
+                outages.failed("claim", error)
                 await asyncio.sleep(min(30.0, self._poll * 2 ** min(faults, 5)))
                 continue
-            faults = 0
+            faults, claimed = 0, True
+            outages.worked("claim")
             self._mind_suspects(claims)
             if claims.records:
                 continue

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-
-logger = logging.getLogger("holdfast")
 
 
 class Clockwork:
@@ -36,5 +33,7 @@ class Clockwork:
                 # Looking reads a few small records: others may have changed them meanwhile.
                 pause = pause if soon is None else min(pause, soon)
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
-                logger.warning("schedules could not be looked at, trying again: %s: %s", type(error).__name__, error)
+                pause = self._app.session.outages.failed("schedules", error, self._poll)
+            else:
+                self._app.session.outages.worked("schedules")
             await asyncio.sleep(pause)

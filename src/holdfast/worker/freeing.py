@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,6 @@ from ..flow_making import ENDED, MakingWatch, pending
 if TYPE_CHECKING:
     from ..app import Holdfast
 
-logger = logging.getLogger("holdfast")
 AT_LAST = 5.0
 """Seconds for which a worker that stops goes on with what it is about to free."""
 
@@ -82,7 +80,10 @@ class Freeing:
                 self._next_look = now + self._every * (0.5 + self._app.entropy.fraction())
                 self._seen = await self._app.flows.repair(self._seen, self._making)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
-            logger.warning("flows could not be looked at, trying again: %s: %s", type(error).__name__, error)
+            pause = self._app.session.outages.failed("flows", error, self._every)
+            self._next_look = max(self._next_look, self._loop.time() + pause * 0.5)
             self._ended += ended  # with the next look, or the next end
+        else:
+            self._app.session.outages.worked("flows")
         finally:
             self._busy = False

@@ -24,7 +24,7 @@ from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import reopen, set_up
 from ..observe.tally import Tally
 from .processes.census import sweep
-from .service import Service, Word, ignore_signal, resident
+from .service import Refusal, Service, Word, ignore_signal, resident
 from .worker import Worker
 
 TICK = 1.0
@@ -129,7 +129,9 @@ def main() -> None:
     try:
         asyncio.run(Member(service, line).serve())
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)  # noqa: T201  # the supervisor's log has it
+        with suppress(OSError):  # the supervisor is gone
+            line.setblocking(True)
+            line.sendall(msgspec.json.encode(Word(refused=Refusal.of(error))) + b"\n")
         os._exit(1)
     traces.flush()
     # A thread that ignores its cancellation cannot be stopped; its job has been given back, so do not wait for it.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import ConfigError
+from ..errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 from ..job import Holder
 from ..observe.tally import Key
 
@@ -54,6 +54,26 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
         return app
 
 
+class Refusal(msgspec.Struct, frozen=True):
+    """Why workers could not start: an error, as it travels between processes."""
+
+    kind: str
+    words: str
+
+    @classmethod
+    def of(cls, error: HoldfastError) -> Refusal:
+        known = (kind.__name__ for kind in type(error).__mro__ if kind in TRAVELS)
+        return cls(next(known, HoldfastError.__name__), str(error))
+
+    def error(self) -> HoldfastError:
+        """The error that it was."""
+        kind = next((kind for kind in TRAVELS if kind.__name__ == self.kind), HoldfastError)
+        return kind(self.words)
+
+
+TRAVELS = (ConfigError, StoreRefused, StoreUnavailable)
+
+
 class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a worker says to its supervisor, one line each: who it is, that it is well, why it leaves."""
 
@@ -64,6 +84,8 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     """Seconds that its jobs get when it stops."""
     leaving: str | None = None
     """`drained`, `recycle`, `store lost`, or `stopped`: told to. A worker that says nothing of the kind has died."""
+    refused: Refusal | None = None
+    """Why it cannot work."""
     active: int = 0
     """Jobs that run there."""
     counted: tuple[tuple[Key, float], ...] = ()

@@ -32,6 +32,7 @@ class Settler:
         self._slots = slots
         self._looking: set[asyncio.Task[None]] = set()
         self._commit = app.session.commit
+        self._outages = app.session.outages
         self._loop = asyncio.get_running_loop()
         self._given_up = False
 
@@ -65,10 +66,10 @@ class Settler:
             return
         if isinstance(answer, HoldfastError):
             # Finished work is never forgotten: the same end is written again until the store says yes or no.
-            logger.warning("settling job %s failed, trying again: %s", run.record.id, answer)
             self._slots.owed += 1
-            self._loop.call_later(RESEND_PAUSE, self._again, run, end)
+            self._loop.call_later(self._outages.failed("settle", answer, RESEND_PAUSE), self._again, run, end)
             return
+        self._outages.worked("settle")
         if answer and steps.signal_of(end.waits) is not None:
             looking = self._loop.create_task(self._look_again(run))
             self._looking.add(looking)

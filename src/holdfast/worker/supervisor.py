@@ -29,6 +29,7 @@ from ..clock import Clock, SystemClock
 from ..errors import HoldfastError
 from ..job import Holder
 from ..observe.logs import reopen
+from ..outages import Outages
 from .gauges import Gauges
 from .processes import census
 from .processes.adopt import Adopted, become_subreaper
@@ -56,6 +57,7 @@ class Child:
         self.born = self.heard = now
         self.holder: Holder | None = None
         self.leaving: str | None = None
+        self.refused: HoldfastError | None = None
         self.active = 0
         self.grace = 0.0
         self.held_since: dict[tuple[str, int], float] = {}
@@ -109,8 +111,9 @@ class Supervisor:
         self._changed = asyncio.Event()
         self._endings: set[asyncio.Task[None]] = set()
         self._announced = False
-        self._failed = ""
+        self._failed: HoldfastError | None = None
         """Why there is no sense in going on."""
+        self._outages = Outages(self._clock)
         self._gauges: Gauges | None = None
         self._beating = asyncio.Lock()
         self._log_opened = -math.inf
@@ -155,8 +158,8 @@ class Supervisor:
                 await self._gauges.close()
             if self._app is not None:
                 await self._app.close()
-        if self._failed:
-            raise HoldfastError(self._failed)
+        if self._failed is not None:
+            raise self._failed
 
     # -- children
 
@@ -186,8 +189,11 @@ class Supervisor:
             self._note(child, word)
 
     def _note(self, child: Child, word: Word) -> None:
+        if word.holder is not None:
+            self._outages.worked("worker start")
         child.leaving, child.holder = word.leaving or child.leaving, word.holder or child.holder
         child.active = word.active
+        child.refused = word.refused.error() if word.refused is not None else child.refused
         if self._gauges is not None:
             self._gauges.metrics.tally.add_all(word.counted)
         if word.holder is not None:
@@ -247,13 +253,19 @@ class Supervisor:
         if child.leaving is None and child.holder is None and self._stops:
             child.leaving = "stopped"  # it had not come so far as to hear a signal
         if child.leaving is None:
-            logger.warning("worker %s died: %s", child.process.pid, _words(code))
+            if child.refused is None:
+                logger.warning("worker %s died: %s", child.process.pid, _words(code))
+            elif child not in self._first:
+                self._outages.failed("worker start", child.refused)
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
             await asyncio.to_thread(census.sweep)
-            if not self._announced and child.holder is None and child in self._first:
-                self._give_up("the workers did not start")  # rather than try for ever
+            unborn = not self._announced and child.holder is None
+            if child in self._first and (unborn or child.refused is not None):
+                # It cannot even start: say so, rather than try for ever.
+                self._give_up(child.refused or HoldfastError("the workers did not start"))
         if child.leaving == "store lost":
-            self._give_up("the store was deleted or replaced while the workers had it open; see the lines above")
+            lost = "the store was deleted or replaced while the workers had it open; see the lines above"
+            self._give_up(HoldfastError(lost))
         await self._give_back(child)
         if self._stops or child.leaving == "drained":
             return
@@ -269,9 +281,10 @@ class Supervisor:
             if child.holder is None:  # told to start anew before it had started
                 self._first = [successor if one is child else one for one in self._first]
 
-    def _give_up(self, why: str) -> None:
-        self._failed = why
-        self._stop(signal.SIGTERM)
+    def _give_up(self, why: HoldfastError) -> None:
+        self._failed = self._failed or why
+        if not self._stops:
+            self._stop(signal.SIGTERM)
 
     async def _give_back(self, child: Child) -> None:
         if child.holder is None or self._app is None:
@@ -282,9 +295,10 @@ class Supervisor:
                     await self._app.recover(holder=child.holder.id)
                     await self._app.leave([child.holder.id])
             except HoldfastError as error:
-                logger.warning("giving back the jobs of worker %s failed: %s", child.process.pid, error)
+                self._outages.failed("recovery", error)
                 await asyncio.sleep(0.5)
             else:
+                self._outages.worked("recovery")
                 return
 
     # -- beating
@@ -303,7 +317,9 @@ class Supervisor:
                         # A beat that took long has used up some of the lease that it renewed.
                         pause = max(third / 10, third - (self._clock.monotonic() - began))
             except HoldfastError as error:
-                logger.warning("a heartbeat for the workers failed: %s", error)
+                pause = max(pause, self._outages.failed("heartbeat", error, pause))
+            else:
+                self._outages.worked("heartbeat")
             await asyncio.sleep(pause)
 
     async def _beat_for(self, app: Holdfast, living: list[Child]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import TYPE_CHECKING
 
 from ..signals import SignalMaintenance
@@ -11,7 +10,6 @@ from ..signals import SignalMaintenance
 if TYPE_CHECKING:
     from ..app import Holdfast
 
-logger = logging.getLogger("holdfast")
 TIDY_EVERY = 30.0
 TIDY_LIMIT = 1000
 
@@ -36,6 +34,7 @@ class Upkeep:
         clock, entropy, session = self._app.clock, self._app.entropy, self._app.session
         signals, tidy_at = SignalMaintenance(session), clock.monotonic() + TIDY_EVERY * entropy.fraction()
         while True:
+            pause = self._every
             try:
                 session.fresh_settings()
                 sweeps = "sweeps" not in session.store.features  # else whoever has the store does
@@ -50,6 +49,8 @@ class Upkeep:
                     full = max(tidied.jobs, tidied.keys) >= TIDY_LIMIT
                     tidy_at = clock.monotonic() + (0.0 if full else TIDY_EVERY * (0.5 + entropy.fraction()))
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
-                logger.warning("upkeep failed, trying again: %s: %s", type(error).__name__, error)
+                pause = session.outages.failed("maintenance", error, self._every)
+            else:
+                session.outages.worked("maintenance")
             # Spread out, so that workers started together do not sweep together.
-            await asyncio.sleep(self._every * (0.5 + entropy.fraction()))
+            await asyncio.sleep(pause * (0.5 + entropy.fraction()))

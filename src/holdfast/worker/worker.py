@@ -16,6 +16,7 @@ from ..job import Holder, Record
 from ..lifecycle import Outcome
 from ..load import refuse_while_loading
 from ..observe import traces
+from ..outages import REFUSALS
 from ..session import GIVE_WAY
 from ..settings import parse
 from ..store.protocol import Transacting
@@ -111,6 +112,7 @@ class Worker:
             session.feed.once_there_are_any(lambda: turns.add(WEBHOOKS))
         queues, tasks = tuple(weights), tuple(sorted(app.registry.tasks))
         holder = self.holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size)
+        await self._register(holder)
         # In a child, a task could not complete its job in a transaction of its own.
         apart = self._suspects_apart and not isinstance(session.store, Transacting)
         self._slots = Slots(size, suspects_apart=apart)
@@ -133,7 +135,12 @@ class Worker:
             freeing=self._freeing,
         )
         heart = self.heart_class(
-            session.store.sibling(), holder, leases.before_beat, leases.after_beat, session.give_way
+            session.store.sibling(),
+            holder,
+            leases.before_beat,
+            leases.after_beat,
+            session.give_way,
+            outages=session.outages,
         )
         bell = session.store.listen([f"queue/{name}" for name in queues])
         self._loop = loop
@@ -162,6 +169,15 @@ class Worker:
                 await self._to_the_end(loop.create_task(self._leave(claiming, heart, leases, grace)))
         if not claiming.cancelled():
             claiming.result()
+
+    async def _register(self, holder: Holder) -> None:
+        """The first heartbeat. Where the store refuses it, no claim could be kept: this worker cannot work."""
+        try:
+            await self.app.session.store.beat([holder])
+        except HoldfastError as error:
+            if isinstance(error, REFUSALS):
+                raise
+            self.app.outages.failed("heartbeat", error)
 
     async def _to_the_end(self, leaving: asyncio.Task[None]) -> None:
         """Wait for the clean-up, however often this is cancelled: half of it would strand claims."""

@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 
 from ...clock import MICROS
 from ...errors import ConfigError, requires
-from .seam import Listed
+from .seam import Listed, Refused
 
 TIMEOUT = "10s"
 """For one request; longer than any that is well, and short beside a lease."""
@@ -60,8 +60,15 @@ class Cloud:
 
     async def _ask(self, request: Callable[[Any], T]) -> T:
         """Make a request of the client on a thread of ours."""
+        from obstore.exceptions import PermissionDeniedError, UnauthenticatedError
+
         store = self.store
-        return await asyncio.get_running_loop().run_in_executor(self._threads, request, store)
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._threads, request, store)
+        except (PermissionDeniedError, UnauthenticatedError) as error:
+            raise Refused(
+                f"{self} does not allow this with these credentials ({type(error).__name__}); nothing was written"
+            ) from error
 
     def _connect(self) -> Any:
         with requires("a bucket in the cloud", "bucket", "obstore"):

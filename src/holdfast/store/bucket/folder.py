@@ -6,6 +6,7 @@ synced, before a put returns. So a kill at any instant, or a power cut, leaves a
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import itertools
 import os
@@ -13,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import ConfigError, StoreLost
-from .seam import Listed, NotWritten
+from .seam import Listed, NotWritten, Refused
 
 ASIDE = ".aside"
 FULL = (errno.ENOSPC, errno.EDQUOT)
+REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of a disk that has no room, not even for a name."""
 _numbers = itertools.count(1)
 
@@ -93,11 +95,12 @@ class Folder:
             except FileExistsError:
                 return False
             except OSError as error:
-                if error.errno in FULL:
+                if error.errno in (*FULL, *REFUSED):
                     raise _not_written(target, error) from error
                 raise
         finally:
-            aside.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a read-only folder says so before it says that there is no such file
+                aside.unlink()
         self._unsynced.add(target.parent)
         self._sync_names(target.parent)
         return True
@@ -140,7 +143,8 @@ class Folder:
 
 
 def _not_written(target: Path, error: OSError) -> NotWritten:
-    return NotWritten(f"{target} cannot be written: {error.strerror}; nothing was written")
+    kind = Refused if error.errno in REFUSED else NotWritten
+    return kind(f"{target} cannot be written: {error.strerror}; nothing was written")
 
 
 def _sync(folder: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from ...errors import StoreUnavailable
+from ...errors import StoreRefused, StoreUnavailable
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):
@@ -25,6 +25,10 @@ class Listed(msgspec.Struct, frozen=True, gc=False):
 
 class NotWritten(StoreUnavailable):
     """A put that failed, and surely created nothing."""
+
+
+class Refused(NotWritten, StoreRefused):
+    """The bucket does not allow it: read-only, or credentials that may not. Nothing was created."""
 
 
 @runtime_checkable

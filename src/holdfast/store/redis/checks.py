@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ...errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 from ..protocol import Finding
 from .address import Address
 from .link import Link
@@ -61,7 +61,7 @@ async def _facts(link: Link) -> Facts | None:
 
 
 async def _checks(facts: Facts, link: Link) -> list[Check]:
-    checks = [_version(facts), _role(facts), _eviction(facts), _append_only_file(facts, link.address)]
+    checks = [_version(facts), _role(facts, link.address), _eviction(facts), _append_only_file(facts, link.address)]
     if link.address.durability == "fsync":
         advice = "durability=fsync needs WAITAOF, which came with Redis 7.2"
         known = await _knows(link, "WAITAOF")
@@ -87,10 +87,12 @@ def _version(facts: Facts) -> Check:
     return Check(Finding(fine, f"the server is {name}", "Holdfast needs Redis 7.0 or newer, or Valkey"), ConfigError)
 
 
-def _role(facts: Facts) -> Check:
+def _role(facts: Facts, address: Address) -> Check:
     replica = facts.get("role") == "slave"
     said = "the server is a read-only replica" if replica else "the server is a primary"
-    return Check(Finding(not replica, said, "name the primary, or use redis+sentinel://"), StoreUnavailable)
+    # What sentinels name may be a replica for as long as a failover takes.
+    refusal = StoreRefused if address.master is None else StoreUnavailable
+    return Check(Finding(not replica, said, "name the primary, or use redis+sentinel://"), refusal)
 
 
 def _eviction(facts: Facts) -> Check:

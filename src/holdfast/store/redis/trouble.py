@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ...errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
 _MEANING = {
     "OOM": "it is full (maxmemory) and takes no new jobs; nothing was written. Raise maxmemory, or let jobs finish",
@@ -44,4 +44,5 @@ def translate(error: Exception, where: str) -> HoldfastError:
         return ConfigError(f"{where}: {_CONFIG[word]} ({error})")
     if "unknown command" in str(error).lower():
         return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); Redis 7.0 or newer, or Valkey")
-    return StoreUnavailable(f"{where}: {_MEANING.get(word, 'it refused')} ({error})")
+    kind = StoreRefused if word == "READONLY" else StoreUnavailable
+    return kind(f"{where}: {_MEANING.get(word, 'it refused')} ({error})")

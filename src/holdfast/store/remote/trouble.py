@@ -6,7 +6,15 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ...errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreLost, StoreUnavailable
+from ...errors import (
+    ConfigError,
+    InvalidJob,
+    OutcomeUnknown,
+    PayloadTooLarge,
+    StoreLost,
+    StoreRefused,
+    StoreUnavailable,
+)
 from ..wire import PROTOCOL_HEADER, Problem
 
 
@@ -28,7 +36,7 @@ class Failed(Exception):
 
 ERRORS: dict[str, type[Exception]] = {
     each.__name__: each
-    for each in (StoreUnavailable, OutcomeUnknown, ConfigError, InvalidJob, PayloadTooLarge, ValueError)
+    for each in (StoreUnavailable, StoreRefused, OutcomeUnknown, ConfigError, InvalidJob, PayloadTooLarge, ValueError)
 }
 """What a server's store raises is raised here as well."""
 ERRORS[StoreLost.__name__] = StoreUnavailable  # the server can be restarted on another store

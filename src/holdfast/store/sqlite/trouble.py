@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 
-from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ...errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
 UNDECODABLE = "Could not decode to UTF-8"
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
+_REFUSED = {sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM, sqlite3.SQLITE_AUTH}
 _UNAVAILABLE = {
     sqlite3.SQLITE_FULL: "the disk is full",
     sqlite3.SQLITE_IOERR: "the disk reported an error",
@@ -37,5 +38,6 @@ def translate(error: sqlite3.Error, path: str) -> HoldfastError | None:
     if reason == sqlite3.SQLITE_NOTADB:
         return ConfigError(f"{path} is not a SQLite database")
     if reason in _UNAVAILABLE:
-        return StoreUnavailable(f"{path}: {_UNAVAILABLE[reason]} ({error}); nothing was written")
+        kind = StoreRefused if reason in _REFUSED else StoreUnavailable
+        return kind(f"{path}: {_UNAVAILABLE[reason]} ({error}); nothing was written")
     return None
