@@ -53,10 +53,14 @@ class Put(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tidy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Remove what is past its time, and these holders, if they have not beaten since."""
+    """Remove what is past its time, and these holders, if they have not beaten since.
+
+    `stalled`: lanes that have started nothing for as long as their rate asks, if their `tat` is still the same.
+    """
 
     limit: int
     gone: list[tuple[str, int]] = []
+    stalled: list[tuple[str, int]] = []
 
 
 class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
