@@ -92,7 +92,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
     return json(shapes.BatchOut(answers))
 
 
-def _known(told: str | HoldfastError) -> str:
+def _known(told: object) -> str:
     """The job that the answer to an insert names; "" for none."""
     return told if isinstance(told, str) else told.job_id if isinstance(told, KeyConflict) else ""
 

@@ -200,7 +200,7 @@ def decode(key: str, data: bytes, kind: type[T2]) -> T2:
         return _decoder(kind)(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged(
-            f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed. Holdfast writes every object whole, so"
+            f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed. Holdfast writes objects whole, so"
             " something else has cut or changed this one: restore it from a backup, or an earlier version of the object"
         ) from error
 
