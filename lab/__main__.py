@@ -40,6 +40,13 @@ def main() -> int:
     fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role in turn")
     fuzz.add_argument("--seed", type=int, help="which messages (default: by chance)")
     fuzz.add_argument("--url", help="the store behind the server (default: an SQLite file of its own)")
+    quarantine = commands.add_parser(
+        "quarantine", help="how long the jobs take that were in flight when their worker died"
+    )
+    quarantine.add_argument("--jobs", type=int, default=50)
+    quarantine.add_argument("--seconds", type=float, default=0.2, help="for which each job runs")
+    quarantine.add_argument("--lease", type=float, default=1.5)
+    quarantine.add_argument("--url", help="the store (default: an SQLite file of its own)")
     everything = commands.add_parser(
         "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
     )
@@ -77,6 +84,10 @@ def _do(given: argparse.Namespace) -> int:
         from . import fuzz  # needs the packages of the server
 
         return fuzz.command(given.count, given.seed if given.seed is not None else randrange(2**32), given.url)
+    if given.command == "quarantine":
+        from . import quarantine
+
+        return quarantine.command(given.url, given.jobs, given.seconds, given.lease)
     if given.command == "report":
         return report.run()
     broken = sum(sim.run(place, 1_000_000, given.minutes, None, 5) for place in SIMULATED)

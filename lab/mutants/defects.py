@@ -106,8 +106,13 @@ DEFECTS = (
     ),
     Defect(
         "L", "who lives is taken for lost when a store comes back", "session.py",
-        "self._gives_way_until = self.clock.monotonic() + GIVE_WAY", "self._gives_way_until = self.clock.monotonic()",
+        "self._gives_way_until = self.clock.monotonic() + seconds", "self._gives_way_until = self.clock.monotonic()",
         "tests/worker/test_store_trouble.py -k who_lives_is_not_taken_for_lost",
+    ),
+    Defect(
+        "N", "a rate waits for a time that a wrong clock has set", "store/stalls.py",
+        "if at - self._seen[name][1] >= span:", "if at < 0:",
+        "tests/app/test_rates_by_wrong_clocks.py -k goes_on",
     ),
     Defect(
         "N", "whether a job of a flow is needed is decided before all in front of it have ended", "flow_rules.py",

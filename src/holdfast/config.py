@@ -36,13 +36,16 @@ class Config:
         key, kept = stored_name(name), await self.list()
         return next((kept[name] for name in (key, *_aliases(key)) if name in kept), None)
 
-    async def unset(self, name: str) -> None:
-        """Forget a stored setting."""
-        key = stored_name(name)
+    async def unset(self, name: str) -> bool:
+        """Forget a stored setting; False where it was not set."""
+        key, kept = stored_name(name), await self._app.records("config")
+        if not any(one in kept for one in (key, *_aliases(key))):
+            return False
         with Writes(f"the removal of setting {key}", "remove it again") as writes:
             for one in (key, *_aliases(key)):
                 await self._app.put_record("config", one, None)
                 writes.made += 1
+        return True
 
     async def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""

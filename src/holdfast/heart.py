@@ -100,7 +100,7 @@ class Heart:
                 known = self._before()
                 beat = await self._beat(max(pause, SHORTEST_PATIENCE))
             except StoreLost as error:
-                logger.error("the heartbeat of %s ends: %s", self._holder.id, error)  # noqa: TRY400  # it says all there is
+                self._outages.failed("heartbeat", error)
                 break
             except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
                 self._failed()

@@ -312,7 +312,8 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     version: str = ""
     started_at: int = 0
     process: str = ""
-    """The process whose end ends a claim by hand, as `process_identity.py` names it; "" where it is not known."""
+    """The process whose end ends its claims, as `process_identity.py` names it; "" where it is not known, or where a
+    supervisor gives them back."""
 
 
 _holder = msgspec.json.Decoder(Holder).decode

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -33,7 +34,7 @@ TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
 GIVE_WAY = 3.0
 """Seconds after a store was away in which nobody is taken for lost: hearts that live beat again within one or two."""
 ABANDONED_EVERY = 5.0
-"""Seconds between looks for claims by hand whose process is gone; the first is made at once."""
+"""Seconds between looks for claims whose process is gone; the first is made at once."""
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
 
@@ -66,6 +67,8 @@ class Session:
         self._gives_way_until = clock.monotonic()
         self._looks_are_slow = False
         self._abandoned_at = clock.monotonic()
+        self.end_remains: Callable[[], object] | None = None
+        """Ends the processes that jobs of workers that are gone left on this machine. Set by those who know how."""
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.holds = Holds(store, self.commit, clock)
         """Which tasks are paused."""
@@ -160,9 +163,10 @@ class Session:
         return found if self.clock.monotonic() >= self._gives_way_until else []
 
     async def abandoned(self, limit: int) -> list[Lost]:
-        """The claims by hand whose lease goes on, but whose process is proven to be gone.
+        """The claims of a process that is proven to be gone, though their lease may go on. A worker's too, where
+        `end_remains` is known.
 
-        Not those on which another process works, as `Claim.started` told: that one may live.
+        Not those on which another process works, as `Claim.started` told, or a task in a child: that one may live.
         """
         now = self.clock.monotonic()
         if now < self._abandoned_at:
@@ -171,14 +175,23 @@ class Session:
         found: list[Lost] = []
         for seen in await self.store.holders():
             holder = seen.holder
-            if seen.alive and seen.jobs and holder.kind == "hand" and is_gone(holder.pid, holder.process, self.clock):
+            if not (seen.jobs and is_gone(holder.pid, holder.process, self.clock)):
+                continue
+            if holder.kind == "hand" or (holder.kind == "worker" and await self._remains_ended()):
                 claims = await self.store.expired(limit, holder.id)
                 found += [one for one in claims if one.record.pid in (None, holder.pid)]
         return found
 
-    def give_way(self) -> None:
+    async def _remains_ended(self) -> bool:
+        if self.end_remains is None:
+            return False
+        with ThreadPoolExecutor(1) as thread:  # not `to_thread`: its threads may all be busy with the user's own work
+            await self.loop.run_in_executor(thread, self.end_remains)
+        return True
+
+    def give_way(self, seconds: float = GIVE_WAY) -> None:
         """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""
-        self._gives_way_until = self.clock.monotonic() + GIVE_WAY
+        self._gives_way_until = self.clock.monotonic() + seconds
 
     def may_start(self, record: Record) -> bool:
         """Whether a claimed job may run; else `refusal` says how its claim ends at once."""

@@ -93,11 +93,12 @@ class Settling(Overseeing):
     async def recover(self, *, holder: str | None = None) -> int:
         """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many.
 
-        Claims by hand of a process of this machine that is gone are lost at once.
+        Claims of a process of this machine that is proven to be gone are lost at once.
         """
         session = self.session
         if holder is None:
-            lost = [*await session.lost(PAGE_LIMIT), *await session.abandoned(PAGE_LIMIT)]
+            found = [*await session.lost(PAGE_LIMIT), *await session.abandoned(PAGE_LIMIT)]
+            lost = list({(one.record.id, one.record.fence): one for one in found}.values())
         else:
             lost = await session.store.expired(PAGE_LIMIT, holder)
         if not lost:

@@ -188,9 +188,9 @@ class SyncConfig:
         """The stored value, or None."""
         return self._sync.run(self._config.get, name)
 
-    def unset(self, name: str) -> None:
-        """Forget a stored setting."""
-        self._sync.run(self._config.unset, name)
+    def unset(self, name: str) -> bool:
+        """Forget a stored setting; False where it was not set."""
+        return self._sync.run(self._config.unset, name)
 
     def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""

@@ -433,7 +433,7 @@ async def test_a_claim_on_which_another_process_works_is_left_to_its_lease(app, 
     await claim.complete()
 
 
-async def test_the_claims_of_a_worker_are_left_to_its_lease(app, all_are_gone):
+async def test_the_claims_of_a_supervised_worker_are_left_to_its_supervisor(app, all_are_gone):
     begun, gate = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -442,7 +442,7 @@ async def test_the_claims_of_a_worker_are_left_to_its_lease(app, all_are_gone):
         await gate.wait()
 
     handle = await work.enqueue()
-    working = asyncio.create_task(work_off(app))
+    working = asyncio.create_task(work_off(app, supervised=True))
     await asyncio.wait_for(begun.wait(), 30)
     assert await app.recover() == 0
     gate.set()

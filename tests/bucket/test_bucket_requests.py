@@ -11,7 +11,7 @@ from delayed import Delayed, InMemory
 
 from holdfast import Holdfast
 from holdfast.clock import Entropy, SystemClock
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.pace import Pace
 from holdfast.store.bucket.wire import VERSION
@@ -161,7 +161,7 @@ async def test_a_torn_or_empty_entry_is_an_error_and_not_an_empty_queue(bucket):
         whole = objects[key]
         objects[key] = (torn, whole[1])
         again = BucketStore(bucket)
-        with pytest.raises(Exception, match="damaged"):
+        with pytest.raises(StoreUnavailable, match=f"{key} is damaged.*: restore it from a backup"):
             await again.open()
         findings = await again.examine()
         assert not all(finding.fine for finding in findings)

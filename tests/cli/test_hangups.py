@@ -7,6 +7,10 @@ import signal
 import subprocess
 import sys
 
+import pytest
+
+from holdfast.worker import background
+from holdfast.worker.service import Service
 from support.http import served
 from support.terminal import HOLDFAST, kill
 
@@ -25,6 +29,23 @@ def workers_in(log):
     """The workers that have logged a job there."""
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     return {line["worker_id"] for line in lines if "worker_id" in line}
+
+
+def test_a_supervisor_is_started_with_hangups_ignored(monkeypatch, tmp_path):
+    """Until it can handle them. What a process ignores, a program that it starts ignores from its first moment."""
+    ignored: list[bool] = []
+
+    def popen(*_: object, **__: object) -> None:
+        ignored.append(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN)
+        raise OSError("not now")
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.setattr("holdfast.worker.background.subprocess.Popen", popen)
+    before = signal.getsignal(signal.SIGHUP)
+    with pytest.raises(OSError, match="not now"):
+        background.start(Service(count=1), "key", "memory://")
+    assert ignored == [True]
+    assert signal.getsignal(signal.SIGHUP) is before
 
 
 def test_a_supervisor_and_its_workers_open_their_log_anew(terminal):

@@ -40,6 +40,7 @@ def test_requests_are_counted_in_a_folder_and_have_no_price_there(terminal):
 READING = [
     ("status", 0), ("queues", 0), ("list", 0), ("show x", 1), ("explain x", 1), ("logs x", 1), ("cancel x", 1),
     ("retry x", 1), ("dlq list", 0), ("dlq retry x", 1), ("config list", 0), ("config get max_retries", 1),
+    ("config unset max_retries", 1), ("token revoke x", 1),
     ("schedule list", 0), ("schedule show x", 1), ("flow list", 0), ("flow show x", 1), ("token list", 0),
     ("webhook list", 0), ("worker list", 0), ("worker stop", 0), ("purge --state dead --yes", 0),
     ("migrate --check", 1), ("doctor", 1), ("status --watch", 3), ("top", 3),
@@ -149,7 +150,8 @@ def test_config_is_checked_when_it_is_set(terminal):
     assert "is not set" in terminal("config", "get", "lease", code=1)
     assert terminal.json("config", "list") == {"backoff_base": 2, "max_retries": 2}
     assert "System Configuration" in terminal("config", "list")
-    terminal("config", "unset", "max_retries")
+    assert terminal("config", "unset", "max_retries") == "Config removed: max_retries\n"
+    assert "is not set" in terminal("config", "unset", "max_retries", code=1)
     assert terminal.json("config", "list") == {"backoff_base": 2}
 
 
@@ -159,6 +161,10 @@ UNKNOWN = [("show",), ("logs",), ("cancel",), ("retry",), ("explain",), ("dlq", 
 def test_an_unknown_id_is_exit_code_1(terminal):
     for words in UNKNOWN:
         assert "holdfast: no job 'nope' in this store: sqlite:///holdfast.db (" in terminal(*words, "nope", code=1)
+
+
+def test_an_unknown_token_is_exit_code_1(terminal):
+    assert "there is no token 'nope'" in terminal("token", "revoke", "nope", code=1)
 
 
 def test_a_wrong_command_is_exit_code_2(terminal):

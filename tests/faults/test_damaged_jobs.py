@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -269,3 +270,13 @@ async def test_a_record_that_cannot_be_decoded_stops_nothing(app, value):
     assert (await app.explain(good.id)).state == State.SUCCEEDED
     await app.signal("broken", 1)
     await app.recover()
+
+
+async def test_sqlite_refuses_a_suspicion_by_which_no_claim_would_find_the_job(tmp_path):
+    async with Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
+        job = await app.submit("add", b"{}", json=True)
+        with closing(sqlite3.connect(app.session.store.path, timeout=30)) as connection:
+            for suspect in (2, -1, "yes"):
+                with pytest.raises(sqlite3.IntegrityError), connection:
+                    connection.execute("UPDATE holdfast_job SET suspect = ? WHERE id = ?", (suspect, job.id))
+        assert [claim.job.id for claim in await app.claim()] == [job.id]

@@ -1,4 +1,4 @@
-"""A manual consumer that is killed loses its jobs soon, as its end can be proven; one that lives keeps them."""
+"""A process that is killed loses its jobs soon, as its end can be proven; one that lives keeps them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import sys
 
 import pytest
 from support.until import until
+
+from holdfast import State
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are identified by /proc")
 LONG = 3600.0
@@ -19,6 +21,17 @@ def test_a_killed_consumer_does_not_hold_its_job_for_the_rest_of_its_lease(look,
     [claim] = until(look.sync.claim, "its job can be claimed again")
     assert (claim.job.id, claim.fence) == (job, 2)
     claim.complete(9)
+    assert [line.outcome for line in look.job(job).history] == ["lost", "succeeded"]
+
+
+def test_the_jobs_of_a_killed_program_do_not_wait_for_the_end_of_its_lease(look, processes, journal, gates):
+    job = look.enqueue("gated", 1)
+    first = processes.worker(lease=LONG)
+    until(lambda: journal.count("start", pid=first.pid) == 1, "the worker in the program runs its job")
+    first.kill()
+    gates.open(1, 2)
+    processes.worker(lease=LONG)
+    until(lambda: look.job(job).state == State.SUCCEEDED, "the next program runs it again")
     assert [line.outcome for line in look.job(job).history] == ["lost", "succeeded"]
 
 

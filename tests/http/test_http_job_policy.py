@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from types import ModuleType
 
@@ -276,3 +277,17 @@ async def test_noop_takes_any_payload(app, http):
     await work_off(app)
     assert (await app.job(reply.json["id"])).state == State.SUCCEEDED
     assert (await more.job()).state == State.SUCCEEDED
+
+
+async def test_what_a_handler_of_the_app_enqueues_is_not_held_to_what_a_request_may(app, http):
+    made: list[asyncio.Task[object]] = []
+
+    def notify(event):
+        if event.job_type == "noop":
+            made.append(asyncio.create_task(app.submit("shell", b'{"command": "date"}', json=True)))
+
+    app.on("job_created", notify)
+    assert (await http("POST", "/v1/jobs", {"type": "noop", "payload": {}}, Idempotency_Key="1")).status == 201
+    assert [handle.id for handle in await asyncio.gather(*made)], "the app's own code may make any job"
+    shell = {"type": "shell", "payload": {"command": "date"}}
+    assert (await http("POST", "/v1/jobs", shell, Idempotency_Key="2")).problem == "shell-refused"

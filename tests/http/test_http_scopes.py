@@ -118,8 +118,9 @@ async def test_what_is_outside_can_neither_be_read_nor_changed(stocked, made, me
     )
     for outside in ("money-charge", "mail-charge", "money-report_daily"):
         reply = await stocked(method, path.format(outside), body, token=token)
-        assert reply.problem == "forbidden", outside
-        assert "this token is for queue mail and task report_* alone" in reply.json["detail"]
+        unknown = await stocked(method, path.format("no-such-one"), body, token=token)
+        assert reply.status == unknown.status >= 400, outside
+        assert reply.content.replace(outside.encode(), b"no-such-one") == unknown.content, "it tells what is there"
     after = (
         (await stocked("GET", "/v1/jobs", token=TOKEN)).json,
         (await stocked("GET", "/v1/schedules", token=TOKEN)).json,
@@ -177,6 +178,14 @@ async def test_jobs_are_submitted_inside_alone(app, closed, made):
     jobs = [{"type": task, "payload": {}, "queue": "mail", "key": task} for task in ("report_a", "charge")]
     batch = await closed("POST", "/v1/jobs/batch", {"jobs": jobs}, token=token)
     assert [one["status"] for one in batch.json["jobs"]] == [201, 403]
+    outside = (await app.submit("report_daily", b"{}", json=True, queue="money", key="3")).id
+    for task in ("report_daily", "report_a"):  # the job of the key itself, and one that it is not
+        same = {"type": task, "payload": {}, "queue": "mail", "key": "3"}
+        again = await closed("POST", "/v1/jobs/batch", {"jobs": [same]}, token=token)
+        assert [one["status"] for one in again.json["jobs"]] == [403]
+        alone = await submit("mail", task, "3")
+        assert alone.status == 403
+        assert outside not in again.content.decode() + alone.content.decode(), "the job of the key is not named"
     assert {(job.queue, job.task) for job in (await app.jobs()).jobs} == {
         INSIDE, ("mail", "report_a"), ("money", "report_daily"),
     }  # fmt: skip
@@ -203,8 +212,11 @@ async def test_a_token_for_named_tasks_claims_those_without_naming_them(stocked,
 
 async def test_a_bulk_change_stays_inside(app, stocked, made):
     token = await made()
-    for which in ({"ids": ["mail-report_daily", "money-charge"]}, {"filter": {"queue": "money"}},
-                  {"filter": {"type": "charge"}}):  # fmt: skip
+    for other in ("money-charge", "no-such-one"):
+        ids = ["mail-report_daily", other]
+        reply = await stocked("POST", "/v1/bulk", {"action": "delete", "ids": ids}, token=token)
+        assert f"no job '{other}' in this store" in reply.json["detail"]
+    for which in ({"filter": {"queue": "money"}}, {"filter": {"type": "charge"}}):
         assert (await stocked("POST", "/v1/bulk", {"action": "delete", **which}, token=token)).problem == "forbidden"
     for which in ({"filter": {}, "all": True}, {"all": True}, {"filter": {"text": "a"}}):
         body = {"action": "delete", "dry_run": True, **which}
@@ -250,15 +262,15 @@ async def test_a_flow_is_outside_of_every_scope(app, closed, made):
     token = await made(tasks=[])
     member = f"{handle.id}.0"
     assert (await closed("GET", f"/v1/jobs/{member}", token=token)).status == 200
-    assert (await closed("GET", f"/v1/jobs/{handle.id}", token=token)).problem == "forbidden"
-    for id in (member, handle.id):
+    assert (await closed("GET", f"/v1/jobs/{handle.id}", token=token)).problem == "job-not-found"
+    for id, problem in ((member, "forbidden"), (handle.id, "job-not-found")):
         for method, path in (
             ("POST", f"/v1/jobs/{id}/cancel"),
             ("POST", f"/v1/jobs/{id}/retry"),
             ("DELETE", f"/v1/jobs/{id}"),
         ):
-            assert (await closed(method, path, token=token)).problem == "forbidden"
-        assert (await closed("POST", "/v1/bulk", {"action": "cancel", "ids": [id]}, token=token)).problem == "forbidden"
+            assert (await closed(method, path, token=token)).problem == problem
+        assert (await closed("POST", "/v1/bulk", {"action": "cancel", "ids": [id]}, token=token)).problem == problem
     done = (await closed("POST", "/v1/bulk", {"action": "cancel", "all": True}, token=token)).json
     assert (done["matched"], done["changed"], done["skipped"]) == (2, 0, 2)
 

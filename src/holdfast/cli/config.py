@@ -35,14 +35,19 @@ def get(name: Name, url: options.Url = None, as_json: options.AsJson = False) ->
     elif value is not None:
         print(_shown(value))
     if value is None:
-        typer.echo(f"holdfast: {name} is not set in this store", err=True)
-        raise typer.Exit(1)
+        raise _not_set(name)
+
+
+def _not_set(name: str) -> typer.Exit:
+    typer.echo(f"holdfast: {name} is not set in this store", err=True)
+    return typer.Exit(1)
 
 
 @app.command()
 def unset(name: Name, url: options.Url = None) -> None:
-    """Forget a stored setting."""
-    with_app(url, lambda app: app.config.unset(name))
+    """Forget a stored setting; exit code 1 where it is not set."""
+    if not with_app(url, lambda app: app.config.unset(name)):
+        raise _not_set(name)
     print(f"Config removed: {name}")
 
 

@@ -11,7 +11,7 @@ from .. import extra
 from ..checks import KEY_LIMIT, checked_text
 from ..clock import MICROS
 from ..codec.values import read
-from ..errors import HoldfastError, InvalidJob, JobNotFound, WrongState
+from ..errors import HoldfastError, InvalidJob, JobNotFound, KeyConflict, WrongState
 from ..job import NewJob, State
 from ..task import Options
 from ..view import moment
@@ -39,14 +39,18 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     options = _options(app, body, _key(call), **how)
     job = made_job(app, body.type, bytes(body.payload), options)
     scoping.check(call.access.scope, job.queue, job.task, "this job")
-    id = await app.insert(job, options)
+    try:
+        id = await app.insert(job, options)
+    except KeyConflict as error:
+        raise (await scoping.hidden(call, [error.job_id])).get(error.job_id, error) from None
     if id == job.id:
         return json(_as_stored(job, app.clock.now()), 201)
     then = "look at the job before you send it again"
     try:
         with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
+            if hidden := await scoping.hidden(call, [id]):
+                raise hidden[id]
             known = await app.job(id)
-        scoping.check(call.access.scope, known.queue, known.task, "the job of this key")
         return json(job_out(known), 200)
     except JobNotFound:  # it has ended and is removed, and its key is still remembered
         asked = _as_stored(job, app.clock.now())
@@ -71,10 +75,14 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
         else:
             made.append(job)
     jobs = [one for one in made if isinstance(one, NewJob)]
-    ids = iter(await app.insert_all(jobs) if jobs else ())
+    stored = await app.insert_all(jobs) if jobs else []
+    others = [_known(told) for told in stored]
+    new = {job.id for job in jobs}
+    hidden, ids = await scoping.hidden(call, [id for id in others if id and id not in new]), iter(stored)
     answers: list[shapes.BatchAnswer] = []
     for one in made:
         told = one if isinstance(one, Refused) else next(ids)
+        told = hidden.get(_known(told), told)
         if isinstance(told, HoldfastError) and not isinstance(told, Refused):
             told = refused(told)
         if isinstance(told, Refused):
@@ -82,6 +90,11 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
         else:
             answers.append(shapes.BatchAnswer(201 if isinstance(one, NewJob) and told == one.id else 200, told))
     return json(shapes.BatchOut(answers))
+
+
+def _known(told: object) -> str:
+    """The job that the answer to an insert names; "" for none."""
+    return told if isinstance(told, str) else told.job_id if isinstance(told, KeyConflict) else ""
 
 
 async def get(call: Call, id: str) -> Answer:

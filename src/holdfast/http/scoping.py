@@ -2,6 +2,7 @@
 
 A rule sees what the handler will be given, before the handler runs: it refuses the request, or narrows it. A route
 without a rule is refused for such tokens (`endpoint.py`). What is listed is left out where it is outside, by `shown`.
+A job or schedule outside gets the answer of one that does not exist, so that a token cannot find out which ids do.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import msgspec
 
 from .. import extra
 from ..checks import checked_text
-from ..errors import ScheduleNotFound
+from ..errors import JobNotFound, ScheduleNotFound
 from ..job import Record
 from ..search import Scope
 from ..view import Job
@@ -33,15 +34,30 @@ def shown(call: Call, job: Job) -> bool:
     return scope is None or (scope.covers(job.queue, job.task) and job.flow != job.id)
 
 
+async def hidden(call: Call, ids: Iterable[str]) -> dict[str, Refused]:
+    """Why the jobs that had a key before are not shown to the sender of a request, by their ids."""
+    scope, ids = call.access.scope, list(ids)
+    if scope is None or not ids:
+        return {}
+    detail = f"another job has this key, which is outside of what this token is for: {scope}; choose another key"
+    found = await call.app.session.store.get(ids)
+    return {
+        id: Refused(FORBIDDEN, detail)
+        for id, record in zip(ids, found, strict=True)
+        if record is None or not scope.covers(record.queue, record.task)
+    }
+
+
 async def one_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     """A job that is named in the path, to be looked at or worked on."""
     id = checked_text(given.get("id", given.get("job")), "id")
-    _check_record(scope, await call.app.record(id))
+    _check_record(scope, await call.app.record(id), id)
 
 
 async def changed_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     """A job that is named in the path, to be changed."""
-    _check_changed(scope, [await call.app.record(checked_text(given["id"], "id"))])
+    id = checked_text(given["id"], "id")
+    _check_changed(scope, await call.app.record(id), id)
 
 
 async def made_jobs(_: Call, scope: Scope, given: dict[str, Any]) -> None:
@@ -64,8 +80,9 @@ async def bulk(call: Call, scope: Scope, given: dict[str, Any]) -> None:
         _narrowed(scope, body.filter)
     if body.ids:
         await call.app.open()
-        found = await call.app.session.store.get([checked_text(id, "an id") for id in body.ids])
-        _check_changed(scope, [record for record in found if record is not None])
+        ids = [checked_text(id, "an id") for id in body.ids]
+        for id, record in zip(ids, await call.app.session.store.get(ids), strict=True):
+            _check_changed(scope, record, id)
 
 
 async def claim(_: Call, scope: Scope, given: dict[str, Any]) -> None:
@@ -87,15 +104,17 @@ async def claim(_: Call, scope: Scope, given: dict[str, Any]) -> None:
 async def schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     """A schedule that is named in the path."""
     kept = await call.app.schedules.get(given["name"])
-    check(scope, kept.queue, kept.task, f"schedule {kept.name!r:.200}")
+    if not scope.covers(kept.queue, kept.task):
+        raise ScheduleNotFound(given["name"])
 
 
 async def kept_schedule(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     """A schedule to be made or changed; the handler checks what it is to be."""
     try:
-        await schedule(call, scope, given)
+        kept = await call.app.schedules.get(given["name"])
     except ScheduleNotFound:
         return
+    check(scope, kept.queue, kept.task, f"schedule {kept.name!r:.200}")
 
 
 async def listed_schedules(call: Call, scope: Scope, given: dict[str, Any]) -> None:
@@ -122,18 +141,16 @@ def _check_part(covered: bool, scope: Scope, what: str, name: str) -> None:
         raise Refused(FORBIDDEN, f"{what} {name!r:.200} is outside of what this token is for: {scope}")
 
 
-def _check_record(scope: Scope, record: Record) -> None:
-    if extra.is_flow(record):
-        raise Refused(FORBIDDEN, f"{record.id!r:.200} is a flow, and this token is for {scope} alone")
-    check(scope, record.queue, record.task, f"job {record.id!r:.200}")
+def _check_record(scope: Scope, record: Record | None, id: str) -> Record:
+    if record is None or extra.is_flow(record) or not scope.covers(record.queue, record.task):
+        raise JobNotFound(id)
+    return record
 
 
-def _check_changed(scope: Scope, records: Iterable[Record]) -> None:
-    for record in records:
-        _check_record(scope, record)
-        if (flow := extra.flow_of(record)) is not None:
-            detail = f"job {record.id!r:.200} is of flow {flow!r:.200}, whose other jobs would be changed with it, and "
-            raise Refused(FORBIDDEN, f"{detail}this token is for {scope} alone")
+def _check_changed(scope: Scope, record: Record | None, id: str) -> None:
+    if (flow := extra.flow_of(_check_record(scope, record, id))) is not None:
+        detail = f"job {id!r:.200} is of flow {flow!r:.200}, whose other jobs would be changed with it, and "
+        raise Refused(FORBIDDEN, f"{detail}this token is for {scope} alone")
 
 
 def _narrowed(scope: Scope, wanted: Any) -> Any:

@@ -136,7 +136,7 @@ async def revoke(app: Holdfast, id: str) -> None:
     if id.startswith("hf_"):
         raise ConfigError("give the token's id, as `holdfast token list` shows it, not the token")
     if id not in await app.records(KIND):
-        raise ConfigError(f"there is no token {id!r}; see `holdfast token list`")
+        raise HoldfastError(f"there is no token {id!r}; see `holdfast token list`")
     await app.put_record(KIND, id, None)
 
 

@@ -15,6 +15,7 @@ import msgspec
 from ..clock import Clock, SystemClock
 from ..errors import ConfigError
 from ..job import Change, NewJob, Record, Settlement, State
+from ..store.commit import guard
 from .trace_ids import trace_id_of
 
 logger = logging.getLogger("holdfast")
@@ -164,11 +165,17 @@ class Events:
             about = {"event": name, "fields": event.fields}
             words = (name, _Words(event))
             logger.handle(logger.makeRecord("holdfast", level, __file__, 0, "%s %s", words, None, extra=about))
-        for handler in self._handlers[name]:
-            try:
-                handler(event)
-            except Exception:
-                logger.exception("a handler of %s raised", name)
+        if not (handlers := self._handlers[name]):
+            return
+        request = guard.set(None)  # a handler is the app's own code: what it enqueues is not what a request asked for
+        try:
+            for handler in handlers:
+                try:
+                    handler(event)
+                except Exception:
+                    logger.exception("a handler of %s raised", name)
+        finally:
+            guard.reset(request)
 
     # -- jobs
 

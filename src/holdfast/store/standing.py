@@ -286,6 +286,24 @@ class Standing:
         else:
             self._opens(name, AT_ONCE if free == PROMOTE_LIMIT else gate.next_look(lane, running, now))
 
+    def waiting_for_rates(self, now: int) -> list[tuple[str, int, int]]:
+        """Name, `tat` and `burst` intervals of lanes that hold jobs for their rate."""
+        late = [name for name, gate in self.gates.items() if gate.tat > now and (gate.opens_at or 0) > now]
+        found: list[tuple[str, int, int]] = []
+        for name in late:
+            first = self.waiting[HOLDS + name].first if HOLDS + name in self.waiting else None
+            lane = None if first is None else self._by_seq[first[2]].lane
+            if lane is not None and lane.interval:
+                found.append((name, self.gates[name].tat, lane.burst * lane.interval))
+        return found
+
+    def free_rates(self, stalled: Iterable[tuple[str, int]]) -> None:
+        """Have lanes looked at again that have started nothing since, whatever time was written for them."""
+        for name, tat in stalled:
+            if name in self.gates and self.gates[name].tat == tat:
+                self.gates[name].tat = 0
+                self._opens(name, AT_ONCE)
+
     def restore_gates(self, gates: Mapping[str, Gate]) -> None:
         """Take in gates as they were before."""
         for name, gate in gates.items():

@@ -51,17 +51,22 @@ def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
     reading, writing = os.pipe()
     handle = log_file(log)
     command = [sys.executable, "-m", "holdfast.worker.background", msgspec.json.encode(service).decode(), key]
-    process = subprocess.Popen(
-        [*command, str(writing)],
-        env=os.environ | {"HOLDFAST_URL": url} if service.application is None else None,
-        pass_fds=[writing],
-        stdin=subprocess.DEVNULL,
-        stdout=handle,
-        stderr=handle,
-        start_new_session=True,
-    )
-    os.close(handle)
-    os.close(writing)
+    # Inherited: a SIGHUP before the supervisor can handle it, by opening its log file anew, must not end it.
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        process = subprocess.Popen(
+            [*command, str(writing)],
+            env=os.environ | {"HOLDFAST_URL": url} if service.application is None else None,
+            pass_fds=[writing],
+            stdin=subprocess.DEVNULL,
+            stdout=handle,
+            stderr=handle,
+            start_new_session=True,
+        )
+    finally:
+        signal.signal(signal.SIGHUP, before)
+        os.close(handle)
+        os.close(writing)
     with os.fdopen(reading, "rb") as answers:
         said = answers.readline()
     if not said:

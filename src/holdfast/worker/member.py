@@ -44,6 +44,7 @@ class Member:
             lease=service.lease,
             grace=service.grace,
             suspects_apart=service.application is not None,
+            supervised=True,
         )
         self._taken = 0
         self._leaving: str | None = None

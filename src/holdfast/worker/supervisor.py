@@ -39,6 +39,8 @@ logger = logging.getLogger("holdfast")
 YOUNG = 5.0
 """Seconds: a worker that dies sooner is started again after a pause, longer each time."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+BY_ONE_JOB = 6
+"""Deaths that one poisonous job can cause before it is dead: the pause stays short for so many."""
 LOOK_EVERY = 0.5
 DEAF = 10.0
 """Seconds without a word from a worker after which its overdue jobs are ended with it."""
@@ -266,12 +268,12 @@ class Supervisor:
         if child.leaving == "store lost":
             lost = "the store was deleted or replaced while the workers had it open; see the lines above"
             self._give_up(HoldfastError(lost))
-        await self._give_back(child)
+        held = await self._give_back(child)
         if self._stops or child.leaving == "drained":
             return
         if child.leaving is None and self._clock.monotonic() - child.born < YOUNG:
             self._deaths += 1
-            pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._deaths - 1, 10))
+            pause = pause_after(self._deaths, held)
             logger.warning("the next worker starts in %g s", pause)
             await asyncio.sleep(pause)
         else:
@@ -286,20 +288,22 @@ class Supervisor:
         if not self._stops:
             self._stop(signal.SIGTERM)
 
-    async def _give_back(self, child: Child) -> None:
+    async def _give_back(self, child: Child) -> int:
+        """Recover what a dead worker held; how many jobs."""
         if child.holder is None or self._app is None:
-            return
+            return 0
         for _ in range(3):
             try:
                 async with self._beating:  # a last beat of ours would bring it back to life
-                    await self._app.recover(holder=child.holder.id)
+                    held = await self._app.recover(holder=child.holder.id)
                     await self._app.leave([child.holder.id])
             except HoldfastError as error:
                 self._outages.failed("recovery", error)
                 await asyncio.sleep(0.5)
             else:
                 self._outages.worked("recovery")
-                return
+                return held
+        return 0
 
     # -- beating
 
@@ -376,6 +380,15 @@ class Supervisor:
                 for child in self._children:
                     child.leaving = "recycle"
                     child.process.send_signal(signal.SIGTERM)
+
+
+def pause_after(deaths: int, held: int) -> float:
+    """Seconds before the next worker starts, after so many have died young in a row, the last one with `held` jobs.
+
+    Where jobs died with it, the next workers find out which one is poisonous: that soon ends by itself.
+    """
+    excused = BY_ONE_JOB if held else 0
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(max(0, deaths - 1 - excused), 10))
 
 
 def _modified() -> dict[str, int]:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..signals import SignalMaintenance
+from .processes import census
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -17,13 +18,15 @@ TIDY_LIMIT = 1000
 class Upkeep:
     """Looks about once per poll interval; looking writes nothing unless there is something to do.
 
-    It looks for lost claims from `first_look` seconds on: if the store was away until now, hearts that live come first.
+    Claims whose lease has run out are lost from `first_look` seconds on: if the store was away until now, hearts that
+    live come first. Those of a process that is proven to be gone are lost at once.
     """
 
     def __init__(self, app: Holdfast, every: float, first_look: float) -> None:
         self._app = app
         self._every = every
-        self._sweep_at = app.clock.monotonic() + first_look
+        app.session.give_way(first_look)
+        app.session.end_remains = census.sweep
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -38,7 +41,7 @@ class Upkeep:
             try:
                 session.fresh_settings()
                 sweeps = "sweeps" not in session.store.features  # else whoever has the store does
-                if sweeps and clock.monotonic() >= self._sweep_at:
+                if sweeps:
                     await self._app.recover()
                 await session.holds.refresh()
                 if sweeps:

@@ -17,6 +17,7 @@ from ..lifecycle import Outcome
 from ..load import refuse_while_loading
 from ..observe import traces
 from ..outages import REFUSALS
+from ..process_identity import own_process
 from ..session import GIVE_WAY
 from ..settings import parse
 from ..store.protocol import Transacting
@@ -49,7 +50,8 @@ class Worker:
     """Runs an app's jobs inside this process.
 
     `suspects_apart`: a job whose process died under it is next run in a fresh process, which must be able to import the
-    app; otherwise it waits until this process runs nothing else.
+    app; otherwise it waits until this process runs nothing else. `supervised`: a process that outlives this one gives
+    its claims back if it dies; otherwise any worker of this machine does that can prove its end.
 
     1. Claims as many jobs as it has free slots, woken by hints, polling without them (`claim.py`).
     2. Runs each: async tasks on the loop, plain functions in threads (`run.py`); or several by one call (`batch.py`).
@@ -74,6 +76,7 @@ class Worker:
         grace: float | None = None,
         until_idle: bool = False,
         suspects_apart: bool = False,
+        supervised: bool = False,
     ) -> None:
         self.app = app
         names = () if queues is None else checked_names(queues, "queue")
@@ -84,6 +87,7 @@ class Worker:
         self._grace: float | None = _given("grace", grace)
         self._until_idle = until_idle
         self._suspects_apart = suspects_apart
+        self._supervised = supervised
         self.holder: Holder | None = None
         """Who this worker is to the store, once it runs."""
         self._stops = 0
@@ -111,7 +115,8 @@ class Worker:
         if not self._weights:
             session.feed.once_there_are_any(lambda: turns.add(WEBHOOKS))
         queues, tasks = tuple(weights), tuple(sorted(app.registry.tasks))
-        holder = self.holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size)
+        process = "" if self._supervised else own_process(app.clock)
+        holder = self.holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size, process=process)
         await self._register(holder)
         # In a child, a task could not complete its job in a transaction of its own.
         apart = self._suspects_apart and not isinstance(session.store, Transacting)

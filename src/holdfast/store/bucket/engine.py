@@ -16,6 +16,7 @@ from ...clock import Clock, Entropy
 from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from ...job import Holder, NewJob
 from ..protocol import WATCH, Answers, Batch
+from ..stalls import Stalls
 from . import beside
 from .contents import Contents
 from .doctor import refuse_pretender
@@ -80,6 +81,7 @@ class Engine:
         self._writer = Writer(self.bucket, self.log, clock, entropy)
         self.contents = Contents(self.bucket, self.log, entropy)
         self.watch = Watch(clock)
+        self.stalls = Stalls()
         self._keeper = Keeper(
             self.bucket, self.log, self.contents, entropy=entropy, clock=clock, pace=pace, write=self.write
         )

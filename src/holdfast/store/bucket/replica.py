@@ -149,6 +149,7 @@ class Replica:
         for watched in batched.watches:
             self._watch(watched.holder, watched.beat, watched.since, watched.seconds)
         for tidy in batched.tidies:
+            jobs.standing.free_rates(tidy.stalled)
             done.tidied.append(self._tidy(now, tidy.limit, dict(tidy.gone)))
         if batched.spent is not None:
             self.spent.add(batched.spent)

@@ -7,7 +7,7 @@ from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
-from ...clock import Clock, SystemClock, fresh_entropy
+from ...clock import MICROS, Clock, SystemClock, fresh_entropy
 from ...errors import ConfigError
 from ...job import (
     TERMINAL,
@@ -142,9 +142,11 @@ class BucketStore:
             gone = [(h.holder.id, h.beat) for h in holders if not h.jobs and engine.watch.ended(replica, h)]
             jobs, keys = replica.jobs.over(now, 1)
             over = any((each.expires_at or now + 1) <= now for each in replica.archived.values())
-            if not (gone or jobs or keys or over):
+            late = replica.jobs.standing.waiting_for_rates(now)
+            stalled = engine.stalls.over(late, int(engine.clock.monotonic() * MICROS))
+            if not (gone or jobs or keys or over or stalled):
                 return Tidied()
-            return (await engine.write(Wish(tidies=[Tidy(limit, gone)]))).tidied[0]
+            return (await engine.write(Wish(tidies=[Tidy(limit, gone, stalled)]))).tidied[0]
 
         return await self._shared.run(work)
 

@@ -53,10 +53,14 @@ class Put(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Tidy(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Remove what is past its time, and these holders, if they have not beaten since."""
+    """Remove what is past its time, and these holders, if they have not beaten since.
+
+    `stalled`: lanes that have started nothing for as long as their rate asks, if their `tat` is still the same.
+    """
 
     limit: int
     gone: list[tuple[str, int]] = []
+    stalled: list[tuple[str, int]] = []
 
 
 class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -195,7 +199,10 @@ def decode(key: str, data: bytes, kind: type[T2]) -> T2:
             )
         return _decoder(kind)(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Damaged(f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed") from error
+        raise Damaged(
+            f"{key} is damaged ({len(data)} bytes): {error}; nothing was changed. Holdfast writes objects whole, so"
+            " something else has cut or changed this one: restore it from a backup, or an earlier version of the object"
+        ) from error
 
 
 def _decoder(kind: Any) -> Callable[[bytes], Any]:

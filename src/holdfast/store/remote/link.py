@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-import ssl
 import socket
+import ssl
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager

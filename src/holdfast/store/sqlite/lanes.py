@@ -53,6 +53,19 @@ def make_room(step: Step, queue: str, lanes: str) -> None:
         step.rung.add(f"queue/{queue}")
 
 
+def waiting_for_rates(step: Step) -> list[tuple[str, int, int]]:
+    """Name, `tat` and `burst` intervals of lanes that hold jobs for their rate, the last to open first."""
+    tats = dict(step.connection.execute(sql.LATE_RATES, (step.now, step.now, HELD_LIMIT)).fetchall())
+    held = step.connection.execute(sql.FIRST_HELD, (to_json(list(tats)).decode(),)).fetchall()
+    lanes = [lane_of(name, bounds) for name, _, bounds, _ in held]
+    return [(lane.name, tats[lane.name], lane.burst * lane.interval) for lane in lanes if lane.interval]
+
+
+def free_rates(step: Step, stalled: Iterable[tuple[str, int]]) -> None:
+    """Have lanes looked at again that have started nothing since, whatever time was written for them."""
+    step.connection.executemany(sql.FREE_RATE, [(AT_ONCE, name, tat) for name, tat in stalled])
+
+
 def _read(step: Step, lanes: set[str]) -> dict[str, Gate]:
     """What is remembered of lanes."""
     gates = {lane: Gate() for lane in lanes}

@@ -180,6 +180,12 @@ ON CONFLICT (lane) DO UPDATE SET opens_at = excluded.opens_at
 OPENING = """
 SELECT lane FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, lane LIMIT ?
 """
+LATE_RATES = """
+SELECT lane, CAST(tat AS INTEGER) FROM holdfast_gate INDEXED BY holdfast_opening
+WHERE opens_at > ? AND tat > ? ORDER BY opens_at DESC LIMIT ?
+"""
+"""Lanes that let nothing start before a time, the last ones first."""
+FREE_RATE = "UPDATE holdfast_gate SET tat = 0, opens_at = ? WHERE lane = ? AND tat = ?"
 NEXT_OPENING = """
 SELECT CAST(opens_at AS INTEGER) FROM holdfast_gate INDEXED BY holdfast_opening
 WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 1

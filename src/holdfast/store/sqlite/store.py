@@ -30,7 +30,8 @@ from ...job import (
     Where,
 )
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
-from . import bound, claim, doctor, observe, output, schema, sql, told
+from ..stalls import Stalls
+from . import bound, claim, doctor, lanes, observe, output, schema, sql, told
 from . import connection as connections
 from . import holders as leases
 from .change import change
@@ -76,6 +77,7 @@ class SqliteStore:
         self.path: str = os.path.realpath(os.fspath(path))
         self._synchronous = synchronous
         self._clock = clock or SystemClock()
+        self._stalls = Stalls()
         self._busy_timeout = busy_timeout
         self._writer: Writer | None = None
         self._line: Line | None = None
@@ -204,6 +206,9 @@ class SqliteStore:
         await self._write(lambda step: leases.leave(step, holders))
 
     async def tidy(self, limit: int) -> Tidied:
+        boot, held = await self._read(lambda step: (step.boot, lanes.waiting_for_rates(step)))
+        if stalled := self._stalls.over(held, boot):
+            await self._write(lambda step: lanes.free_rates(step, stalled))
         if not await self._read(leases.anything_to_tidy):
             return Tidied()
         return await self._write(lambda step: leases.tidy(step, limit))

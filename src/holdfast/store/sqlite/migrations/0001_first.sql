@@ -29,7 +29,7 @@ CREATE TABLE holdfast_job (
     token INTEGER NOT NULL DEFAULT 0,
     holder TEXT,
     pid INTEGER,
-    suspect INTEGER NOT NULL DEFAULT 0,
+    suspect INTEGER NOT NULL DEFAULT 0 CHECK (suspect IN (0, 1)),   -- claims look for these two alone
     deaths INTEGER NOT NULL DEFAULT 0,
     cancel INTEGER NOT NULL DEFAULT 0,
     started_at INTEGER,

@@ -1,0 +1,40 @@
+"""Two stores in one process, each with a thread of its own, may read their first objects at the same moment."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import msgspec
+
+from holdfast.store.bucket import wire
+
+
+def test_two_threads_never_build_a_decoder_at_the_same_time(monkeypatch):
+    """msgspec crashes where two threads meet a type for the first time at once."""
+    inside: list[int] = []
+    most: list[int] = []
+    company = threading.Event()
+
+    def build(kind):
+        inside.append(1)
+        most.append(len(inside))
+        if len(inside) > 1:
+            company.set()
+        company.wait(0.2)  # the other thread has time to come in, if nothing keeps it out
+        inside.pop()
+        return msgspec.json.Decoder(kind)
+
+    monkeypatch.setattr(wire, "_decoders", {})
+    monkeypatch.setattr(
+        wire, "msgspec", SimpleNamespace(json=SimpleNamespace(Decoder=build), MsgspecError=msgspec.MsgspecError)
+    )
+    data = wire.encode(wire.Tidy(7, [("ann", 3)]))
+    read: list[wire.Tidy] = []
+    threads = [threading.Thread(target=lambda: read.append(wire._decoder(wire.Tidy)(data))) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert read == [wire.Tidy(7, [("ann", 3)])] * 2
+    assert max(most) == 1
