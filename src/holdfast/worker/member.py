@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ..errors import HoldfastError, StoreLost
+from ..errors import HoldfastError
 from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import reopen, set_up
@@ -66,11 +66,7 @@ class Member:
         loop.add_reader(self._line, self._alone)
         ticking = loop.create_task(self._tick())
         async with self._app:
-            try:
-                await self._worker.run()
-            except StoreLost:
-                self._say(Word(leaving="store lost"))
-                raise
+            await self._worker.run()
         ticking.cancel()
         self._say(Word(leaving=self._leaving or "stopped", counted=self._tally.take()))
 

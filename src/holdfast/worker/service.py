@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
+from ..errors import ConfigError, HoldfastError, StoreLost, StoreRefused, StoreUnavailable
 from ..job import Holder
 from ..observe.tally import Key
 
@@ -63,7 +63,8 @@ class Refusal(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, error: HoldfastError) -> Refusal:
         known = (kind.__name__ for kind in type(error).__mro__ if kind in TRAVELS)
-        return cls(next(known, HoldfastError.__name__), str(error))
+        words = error.what if isinstance(error, StoreLost) else str(error)
+        return cls(next(known, HoldfastError.__name__), words)
 
     def error(self) -> HoldfastError:
         """The error that it was."""
@@ -71,7 +72,7 @@ class Refusal(msgspec.Struct, frozen=True):
         return kind(self.words)
 
 
-TRAVELS = (ConfigError, StoreRefused, StoreUnavailable)
+TRAVELS = (ConfigError, StoreLost, StoreRefused, StoreUnavailable)
 
 
 class Word(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,7 +84,7 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
     grace: float = 0.0
     """Seconds that its jobs get when it stops."""
     leaving: str | None = None
-    """`drained`, `recycle`, `store lost`, or `stopped`: told to. A worker that says nothing of the kind has died."""
+    """`drained`, `recycle`, or `stopped`: told to. A worker that says nothing of the kind has died."""
     refused: Refusal | None = None
     """Why it cannot work."""
     active: int = 0

@@ -26,7 +26,7 @@ import msgspec
 
 from ..app import Holdfast
 from ..clock import Clock, SystemClock
-from ..errors import HoldfastError
+from ..errors import HoldfastError, StoreLost
 from ..job import Holder
 from ..observe.logs import reopen
 from ..outages import Outages
@@ -262,12 +262,10 @@ class Supervisor:
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
             await asyncio.to_thread(census.sweep)
             unborn = not self._announced and child.holder is None
-            if child in self._first and (unborn or child.refused is not None):
-                # It cannot even start: say so, rather than try for ever.
+            hopeless = child in self._first and (unborn or child.refused is not None)
+            if hopeless or isinstance(child.refused, StoreLost):
+                # It cannot even start, or the store is gone: say so, rather than try for ever.
                 self._give_up(child.refused or HoldfastError("the workers did not start"))
-        if child.leaving == "store lost":
-            lost = "the store was deleted or replaced while the workers had it open; see the lines above"
-            self._give_up(HoldfastError(lost))
         held = await self._give_back(child)
         if self._stops or child.leaving == "drained":
             return
