@@ -33,7 +33,7 @@ from ..protocol import Answers, Batch, Bell, Finding, Versioned
 from . import bound, claim, doctor, observe, output, schema, told
 from . import connection as connections
 from . import holders as leases
-from .change import change
+from .change import change_all
 from .enqueue import insert_all
 from .reader import Reader
 from .settle import note, settle_all
@@ -260,7 +260,7 @@ def _apply(batch: Batch, step: Step) -> Answers:
         insert_all(step, batch.inserts) if batch.inserts else (),
         [note(step, said) for said in batch.notes] if batch.notes else (),
         settle_all(step, batch.settles) if batch.settles else (),
-        [change(step, wanted) for wanted in batch.changes] if batch.changes else (),
+        change_all(step, batch.changes) if batch.changes else (),
         [claim.claim(step, ask) for ask in batch.asks] if batch.asks else (),
     )
     told.write(step)
