@@ -255,8 +255,12 @@ class Flows(FlowEnds):
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
 
-        A flow that was cancelled goes on with everything that had not ended well.
+        A flow that was cancelled goes on with everything that had not ended well. Says how many jobs that are.
         """
+        return len(await self.retry_jobs(id, which))
+
+    async def retry_jobs(self, id: str, which: Collection[str] | None = None) -> set[str]:
+        """The same; the ids of the jobs that were changed."""
         own = await self._own(id)
         lives: list[Change] = []
         waiting: list[Change] = []
@@ -294,7 +298,7 @@ class Flows(FlowEnds):
             text = f"some jobs of flow {id} may have been retried, and others not: {error}; retry the flow to go on"
             raise OutcomeUnknown(text, (id,)) from error
         await self.carry_on([id, *parents])
-        return sum(written)
+        return {change.id for change, done in zip([*lives, *waiting], written, strict=True) if done}
 
 
 def _status(own: Job) -> FlowStatus:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import msgspec
@@ -22,7 +20,7 @@ from .checks import (
     checked_text,
 )
 from .damage import damage_of
-from .errors import HoldfastError, InvalidJob, JobNotFound, StoreUnavailable, WrongState
+from .errors import HoldfastError, InvalidJob, StoreUnavailable, WrongState
 from .holds import KIND as PAUSES
 from .holds import Pause, checked_pause, read
 from .home import Home, carried
@@ -120,7 +118,7 @@ class Operating(Home):
         cursor: str | None = None,
     ) -> Page:
         """A page of jobs that match, newest first."""
-        where, limit = _where(states_named(state), queue, task, tag), checked_limit(limit)
+        where, limit = where_of(states_named(state), queue, task, tag), checked_limit(limit)
         try:
             found = await self.session.store.find(where, checked_cursor(cursor), limit)
         except (ValueError, OverflowError) as error:
@@ -233,32 +231,6 @@ class Operating(Home):
     @carried
     async def _kept(self, id: str) -> bool:
         return (await self.session.store.get([id]))[0] is not None
-
-    async def retry_dead(self, *, queue: str | None = None, dry_run: bool = False) -> int:
-        """Run every job that is dead now again, from attempt 0; how many. `dry_run`: how many are dead."""
-        count, cursor = 0, None
-        with Writes("the retry of the dead jobs", "retry_dead again goes on with those that are still dead") as writes:
-            while True:
-                page = await self.jobs(state=State.DEAD, queue=queue, limit=BULK, cursor=cursor)
-                count += len(page.jobs)
-                if not dry_run:
-                    await self._retry_some({job.id: job.flow for job in page.jobs}, writes)
-                if (cursor := page.cursor) is None:
-                    return count if dry_run else writes.made
-
-    async def _retry_some(self, jobs: Mapping[str, str | None], writes: Writes) -> None:
-        """Run these again, given with the flows that they belong to. What cannot be retried is left alone."""
-        for flow in dict.fromkeys(jobs.values()):
-            ids = [id for id, its in jobs.items() if its == flow]
-            if flow is not None and await self._kept(flow):  # together: a flow is looked through once
-                with left_alone("retried"):
-                    await self.at_home(partial(self.flows.retry, flow, ids))
-                    writes.made += len(ids)
-                continue
-            for id in ids:
-                with left_alone("retried"):
-                    await self.retry(id)
-                    writes.made += 1
 
     async def delete(self, id: str) -> None:
         """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
@@ -374,42 +346,6 @@ class Operating(Home):
         return [pause for pause in read(await self.records(PAUSES)) if pause.resumed_at is None]
 
     @carried
-    async def purge(
-        self,
-        *,
-        state: str | Sequence[str] = "dead",
-        queue: str | None = None,
-        task: str | None = None,
-        tag: str | None = None,
-        older_than: float | timedelta | None = None,
-        dry_run: bool = False,
-    ) -> int:
-        """Delete every job that matches (the dead, unless told otherwise); says how many.
-
-        Running ones stay, and so do jobs of flows that have not ended. `dry_run`: how many would be deleted.
-        """
-        states = states_named(state)
-        if not states:
-            raise InvalidJob("name the state of the jobs to purge")
-        if State.RUNNING in states:
-            raise InvalidJob("running jobs cannot be purged; cancel them first")
-        store, commit = self.session.store, self.session.commit
-        age = None if older_than is None else checked_seconds(older_than, "older_than")
-        before = None if age is None else await store.now() - int(age * 1_000_000)
-        where = _where(states, queue, task, tag, finished_before=before)
-        matched, cursor = 0, None
-        with Writes("the purge", "purge again removes the rest") as writes:
-            while True:
-                found = await store.find(where, cursor, BULK)
-                needed = await self._needed(found.records)
-                unneeded = [record for record in found.records if record.id not in needed]
-                matched += len(unneeded)
-                if not dry_run:
-                    writes.made += sum(await commit.change([lifecycle.delete(record) for record in unneeded]))
-                if (cursor := found.cursor) is None:
-                    return matched if dry_run else writes.made
-
-    @carried
     async def records(self, kind: str) -> dict[str, Versioned]:
         """The small shared records of a kind."""
         return await self.session.store.records(kind)
@@ -423,17 +359,6 @@ class Operating(Home):
         return written
 
 
-@contextmanager
-def left_alone(done: str) -> Generator[None]:
-    """Around the change of one job of many: one that cannot be changed keeps no other from it."""
-    try:
-        yield
-    except JobNotFound:
-        pass
-    except (WrongState, InvalidJob) as error:  # somebody else was quicker, or this caller may not run it
-        logger.warning("not %s: %s", done, error)
-
-
 def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:
     if (queue is None) == (task is None):
         raise InvalidJob("name either a queue or a task=")
@@ -442,8 +367,9 @@ def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None)
     return "task" if queue is None else "queue"
 
 
-def _where(
+def where_of(
     states: tuple[str, ...], queue: str | None, task: str | None, tag: str | None, *, finished_before: int | None = None
 ) -> Where:
+    """What a store is asked for, of names that a caller gave."""
     checked = [checked_filter(value, what) for value, what in ((queue, "queue"), (task, "task"), (tag, "tag"))]
     return Where(states, *checked, finished_before=finished_before)

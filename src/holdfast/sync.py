@@ -28,13 +28,14 @@ from .task import Call, Options, Task
 
 if TYPE_CHECKING:
     from .app import Holdfast
+    from .bulk import Changed, OnProgress
     from .explain import Explanation
     from .faults import Errors
     from .flow import Flow
     from .holds import Pause
     from .job import Minute, Moves, Printed, QueueStats
     from .operate import Page, Stats
-    from .oversee import Changed, Count
+    from .oversee import Count
     from .search import Filter, Search
     from .series import Depth, Rate
     from .store.protocol import Finding
@@ -215,7 +216,7 @@ class SyncApp:
         cursor: str | None = None,
         dry_run: bool = False,
     ) -> Changed:
-        """Cancel, retry or delete many jobs; see `Overseeing.change_many`."""
+        """Cancel, retry or delete many jobs; see `Bulk.change_many`."""
         return self.run(self._app.change_many, action, wanted, ids=ids, all=all, cursor=cursor, dry_run=dry_run)
 
     def errors(self, *, dead: bool = False) -> Errors:
@@ -242,9 +243,9 @@ class SyncApp:
         """Run an ended job again, or a waiting one at once."""
         return self.run(self._app.retry, id)
 
-    def retry_dead(self, *, queue: str | None = None, dry_run: bool = False) -> int:
+    def retry_dead(self, *, queue: str | None = None, dry_run: bool = False, progress: OnProgress | None = None) -> int:
         """Run every dead job again; how many."""
-        return self.run(self._app.retry_dead, queue=queue, dry_run=dry_run)
+        return self.run(self._app.retry_dead, queue=queue, dry_run=dry_run, progress=progress)
 
     def fail(self, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job."""
@@ -287,10 +288,18 @@ class SyncApp:
         tag: str | None = None,
         older_than: float | timedelta | None = None,
         dry_run: bool = False,
+        progress: OnProgress | None = None,
     ) -> int:
         """Delete every job that matches; says how many."""
         return self.run(
-            self._app.purge, state=state, queue=queue, task=task, tag=tag, older_than=older_than, dry_run=dry_run
+            self._app.purge,
+            state=state,
+            queue=queue,
+            task=task,
+            tag=tag,
+            older_than=older_than,
+            dry_run=dry_run,
+            progress=progress,
         )
 
     def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> SyncFlowHandle:

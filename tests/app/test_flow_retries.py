@@ -182,13 +182,13 @@ async def test_all_dead_jobs_of_a_flow_are_retried_in_one_look_at_it(app, tasks,
     flow.group(tasks.fragile.using().call(word) for word in "abcd")
     handle, _ = await run(app, flow)
     tasks.broken = False
-    looks, retry = [], Flows.retry
+    looks, retry = [], Flows.retry_jobs
 
     async def counted(self, *args):
         looks.append(args)
         return await retry(self, *args)
 
-    monkeypatch.setattr(Flows, "retry", counted)
+    monkeypatch.setattr(Flows, "retry_jobs", counted)
     assert await app.retry_dead(queue="default") == 4
     assert len(looks) == 1
     async with working(app, poll=0.05):
@@ -249,7 +249,7 @@ async def test_changes_of_many_go_by_the_rules_of_flows(app, tasks):
     assert (await app.change_many("delete", ids=[handle.id, f"{handle.id}.0"])).changed == 0
     assert (await app.change_many("cancel", ids=[handle.id])).changed == 1
     assert await states(handle) == ["cancelled", "cancelled"]
-    assert (await app.change_many("retry", ids=[handle.id, f"{handle.id}.0"])).changed == 1
+    assert (await app.change_many("retry", ids=[handle.id, f"{handle.id}.0"])).changed == 2
     assert await states(handle) == ["queued", "blocked"]
 
 

@@ -82,7 +82,7 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
     assert refused in terminal("dlq", "retry", "first", code=1)
     said = terminal("dlq", "retry", "--all")
     assert "0 jobs moved from DLQ to 'queued'." in said
-    assert "1 are in the DLQ still; `holdfast dlq retry ID` says why." in said
+    assert "1 skipped: 1 with a key that another live job has; `holdfast dlq retry ID` says more." in said
     terminal("cancel", "second")
     assert terminal("dlq", "retry", "--all") == "1 jobs moved from DLQ to 'queued'.\n"
 

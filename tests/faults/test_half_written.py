@@ -21,8 +21,8 @@ from holdfast import (
     StoreUnavailable,
     steps,
 )
+from holdfast import bulk as bulk_module
 from holdfast import enqueuing as enqueuing_module
-from holdfast import operate as operate_module
 from holdfast.clock import SystemClock
 from holdfast.http import tokens
 from holdfast.job import NewJob, Where
@@ -258,8 +258,8 @@ async def delete_many(app):
 @pytest_asyncio.fixture
 async def app(store_url, monkeypatch):
     monkeypatch.setattr(commit_module, "RESENDS", (0.0,))
-    for module in (enqueuing_module, operate_module):
-        monkeypatch.setattr(module, "BULK", 2)
+    monkeypatch.setattr(enqueuing_module, "BULK", 2)
+    monkeypatch.setattr(bulk_module, "PAGE", 2)
     app = Holdfast(Failing(open_store(store_url, SystemClock())), secret="of the test", poll=30.0)
 
     @app.task(name="work", max_attempts=1)

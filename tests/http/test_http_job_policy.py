@@ -105,7 +105,12 @@ async def test_a_shell_job_is_not_replaced(app, http):
 async def test_a_dead_shell_job_is_retried_only_where_its_command_is_listed(app, http, path):
     await a_dead_one(app, "s")
     assert (await http("POST", path)).problem == "shell-refused"
-    assert (await http("POST", "/v1/dlq/retry", {})).json == {"matched": 1, "retried": 0}
+    assert (await http("POST", "/v1/dlq/retry", {})).json == {
+        "matched": 1,
+        "retried": 0,
+        "skipped": 1,
+        "reasons": {"refused": 1},
+    }
     assert (await app.job("s")).state == State.DEAD
     async with serving(app, allow_shell=["date"]) as client:
         assert (await client("POST", path)).status == 200

@@ -312,8 +312,14 @@ async def test_dead_letters_are_listed_and_run_again_one_or_all(http, app):
     assert (again["status"], again["attempts"]) == ("queued", 0)
     assert (await http("POST", f"/v1/dlq/{ids[0]}/retry")).problem == "wrong-state"
     assert (await http("POST", f"/v1/dlq/{UNKNOWN}/retry")).problem == "job-not-found"
-    assert (await http("POST", "/v1/dlq/retry", {"queue": "b"})).json == {"matched": 1, "retried": 1}
-    assert (await http("POST", "/v1/dlq/retry")).json == {"matched": 1, "retried": 1}
+    assert (await http("POST", "/v1/dlq/retry", {"queue": "b"})).json == {
+        "matched": 1,
+        "retried": 1,
+        "skipped": 0,
+        "reasons": {},
+    }
+    done = (await http("POST", "/v1/dlq/retry")).json
+    assert (done["matched"], done["retried"], done["reasons"]) == (1, 1, {})
     assert (await http("GET", "/v1/dlq")).json == {"jobs": [], "cursor": None}
 
 

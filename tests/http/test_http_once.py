@@ -28,7 +28,12 @@ async def test_a_dead_job_whose_key_is_anothers_is_not_retried(http, app):
         refused = await http("POST", path)
         assert (refused.status, refused.problem) == (409, "wrong-state")
         assert f"belongs to job '{second['id']}' by now" in refused.json["detail"]
-    assert (await http("POST", "/v1/dlq/retry")).json == {"matched": 1, "retried": 0}
+    assert (await http("POST", "/v1/dlq/retry")).json == {
+        "matched": 1,
+        "retried": 0,
+        "skipped": 1,
+        "reasons": {"key": 1},
+    }
 
 
 async def test_a_waiting_job_is_replaced_and_put_off(http):

@@ -70,8 +70,14 @@ async def test_the_dead_are_counted_before_they_are_retried(app, http):
     await http.submit("no_such_task")
     [claim] = await app.claim()
     await claim.fail("no", dead=True)
-    assert (await http("POST", "/v1/dlq/retry", {"dry_run": True})).json == {"matched": 1, "retried": 0}
-    assert (await http("POST", "/v1/dlq/retry", {})).json == {"matched": 1, "retried": 1}
+    assert (await http("POST", "/v1/dlq/retry", {"dry_run": True})).json == {
+        "matched": 1,
+        "retried": 0,
+        "skipped": 0,
+        "reasons": {},
+    }
+    done = (await http("POST", "/v1/dlq/retry", {})).json
+    assert (done["matched"], done["retried"], done["reasons"]) == (1, 1, {})
 
 
 async def test_errors_rates_and_depths(app, http):

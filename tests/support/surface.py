@@ -44,6 +44,7 @@ INSIDE: dict[type, set[str]] = {
         "delete",
         "free",
         "members",
+        "retry_jobs",
         "repair",
         "retry",
         "start",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ..errors import InvalidJob
 from . import options
+from .bulk import in_bulk, why
 from .connect import make_app, run, with_app
 from .jobs import retried, show_page
 from .operate import purge_jobs
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
 
 app = typer.Typer(help="The dead letters: jobs that have spent all their attempts.", no_args_is_help=True)
 
@@ -48,17 +46,24 @@ def retry(
     if dry_run and not every:
         raise InvalidJob("--dry-run goes with --all")
 
-    async def again(app: Holdfast) -> str:
-        if id is not None:
-            return await retried(app, id, "dead")
-        matched = await app.retry_dead(queue=queue, dry_run=True)
-        if dry_run:
-            return f"{matched} dead jobs match; none was retried."
-        said = f"{await app.retry_dead(queue=queue)} jobs moved from DLQ to 'queued'."
-        left = sum(one.counts.get("dead", 0) for one in (await app.stats()).queues if queue in (None, one.name))
-        return f"{said}\n{left} are in the DLQ still; `holdfast dlq retry ID` says why." if left else said
+    if id is not None:
+        print(with_app(url, lambda app: retried(app, id, "dead")))
+        return
+    from ..search import Filter
 
-    print(with_app(url, again))
+    seen = in_bulk(
+        url,
+        "counted" if dry_run else "retried",
+        Filter(state="dead", queue=queue),
+        lambda app, progress: app.retry_dead(queue=queue, dry_run=dry_run, progress=progress),
+        "holdfast dlq retry --all",
+    )
+    if dry_run:
+        print(f"{seen.matched} dead jobs match; none was retried.")
+        return
+    print(f"{seen.changed} jobs moved from DLQ to 'queued'.")
+    if seen.skipped:
+        print(f"{seen.skipped} skipped: {why(seen)}; `holdfast dlq retry ID` says more.")
 
 
 @app.command()

@@ -10,6 +10,7 @@ import typer
 
 from ..errors import ConfigError, InvalidJob
 from . import options
+from .bulk import in_bulk, why
 from .connect import with_app
 
 if TYPE_CHECKING:
@@ -104,12 +105,22 @@ def purge(
 
 def purge_jobs(url: str | None, which: dict[str, Any], words: str, *, yes: bool, dry_run: bool) -> None:
     """Delete the jobs that match, once the user has seen how many there are."""
-    matched = with_app(url, lambda app: app.purge(**which, dry_run=True))
-    if dry_run:
-        print(f"{matched} {words} match; none was deleted.")
-        return
-    if matched and not yes:
-        whose = f" of queue {which['queue']}" if which["queue"] else ""
-        typer.confirm(f"Delete {matched} {words}{whose} for good?", abort=True)
-    deleted = with_app(url, lambda app: app.purge(**which)) if matched else 0
-    print(f"{deleted} of {matched} {words} deleted.")
+    from ..search import Filter
+
+    wanted = None
+    if which.get("older_than") is None:
+        wanted = Filter(state=which["state"], queue=which["queue"], task=which.get("task"), tag=which.get("tag"))
+    if dry_run or not yes:
+        again = "holdfast purge"
+        seen = in_bulk(url, "counted", wanted, lambda app, on: app.purge(**which, dry_run=True, progress=on), again)
+        matched = seen.matched - seen.skipped
+        if dry_run:
+            print(f"{matched} {words} match; none was deleted.")
+            return
+        if matched:
+            whose = f" of queue {which['queue']}" if which["queue"] else ""
+            typer.confirm(f"Delete {matched} {words}{whose} for good?", abort=True)
+    seen = in_bulk(url, "deleted", wanted, lambda app, on: app.purge(**which, progress=on), "holdfast purge")
+    print(f"{seen.changed} of {seen.matched} {words} deleted.")
+    if seen.skipped:
+        print(f"{seen.skipped} skipped: {why(seen)}.")

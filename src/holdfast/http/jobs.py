@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections import deque
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .. import extra
+from ..bulk import Changed
 from ..checks import KEY_LIMIT, checked_text
 from ..clock import MICROS
 from ..codec.values import read
@@ -151,8 +153,10 @@ async def retry_dead(call: Call, id: str) -> Answer:
 
 async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
     """Run all dead jobs again, or those of one queue."""
-    matched = await call.app.retry_dead(queue=body.queue, dry_run=True)
-    return json(shapes.Retried(matched, 0 if body.dry_run else await call.app.retry_dead(queue=body.queue)))
+    seen = deque[Changed](maxlen=1)
+    await call.app.retry_dead(queue=body.queue, dry_run=body.dry_run, progress=seen.append)
+    [done] = seen
+    return json(shapes.Retried(done.matched, done.changed, done.skipped, done.reasons))
 
 
 async def _page(call: Call, query: shapes.JobsQuery | shapes.DeadQuery, state: str | list[str] | None) -> Answer:

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from ..bulk import STEP, Changed
 from ..checks import KEY_LIMIT, checked_text
 from ..explain import Explanation
 from ..faults import Errors
 from ..job import State
-from ..oversee import STEP, Changed, Count
+from ..oversee import Count
 from ..search import TEXT_LIMIT, Filter, Scope
 from ..series import Depth, Rate
 from ..store.protocol import MINUTES_KEPT

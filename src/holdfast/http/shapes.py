@@ -243,7 +243,10 @@ class Retried(msgspec.Struct):
     matched: int
     """Jobs that were dead."""
     retried: int
-    """None in a dry run. The others were retried by somebody else, may not run, or their keys are others' by now."""
+    """0 in a dry run."""
+    skipped: int
+    """Jobs that were left as they are; `reasons` says how many and why, as the answer of `POST /v1/bulk` does."""
+    reasons: dict[str, int]
 
 
 class OutputQuery(Body):

@@ -11,6 +11,19 @@ const WORDS = {
   delete: ["Delete", "deleted", "They are removed for good, with their results and output. Running jobs stay.", "danger"],
 };
 
+const REASONS = {
+  state: "in no state for it",
+  moved: "changed by others meanwhile",
+  not_found: "gone",
+  flow: "needed by a flow, or with nothing to retry",
+  key: "with a key that another live job has",
+  damaged: "damaged",
+  refused: "refused",
+  scope: "out of scope",
+};
+
+const why = (reasons) => Object.entries(reasons).map(([name, number]) => `${count(number)} ${REASONS[name] || name}`).join(", ");
+
 /** Jobs of some ids ({ids}) or all that match ({filter}). Resolves with true once something was done. */
 export async function change(action, which) {
   const [verb, done, what, kind] = WORDS[action];
@@ -22,6 +35,7 @@ export async function change(action, which) {
     return false;
   }
   const sum = { changed: 0, skipped: 0, looked: 0 };
+  const reasons = {};
   let stopped = false;
   let running = false;
   let problem = null;
@@ -36,13 +50,14 @@ export async function change(action, which) {
       do {
         const step = await post("v1/bulk", { action, ids: which.ids, filter, all, cursor });
         for (const name in sum) sum[name] += step[name];
+        for (const name in step.reasons) reasons[name] = (reasons[name] || 0) + step.reasons[name];
         cursor = step.cursor;
         redraw();
       } while (cursor && !stopped);
     } catch (error) {
       problem = error;
     }
-    const told = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: gone, or in no state for it` : ""}`;
+    const told = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: ${why(reasons)}` : ""}`;
     if (problem) say(`${told}, then: ${problem.message}`, "bad");
     else say(stopped ? `Stopped. ${told}` : told);
     close(true);

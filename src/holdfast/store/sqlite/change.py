@@ -1,52 +1,129 @@
-"""OPERATE: an operator's change of one job, made only if state and fence are still those that were seen."""
+"""OPERATE: operators' changes, each made only if state and fence are still those that were seen.
+
+The jobs of a batch are read in one statement and written in one for each kind of write.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from ...job import TERMINAL, Change, Record, State
 from .. import apply
 from . import lanes, sql, told
-from .rows import record, row_of, to_json
-from .settle import put, save
+from .rows import record, row_of, saved_row, to_json
 from .step import Step
 
+UNSET = msgspec.UNSET
 
-def change(step: Step, wanted: Change) -> bool:
-    row = row_of(step, wanted.id)
-    kept = None if row is None else record(row)
-    if kept is None or kept.state != wanted.seen_state or kept.fence != wanted.seen_fence:
-        return False
-    if wanted.seen_task not in (None, kept.task):
-        return False
-    was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
-    if wanted.patch is None:
-        if kept.key is not None and not was_over:
-            step.connection.execute(sql.REMOVE_KEY, (kept.key, kept.id))
-        step.connection.execute(sql.REMOVE, (kept.seq,))
-        told.move(step, [(kept.id, "deleted")])
-        if was_over:
+
+def change_all(step: Step, changes: Sequence[Change]) -> list[bool]:
+    """Answer each change; False where the job was no longer as it was seen."""
+    batch = _Changes(step, changes)
+    answers = [batch.make(change) for change in changes]
+    batch.write()
+    return answers
+
+
+class _Changes:
+    def __init__(self, step: Step, changes: Sequence[Change]) -> None:
+        self._step = step
+        self._jobs = _read(step, {change.id for change in changes})
+        self._saved: dict[int, Record] = {}
+        self._removed: list[tuple[int]] = []
+        self._keys: list[tuple[int | None, str, str]] = []
+        self._forgotten: list[tuple[str, str]] = []
+        self._moved: list[tuple[str, str]] = []
+        self._left: dict[str, set[str]] = {}
+        """Lanes that jobs have left, by queue."""
+        self._ended: list[str] = []
+
+    def make(self, wanted: Change) -> bool:
+        step, kept = self._step, self._jobs.get(wanted.id)
+        if kept is None or kept.state != wanted.seen_state or kept.fence != wanted.seen_fence:
+            return False
+        if wanted.seen_task not in (None, kept.task):
+            return False
+        was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
+        patch = wanted.patch
+        if patch is None:
+            if kept.key is not None and not was_over:
+                self._forgotten.append((kept.key, kept.id))
+            if was_over:
+                told.keep(step, kept.queue, kept.state, -1)
+            self._remove(kept, wanted.id)
+            self._moved.append((kept.id, "deleted"))
+            self._leave(kept)
+            return True
+        moves = patch.state is not UNSET
+        if was_over and moves:
             told.keep(step, kept.queue, kept.state, -1)
-        _make_room(step, kept)
-        return True
-    if was_over and wanted.patch.state is not msgspec.UNSET:
-        told.keep(step, kept.queue, kept.state, -1)
-    apply.patch(kept, wanted.patch, step.now)
-    if wanted.patch.payload is not msgspec.UNSET:
-        _replace_payload(step, kept, wanted.patch.fingerprint)
-    if was_over and kept.state in TERMINAL:
-        save(step, kept)  # a note on an ended job: its key's time goes on
-        if wanted.patch.state is not msgspec.UNSET:
+        apply.patch(kept, patch, step.now)
+        over = kept.state in TERMINAL
+        if patch.payload is not UNSET:
+            _replace_payload(step, kept, patch.fingerprint)
+        self._saved[kept.seq] = kept
+        gone = False
+        if not (was_over and over):  # else a note on an ended job: its key's time goes on
+            if kept.key is not None:
+                self._keys.append((apply.after(step.now, patch.key_keep) if over else None, kept.key, kept.id))
+            step.rung.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
+            gone = apply.removable(kept, step.now)
+        if gone:
+            self._remove(kept, wanted.id)
+        elif over and moves:
             told.keep(step, kept.queue, kept.state)
-    else:
-        put(step, kept, wanted.patch.key_keep)
-    if wanted.patch.state is not msgspec.UNSET:
-        told.move(step, [(kept.id, kept.state)])
-        if was_ready:
-            _make_room(step, kept)
-    if wanted.patch.tell and kept.state in TERMINAL:
-        told.ended(step, [kept.id])
-    return True
+        if moves:
+            self._moved.append((kept.id, kept.state))
+            if was_ready:
+                self._leave(kept)
+        if patch.tell and over:
+            self._ended.append(kept.id)
+        return True
+
+    def _remove(self, kept: Record, id: str) -> None:
+        self._removed.append((kept.seq,))
+        self._saved.pop(kept.seq, None)
+        del self._jobs[id]
+
+    def _leave(self, kept: Record) -> None:
+        if kept.lane is not None:
+            self._left.setdefault(kept.queue, set()).add(kept.lane.name)
+
+    def write(self) -> None:
+        """Write what the changes have made of their jobs."""
+        step, many = self._step, self._step.connection.executemany
+        if self._saved:
+            many(sql.SAVE, [saved_row(kept, None) for kept in self._saved.values()])
+        for statement, rows in (
+            (sql.END_KEY, self._keys),
+            (sql.REMOVE_KEY, self._forgotten),
+            (sql.REMOVE, self._removed),
+        ):
+            if rows:
+                many(statement, rows)
+        if self._moved:
+            told.move(step, self._moved)
+        for queue, left in self._left.items():
+            lanes.make_room(step, queue, to_json(sorted(left)).decode())
+        told.ended(step, self._ended)
+
+
+def _read(step: Step, ids: set[str]) -> dict[str, Record]:
+    """Jobs by the ids that they are called by."""
+    rows: dict[str, Any] = {}
+    if len(ids) > 1:
+        try:
+            found = step.connection.execute(sql.GET_MANY, (to_json(sorted(ids)).decode(),)).fetchall()
+            rows = {row[1]: row for row in found}
+        except UnicodeEncodeError:
+            pass  # one of them is text that cannot be stored, and is not there: they are looked for one by one
+    for id in ids.difference(rows):
+        if (row := row_of(step, id)) is not None:
+            rows[id] = row
+    return {id: record(row) for id, row in rows.items()}
 
 
 def _replace_payload(step: Step, kept: Record, fingerprint: str) -> None:
@@ -57,8 +134,3 @@ def _replace_payload(step: Step, kept: Record, fingerprint: str) -> None:
         step.connection.execute(sql.INSERT_PAYLOAD, (kept.seq, kept.payload))
     if kept.key is not None:
         step.connection.execute(sql.CHANGE_KEY, (fingerprint, kept.key, kept.id))
-
-
-def _make_room(step: Step, kept: Record) -> None:
-    if kept.lane is not None:
-        lanes.make_room(step, kept.queue, to_json([kept.lane.name]).decode())

@@ -328,6 +328,7 @@ TIDY_HOLDERS = f"DELETE FROM holdfast_holder WHERE rowid IN (SELECT rowid {_GONE
 # -- observe
 
 GET = f"SELECT {JOB} FROM holdfast_job WHERE id = ?"
+GET_MANY = f"SELECT {JOB} FROM holdfast_job WHERE id IN (SELECT value FROM json_each(?))"
 GET_BY_SEQ = f"SELECT {JOB} FROM holdfast_job WHERE seq = ?"
 MEND = "UPDATE holdfast_job SET id = ?, attempt = ?, fence = ? WHERE seq = ?"
 """Makes a damaged job one that can be claimed and settled: by what the reader made of it."""

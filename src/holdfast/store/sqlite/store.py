@@ -34,7 +34,7 @@ from ..stalls import Stalls
 from . import bound, claim, doctor, lanes, observe, output, schema, sql, told
 from . import connection as connections
 from . import holders as leases
-from .change import change
+from .change import change_all
 from .enqueue import insert_all
 from .files import Files
 from .reader import Reader
@@ -287,7 +287,7 @@ def _apply(batch: Batch, step: Step) -> Answers:
         insert_all(step, batch.inserts) if batch.inserts else (),
         [note(step, said) for said in batch.notes] if batch.notes else (),
         settle_all(step, batch.settles) if batch.settles else (),
-        [change(step, wanted) for wanted in batch.changes] if batch.changes else (),
+        change_all(step, batch.changes) if batch.changes else (),
         [claim.claim(step, ask) for ask in batch.asks] if batch.asks else (),
     )
     told.write(step)

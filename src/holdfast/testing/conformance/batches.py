@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from holdfast.job import State
 from holdfast.store.protocol import Batch, Store
-from holdfast.testing.build import ask, cancellation, change, failed, new_job, released, retrial, says, succeeded
-from holdfast.testing.verbs import claim, enqueue, insert, job, running, settle
+from holdfast.testing.build import (
+    ask,
+    cancellation,
+    change,
+    dead,
+    deletion,
+    failed,
+    new_job,
+    released,
+    retrial,
+    says,
+    succeeded,
+)
+from holdfast.testing.verbs import claim, enqueue, gone, insert, job, running, settle
 
 from .topic import Topic
 
@@ -81,3 +93,45 @@ class TestBatches(Topic):
             current = answers.asks[0].records[0]
             seen.append(current.id)
         assert seen == ["a", "b", "c"]
+
+
+class TestManyChanges(Topic):
+    async def test_each_of_many_changes_is_fenced_and_answered_by_itself(self, store: Store) -> None:
+        await insert(store, *[new_job(f"{n}") for n in range(9)])
+        records = await claim(store, limit=9)
+        await store.write(Batch(settles=[dead(record) for record in records]))
+        ended = {record.id: await job(store, record.id) for record in records}
+        stale, absent = ended["2"], ended["4"]
+        stale.fence += 1
+        absent.id = "no such job"
+        changes = [retrial(record) if n % 2 == 0 else deletion(record) for n, record in enumerate(ended.values())]
+        answers = await store.write(Batch(changes=changes))
+        refused = [n for n, done in enumerate(answers.changes) if not done]
+        assert refused == [n for n, seen in enumerate(ended.values()) if seen in (stale, absent)]
+        assert {record.id for record in await claim(store, limit=9)} == {"0", "6", "8"}
+        assert [await gone(store, id) for id in "1357"] == [True] * 4
+        assert [(await job(store, id)).state for id in "24"] == [State.DEAD] * 2
+
+    async def test_a_later_change_of_a_batch_sees_an_earlier_one_of_the_same_job(self, store: Store) -> None:
+        first, second = await enqueue(store, key="k"), await enqueue(store)
+        cancelled = await job(store, first.id)
+        cancelled.state = State.CANCELLED
+        changes = [
+            cancellation(first, key_keep=60.0),
+            cancellation(first),
+            retrial(cancelled),
+            deletion(second),
+            deletion(second),
+        ]
+        answers = await store.write(Batch(changes=changes))
+        assert list(answers.changes) == [True, False, True, True, False]
+        assert (await job(store, first.id)).state == State.QUEUED
+        assert (await insert(store, new_job("x", key="k")))[0].outcome == "existing"
+        counts = {state: number for queue in await store.stats() for state, number in queue.counts.items() if number}
+        assert counts == {"queued": 1}
+
+    async def test_the_keys_of_many_deleted_jobs_are_free_at_once(self, store: Store) -> None:
+        records = [await enqueue(store, key=f"k{n}") for n in range(3)]
+        await store.write(Batch(changes=[deletion(record) for record in records]))
+        answers = await insert(store, *[new_job(f"new-{n}", key=f"k{n}") for n in range(3)])
+        assert [answer.outcome for answer in answers] == ["created"] * 3
