@@ -7,8 +7,8 @@ import asyncio
 import asyncpg
 import pytest
 
-from holdfast import ConfigError, Context, Holdfast, Worker
-from holdfast.store.postgres import PostgresStore
+from holdfast import ConfigError, Context, Holdfast, OutcomeUnknown, StoreUnavailable, Worker
+from holdfast.store.postgres import PostgresStore, trouble
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded
 from holdfast.testing.verbs import claim, insert, running
@@ -137,3 +137,38 @@ async def test_the_way_back_after_pgbouncer_was_away(server, schema):
     await eventually(answers, 15)
     await store.close()
     bouncer.remove()
+
+
+async def test_a_write_that_pgbouncer_had_no_server_for_was_not_made(server, schema):
+    bouncer = pgbouncer.PgBouncer(server, query_wait_timeout="1")
+    store = PostgresStore(f"{bouncer.url}?schema={schema}&pgbouncer=transaction")
+    await store.open()
+    others = [await asyncpg.connect(bouncer.url, statement_cache_size=0) for _ in range(2)]
+    for other in others:  # there are two servers' connections, and both are taken now
+        await other.execute("BEGIN")
+    with pytest.raises(StoreUnavailable, match="pgbouncer has no server for us"):
+        await insert(store, new_job("a"))
+    for other in others:
+        await other.close()
+    assert (await insert(store, new_job("a")))[0].outcome == "created"
+    await store.close()
+    bouncer.remove()
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ("server login has been failing, try again later (server_login_retry)", True),
+        ("query_wait_timeout", True),
+        ("pgbouncer cannot connect to server", True),
+        ("server conn crashed?", False),
+        ("something that nobody has heard of", False),
+    ],
+)
+def test_only_what_never_left_pgbouncer_is_known_not_to_be_written(words, known):
+    lost = asyncpg.ConnectionDoesNotExistError("connection was closed in the middle of operation")
+    lost.__cause__ = asyncpg.ProtocolViolationError(words)
+    for error in (lost, lost.__cause__):
+        meaning = StoreUnavailable if known else OutcomeUnknown
+        assert type(trouble.writing(error, "here", first=True)) is meaning
+        assert type(trouble.writing(error, "here", first=False)) is OutcomeUnknown

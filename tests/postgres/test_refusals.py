@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 import pytest_asyncio
 
-from holdfast import ConfigError, Holdfast, StoreRefused, Worker
+from holdfast import ConfigError, Holdfast, StoreRefused, StoreUnavailable, Worker
+from holdfast.store.postgres import PostgresStore
+from holdfast.store.postgres.schema import LATEST
 from support.terminal import terminal  # noqa: F401  # a fixture
 
 READS = (
@@ -39,3 +41,24 @@ def test_the_command_says_why_once_and_exits(refusing, terminal):  # noqa: F811
     said = terminal("worker", "start", "--drain", "--foreground", "--url", url, code=code)
     assert said.count("permission denied" if code == 2 else "is a standby or read-only") == 1
     assert "Traceback" not in said
+
+
+async def test_a_missing_ca_file_is_named(server):
+    url = f"{server.url}?sslmode=verify-full&sslrootcert=/no/such/ca.pem"
+    with pytest.raises(ConfigError, match=r"sslrootcert cannot be read: /no/such/ca\.pem: No such file"):
+        await PostgresStore(url).open()
+
+
+async def test_a_server_without_tls_says_so(server):
+    with pytest.raises(StoreUnavailable, match="rejected SSL upgrade"):
+        await PostgresStore(f"{server.url}?sslmode=require").open()
+
+
+async def test_a_migration_whose_row_was_lost_is_explained(sql, schema, url, store):
+    await sql.execute(f"DELETE FROM {schema}.migration WHERE version = $1", LATEST)
+    with pytest.raises(ConfigError, match=rf"version {LATEST} of the schema cannot be applied .* nothing was changed"):
+        await PostgresStore(url).migrate()
+    await sql.execute(f"INSERT INTO {schema}.migration (version) VALUES ({LATEST})")  # as the error says
+    again = PostgresStore(url)
+    assert await again.migrate() == []
+    await again.close()

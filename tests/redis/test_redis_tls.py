@@ -10,7 +10,8 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
-from holdfast.errors import StoreUnavailable
+from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.store.redis import wire
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim_one, insert
 from support.ports import free_port
@@ -110,9 +111,10 @@ async def test_verification_can_be_switched_off(terminated, papers, prefix, open
     assert (await claim_one(store)).id == "a"
 
 
-async def test_a_server_without_tls_is_told_apart(server, prefix, open_at):
-    with pytest.raises(StoreUnavailable, match="no TLS connection within"):
-        await open_at(secure_url(server.port, prefix, timeout=0.2))
+async def test_a_server_without_tls_is_told_apart(server, prefix, open_at, monkeypatch):
+    monkeypatch.setattr(wire, "PROBE", 0.05)
+    with pytest.raises(ConfigError, match="speaks no TLS: write redis://"):
+        await open_at(secure_url(server.port, prefix, timeout=60))
 
 
 async def test_redis_itself_over_tls(start_server, papers, open_at):
@@ -134,3 +136,31 @@ async def test_redis_itself_over_tls(start_server, papers, open_at):
     store = await open_at(url)
     await insert(store, new_job("a"))
     assert (await claim_one(store)).id == "a"
+    with pytest.raises(ConfigError, match="speaks TLS: write rediss://"):
+        await open_at(f"redis://127.0.0.1:{port}")
+    with pytest.raises(ConfigError, match=r"wants a certificate of its clients: name one by \?cert="):
+        await open_at(secure_url(port, "tls", ca=papers / "ca.pem"))
+
+
+async def test_a_plain_url_to_a_tls_port_names_the_right_scheme(terminated, papers, prefix, open_at):
+    with pytest.raises(ConfigError, match="speaks TLS: write rediss://"):
+        await open_at(f"redis://127.0.0.1:{terminated}?durability=none&prefix={prefix}")
+
+
+async def test_a_missing_client_certificate_is_asked_for(terminated, papers, prefix, open_at):
+    with pytest.raises(StoreUnavailable, match=r"may want a certificate of its clients: \?cert="):
+        await open_at(secure_url(terminated, prefix, ca=papers / "ca.pem"))
+
+
+@pytest.mark.parametrize("name", ["ca", "cert", "key"])
+async def test_a_missing_file_is_named(papers, open_at, tmp_path, name):
+    files = {"ca": papers / "ca.pem", "cert": papers / "client.pem", "key": papers / "client.key"}
+    files[name] = tmp_path / "absent.pem"
+    with pytest.raises(ConfigError, match=rf"\?{name}=.*absent\.pem cannot be read: No such file"):
+        await open_at(secure_url(1, "p", **files))
+
+
+async def test_a_file_that_is_no_certificate_is_named(papers, open_at, tmp_path):
+    (tmp_path / "odd.pem").write_text("odd")
+    with pytest.raises(ConfigError, match=r"\?ca=.*odd\.pem has no certificates"):
+        await open_at(secure_url(1, "p", ca=tmp_path / "odd.pem"))

@@ -429,3 +429,15 @@ async def test_features_are_the_stores_but_for_what_cannot_travel(serve, open_at
     assert (await open_at((await serve()).url)).features == {"durable", "multi_process"}
     other = await serve(f"sqlite:///{tmp_path}/other.db", sweeps=True)
     assert (await open_at(other.url)).features == {"durable", "multi_process", "sweeps"}
+
+
+async def test_a_server_without_tls_is_told_apart():
+    async def answer(reader, writer):
+        await reader.read(1)
+        writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        with pytest.raises(StoreUnavailable, match="speaks no TLS: write http://"):
+            await open_store(f"https://127.0.0.1:{port}", SystemClock()).open()

@@ -1,6 +1,7 @@
 """The schema: its steps, what it leaves alone, and files that it refuses."""
 
 import sqlite3
+from contextlib import closing
 
 import pytest
 
@@ -86,6 +87,17 @@ async def test_a_newer_schema_is_refused(path, store, open_store):
     connection.close()
     with pytest.raises(ConfigError, match=f"schema version {schema.LATEST + 1}; this Holdfast knows {schema.LATEST}"):
         await open_store()
+
+
+async def test_a_step_whose_row_was_lost_is_explained(path, store, open_store):
+    await store.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("DELETE FROM holdfast_schema WHERE version = ?", (schema.LATEST,))
+    with pytest.raises(ConfigError, match=f"version {schema.LATEST} of the schema cannot be applied") as raised:
+        await open_store()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(str(raised.value).rpartition("put it back: ")[2])
+    await open_store()
 
 
 async def test_a_file_that_is_no_database_is_named(path, open_store):

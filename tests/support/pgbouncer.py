@@ -44,7 +44,7 @@ def fetch() -> None:
 class PgBouncer:
     """One pgbouncer with two server connections for everybody, so that clients really share them."""
 
-    def __init__(self, server: PostgresServer, mode: str = "transaction") -> None:
+    def __init__(self, server: PostgresServer, mode: str = "transaction", **options: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="holdfast-bouncer-"))
         self.port = free_port()
         settings = self.folder / "pgbouncer.ini"
@@ -53,6 +53,7 @@ class PgBouncer:
             f"[databases]\n* = host=127.0.0.1 port={server.port} user=postgres\n[pgbouncer]\nlisten_addr = 127.0.0.1\n"
             f"listen_port = {self.port}\nauth_type = any\nunix_socket_dir =\npool_mode = {mode}\n"
             f"default_pool_size = {2 if mode == 'transaction' else 50}\nmax_client_conn = 200\nserver_login_retry = 1\n"
+            + "".join(f"{name} = {value}\n" for name, value in options.items())
         )
         self._settings = settings
         self._start()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 from ...errors import ConfigError, StoreUnavailable
 from . import trouble
@@ -14,22 +15,27 @@ from .place import Place
 PATIENCE = 60.0
 """Seconds that one statement may take, and that a caller waits for a free connection, before it is told so."""
 CONNECT_LIMIT = 10.0
+TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
 class Link:
     """One connection with the statements that were prepared on it. Nothing is prepared on one that others share."""
 
-    __slots__ = ("_prepared", "_shared", "raw")
+    __slots__ = ("_prepared", "_shared", "answered", "raw")
 
     def __init__(self, raw: Any, *, shared: bool) -> None:
         self.raw = raw
         self._shared = shared
+        self.answered = False
+        """Whether a statement of the present caller has been answered."""
         self._prepared: dict[str, Any] = {}
 
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Run a statement, prepared at its first use here: one round trip from then on."""
         if self._shared:
-            return await self.raw.fetch(statement, *values, timeout=PATIENCE)
+            rows = await self.raw.fetch(statement, *values, timeout=PATIENCE)
+            self.answered = True
+            return rows
         prepared = self._prepared.get(statement)
         if prepared is None:
             prepared = self._prepared[statement] = await self.raw.prepare(statement)
@@ -153,6 +159,8 @@ _parents: list[object] = []
 
 async def connect(place: Place, setting: str | None = None) -> Any:
     """A new connection, after this statement; StoreUnavailable or ConfigError where there is none to be had."""
+    if place.connect is None:
+        _check_files(place)
     try:
         async with asyncio.timeout(CONNECT_LIMIT):
             raw = await (_connect(place) if place.connect is None else place.connect())
@@ -170,6 +178,16 @@ async def connect(place: Place, setting: str | None = None) -> Any:
             raise
         # Not the driver's own words: they may hold a part of the password.
         raise ConfigError(f"{place.shown}: the driver does not accept this URL") from None
+
+
+def _check_files(place: Place) -> None:
+    """ConfigError where a file of TLS cannot be read; the driver would not name it."""
+    for name, path in parse_qsl(urlsplit(place.dsn).query):
+        if name in TLS_FILES:
+            try:
+                open(path, "rb").close()
+            except OSError as error:
+                raise ConfigError(f"{place.shown}: {name} cannot be read: {path}: {error.strerror}") from None
 
 
 async def _connect(place: Place) -> Any:

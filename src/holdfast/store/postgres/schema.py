@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import ConfigError
-from . import sql
+from . import sql, trouble
+from .driver import asyncpg
 from .place import Place
 
 LATEST = 12
@@ -50,10 +51,23 @@ async def migrate(connection: Any, place: Place) -> list[int]:
         check(found, place)
         for number, script in steps().items():
             if number > found:
-                await connection.execute(sql.for_schema(script, place.schema))
+                await _apply(connection, place, number, script)
                 await connection.execute(sql.for_schema(sql.APPLIED.format(version=number), place.schema))
                 applied.append(number)
     return applied
+
+
+async def _apply(connection: Any, place: Place, number: int, script: str) -> None:
+    try:
+        await connection.execute(sql.for_schema(script, place.schema))
+    except asyncpg.PostgresError as error:
+        if trouble.reading(error, place.shown) is not None:
+            raise
+        raise ConfigError(
+            f"{place.shown}: version {number} of the schema cannot be applied ({error}); nothing was changed. If"
+            f" the table {place.schema}.migration has lost the row of a version whose objects exist, put it back:"
+            f" {sql.for_schema(sql.APPLIED.format(version=number), place.schema)}"
+        ) from error
 
 
 def dump(schema: str = "holdfast", after: int = 0) -> str:

@@ -192,8 +192,10 @@ class PostgresStore:
         """Run what may write: once, and again only where the server says that it undid it."""
         pool = self._open_pool()
         for attempt in range(ATTEMPTS):
+            link: Link | None = None
             try:
                 async with pool.link() as link:
+                    link.answered = False
                     return await work(link)
             except HoldfastError:
                 raise
@@ -201,7 +203,8 @@ class PostgresStore:
                 if isinstance(error, trouble.AGAIN) and attempt < ATTEMPTS - 1:
                     await asyncio.sleep(0.01 * attempt)
                     continue
-                if (meaning := trouble.writing(error, self.place.shown)) is not None:
+                first = link is not None and not link.answered
+                if (meaning := trouble.writing(error, self.place.shown, first=first)) is not None:
                     raise meaning from error
                 raise
         raise AssertionError

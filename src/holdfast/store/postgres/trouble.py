@@ -36,6 +36,14 @@ _REFUSED = (
     asyncpg.PostgresSystemError,
     asyncpg.InternalServerError,
 )
+_NO_SERVER = (
+    "server login has been failing",
+    "pgbouncer cannot connect to server",
+    "query_wait_timeout",
+)
+"""What pgbouncer says to clients that wait for a server. All that it says has SQLSTATE 08P01, so that there is nothing
+but words to tell these from "server conn crashed?", after which the outcome is unknown. Other words are taken for that.
+"""
 _MISSING = (asyncpg.UndefinedTableError, asyncpg.UndefinedFunctionError, asyncpg.InvalidSchemaNameError)
 
 
@@ -62,14 +70,22 @@ def reading(error: BaseException, shown: str) -> HoldfastError | None:
     return _refused(error, shown)
 
 
-def writing(error: BaseException, shown: str) -> HoldfastError | None:
-    """A statement that was sent failed; None for a fault of the caller.
+def writing(error: BaseException, shown: str, *, first: bool = False) -> HoldfastError | None:
+    """A statement that was sent failed; None for a fault of the caller. `first`: none before it was answered.
 
     Where the server itself said no, nothing was written. Where the connection ended, nobody can say.
     """
+    if first and _found_no_server(error):
+        return StoreUnavailable(f"{shown}: pgbouncer has no server for us ({_text(error)}); nothing was written")
     if isinstance(error, _GONE):
         return OutcomeUnknown(f"{shown}: the connection was lost before the answer came ({_text(error)})")
     return _refused(error, shown)
+
+
+def _found_no_server(error: BaseException) -> bool:
+    """Whether pgbouncer gave up before it had a server for the statement, which so never left it."""
+    said = error.__cause__ if isinstance(error, asyncpg.ConnectionDoesNotExistError) else error
+    return isinstance(said, asyncpg.ProtocolViolationError) and str(said).startswith(_NO_SERVER)
 
 
 def _refused(error: BaseException, shown: str) -> HoldfastError | None:

@@ -7,6 +7,7 @@ import ssl
 import msgspec
 
 from ...url import Url
+from .tls import context
 
 OPTIONS = (
     "prefix", "durability", "timeout", "db", "ca", "cert", "key", "verify", "sentinel_username", "sentinel_password",
@@ -48,13 +49,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     def tls_context(self) -> ssl.SSLContext | None:
         if not self.tls:
             return None
-        context = ssl.create_default_context(cafile=self.ca)
-        if self.cert is not None:
-            context.load_cert_chain(self.cert, self.key)
-        if not self.verify:
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
-        return context
+        return context(self.ca, self.cert, self.key, verify=self.verify)
 
 
 def parse(url: Url) -> Address:

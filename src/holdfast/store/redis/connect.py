@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import ssl
 
 from ...errors import ConfigError, HoldfastError, StoreUnavailable
-from . import trouble
+from . import tls, trouble
 from .address import Address, Node
 from .wire import Lost, ReplyError, Wire, dial
 
@@ -23,7 +24,10 @@ async def connect(address: Address, key: str, first: Node | None = None) -> Wire
         except StoreUnavailable as error:  # says where by itself
             reasons.append(str(error))
         except (OSError, Lost) as error:
-            reasons.append(f"{address.path or f'{node[0]}:{node[1]}'}: {error}")
+            where = address.path or f"{node[0]}:{node[1]}"
+            cut = address.path is None and isinstance(error, (Lost, ConnectionResetError, ssl.SSLError))
+            hint = await tls.explain(*node, address.tls_context()) if cut else ""
+            reasons.append(f"{where}: {error}{hint}")
     raise StoreUnavailable(f"no connection to {address}: {'; '.join(reasons)}")
 
 
@@ -56,9 +60,9 @@ async def _primaries(address: Address, reasons: list[str]) -> list[Node]:
 
 async def reach(address: Address, node: Node, key: str | None) -> Wire:
     """A wire to this node, or to where it says that the key is; with no key, to this node whatever it has."""
-    tls = address.tls_context()
+    secure = address.tls_context()
     for _ in range(HOPS):
-        wire = await dial(*node, path=address.path, tls=tls, patience=address.timeout)
+        wire = await dial(*node, path=address.path, tls=secure, patience=address.timeout)
         try:
             await _log_in(wire, address.username, address.password, str(address))
             if address.db:

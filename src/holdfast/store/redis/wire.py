@@ -11,6 +11,9 @@ from typing import Any, cast
 
 import hiredis
 
+from ...errors import ConfigError
+from .tls import PROBE, is_plain
+
 Reply = Any
 ReplyError = hiredis.ReplyError
 _MORE = object()
@@ -157,8 +160,24 @@ async def dial(
         async with asyncio.timeout(patience):
             if path is not None:
                 _, wire = await loop.create_unix_connection(lambda: Wire(patience), path)
+            elif tls is not None:
+                wire = await _dial_tls(host, port, tls, patience)
             else:
-                _, wire = await loop.create_connection(lambda: Wire(patience), host, port, ssl=tls)
+                _, wire = await loop.create_connection(lambda: Wire(patience), host, port)
     except TimeoutError:
         raise OSError(f"no {'TLS ' if tls else ''}connection within {patience:g} s") from None
     return wire
+
+
+async def _dial_tls(host: str, port: int, tls: ssl.SSLContext, patience: float) -> Wire:
+    """The same over TLS. A server without it takes the handshake for the beginning of a command, and is silent."""
+    loop = asyncio.get_running_loop()
+    connecting = loop.create_task(loop.create_connection(lambda: Wire(patience), host, port, ssl=tls))
+    try:
+        done, _ = await asyncio.wait([connecting], timeout=min(PROBE, patience / 2))
+        if not done and await is_plain(host, port):
+            raise ConfigError(f"{host}:{port} speaks no TLS: write redis:// instead of rediss://")
+        return (await connecting)[1]
+    finally:
+        connecting.cancel()
+        await asyncio.wait([connecting])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import socket
+import ssl
 import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -28,6 +29,8 @@ LARGE = 2**20
 """Bytes of a body from which it is sent piece by piece, so that others get their turn meanwhile."""
 KEPT = 4.0
 """Seconds for which an idle connection is kept: less than servers do, so that none closes as it is used again."""
+NO_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")
+"""What OpenSSL makes of an answer that is no TLS."""
 _forgotten: list[object] = []
 """Connections of a parent process or an ended loop: kept, for they would complain, and disturb, as they go."""
 
@@ -176,6 +179,8 @@ class Link:
 def _why(error: aiohttp.ClientError) -> str:
     """What kept a connection from being made, in the system's words."""
     reason = getattr(error, "os_error", None)
+    if isinstance(reason, ssl.SSLError) and reason.reason in NO_TLS:
+        return "it speaks no TLS: write http:// instead of https://"
     if isinstance(reason, ConnectionError) and reason.errno is not None:
         return os.strerror(reason.errno)
     return str(reason or error) or type(error).__name__

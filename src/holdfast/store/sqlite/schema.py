@@ -73,7 +73,13 @@ def apply(connection: sqlite3.Connection, number: int, script: str, now: int) ->
     record = sql.SCHEMA_STEP.format(version=number, now=now)
     try:
         connection.executescript(f"{sql.BEGIN_WRITE};\n{script}\n{record};\n{sql.COMMIT};")
-    except BaseException:
+    except BaseException as error:
         if connection.in_transaction:
             connection.execute(sql.ROLLBACK)
+        if isinstance(error, sqlite3.Error) and trouble.translate(error, "") is None:
+            raise ConfigError(
+                f"version {number} of the schema cannot be applied ({error}); nothing was changed. If the table"
+                " holdfast_schema has lost the row of a version whose objects exist, put it back:"
+                f" {sql.SCHEMA_STEP.format(version=number, now=0)}"
+            ) from error
         raise

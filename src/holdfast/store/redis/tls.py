@@ -1,0 +1,85 @@
+"""TLS to a server: its files, and what is wrong where one side speaks TLS and the other does not."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+
+from ...errors import ConfigError
+
+PROBE = 1.0
+"""Seconds for which a server may be silent before it is asked in the other way, and that it has to answer that."""
+
+
+def context(ca: str | None, cert: str | None, key: str | None, *, verify: bool) -> ssl.SSLContext:
+    """What a connection needs; ConfigError names a file that cannot be used."""
+    for name, path in (("ca", ca), ("cert", cert), ("key", key)):
+        if path is not None:
+            try:
+                open(path, "rb").close()
+            except OSError as error:
+                raise ConfigError(f"?{name}={path} cannot be read: {error.strerror}") from None
+    try:
+        made = ssl.create_default_context(cafile=ca)
+    except ssl.SSLError as error:
+        raise ConfigError(f"?ca={ca} has no certificates in the PEM format ({error.reason})") from None
+    if cert is not None:
+        try:
+            made.load_cert_chain(cert, key)
+        except ssl.SSLError as error:
+            given = f"?cert={cert}" + (f"&key={key}" if key else "")
+            raise ConfigError(f"{given} is no certificate with its key in the PEM format ({error.reason})") from None
+    if not verify:
+        made.check_hostname = False
+        made.verify_mode = ssl.CERT_NONE
+    return made
+
+
+async def is_plain(host: str, port: int) -> bool:
+    """Whether the server answers without TLS."""
+    try:
+        async with asyncio.timeout(PROBE):
+            reader, writer = await asyncio.open_connection(host, port)
+            try:
+                writer.write(b"PING\r\n")
+                return await reader.read(1) in (b"+", b"-")  # PONG, or that it wants a password first
+            finally:
+                writer.transport.abort()
+    except (OSError, TimeoutError):
+        return False
+
+
+async def explain(host: str, port: int, used: ssl.SSLContext | None) -> str:
+    """After a connection that the server cut: ConfigError where TLS is the cause, and else a hint, or nothing."""
+    where, hint = f"{host}:{port}", ""
+    try:
+        async with asyncio.timeout(PROBE):
+            reader, writer = await asyncio.open_connection(host, port, ssl=used or _trusting())
+            try:
+                if used is None:
+                    raise ConfigError(f"{where} speaks TLS: write rediss:// instead of redis://")
+                hint = "; it may want a certificate of its clients: ?cert= and ?key= name one"
+                await reader.read(1)  # nothing is sent, so that what the server has to say arrives
+            finally:
+                writer.transport.abort()
+    except ssl.SSLError as error:
+        reason = error.reason or ""
+        if "ALERT" not in reason:
+            return ""
+        if used is None:
+            raise ConfigError(f"{where} speaks TLS: write rediss:// instead of redis://") from None
+        if reason in ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "SSLV3_ALERT_HANDSHAKE_FAILURE"):
+            raise ConfigError(f"{where} wants a certificate of its clients: name one by ?cert= and ?key=") from None
+        raise ConfigError(f"{where} refuses the certificate that ?cert= names ({reason})") from None
+    except TimeoutError:
+        return ""
+    except OSError:
+        return hint
+    return hint
+
+
+def _trusting() -> ssl.SSLContext:
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    made.check_hostname = False
+    made.verify_mode = ssl.CERT_NONE
+    return made
