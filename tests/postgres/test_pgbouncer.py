@@ -139,12 +139,19 @@ async def test_the_way_back_after_pgbouncer_was_away(server, schema):
     bouncer.remove()
 
 
-async def test_a_write_that_pgbouncer_had_no_server_for_was_not_made(server, schema):
+@pytest.fixture
+def impatient(server):
+    """A pgbouncer whose clients wait for a server for one second."""
     bouncer = pgbouncer.PgBouncer(server, query_wait_timeout="1")
-    store = PostgresStore(f"{bouncer.url}?schema={schema}&pgbouncer=transaction")
+    yield bouncer
+    bouncer.remove()
+
+
+async def test_a_write_that_pgbouncer_had_no_server_for_was_not_made(impatient, schema):
+    store = PostgresStore(f"{impatient.url}?schema={schema}&pgbouncer=transaction")
     await store.open()
-    others = [await asyncpg.connect(bouncer.url, statement_cache_size=0) for _ in range(2)]
-    for other in others:  # there are two servers' connections, and both are taken now
+    others = [await asyncpg.connect(impatient.url, statement_cache_size=0) for _ in range(2)]
+    for other in others:  # there are two connections to the server, and both are taken now
         await other.execute("BEGIN")
     with pytest.raises(StoreUnavailable, match="pgbouncer has no server for us"):
         await insert(store, new_job("a"))
@@ -152,7 +159,6 @@ async def test_a_write_that_pgbouncer_had_no_server_for_was_not_made(server, sch
         await other.close()
     assert (await insert(store, new_job("a")))[0].outcome == "created"
     await store.close()
-    bouncer.remove()
 
 
 @pytest.mark.parametrize(

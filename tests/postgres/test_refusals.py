@@ -49,6 +49,12 @@ async def test_a_missing_ca_file_is_named(server):
         await PostgresStore(url).open()
 
 
+async def test_a_ca_file_without_certificates_is_a_mistake(server, tmp_path):
+    (tmp_path / "odd.pem").write_text("odd")
+    with pytest.raises(ConfigError, match="names a file that is not PEM"):
+        await PostgresStore(f"{server.url}?sslmode=verify-full&sslrootcert={tmp_path}/odd.pem").open()
+
+
 async def test_a_server_without_tls_says_so(server):
     with pytest.raises(StoreUnavailable, match="rejected SSL upgrade"):
         await PostgresStore(f"{server.url}?sslmode=require").open()

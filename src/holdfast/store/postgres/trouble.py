@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 
 from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreRefused, StoreUnavailable
 from .driver import asyncpg
@@ -56,6 +57,8 @@ def connecting(error: BaseException, shown: str) -> HoldfastError:
     """No connection could be made: nothing was written."""
     if isinstance(error, _WRONG):
         return ConfigError(f"{shown}: {error}")
+    if isinstance(error, ssl.SSLError) and error.library in ("X509", "PEM"):
+        return ConfigError(f"{shown}: sslrootcert, sslcert or sslkey names a file that is not PEM ({error.reason})")
     if "unsupported startup parameter" in str(error):
         return ConfigError(f"{shown} is a pgbouncer: add ?pgbouncer=transaction (or =session, as it pools) to the URL")
     if isinstance(error, asyncpg.TooManyConnectionsError):
