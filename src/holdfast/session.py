@@ -30,7 +30,8 @@ from .webhooks import Feed
 
 TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
 GIVE_WAY = 3.0
-"""Seconds after a store was away in which nobody is taken for lost: hearts that live beat again within one or two."""
+"""Seconds after a store was away in which nobody is taken for lost, at the least: most heartbeats come within two. With
+a long lease it is a third of it, because a heartbeat that hangs is given up and sent again only then."""
 ABANDONED_EVERY = 5.0
 """Seconds between looks for claims by hand whose process is gone; the first is made at once."""
 CONFIG_MAX_AGE = 10.0
@@ -167,7 +168,7 @@ class Session:
 
     def give_way(self) -> None:
         """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""
-        self._gives_way_until = self.clock.monotonic() + GIVE_WAY
+        self._gives_way_until = self.clock.monotonic() + max(GIVE_WAY, (self.settings.lease or 30.0) / 3)
 
     def may_start(self, record: Record) -> bool:
         """Whether a claimed job may run; else `refusal` says how its claim ends at once."""
