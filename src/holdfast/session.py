@@ -32,7 +32,8 @@ from .webhooks import Feed
 
 TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
 GIVE_WAY = 3.0
-"""Seconds after a store was away in which nobody is taken for lost: hearts that live beat again within one or two."""
+"""Seconds after a store was away in which nobody is taken for lost, at the least: most heartbeats come within two. With
+a long lease it is a third of it, because a heartbeat that hangs is given up and sent again only then."""
 ABANDONED_EVERY = 5.0
 """Seconds between looks for claims whose process is gone; the first is made at once."""
 CONFIG_MAX_AGE = 10.0
@@ -189,8 +190,10 @@ class Session:
             await self.loop.run_in_executor(thread, self.end_remains)
         return True
 
-    def give_way(self, seconds: float = GIVE_WAY) -> None:
+    def give_way(self, seconds: float | None = None) -> None:
         """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""
+        if seconds is None:
+            seconds = max(GIVE_WAY, (self.settings.lease or 30.0) / 3)
         self._gives_way_until = self.clock.monotonic() + seconds
 
     def may_start(self, record: Record) -> bool:

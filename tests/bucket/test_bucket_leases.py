@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from alone import opened, virtually
 from delayed import InMemory
 
 from holdfast.errors import StoreUnavailable
+from holdfast.store.bucket.seam import NotWritten
 from holdfast.testing.build import holder, new_job, swept
 from holdfast.testing.verbs import claim_one, insert, settle
 
@@ -102,5 +104,36 @@ def test_an_outage_ends_no_lease():
             assert await store.expired(9) == []
             assert await watch(store, 15) == []
             assert len(await watch(store, 15)) == 1
+
+    virtually(story)
+
+
+class Full(InMemory):
+    is_full = False
+
+    async def put_if_absent(self, key, data):
+        if self.is_full:
+            raise NotWritten("No space left on device; nothing was written")
+        return await super().put_if_absent(key, data)
+
+
+def test_a_disk_that_can_be_read_but_not_written_ends_no_lease():
+    async def story(clock):
+        bucket = Full(clock)
+        async with opened(bucket, clock) as store, opened(bucket, clock) as other:
+            await insert(store, new_job("a"))
+            await claim_one(store, holder("ann", LEASE))
+            for _ in range(2):
+                bucket.is_full = True
+                for _ in range(round(2 * LEASE)):
+                    await asyncio.sleep(1.0)
+                    await other.expired(9)
+                    with pytest.raises(StoreUnavailable):
+                        await other.beat([holder("bob", LEASE)])
+                bucket.is_full = False
+                await other.beat([holder("bob", LEASE)])
+                assert await watch(other, 15) == []
+                await store.beat([holder("ann", LEASE)])
+            assert len(await watch(other, LEASE + 5)) == 1
 
     virtually(story)

@@ -352,3 +352,29 @@ async def test_a_checkpoint_that_could_not_be_written_is_told_to_the_task(app, s
     handle = await work_on.enqueue()
     async with working(app):
         assert await handle.result(timeout=30) == "told"
+
+
+async def test_jobs_that_were_taken_from_a_worker_that_lives_are_not_quarantined(make_app):
+    app = make_app(lease=0.5)
+    entered = asyncio.Event()
+
+    @app.task
+    async def long() -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    handle = await long.enqueue()
+    worker = Worker(app)
+    running = asyncio.create_task(worker.run())
+    await asyncio.wait_for(entered.wait(), 30)
+    await app.pause("default")
+    assert await app.recover(holder=worker.holder.id) == 1
+    assert (await handle.job()).suspect
+
+    async def cleared():
+        return not (await handle.job()).suspect
+
+    await eventually(cleared)
+    assert (await handle.job()).state == State.QUEUED
+    worker.stop()
+    await asyncio.wait_for(running, 30)

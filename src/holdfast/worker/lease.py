@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..claim import confirmed
-from ..job import Ask, Beat, Claims, Held, Holder, Record
+from ..job import WAITING, Ask, Beat, Change, Claims, Held, Holder, Patch, Record
 from ..lifecycle import Outcome
 from .slots import Key, Slots
 
@@ -34,6 +34,7 @@ class Leases:
         """The tokens of the asks whose jobs have not begun yet."""
         self._strays: dict[Key, float] = {}
         self._giving_back: asyncio.Task[None] | None = None
+        self._clearing: set[asyncio.Task[None]] = set()
 
     async def claim(self, ask: Ask, begin: Callable[[Record], None]) -> Claims:
         """Claim jobs, and begin them."""
@@ -51,6 +52,8 @@ class Leases:
         if self._giving_back is not None:
             self._giving_back.cancel()
             await asyncio.wait([self._giving_back])
+        if self._clearing:
+            await asyncio.wait(self._clearing)
 
     def before_beat(self) -> frozenset[Key]:
         """On the heart's thread: the claims that ran before the beat. (Copying a dict's keys is one step.)"""
@@ -67,13 +70,32 @@ class Leases:
     def _compare(self, known: frozenset[Key], beat: Beat) -> None:
         runs = self._slots.runs
         held = {(one.id, one.fence): one for one in beat.held}
+        lost: list[Record] = []
         for key in sorted(known - held.keys()):
             if (run := runs.get(key)) is not None and run.why != "lost":
                 run.stop("lost")
+                lost.append(run.record)
+        if lost:
+            task = self._loop.create_task(self._clear(lost))
+            self._clearing.add(task)
+            task.add_done_callback(self._clearing.discard)
+            task.add_done_callback(_log_failure)
         for key, one in held.items():
             if one.cancel and (run := runs.get(key)) is not None and run.why is None:
                 run.stop("cancel")
         self._mind_strays(held)
+
+    async def _clear(self, lost: list[Record]) -> None:
+        """Jobs that were taken from this worker wait as if it had crashed under them. It lives: they run as before."""
+        session, before = self._app.session, {record.id: record for record in lost}
+        found = await session.store.get(list(before))
+        changes = [
+            Change(now.id, now.state, now.fence, Patch(suspect=was.suspect, deaths=was.deaths))
+            for now in found
+            if now is not None and now.state in WAITING and now.fence == (was := before[now.id]).fence
+        ]
+        if changes:
+            await session.commit.change(changes)
 
     def _mind_strays(self, held: dict[Key, Held]) -> None:
         """A claim whose answer was lost on its way here is ours all the same. Seen for half a beat: give it back."""
@@ -96,4 +118,4 @@ class Leases:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.warning("giving back a stray claim failed: %s", error)
+        logger.warning("setting right a claim of this worker failed: %s", error)

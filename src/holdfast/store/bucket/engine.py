@@ -244,6 +244,7 @@ class Engine:
                 try:
                     await self._commit(wishes)
                 except Exception as error:  # noqa: BLE001  # belongs to those who wished
+                    self.watch.begin_anew()
                     for wish in wishes:
                         _fail(wish, error)
                 if self._keeper.is_due():

@@ -1,7 +1,8 @@
 """Leases without a shared clock: a lease ends once its holder was watched, silent, for the whole of its length.
 
 Watching is done by a monotonic clock, and only time between two looks that succeeded counts: after an outage, in which
-nobody could beat, nobody is found dead. What one process has watched another can go on from: it is written to the log
+nobody could beat, nobody is found dead. A disk that is full can still be read, so a write that fails ends all watching,
+and it begins anew. What one process has watched another can go on from: it is written to the log
 (`Watched`), and counted there if the holder has not beaten since and nobody else has counted the same time.
 """
 
@@ -48,6 +49,10 @@ class Watch:
                 sight.seconds += gap
             sights[id] = sight
         self._sights = sights
+
+    def begin_anew(self) -> None:
+        """A write failed, so heartbeats may fail too: nothing that was seen so far speaks against a holder."""
+        self._sights = {}
 
     def silent(self, replica: Replica, known: Holding) -> float:
         """Seconds for which a holder was seen to be silent, by everybody together."""

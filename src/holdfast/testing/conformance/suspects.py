@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.job import Lane, Record
-from holdfast.store.protocol import COHORT, Store
+from holdfast.job import Change, Lane, Patch, Record
+from holdfast.store.protocol import COHORT, Batch, Store
 from holdfast.testing.build import ask, failed, new_job, released, says
 from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, note, running, settle
 
@@ -34,6 +34,13 @@ class TestSuspects(Topic):
     async def test_a_suspicion_and_its_deaths_are_kept(self, store: Store) -> None:
         record = await make_suspect(store, "s")
         assert (record.suspect, record.deaths) == (True, 1)
+
+    async def test_a_suspicion_that_is_lifted_leaves_an_ordinary_job(self, store: Store) -> None:
+        suspect = await make_suspect(store, "s", priority=-1, deaths=-2)
+        await insert(store, new_job("a"), new_job("b"))
+        lifted = Change(suspect.id, suspect.state, suspect.fence, Patch(suspect=False, deaths=0))
+        assert list((await store.write(Batch(changes=[lifted]))).changes) == [True]
+        assert [record.id for record in await claim(store, limit=9, busy=True)] == ["s", "a", "b"]
 
     async def test_a_suspect_is_claimed_alone(self, store: Store) -> None:
         await make_suspect(store, "s", priority=-1)
