@@ -7,6 +7,7 @@ import sys
 from importlib.util import find_spec
 from random import randrange
 
+from .failover import KINDS as FAILOVERS
 from .machine import CASES
 from .real.places import PLACES
 from .sim.plan import PLACES as SIMULATED
@@ -47,6 +48,11 @@ def main() -> int:
     quarantine.add_argument("--seconds", type=float, default=0.2, help="for which each job runs")
     quarantine.add_argument("--lease", type=float, default=1.5)
     quarantine.add_argument("--url", help="the store (default: an SQLite file of its own)")
+    failover = commands.add_parser("failover", help="a Redis store whose primary is replaced, or whose slot moves")
+    failover.add_argument("kind", choices=FAILOVERS)
+    failover.add_argument("--times", type=int, default=3)
+    failover.add_argument("--durability", default="none", help="as in the URL of a store")
+    failover.add_argument("--server", help="the server's binary (default: Valkey, as the tests have it)")
     everything = commands.add_parser(
         "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
     )
@@ -65,7 +71,7 @@ def _store(word: str) -> str:
 
 
 def _do(given: argparse.Namespace) -> int:
-    from . import machine, report
+    from . import failover, machine, report
     from .mutants import command as mutants
     from .real import command as real
     from .sim import command as sim
@@ -88,6 +94,8 @@ def _do(given: argparse.Namespace) -> int:
         from . import quarantine
 
         return quarantine.command(given.url, given.jobs, given.seconds, given.lease)
+    if given.command == "failover":
+        return failover.run(given.kind, {"durability": given.durability}, given.times, given.server)
     if given.command == "report":
         return report.run()
     broken = sum(sim.run(place, 1_000_000, given.minutes, None, 5) for place in SIMULATED)

@@ -34,6 +34,7 @@ async def strays(store, server) -> list[str]:
         kind, _, rest = key.partition(":")
         if kind in (
             "seq",
+            "server",
             "record-version",
             "counts",
             "ids",

@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError
+from holdfast.errors import ConfigError, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
-from holdfast.testing.verbs import claim_one, every, insert, job
-from support.redis import Cluster, valkey_binary
+from holdfast.testing.verbs import claim, claim_one, every, insert, job
+from support.eventually import still
+from support.redis import Cluster, SlotMove, valkey_binary
+from support.redis_load import Load
 from support.redis_time import ManualStore
 from support.shared import until_the_end
 
@@ -81,16 +83,13 @@ async def test_a_store_follows_its_slot_to_another_node(cluster, open_at):
     await insert(store, *(new_job(f"{n}") for n in range(20)))
     source = cluster.owner(prefix)
     target = next(node for node in cluster.nodes if node is not source)
-    slot = cluster.slot(prefix)
-    names = {node: node.call("CLUSTER", "MYID") for node in cluster.nodes}
-    target.call("CLUSTER", "SETSLOT", slot, "IMPORTING", names[source])
-    source.call("CLUSTER", "SETSLOT", slot, "MIGRATING", names[target])
-    keys = source.call("CLUSTER", "GETKEYSINSLOT", slot, 1000)
-    source.call("MIGRATE", "127.0.0.1", target.port, "", 0, 5000, "KEYS", *keys)
-    # All keys are over there, and the slot is not yet: the old node answers ASK.
-    [record] = (await store.write(Batch(asks=[ask()]))).asks[0].records
-    for node in (target, source, *cluster.nodes):
-        node.call("CLUSTER", "SETSLOT", slot, "NODE", names[target])
+    moving = SlotMove(cluster, prefix, target).begin()
+    await moving.some(1000)
+    # All keys are over there, and the slot is not yet: a claim waits.
+    claiming = asyncio.create_task(store.write(Batch(asks=[ask()])))
+    await still(lambda: not claiming.done())
+    moving.end()
+    [record] = (await claiming).asks[0].records
     assert list((await store.write(Batch(settles=[succeeded(record)]))).settles) == [True]
     assert (await job(store, record.id)).state == "succeeded"
     other = await open_at(cluster.url(prefix, durability="none"))
@@ -101,6 +100,48 @@ async def test_a_store_follows_its_slot_to_another_node(cluster, open_at):
     await insert(other, new_job())
     await asyncio.wait_for(bell.wait(30.0), 30)
     bell.close()
+    cluster.clear(prefix)
+
+
+async def test_a_half_moved_slot_takes_no_write(cluster, open_at):
+    prefix = "half-moved"
+    store = await open_at(cluster.url(prefix, durability="none", timeout="0.1"))
+    await insert(store, *(new_job(f"{n}") for n in range(20)))
+    assert len(await claim(store, limit=5)) == 5
+    source = cluster.owner(prefix)
+    target = next(node for node in cluster.nodes if node is not source)
+    moving = SlotMove(cluster, prefix, target).begin()
+    for _ in range(2):
+        await moving.some(3)
+        before = {node: sorted(node.keys(prefix)) for node in (source, target)}
+        for one in (store, await open_at(cluster.url(prefix, durability="none", timeout="0.1"))):
+            with pytest.raises(StoreUnavailable, match=r"moving to another node key by key; nothing was written"):
+                await insert(one, new_job("late"))
+            with pytest.raises(StoreUnavailable, match="moving"):
+                await one.get(["1"])
+            with pytest.raises(StoreUnavailable, match="moving"):
+                await claim(one, limit=1)
+        assert {node: sorted(node.keys(prefix)) for node in (source, target)} == before
+    await moving.some(1000)
+    moving.end()
+    await insert(store, new_job("late"))
+    assert len(await every(store)) == 21
+    assert len(await claim(store, limit=50)) == 16
+    cluster.clear(prefix)
+
+
+async def test_nothing_is_lost_while_the_slot_moves_key_by_key_under_load(cluster):
+    prefix = "under-load"
+    source = cluster.owner(prefix)
+    target = next(node for node in cluster.nodes if node is not source)
+    async with Load(cluster.url(prefix, durability="none", timeout="0.1")) as load:
+        await load.more(100)
+        moving = SlotMove(cluster, prefix, target).begin()
+        while await moving.some(1):
+            await load.tried(1)
+        moving.end()
+        await load.more(50)
+    assert not any(load.findings().values()), load.findings()
     cluster.clear(prefix)
 
 

@@ -107,7 +107,7 @@ async def test_nothing_but_the_numbers_is_left_when_all_is_over(store, server, p
     assert await strays(store, server) == []
     # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week,
     # what lanes have used for a day, and ends that somebody waits for until that one has seen them.
-    kept = {"seq", "gone", "keys", "key-ends", "hours", "minutes", "records", "record-version"}
+    kept = {"seq", "server", "gone", "keys", "key-ends", "hours", "minutes", "records", "record-version"}
     assert left(server, prefix) <= kept | {"lane-opens", "lane-pace", "lane-rest", "lane-turn"}
 
 
@@ -117,7 +117,7 @@ async def test_jobs_that_are_not_kept_leave_nothing(store, server, prefix):
         records = await claim(store, limit=100)
         await store.write(Batch(settles=[succeeded(record, keep=0.0) for record in records]))
     await store.leave(["ann"])
-    assert left(server, prefix) == {"seq", "gone", "hours", "minutes"}
+    assert left(server, prefix) == {"seq", "server", "gone", "hours", "minutes"}
 
 
 async def test_a_settlement_of_a_removed_job_is_still_known_when_it_comes_again(store):

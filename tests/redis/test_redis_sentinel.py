@@ -8,13 +8,16 @@ import pytest
 from holdfast.errors import HoldfastError, StoreUnavailable
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import every, insert
+from support.eventually import eventually
 from support.redis import Server, wait_for_replica
+from support.redis_load import Load
+from support.redis_sentinels import Sentinels
 
 
 @pytest.fixture
 def watched(start_server, valkey, tmp_path):
     """A primary, its replica, and a sentinel that watches them."""
-    primary = start_server()
+    primary = start_server(repl_diskless_sync_delay="0")
     replica = start_server(replicaof=f"127.0.0.1 {primary.port}")
     wait_for_replica(primary)
     sentinel = Server(valkey, tmp_path / "sentinel")
@@ -63,3 +66,31 @@ async def test_a_primary_that_no_sentinel_knows_is_told(watched, open_at):
     _, _, sentinel = watched
     with pytest.raises(StoreUnavailable, match="knows no other"):
         await open_at(f"redis+sentinel://127.0.0.1:{sentinel.port}/other?durability=none")
+
+
+@pytest.fixture
+def servers(valkey, tmp_path):
+    """A primary with two replicas, and a sentinel."""
+    made = Sentinels(valkey, tmp_path / "watched", number=1)
+    try:
+        yield made.start()
+    finally:
+        made.remove()
+
+
+async def test_a_planned_failover_under_load_loses_nothing_that_was_acknowledged(servers, caplog):
+    """The replaced primary lives on and takes writes, with a replica of its own, for many seconds."""
+    before = servers.primary()
+    plain = Load(servers.url("plain", durability="none"))
+    replicated = Load(servers.url("replicated", durability="replicated"))
+    async with plain, replicated:
+        await asyncio.gather(plain.more(50), replicated.more(50))
+        servers.sentinels[0].call("SENTINEL", "FAILOVER", "mymaster")
+        await eventually(lambda: servers.primary() is not before)
+        early = set(plain.acknowledged)
+        assert before.call("ROLE")[0] == b"master"
+        await asyncio.gather(plain.more(50), replicated.more(50))
+    assert not any(replicated.findings().values()), replicated.findings()
+    assert plain.acknowledged - early <= plain.stored.keys(), "acknowledged by a primary that was replaced"
+    assert plain.findings()["fences given twice"] == 0
+    assert "failover of mymaster: the primary is" in caplog.text

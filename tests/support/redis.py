@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
@@ -203,3 +204,29 @@ class Cluster:
 
     def clear(self, prefix: str) -> None:
         self.owner(prefix).clear(prefix)
+
+
+class SlotMove:
+    """A store's slot goes to another node as redis-cli moves it, key by key."""
+
+    def __init__(self, cluster: Cluster, prefix: str, target: Server) -> None:
+        self._slot, self._source, self._target = cluster.slot(prefix), cluster.owner(prefix), target
+        self._nodes = cluster.nodes
+        self._names = {node: node.call("CLUSTER", "MYID") for node in cluster.nodes}
+
+    def begin(self) -> SlotMove:
+        self._target.call("CLUSTER", "SETSLOT", self._slot, "IMPORTING", self._names[self._source])
+        self._source.call("CLUSTER", "SETSLOT", self._slot, "MIGRATING", self._names[self._target])
+        return self
+
+    async def some(self, number: int) -> bool:
+        """Move so many keys; whether there were any left."""
+        keys = self._source.call("CLUSTER", "GETKEYSINSLOT", self._slot, number)
+        if keys:
+            options = ("", 0, 5000, "REPLACE", "KEYS")
+            await asyncio.to_thread(self._source.call, "MIGRATE", "127.0.0.1", self._target.port, *options, *keys)
+        return bool(keys)
+
+    def end(self) -> None:
+        for node in (self._target, self._source, *self._nodes):
+            node.call("CLUSTER", "SETSLOT", self._slot, "NODE", self._names[self._target])

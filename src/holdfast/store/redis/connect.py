@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import ssl
 
-from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ...errors import StoreUnavailable
 from . import tls, trouble
 from .address import Address, Node
+from .verdict import ask, log_in, newest
 from .wire import Lost, ReplyError, Wire, dial
 
-log = logging.getLogger("holdfast")
 HOPS = 5
 """Redirections of a cluster that are followed one after another."""
 
@@ -18,9 +17,11 @@ HOPS = 5
 async def connect(address: Address, key: str, first: Node | None = None) -> Wire:
     """A wire to the server that has this key: the sentinels' primary, or the cluster's node. `first` is tried first."""
     reasons: list[str] = []
-    for node in await _candidates(address, first, reasons):
+    for node in await _candidates(address, first):
         try:
-            return await reach(address, node, key)
+            return await _reach(address, node, key)
+        except trouble.SlotMoving:
+            raise
         except StoreUnavailable as error:  # says where by itself
             reasons.append(str(error))
         except (OSError, Lost) as error:
@@ -31,70 +32,46 @@ async def connect(address: Address, key: str, first: Node | None = None) -> Wire
     raise StoreUnavailable(f"no connection to {address}: {'; '.join(reasons)}")
 
 
-async def _candidates(address: Address, first: Node | None, reasons: list[str]) -> list[Node]:
+async def _candidates(address: Address, first: Node | None) -> list[Node]:
     if address.path is not None:
         return [("", 0)]
-    nodes = list(address.nodes) if address.master is None else await _primaries(address, reasons)
-    return [first, *nodes] if first is not None else nodes
+    if address.master is not None:
+        return [first or newest(await ask(address, address.nodes)).node]
+    return [first, *address.nodes] if first is not None else list(address.nodes)
 
 
-async def _primaries(address: Address, reasons: list[str]) -> list[Node]:
-    """What the first sentinel that answers says of the primary."""
-    for host, port in address.nodes:
-        try:
-            wire = await dial(host, port, tls=address.tls_context(), patience=address.timeout)
-            try:
-                await _log_in(wire, address.sentinel_username, address.sentinel_password, f"sentinel {host}:{port}")
-                said = await wire.call("SENTINEL", "GET-MASTER-ADDR-BY-NAME", address.master or "")
-            finally:
-                wire.close()
-        except (OSError, Lost, StoreUnavailable) as error:
-            reasons.append(f"sentinel {host}:{port}: {error}")
-            continue
-        if isinstance(said, ReplyError) or not said:
-            reasons.append(f"sentinel {host}:{port} knows no {address.master}")
-            continue
-        return [(said[0].decode(), int(said[1]))]
-    return []
-
-
-async def reach(address: Address, node: Node, key: str | None) -> Wire:
-    """A wire to this node, or to where it says that the key is; with no key, to this node whatever it has."""
+async def _reach(address: Address, node: Node, key: str) -> Wire:
+    """A wire to this node, or to where it says that the key is."""
     secure = address.tls_context()
     for _ in range(HOPS):
         wire = await dial(*node, path=address.path, tls=secure, patience=address.timeout)
         try:
-            await _log_in(wire, address.username, address.password, str(address))
+            await log_in(wire, address.username, address.password, str(address))
             if address.db:
                 _refuse(await wire.call("SELECT", address.db), address)
             await wire.call("CLIENT", "SETNAME", "holdfast")  # only to be seen in CLIENT LIST; may be refused
-            # A cluster's node says who has the key; any other server answers.
-            answer = None if key is None else await wire.call("EXISTS", key)
+            if address.master is not None:
+                await _be_primary(wire, address, node)
+            # A cluster's node says who has the slot; any other server answers. ASK is said by the one that has it.
+            answer = await wire.call("EXISTS", key)
+            moved = moved_to(answer, node)
+            if moved is None:
+                if not (isinstance(answer, ReplyError) and trouble.code(answer) in trouble.HALF_MOVED):
+                    _refuse(answer, address)
+                return wire
         except BaseException:
             wire.close()
             raise
-        moved = moved_to(answer, node)
-        if moved is None:
-            try:
-                _refuse(answer, address)
-            except HoldfastError:
-                wire.close()
-                raise
-            return wire
         wire.close()
         node = moved
-    raise StoreUnavailable(f"{address}: the cluster sends its callers in circles")
+    raise trouble.SlotMoving(f"{address}: no node of the cluster has the slot of {key}; nothing was written")
 
 
-async def _log_in(wire: Wire, username: str | None, password: str | None, where: str) -> None:
-    if password is None:
-        return
-    answer = await wire.call("AUTH", *([username] if username else []), password)
-    if isinstance(answer, ReplyError):
-        if "without any password configured" in str(answer):
-            log.warning("%s has no password configured; the one of the URL is not used", where)
-            return
-        raise ConfigError(f"{where}: it refuses the user name or password of the URL ({trouble.code(answer)})")
+async def _be_primary(wire: Wire, address: Address, node: Node) -> None:
+    """The server that the sentinels name may have been replaced since, or not yet be told that it is the primary."""
+    role = await wire.call("ROLE")
+    if isinstance(role, list) and role[0] != b"master":
+        raise StoreUnavailable(f"{address}: the sentinels name {node[0]}:{node[1]}, which is a replica")
 
 
 def _refuse(answer: object, address: Address) -> None:
@@ -103,8 +80,8 @@ def _refuse(answer: object, address: Address) -> None:
 
 
 def moved_to(answer: object, node: Node) -> Node | None:
-    """Where a cluster's node says that the key is; None where it has it itself."""
-    if not isinstance(answer, ReplyError) or trouble.code(answer) not in ("MOVED", "ASK"):
+    """Where a cluster's node says that the slot is; None where it has it itself."""
+    if not isinstance(answer, ReplyError) or trouble.code(answer) != "MOVED":
         return None
     host, _, port = str(answer).split(" ")[2].rpartition(":")
     return host or node[0], int(port)

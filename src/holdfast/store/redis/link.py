@@ -3,18 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
 from . import trouble
 from .address import Address, Node
-from .connect import connect, moved_to, reach
-from .scripts import Script
+from .connect import connect, moved_to
+from .scripts import Script, script
+from .sentinel import Sentinels
 from .wire import Lost, Reply, ReplyError, Wire
 
 Word = str | bytes | int
 ATTEMPTS = 4
 """How often a call that was certainly not carried out is made again, where another server or another form may do."""
+SLOT_PAUSE = 0.1
+"""Seconds between two looks at a slot that is moving."""
+_FENCES = script("fences")
+
+
+class Then(Protocol):
+    """What a write waits for."""
+
+    def command(self, replicas: int) -> tuple[Word, ...]:
+        """As a command, where so many replicas have to have the write to survive a failover."""
+        ...
 
 
 class Link:
@@ -23,51 +36,93 @@ class Link:
     1. A call that could not be sent is StoreUnavailable; one that was sent and not answered is OutcomeUnknown, or,
        where it only reads, made once more.
     2. A script that the server does not know (NOSCRIPT) is sent whole.
-    3. A cluster's redirections are followed; a server that has become a replica is left.
+    3. A server that has become a replica is left, and so is a primary that the sentinels replace.
+    4. A cluster's redirections are followed. While the slot moves key by key, calls wait and nothing is written: every
+       script declares a key that never exists, so that the node which has the slot runs none of them until all keys
+       are in one place again. (The scripts touch keys that only they can name.)
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, moved: Callable[[], None] | None = None) -> None:
         self.address = address
         self.key = f"{{{address.prefix}}}:seq"
+        self._declared: tuple[Word, ...] = (b"2", self.key, f"{{{address.prefix}}}:never")
         self._wire: Wire | None = None
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._node: Node | None = None
         self._open = True
+        self._moved = moved
+        self._sentinels = None if address.master is None else Sentinels(address, self._replaced)
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas have to have a write, so that it survives a failover."""
+        return 1 if self._sentinels is None else self._sentinels.replicas
 
     async def wire(self) -> Wire:
         """The connection, made where there is none."""
+        if self._sentinels is not None and self._sentinels.failing_over:
+            await self._sentinels.settled()
         if self._wire is not None and not self._wire.closed:
             return self._wire
         async with self._connecting:
             if not self._open:
                 raise StoreUnavailable(f"the store at {self.address} is not open")
             if self._wire is None or self._wire.closed:
-                self._wire = await connect(self.address, self.key, self._node)
+                self._wire = await self._connect()
             return self._wire
 
-    def close(self) -> None:
+    async def _connect(self) -> Wire:
+        if self._sentinels is not None:
+            while True:
+                node = await self._sentinels.primary()
+                wire = await connect(self.address, self.key, node)
+                if node == self._sentinels.named:
+                    return wire
+                wire.close()  # replaced meanwhile
+        patience = _Patience(self.address.timeout)
+        while True:
+            try:
+                return await connect(self.address, self.key, self._node)
+            except trouble.SlotMoving:
+                if not await patience.pause():
+                    raise
+
+    def _replaced(self) -> None:
+        """The sentinels have another primary: what is under way may be written, and lost."""
+        if self._wire is not None:
+            self._wire.close()
+        if self._moved is not None:
+            self._moved()
+
+    async def close(self) -> None:
         self._open = False
         if self._wire is not None:
             self._wire.close()
+        if self._sentinels is not None:
+            await self._sentinels.close()
 
     def forget(self) -> None:
         if self._wire is not None:
             self._wire.forget()
+        if self._sentinels is not None:
+            self._sentinels.forget()
 
     async def command(self, *words: Word) -> Reply:
         """A plain command that changes nothing, made once more where the connection was lost under it."""
-        for last in (False, True):
+        lost = 0
+        retries = _Retries(self, str(self.address))
+        while True:
             wire = await self.wire()
             try:
                 reply = await wire.call(*words)
             except Lost as error:
-                if last:
+                lost += 1
+                if lost > 1:
                     raise StoreUnavailable(f"{self.address}: {error}") from error
                 continue
-            if isinstance(reply, ReplyError):
-                raise trouble.translate(reply, str(self.address))
-            return reply
-        raise AssertionError
+            if not isinstance(reply, ReplyError):
+                return reply
+            await retries.after(reply, wire)
 
     async def read(self, script: Script, args: Sequence[Word] = ()) -> Reply:
         """Run a script that changes nothing."""
@@ -79,19 +134,26 @@ class Link:
             except OutcomeUnknown as error:
                 raise StoreUnavailable(str(error)) from error
 
-    async def run(self, script: Script, args: Sequence[Word] = (), *then: Word) -> Reply:
-        """Run a script; `then` is a command that must follow it on the same connection (WAIT, WAITAOF).
+    async def run(
+        self, script: Script, args: Sequence[Word] = (), then: Then | None = None, *, fenced: bool = False
+    ) -> Reply:
+        """Run a script; `then` gives a command that must follow it on the same connection (WAIT, WAITAOF).
 
-        Without `then` the script's answer; with it, the pair of both answers.
+        Without `then` the script's answer; with it, both answers. A `fenced` script gets the fences that the server may
+        give as its last argument, and runs where they are known: before the first job is stored.
         """
-        form: tuple[Word, ...] = (b"EVALSHA", script.sha, b"1", self.key)
-        asked: Node | None = None
-        for _ in range(ATTEMPTS):
-            wire = await (self.wire() if asked is None else self._visit(asked))
-            if asked is not None:
-                wire.call("ASKING")
-            first = wire.call(*form, *args)
-            second = wire.call(*then) if then else None
+        form: tuple[Word, ...] = (b"EVALSHA", script.sha)
+        retries: _Retries | None = None
+        while True:
+            wire = await self.wire()
+            if fenced:
+                if not wire.fences:
+                    await self._learn_fences(wire)
+                    continue
+                first = wire.call(*form, *self._declared, *args, wire.fences)
+            else:
+                first = wire.call(*form, *self._declared, *args)
+            second = wire.call(*then.command(self.replicas)) if then is not None else None
             try:
                 reply = await first
                 if not isinstance(reply, ReplyError):
@@ -101,35 +163,83 @@ class Link:
             finally:
                 if second is not None and not second.done():
                     second.add_done_callback(_seen)
-                if asked is not None:
-                    wire.close()
-            asked = None
+            retries = retries or _Retries(self, f"{self.address}, {script.name}")
             word = trouble.code(reply)
-            if word == "NOSCRIPT":
-                form = (b"EVAL", script.text, b"1", self.key)
-            elif word == "MOVED":
-                self._leave(wire, moved_to(reply, ("", 0)))
-            elif word == "ASK":
-                asked, form = moved_to(reply, ("", 0)), (b"EVAL", script.text, b"1", self.key)
+            if word == "NOSCRIPT" and form[0] == b"EVALSHA":
+                form = (b"EVAL", script.text)
+            elif word == "NEWSERVER" and retries.once_more():
+                await self._learn_fences(wire)
             else:
-                if word in trouble.MOVING:
-                    self._leave(wire, None)
-                raise self._refused(reply, script)
-        raise StoreUnavailable(f"{self.address}: the server keeps sending its callers elsewhere")
+                await retries.after(reply, wire)
 
-    async def _visit(self, node: Node) -> Wire:
-        """A wire for one call, to a node that is about to take over the slot."""
+    async def _learn_fences(self, wire: Wire) -> None:
+        """Say which server this is, by its run and its history: another than before gives higher fences."""
         try:
-            return await reach(self.address, node, None)
-        except (OSError, Lost) as error:
-            raise StoreUnavailable(f"{self.address}: {error}") from error
+            info: bytes = await self.command("INFO", "server", "replication")
+        except ConfigError:
+            info = b""  # the user of the URL may not know
+        facts = dict(line.split(":", 1) for line in info.decode(errors="replace").splitlines() if ":" in line)
+        name = f"{facts['run_id'][:12]}:{facts['master_replid'][:12]}" if "master_replid" in facts else ""
+        wire.fences = await self.run(_FENCES, (name,))
 
-    def _leave(self, wire: Wire, node: Node | None) -> None:
-        wire.close()
-        self._node = node if node is None or node[0] else None
+    def leave(self, wire: Wire, node: Node | None = None) -> None:
+        """Connect anew for the next call; this node, where it is given, is asked first."""
+        if self._wire is wire:
+            self._wire = None
+            self._node = node if node is None or node[0] else None
+        wire.retire()
 
-    def _refused(self, error: ReplyError, script: Script) -> HoldfastError:
-        return trouble.translate(error, f"{self.address}, {script.name}")
+    @property
+    def watched(self) -> bool:
+        return self._sentinels is not None
+
+
+class _Patience:
+    """A bounded wait, in pauses."""
+
+    def __init__(self, seconds: float) -> None:
+        self._left = seconds
+
+    async def pause(self) -> bool:
+        """False where the time is over."""
+        if self._left <= 0:
+            return False
+        self._left -= SLOT_PAUSE
+        await asyncio.sleep(SLOT_PAUSE)
+        return True
+
+
+class _Retries:
+    """What to do about errors of one call, each of which says that nothing was written."""
+
+    def __init__(self, link: Link, what: str) -> None:
+        self._link = link
+        self._what = what
+        self._attempts = ATTEMPTS
+        self._patience = _Patience(link.address.timeout)
+
+    async def after(self, error: ReplyError, wire: Wire) -> None:
+        """Return where the call may be made again, else raise what the error means."""
+        word = trouble.code(error)
+        if word in trouble.HALF_MOVED:
+            if await self._patience.pause():
+                return
+            raise self._refused(error)
+        if word == "MOVED" and self.once_more():
+            self._link.leave(wire, moved_to(error, ("", 0)))
+            return
+        if word in trouble.MOVING:
+            self._link.leave(wire)
+            if self._link.watched and self.once_more():
+                return  # the sentinels may know a better one by now
+        raise self._refused(error)
+
+    def once_more(self) -> bool:
+        self._attempts -= 1
+        return self._attempts > 0
+
+    def _refused(self, error: ReplyError) -> HoldfastError:
+        return trouble.translate(error, self._what)
 
 
 def _seen(waiter: asyncio.Future[Reply]) -> None:

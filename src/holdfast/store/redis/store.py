@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...errors import HoldfastError, StoreUnavailable
 from ...job import (
     TERMINAL,
     Beat,
@@ -30,8 +30,8 @@ from .address import Address
 from .link import Link
 from .pack import about, is_plain, micros, pack_batch, pack_one, pack_where
 from .scripts import KINDS, Script, lone_script, script, write_script
+from .wait import Wait
 from .wake import Bells
-from .wire import ReplyError
 
 GET_STEP = 500
 """Ids that one script reads."""
@@ -65,27 +65,25 @@ class RedisStore:
         self._link: Link | None = None
         self._bells: Bells | None = None
         self._checked = False
-        wait = max(1, round(address.timeout * 500))  # half of what a call may take, in milliseconds
-        self._wait: tuple[str | int, ...] = {
-            "fsync": ("WAITAOF", 1, 0, wait),
-            "replicated": ("WAIT", 1, wait),
-        }.get(address.durability, ())
+        self._waits = address.durability in ("fsync", "replicated")
 
     # -- lifetime
 
     async def open(self) -> None:
         if self._link is not None:
             return
-        link = Link(self.address)
+        bells: Bells | None = None
+        link = Link(self.address, lambda: bells.leave() if bells is not None else None)
         try:
             await link.wire()
             if not self._checked:
                 await checks.check(link)
                 self._checked = True
         except BaseException:
-            link.close()
+            await link.close()
             raise
-        self._link, self._bells = link, Bells(self.address, link.key)
+        bells = Bells(self.address, link.key)
+        self._link, self._bells = link, bells
 
     async def close(self) -> None:
         link, bells = self._link, self._bells
@@ -93,7 +91,7 @@ class RedisStore:
         if bells is not None:
             await bells.close()
         if link is not None:
-            link.close()
+            await link.close()
 
     async def examine(self) -> list[Finding]:
         """What `holdfast doctor` says about this store."""
@@ -103,7 +101,7 @@ class RedisStore:
         except HoldfastError as error:
             return [Finding(False, str(error), "check the URL, and that the server runs")]
         finally:
-            link.close()
+            await link.close()
 
     async def warnings(self) -> list[Finding]:
         return await checks.warnings(self._open())
@@ -162,22 +160,16 @@ class RedisStore:
         what, args = write_script(*kinds), pack_batch(batch)
         if kinds == ["claim"]:
             # A claim that is lost with its server is claimed again: only the rest is waited for.
-            return await link.run(what, args)
+            return await link.run(what, args, fenced=True)
         return await self._durably(link, what, args)
 
     async def _durably(self, link: Link, what: Script, args: Sequence[str | bytes | int]) -> Any:
         """Run a script that writes, and wait for as much as `durability` asks for."""
-        if not self._wait:
-            return await link.run(what, args)
-        reply, waited = await link.run(what, args, *self._wait)
-        if isinstance(waited, ReplyError):
-            raise OutcomeUnknown(f"{self.address}: durability={self.address.durability} failed ({waited})")
-        done: int = waited if isinstance(waited, int) else waited[0]
-        if done < 1:
-            raise OutcomeUnknown(
-                f"{self.address}: durability={self.address.durability} was not reached within"
-                f" {self.address.timeout / 2:g} s; the write is made, and may still be lost"
-            )
+        if not self._waits:
+            return await link.run(what, args, fenced=True)
+        wait = Wait(self.address)
+        reply, waited = await link.run(what, args, wait, fenced=True)
+        wait.check(waited)
         return reply
 
     def _ring(self, batch: Batch) -> None:

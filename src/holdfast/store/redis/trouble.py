@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from ...errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
+_SLOT = (
+    "the store's slot is moving to another node key by key; nothing was written. Jobs are taken again when the move has"
+    " ended: finish it, or have `redis-cli --cluster fix` do so"
+)
 _MEANING = {
     "OOM": "it is full (maxmemory) and takes no new jobs; nothing was written. Raise maxmemory, or let jobs finish",
     "READONLY": "it is a read-only replica; nothing was written. Name the primary, or use redis+sentinel://",
@@ -13,7 +17,8 @@ _MEANING = {
     "MISCONF": "it cannot save to its disk and refuses writes; nothing was written. Look at its log",
     "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written",
     "CLUSTERDOWN": "the cluster is down or a slot has no node; nothing was written",
-    "TRYAGAIN": "the slot is moving to another node; nothing was written",
+    "ASK": _SLOT,
+    "TRYAGAIN": _SLOT,
     "UNBLOCKED": "its role has changed",
 }
 _CONFIG = {
@@ -22,8 +27,14 @@ _CONFIG = {
     "NOPERM": "the user of the URL may not do this (ACL)",
     "NOPROTO": "it does not speak this protocol",
 }
-MOVING = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED"})
+MOVING = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOREPLICAS"})
 """Errors after which another connection may find a better server."""
+HALF_MOVED = frozenset({"ASK", "TRYAGAIN"})
+"""Errors of a cluster's node that has a slot which is moving to another one, key by key."""
+
+
+class SlotMoving(StoreUnavailable):
+    """The store's slot is between two nodes of a cluster, for now."""
 
 
 class Full(HoldfastError):

@@ -103,6 +103,11 @@ class Bells:
         for bell in self._all:
             bell.event.set()
 
+    def leave(self) -> None:
+        """Another server is the primary: listen there."""
+        if self._wire is not None:
+            self._wire.close()
+
     def forget(self) -> None:
         """In a forked child."""
         if self._wire is not None:

@@ -46,7 +46,10 @@ class Wire(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._watch: asyncio.TimerHandle | None = None
         self._answered = self._seen = 0
+        self._retiring = False
         self.closed = False
+        self.fences = b""
+        """Which fences the server may give; empty: it was not asked (fences.lua)."""
         self.ended = self._loop.create_future()
         """Done once the connection has ended."""
 
@@ -79,6 +82,12 @@ class Wire(asyncio.BufferedProtocol):
         if self._transport is not None and not self.closed:
             self._transport.abort()
         self._end(Lost("the connection was closed"))
+
+    def retire(self) -> None:
+        """End the connection once what is under way is answered."""
+        self._retiring = True
+        if not self._waiting:
+            self.close()
 
     def forget(self) -> None:
         """In a forked child, or when the loop has ended: let go of the socket without a word to server or loop.
@@ -129,6 +138,8 @@ class Wire(asyncio.BufferedProtocol):
                 self._answered += 1
                 if not waiter.done():
                     waiter.set_result(reply)
+            if self._retiring and not waiting:
+                self.close()
         except (hiredis.ProtocolError, IndexError) as error:
             if self._transport is not None:
                 self._transport.abort()

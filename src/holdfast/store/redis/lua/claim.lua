@@ -5,6 +5,7 @@
 
 local DUE = { 'later:', 'retry:' }
 local COHORT = 8
+local above = tonumber(string.match(ARGV[#ARGV], '^%d*')) or 0 -- fences given here are
 
 local function make_ready(key, queue)
   local due = call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE)
@@ -230,7 +231,7 @@ local function hand_over(queue, seqs, laned, ask, answer)
         local checkpoint, kept_life, lane = false, nil, laned[fields[n]]
         if not life then
           -- Jobs that were never claimed have the same life from now on, but for `v` and `L`, which stand in front.
-          fresh = fresh or cmsgpack.pack({ s = 'r', a = 1, f = 1, t = ask[6], h = ask[1], g = now, q = queue })
+          fresh = fresh or cmsgpack.pack({ s = 'r', a = 1, f = above + 1, t = ask[6], h = ask[1], g = now, q = queue })
           rest = rest or string.sub(fresh, 2)
           life = fresh
           if lane then
@@ -241,7 +242,7 @@ local function hand_over(queue, seqs, laned, ask, answer)
         else
           life = life_of(life)
           life.s, life.h, life.t, life.g, life.i, life.q, life.L = 'r', ask[1], ask[6], now, nil, queue, lane
-          life.a, life.f, life.v = (life.a or 0) + 1, (life.f or 0) + 1, run_at_of(body, life)
+          life.a, life.f, life.v = (life.a or 0) + 1, math.max(life.f or 0, above) + 1, run_at_of(body, life)
           checkpoint = life.k and call('HGET', key, fields[n] .. '^') or false
           if life.W then
             wait_for(life, fields[n], nil)

@@ -1,6 +1,7 @@
 -- What every step begins with: the name that all keys share, and the server's time.
 --
 -- KEYS[1] is "{prefix}:seq"; all keys of a store have the same hash tag, so one store is one slot of a cluster.
+-- KEYS[2] never exists: a node whose slot is moving key by key runs no script that declares it (link.py).
 -- Arrays that come from the client are MessagePack (ARGV[1]); bytes come beside them, as ARGV[index].
 
 local call = redis.call

@@ -1,6 +1,9 @@
 -- WRITE: one batch in one step, kind by kind. ARGV[1] is {inserts, notes, settles, changes, asks}, each only where the
--- script was put together with that kind.
+-- script was put together with that kind. The last of ARGV says which fences may be given.
 
+if claim and call('GET', P .. 'server') ~= ARGV[#ARGV] then
+  return redis.error_reply('NEWSERVER another server gave fences before') -- fences.lua
+end
 local batch = cmsgpack.unpack(ARGV[1])
 local answers = { false, false, false, false, false }
 if enqueue and batch[1] then

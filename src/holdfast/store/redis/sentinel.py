@@ -1,0 +1,227 @@
+"""Sentinels: who the primary is by the newest answer, whether a failover is under way, how many replicas there are.
+
+Every sentinel that can be reached is listened to, since only the one that leads a failover tells of its beginning. It
+does so a moment before it promotes a replica: whoever waits from then on (`settled`) writes nothing that the replaced
+primary, which takes writes for some seconds more, would be left with alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from ...errors import HoldfastError, StoreUnavailable
+from .address import Address, Node
+from .verdict import Talk, Verdict, ask, newest, node_text, question
+from .wire import Lost, Reply, Wire
+
+log = logging.getLogger("holdfast")
+POLL = 1.0
+"""Seconds between two questions to a sentinel; an event is asked about at once."""
+PAUSES = (0.2, 1.0, 5.0)
+"""Seconds before each attempt to reach a sentinel again; the last one repeats."""
+NOTICE = 1.0
+"""Seconds that a sentinel may take to see that the replica it promoted is a primary."""
+STARTS = ("+selected-slave", "+failover-state-send-slaveof-noone")
+EVENTS = (
+    *STARTS, "+promoted-slave", "+switch-master", "-failover-abort-no-good-slave", "-failover-abort-slave-timeout",
+    "-failover-abort-not-elected", "+sdown", "-sdown", "+slave", "+role-change",
+)  # fmt: skip
+"""What sentinels publish and we listen to."""
+
+
+class Sentinels:
+    """Listens to all sentinels of one primary. `moved` is called when another server has become the primary."""
+
+    def __init__(self, address: Address, moved: Callable[[], None]) -> None:
+        self._address = address
+        self._moved = moved
+        self._primary: Node | None = None
+        self._epoch = -1
+        self._confirmed = 0.0
+        self._tasks: dict[Node, asyncio.Task[None]] = {}
+        self._wires: set[Wire] = set()
+        self._heard: set[Node] = set()
+        """Sentinels that answer."""
+        self._silent: set[Node] = set()
+        self._ids: dict[str, Node] = {}
+        self._counts: dict[Node, int] = {}
+        self._holding: set[Node] = set()
+        """Sentinels that have begun a failover, and not ended it."""
+        self._settled = asyncio.Event()
+        self._settled.set()
+        self._warned = False
+
+    @property
+    def replicas(self) -> int:
+        """How many replicas must have a write."""
+        return max(1, *self._counts.values()) if self._counts else 1
+
+    @property
+    def named(self) -> Node | None:
+        """The primary by the newest that was heard."""
+        return self._primary
+
+    @property
+    def failing_over(self) -> bool:
+        return bool(self._holding)
+
+    async def settled(self) -> None:
+        """Wait for the end of a failover."""
+        try:
+            async with asyncio.timeout(self._address.timeout):
+                await self._settled.wait()
+        except TimeoutError:
+            raise StoreUnavailable(
+                f"{self._address}: a failover began and has not ended within {self._address.timeout:g} s; nothing was"
+                " written. Look at the sentinels' logs"
+            ) from None
+
+    async def primary(self) -> Node:
+        """Ask all sentinels anew; and listen to them from now on."""
+        known = tuple(dict.fromkeys((*self._address.nodes, *self._tasks)))
+        verdicts = await ask(self._address, known)
+        verdict = newest(verdicts)
+        # Some may not have heard of the last failover yet. If most and all that we hear say so, they are set up anew.
+        agreed = 2 * len(verdicts) > len(known) and self._heard <= verdicts.keys()
+        if self._primary is None or verdict.epoch >= self._epoch or agreed:
+            self._become(verdict)
+        for node, said in verdicts.items():
+            self._hear(node, said, events_since=True)
+        for node in known:
+            self._follow(node)
+        return self._primary or verdict.node
+
+    async def close(self) -> None:
+        tasks, self._tasks = list(self._tasks.values()), {}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    def forget(self) -> None:
+        """In a forked child."""
+        for wire in self._wires:
+            wire.forget()
+
+    # -- what is heard
+
+    def _become(self, verdict: Verdict) -> None:
+        """Take the newest verdict for true."""
+        now = asyncio.get_running_loop().time()
+        before, self._primary, self._epoch = self._primary, verdict.node, verdict.epoch
+        if before not in (None, verdict.node):
+            self._warn_of_failover(before, None if self._holding else now - self._confirmed + NOTICE)
+            self._counts.clear()
+            self._holding.clear()
+            self._moved()
+        self._confirmed = now
+
+    def _hear(self, source: Node, verdict: Verdict, *, events_since: bool = False) -> None:
+        """One sentinel has answered; with `events_since` its answer is older than what it has published."""
+        if verdict.epoch > self._epoch:
+            self._become(verdict)
+        if verdict.node == self._primary:
+            self._confirmed = asyncio.get_running_loop().time()
+            self._counts[source] = verdict.replicas
+            if verdict.failing_over:
+                self._holding.add(source)
+            elif not events_since:
+                self._holding.discard(source)
+        self._open_or_shut()
+
+    def _warn_of_failover(self, before: Node | None, window: float | None) -> None:
+        if self._address.durability == "replicated":
+            loss = "durability=replicated: every acknowledged write had reached the replicas"
+        elif window is None:
+            loss = "nothing was sent to the old one since it began; what the old one had not replicated before is lost"
+        else:
+            loss = f"what the old one acknowledged in the last {window:.1f} s may be lost"
+        log.warning(
+            "failover of %s: the primary is %s now, and was %s; %s", self._address.master, node_text(self._primary),
+            node_text(before), loss,
+        )  # fmt: skip
+
+    def _open_or_shut(self) -> None:
+        if self._holding:
+            self._settled.clear()
+        else:
+            self._settled.set()
+
+    # -- one sentinel
+
+    def _follow(self, node: Node) -> None:
+        if node not in self._tasks:
+            self._tasks[node] = asyncio.get_running_loop().create_task(self._listen(node))
+
+    async def _listen(self, node: Node) -> None:
+        faults = 0
+        while True:
+            try:
+                talk = (Talk(self._address, node, self._wires) for _ in range(2))
+                async with next(talk) as asking, next(talk) as events:
+                    faults = 0
+                    await self._converse(node, asking, events)
+            except (OSError, Lost, HoldfastError) as error:
+                self._lost(node, error)
+            await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
+            faults += 1
+
+    async def _converse(self, node: Node, asking: Wire, events: Wire) -> None:
+        heard = asyncio.Event()
+        number = 0
+
+        def message(reply: Reply) -> None:
+            nonlocal number
+            parts: list[Any] = cast("list[Any]", reply) if isinstance(reply, list) else [None]
+            if parts[0] != b"message" or not self._concerns(parts[2]):
+                return
+            number += 1
+            if parts[1].decode() in STARTS:
+                self._holding.add(node)
+                self._open_or_shut()
+            heard.set()
+
+        events.listen(message)
+        events.send("SUBSCRIBE", *EVENTS)
+        own = await asking.call("SENTINEL", "MYID")
+        if isinstance(own, bytes):
+            self._ids.setdefault(own.decode(), node)
+        while not events.closed:
+            heard.clear()
+            asked = number
+            verdict = await question(asking, self._address, node)
+            self._hear(node, verdict, events_since=number != asked)
+            self._heard.add(node)
+            self._silent.clear()
+            self._warned = False
+            try:
+                async with asyncio.timeout(POLL):
+                    await heard.wait()
+            except TimeoutError:
+                self._meet(verdict.sentinels)
+
+    def _meet(self, others: Sequence[tuple[str, Node]]) -> None:
+        """Listen to those as well that the URL does not name."""
+        for its_id, node in others:
+            if its_id not in self._ids and node not in self._tasks:
+                self._ids[its_id] = node
+                self._follow(node)
+
+    def _concerns(self, data: Any) -> bool:
+        return isinstance(data, bytes) and (self._address.master or "") in data.decode(errors="replace").split()
+
+    def _lost(self, node: Node, error: Exception) -> None:
+        self._heard.discard(node)
+        self._holding.discard(node)
+        if len(self._counts) > 1:
+            self._counts.pop(node, None)
+        self._open_or_shut()
+        self._silent.add(node)
+        if self._silent >= self._tasks.keys() and not self._warned:
+            self._warned = True
+            log.warning(
+                "no sentinel of %s answers, so a failover would be noticed late: %s", self._address.master, error
+            )

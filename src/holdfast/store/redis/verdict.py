@@ -1,0 +1,163 @@
+"""What sentinels say of the primary, by one question to each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any, cast
+
+import msgspec
+
+from ...errors import ConfigError, StoreUnavailable
+from .address import Address, Node
+from .wire import Lost, ReplyError, Wire, dial
+
+log = logging.getLogger("holdfast")
+GRACE = 0.5
+"""Seconds for which the other sentinels may answer once one of them has."""
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What one sentinel says of the primary."""
+
+    epoch: int
+    """Raised by every failover, and the same for all sentinels that know of it."""
+    node: Node
+    failing_over: bool
+    """It is about to be replaced, or is, and the sentinel has not seen that yet."""
+    replicas: int
+    """Replicas that a write has to reach, so that whichever is promoted has it."""
+    sentinels: tuple[tuple[str, Node], ...]
+    """The other sentinels, each with its id."""
+
+
+class Talk:
+    """A connection to one sentinel for the length of a block."""
+
+    def __init__(self, address: Address, node: Node, wires: set[Wire] | None = None) -> None:
+        self._address, self._node = address, node
+        self._wires: set[Wire] = set() if wires is None else wires
+        self._wire: Wire | None = None
+
+    async def __aenter__(self) -> Wire:
+        address = self._address
+        wire = await dial(*self._node, tls=address.tls_context(), patience=address.timeout)
+        try:
+            await log_in(
+                wire, address.sentinel_username, address.sentinel_password, f"sentinel {node_text(self._node)}"
+            )
+        except BaseException:
+            wire.close()
+            raise
+        self._wire = wire
+        self._wires.add(wire)
+        return wire
+
+    async def __aexit__(self, *exc: object) -> None:
+        if self._wire is not None:
+            self._wires.discard(self._wire)
+            self._wire.close()
+
+
+async def log_in(wire: Wire, username: str | None, password: str | None, where: str) -> None:
+    if password is None:
+        return
+    answer = await wire.call("AUTH", *([username] if username else []), password)
+    if isinstance(answer, ReplyError):
+        if "without any password configured" in str(answer):
+            log.warning("%s has no password configured; the one of the URL is not used", where)
+            return
+        word = str(answer).partition(" ")[0]
+        raise ConfigError(f"{where}: it refuses the user name or password of the URL ({word})")
+
+
+async def ask(address: Address, nodes: Sequence[Node]) -> dict[Node, Verdict]:
+    """What the sentinels say that answer, the others given a moment once one has; StoreUnavailable where none does."""
+
+    async def one(node: Node) -> Verdict:
+        async with Talk(address, node) as wire:
+            return await question(wire, address, node)
+
+    tasks = {asyncio.create_task(one(node)): node for node in nodes}
+    verdicts: dict[Node, Verdict] = {}
+    reasons: list[str] = []
+    refused: ConfigError | None = None
+    pending: set[asyncio.Task[Verdict]] = set(tasks)
+    try:
+        while pending:
+            done, pending = await asyncio.wait(
+                pending, timeout=GRACE if verdicts else None, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not done:
+                break
+            for task in done:
+                error = task.exception()
+                if error is None:
+                    verdicts[tasks[task]] = task.result()
+                elif isinstance(error, ConfigError):
+                    refused = error
+                elif isinstance(error, (OSError, Lost, StoreUnavailable)):
+                    where = "" if isinstance(error, StoreUnavailable) else f"sentinel {node_text(tasks[task])}: "
+                    reasons.append(f"{where}{error}")
+                else:
+                    raise error
+    finally:
+        for task in pending:
+            task.cancel()
+        if pending:
+            await asyncio.wait(pending)
+    if not verdicts:
+        raise refused or StoreUnavailable(f"no connection to {address}: {'; '.join(reasons)}")
+    return verdicts
+
+
+def newest(verdicts: dict[Node, Verdict]) -> Verdict:
+    return max(verdicts.values(), key=lambda verdict: verdict.epoch)
+
+
+async def question(wire: Wire, address: Address, node: Node) -> Verdict:
+    """Ask one sentinel for its verdict."""
+    name = address.master or ""
+    calls = [wire.call("SENTINEL", word, name) for word in ("MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS")]
+    if address.durability == "replicated":
+        calls.append(wire.call("SENTINEL", "REPLICAS", name))
+    master, place, others, *replicas = await asyncio.gather(*calls)
+    if isinstance(master, ReplyError) or isinstance(place, ReplyError) or not place:
+        raise StoreUnavailable(f"sentinel {node_text(node)} knows no {name}")
+    said = _fields(master)
+    met, follow = _rows(others), _rows(replicas[0]) if replicas else []
+    primary = (place[0].decode(), int(place[1]))
+    return Verdict(
+        epoch=int(said.get("config-epoch", "0")),
+        node=primary,
+        failing_over="failover_in_progress" in said.get("flags", "") and _node(said) == primary,
+        replicas=sum(_may_be_promoted(one) and _node(one) != primary for one in follow),
+        sentinels=tuple((one["runid"], _node(one)) for one in met if one.get("runid")),
+    )
+
+
+def _may_be_promoted(replica: dict[str, str]) -> bool:
+    """Whether it is up, and has been seen to follow a primary: one that was replaced a moment ago has not.
+
+    One that was just promoted still counts, so that the replaced primary finds one replica too few.
+    """
+    flags = replica.get("flags", "").split(",")
+    return "s_down" not in flags and "o_down" not in flags and replica.get("master-host", "?") != "?"
+
+
+def _rows(answer: Any) -> list[dict[str, str]]:
+    return [_fields(row) for row in cast("list[list[bytes]]", answer)] if isinstance(answer, list) else []
+
+
+def _node(said: dict[str, str]) -> Node:
+    return said.get("ip", ""), int(said.get("port", "0"))
+
+
+def _fields(flat: list[bytes]) -> dict[str, str]:
+    words = [word.decode(errors="replace") for word in flat]
+    return dict(zip(words[::2], words[1::2], strict=False))
+
+
+def node_text(node: Node | None) -> str:
+    return "unknown" if node is None else f"{node[0]}:{node[1]}"

@@ -1,0 +1,39 @@
+"""What a write waits for beyond the server's memory: its disk (durability=fsync), its replicas (replicated)."""
+
+from __future__ import annotations
+
+from ...errors import OutcomeUnknown
+from .address import Address
+from .wire import Reply, ReplyError
+
+
+class Wait:
+    """The command that follows one write, and what its answer says.
+
+    `replicated` waits for all replicas that could be promoted, not for one: while a failover is under way, the primary
+    that is replaced still has the others.
+    """
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._limit = max(1, round(address.timeout * 500))  # half of what a call may take, in milliseconds
+        self._wanted = 1
+
+    def command(self, replicas: int) -> tuple[str | int, ...]:
+        if self._address.durability == "fsync":
+            return "WAITAOF", 1, 0, self._limit
+        self._wanted = replicas
+        return "WAIT", replicas, self._limit
+
+    def check(self, answer: Reply) -> None:
+        """OutcomeUnknown where the write may still be lost."""
+        where, asked = self._address, f"durability={self._address.durability}"
+        if isinstance(answer, ReplyError):
+            raise OutcomeUnknown(f"{where}: {asked} failed ({answer})")
+        done: int = answer if isinstance(answer, int) else answer[0]
+        if done < self._wanted:
+            reached = f" ({done} of {self._wanted} replicas have it)" if self._wanted > 1 else ""
+            raise OutcomeUnknown(
+                f"{where}: {asked} was not reached within {where.timeout / 2:g} s{reached}; the write is made, and may"
+                " still be lost"
+            )
