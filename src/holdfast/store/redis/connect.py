@@ -76,7 +76,7 @@ async def _be_primary(wire: Wire, address: Address, node: Node) -> None:
 
 def _refuse(answer: object, address: Address) -> None:
     if isinstance(answer, ReplyError):
-        raise trouble.translate(answer, str(address))
+        raise trouble.translate(answer, str(address), watched=address.master is not None)
 
 
 def moved_to(answer: object, node: Node) -> Node | None:

@@ -239,7 +239,7 @@ class _Retries:
         return self._attempts > 0
 
     def _refused(self, error: ReplyError) -> HoldfastError:
-        return trouble.translate(error, self._what)
+        return trouble.translate(error, self._what, watched=self._link.watched)
 
 
 def _seen(waiter: asyncio.Future[Reply]) -> None:

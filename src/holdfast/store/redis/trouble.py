@@ -48,12 +48,15 @@ def code(error: Exception) -> str:
     return str(error).partition(" ")[0].rstrip(":")
 
 
-def translate(error: Exception, where: str) -> HoldfastError:
-    """The Holdfast error for an error that the server answered with; nothing was written then."""
+def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
+    """The Holdfast error for an error that the server answered with; nothing was written then.
+
+    `watched`: sentinels name another server in place of a replica, so that it is worth waiting.
+    """
     word = code(error)
     if word in _CONFIG:
         return ConfigError(f"{where}: {_CONFIG[word]} ({error})")
     if "unknown command" in str(error).lower():
         return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); Redis 7.0 or newer, or Valkey")
-    kind = StoreRefused if word == "READONLY" else StoreUnavailable
+    kind = StoreRefused if word == "READONLY" and not watched else StoreUnavailable
     return kind(f"{where}: {_MEANING.get(word, 'it refused')} ({error})")
