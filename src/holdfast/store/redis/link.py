@@ -50,6 +50,12 @@ class Link:
         if self._wire is not None:
             self._wire.close()
 
+    def release(self) -> None:
+        """The loop has ended."""
+        self._open = False
+        if self._wire is not None:
+            self._wire.release()
+
     def forget(self) -> None:
         if self._wire is not None:
             self._wire.forget()

@@ -103,6 +103,11 @@ class Bells:
         for bell in self._all:
             bell.event.set()
 
+    def release(self) -> None:
+        """The loop has ended."""
+        if self._wire is not None:
+            self._wire.release()
+
     def forget(self) -> None:
         """In a forked child."""
         if self._wire is not None:
