@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from holdfast import Holdfast
+from holdfast import Holdfast, HoldfastError
 from support import shared
 
 STORES = ("memory", "sqlite")
@@ -55,18 +55,18 @@ async def make_app(app_url: str) -> AsyncIterator[Callable[..., Holdfast]]:
 
     def make(store: Any = None, **settings: Any) -> Holdfast:
         app = Holdfast(app_url if store is None else store, **settings)
+        with suppress(HoldfastError):  # a test that blocks runs no loop
+            app.stay_here()
         made.append(app)
         return app
 
     yield make
     for app in made:
         await app.close()
-        if app.sync._loop is not None:
-            await asyncio.to_thread(app.sync.close)
 
 
-@pytest.fixture
-def app(make_app: Callable[..., Holdfast]) -> Holdfast:
+@pytest_asyncio.fixture
+async def app(make_app: Callable[..., Holdfast]) -> Holdfast:
     """An app on the test's store, unopened."""
     return make_app()
 

@@ -58,6 +58,9 @@ class Line:
     def sibling(self) -> Line:
         return Line(self._network, self._process)
 
+    def release(self) -> None:
+        """Nothing to let go."""
+
     def abandon(self) -> None:
         """Nothing to let go."""
 

@@ -128,10 +128,6 @@ class Holdfast(Enqueuing):
         self.sync = SyncApp(self)
         self.registry.add(_noop, "noop", Options(), built_in=True)
 
-    def after_fork(self) -> None:
-        super().after_fork()
-        self.sync.after_fork()
-
     # -- tasks
 
     @overload

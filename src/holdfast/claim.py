@@ -43,6 +43,11 @@ class Claim:
         return job_seen(self._record)
 
     @property
+    def record(self) -> Record:
+        """The job as the store keeps it."""
+        return self._record
+
+    @property
     def payload(self) -> bytes:
         """The payload as it was stored."""
         return self._record.payload
@@ -70,9 +75,8 @@ class Claim:
 
     async def complete(self, result: Any = None) -> None:
         """The work is done; the result is kept as JSON, or by the codec of the task where this app has it."""
-        await self._app.open()
+        limit = (await self._app.opened()).settings.max_payload
         data = self._app.registry.encode_result(self._record, result)
-        limit = self._app.session.settings.max_payload
         if data is not None and len(data) > limit:
             raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit}); the claim still holds")
         await self._end(lifecycle.Outcome.succeeded(data))
@@ -104,9 +108,9 @@ class Claim:
     def _held(self, beat: Beat) -> bool:
         return bool(_still_held([self._record], beat))
 
-    def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
+    async def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
         """A heart for this claim, not yet started."""
-        session = self._app.session
+        session = await self._app.opened()
         return Heart(session.store.sibling(), self.holder, frozenset, after, session.give_way, outages=session.outages)
 
     @asynccontextmanager
@@ -126,7 +130,7 @@ class Claim:
                 loop.call_soon_threadsafe(stop)
             return not loop.is_closed()
 
-        heart = self.heart(after)
+        heart = await self.heart(after)
         heart.start()
         try:
             yield self

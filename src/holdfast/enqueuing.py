@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -35,6 +34,7 @@ from .handle import Handle
 from .home import carried
 from .job import Inserted, Lane, NewJob
 from .limit import Limit
+from .loop_calls import LoopEnded
 from .observe import traces
 from .once import REPLACED, insert_or_replace
 from .settings import Settings
@@ -77,8 +77,7 @@ class Enqueuing(Settling):
 
     async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
         """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
-        await self.open()
-        settings = self.session.fresh_settings()
+        settings = (await self.opened()).fresh_settings()
         made = [self._called(call) for call in calls]
         jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
         if any(call.options.connection is not None for call in made):
@@ -117,10 +116,9 @@ class Enqueuing(Settling):
     ) -> Handle[R]:
         """Store one call of a task as a job."""
         session = self._session
-        if session is None or session.loop is not asyncio.get_running_loop():
+        if session is None or not session.loop.is_running():
             self.check_bound(options.connection)
-            await self.open()
-            session = self.session
+            session = await self.opened()
         job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
         if options.connection is not None:
             return Handle(self._whole, await self.insert_bound(options.connection, job), task.decode_result)
@@ -200,7 +198,6 @@ class Enqueuing(Settling):
         insert = partial(self._insert_or_replace, options.put_off) if options.replace else None
         return _or_raise((await self.insert_all([job], insert))[0])
 
-    @carried
     async def insert_all(
         self, jobs: Sequence[NewJob], insert: Callable[[NewJob], Awaitable[Inserted]] | None = None
     ) -> list[str | HoldfastError]:
@@ -233,12 +230,20 @@ class Enqueuing(Settling):
     async def _insert_one(self, job: NewJob) -> Inserted:
         return (await self._insert_jobs([job]))[0]
 
+    @carried
     async def _insert_or_replace(self, put_off: float | None, job: NewJob) -> Inserted:
         return await insert_or_replace(self.session, self._insert_one, job, put_off)
 
+    @carried
+    async def _commit_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        return await self.session.commit.insert(jobs)
+
     async def _insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         try:
-            return await self.session.commit.insert(jobs)
+            try:
+                return await self._commit_jobs(jobs)
+            except LoopEnded:  # jobs that were stored are recognised when they come again
+                return await self._commit_jobs(jobs)
         except OutcomeUnknown as error:
             again = all(job.nonce or (job.key is not None and job.once in ("", "window")) for job in jobs)
             raise OutcomeUnknown(str(error), tuple(job.id for job in jobs), retry_safe=again) from error
@@ -293,8 +298,7 @@ class Enqueuing(Settling):
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
         chosen = Options().changed(**options)
         self.check_bound(chosen.connection)
-        await self.open()
-        job = self.submission(self.session.fresh_settings(), name, payload, chosen, json=json)
+        job = self.submission((await self.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
             return Handle(self._whole, await self.insert_bound(chosen.connection, job))
         return Handle(self._whole, await self.insert(job, chosen))

@@ -117,7 +117,6 @@ class Flows(FlowEnds):
     async def start(self, flow: Flow, id: str | None = None) -> FlowHandle:
         """Store a flow and begin it: all of it, or nothing. The same id and the same jobs are the same flow."""
         app = self._app
-        await app.open()
         if not flow.nodes:
             raise InvalidJob("a flow needs at least one job")
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):

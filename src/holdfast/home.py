@@ -1,32 +1,53 @@
-"""Where an app lives: one event loop, which is the first that uses it (or a thread of its own, for `app.sync`).
+"""Where an app lives: one event loop, which is known to last.
 
-Calls from other loops and threads are carried there, so that all callers of a process share commits.
+That is the loop that opened the app (`async with app`, `await app.open()`, a worker, a server), else one of the app's
+own in the background. Calls from other loops and threads are carried there, so that all callers of a process share
+connections and commits, however their own loops come and go.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import functools
-import inspect
 import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
+from .callers import refuse_caller, running_loop
 from .clock import Clock, Entropy, SystemClock, fresh_entropy
 from .errors import ConfigError, HoldfastError
+from .loop_calls import LINGER, BackgroundLoop, NotStarted, call_on_loop
+from .loop_end import Ending
 from .observe.events import Events
 from .outages import Outages
-from .session import Session
+from .session import Moved, Session
 from .settings import Settings, combine, from_environment
 from .store.protocol import Store
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 S = TypeVar("S", bound="Home")
 
+EXIT_LIMIT = 3.0
+"""Seconds that the end of a program waits for apps that were left open."""
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()
+_inherited: list[object] = []
+"""A parent's loops, kept from being collected in a forked child."""
+
+
+def unless_delivered(undo: Callable[[Any, Any], object]) -> Callable[[F], F]:
+    """For a `carried` method: what undoes an answer whose caller was cancelled just before it came."""
+
+    def mark(method: F) -> F:
+        vars(method)["undelivered"] = undo
+        return method
+
+    return mark
 
 
 def carried(
@@ -37,31 +58,14 @@ def carried(
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         session = self._session  # pyright: ignore[reportPrivateUsage]  # this wraps methods of the class itself
-        if session is not None and session.loop is asyncio.get_running_loop():
-            return await method(self, *args, **kwargs)
-        home = await self._home()  # pyright: ignore[reportPrivateUsage]
-        if home is asyncio.get_running_loop():
-            return await method(self, *args, **kwargs)
-        return await carry(method(self, *args, **kwargs), home)
+        if session is not None and session.loop is running_loop():
+            try:
+                return await method(self, *args, **kwargs)
+            except Moved:
+                pass
+        return await self._carry(method, args, kwargs)  # pyright: ignore[reportPrivateUsage]
 
     return call
-
-
-async def carry(coroutine: Coroutine[Any, Any, R], home: asyncio.AbstractEventLoop) -> R:
-    """Run a coroutine on another thread's loop. That loop may end before it answers: then nobody waits for ever."""
-    there = asyncio.run_coroutine_threadsafe(coroutine, home)
-    here = asyncio.wrap_future(there)
-    try:
-        while not here.done() and (home.is_running() or there.done()):
-            await asyncio.wait([here], timeout=1.0)
-    except asyncio.CancelledError:
-        here.cancel()
-        raise
-    if here.done() and not here.cancelled():
-        return here.result()
-    if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-        coroutine.close()
-    raise HoldfastError("the event loop that the app lived on has ended; whether the call was made is not known")
 
 
 class Home:
@@ -70,6 +74,7 @@ class Home:
     def __init__(
         self, store: Store, given: Mapping[str, Any], clock: Clock | None = None, entropy: Entropy | None = None
     ) -> None:
+        refuse_caller()
         self.clock = clock or SystemClock()
         self.entropy = entropy or fresh_entropy()
         self.events = Events(self.clock)
@@ -80,22 +85,60 @@ class Home:
         self._store = store
         self._given = given
         self._seeded = entropy is not None
-        self._session: Session | None = None
-        self._opening: asyncio.Task[None] | None = None
-        self._closing: asyncio.Task[None] | None = None
-        self._choosing = threading.Lock()
+        self._forget()
         _homes.add(self)
+
+    def _forget(self) -> None:
+        self._session: Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop that the app lives on, from when it was chosen."""
+        self._lasting: asyncio.AbstractEventLoop | None = None
+        """A loop that is known to last, as it opened the app."""
+        self._background: BackgroundLoop | None = None
+        self._opening: Ending | None = None
+        self._before: Ending | None = None
+        """What must end before the store can be opened: it is still open on another loop."""
+        self._dropped: weakref.finalize[Any, Any] | None = None
+        self._choosing = threading.RLock()  # a finalizer may call while its own thread is choosing
+        self._starting = False
 
     async def __aenter__(self) -> Self:
         await self.open()
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.close()
+        home = self._loop
+        if home is None or home is running_loop() or self.in_background() or not home.is_running():
+            await self.close()
+        # Else it lives in another block, on another loop, whose end closes it.
+
+    async def open(self) -> None:
+        """Connect now, and live on this loop until it ends or the app is closed.
+
+        An app that lives in the background moves here. One that another loop has opened stays there.
+        """
+        self.stay_here()
+        await self.opened()
+
+    def stay_here(self) -> None:
+        """Live on the loop that runs now, which is known to last, unless another such loop has the app."""
+        loop = running_loop()
+        with self._choosing:
+            self._lasting, home = loop, self._loop
+            if home is loop:
+                return
+            if self.in_background():
+                self.disconnect(moved=True)
+            elif home is not None:
+                if home.is_running():
+                    return
+                self._release()
+            self._loop = loop
 
     @carried
-    async def open(self) -> None:
-        """Connect now rather than at the first use."""
+    async def opened(self) -> Session:
+        """The open session, for what may be asked of it from any thread: its settings."""
+        return self.session
 
     @carried
     async def at_home(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
@@ -104,60 +147,151 @@ class Home:
 
     async def close(self) -> None:
         """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
-        session = self._session
-        if session is None:
-            return
-        if session.loop is asyncio.get_running_loop():
-            for end in list(self.before_close):
-                await end()
-            if self._session is session:
-                self._session = None
-                # Whoever uses the app meanwhile waits until the store is closed, and opens it anew.
-                self._closing = session.loop.create_task(session.close())
-            if self._closing is not None:
-                await asyncio.shield(self._closing)
-        elif session.loop.is_running():
-            await carry(self.close(), session.loop)
-        else:
-            self._abandon(session)
+        if self.before_close and self.live_loop() is not None:
+            await self.at_home(self.end_workers)
+        left = self.disconnect()
+        if left is not None:
+            if not await left.ended():
+                self._store.release()  # the loop ended half-way
+            await left.thread_ended()
 
-    def _abandon(self, session: Session) -> None:
-        """Its loop ended without closing the app: nothing can be awaited there any more."""
-        session.feed.follow({})
-        session.store.abandon()
-        self.before_close.clear()
-        self._session = None
+    async def end_workers(self) -> None:
+        """On the app's loop: stop what must end before the app can."""
+        for end in list(self.before_close):
+            await end()
 
-    async def _home(self) -> asyncio.AbstractEventLoop:
-        """The app's loop: this one, from now on, where it has none that lives."""
+    def close_blocking(self, limit: float | None = None) -> None:
+        """Disconnect, from any thread but the app's own."""
+        left = self.disconnect()
+        if left is not None and not left.wait(limit):
+            self._store.release()
+
+    # -- where
+
+    async def _carry(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
+        """Run a method on the app's loop, whichever that is by then."""
+        loop, undo = running_loop(), getattr(method, "undelivered", None)
+        refuse_caller()
+        while True:
+            home = self.choose_loop(loop)
+            try:
+                if home is loop:
+                    return await self._run(method, args, kwargs)
+                undelivered = None if undo is None else functools.partial(undo, self)
+                return await call_on_loop(self._run(method, args, kwargs), home, undelivered)
+            except (NotStarted, Moved):
+                pass
+
+    async def _run(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
+        """On the loop that was chosen: open the app where it is closed. Raises Moved where it has left meanwhile."""
         loop = asyncio.get_running_loop()
-        with self._choosing:
-            session, opening = self._session, self._opening
-            if session is not None:
-                if session.loop.is_running():
-                    return session.loop
-                self._abandon(session)
-            if opening is None or opening.done() or not opening.get_loop().is_running():
-                opening = self._opening = loop.create_task(self._open())
-        home = opening.get_loop()
-        if home is loop:
-            await asyncio.shield(opening)
-            return loop
-        await carry(self._home(), home)  # another thread was first
-        return home
+        while (session := self._session) is None or session.loop is not loop:
+            with self._choosing:
+                if self._loop is not loop:
+                    raise Moved
+                opening = self._opening
+                if opening is None or opening.done():
+                    opening = self._opening = Ending(loop)
+                    opening.follow(loop.create_task(self._open(opening, self._before)))
+            await opening.ended()
+        return await method(self, *args, **kwargs)
 
-    async def _open(self) -> None:
-        closing = self._closing
-        if closing is not None and not closing.done() and closing.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait([closing])
-        self._closing = None
+    def choose_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
+        """The loop that the app lives on. Where it has none that runs: `loop`, if known to last, else its own."""
+        with self._choosing:
+            home = self._loop
+            if home is not None and home.is_running():
+                return home
+            if home is not None:
+                self._release()
+            if loop is not None and loop is self._lasting:
+                self._loop = loop
+                return loop
+            if self._starting:
+                raise HoldfastError("nothing was done: a finalizer called while this very thread was opening the app")
+            self._starting = True
+            try:
+                self._background = BackgroundLoop()
+            finally:
+                self._starting = False
+            self._loop = self._background.loop
+            self._watch_drop(self._loop)
+            return self._loop
+
+    def in_background(self) -> bool:
+        """Whether the app lives on a loop of its own."""
+        return self._background is not None and self._loop is self._background.loop
+
+    async def _open(self, opening: Ending, before: Ending | None) -> None:
+        if before is not None:
+            with suppress(Exception):  # whoever closed it was told
+                if not await before.ended():
+                    self._store.release()
         session = Session(self._store, self._given, self.clock, self.entropy, self.events, outages=self.outages)
         try:
             await session.open()
         except BaseException:
-            self._store.abandon()  # half open, it would stay bound to a loop that may end
+            self._store.release()  # half open, it would stay bound to a loop that may end
             raise
-        self._session = session
+        with self._choosing:
+            if self._opening is opening:
+                self._session = session
+                self._watch_drop(session.loop)
+        if self._session is not session:
+            await session.close()  # the app was closed, or moved, meanwhile
+        elif not self.in_background():
+            await session.close_with_loop(functools.partial(_close_with_loop, weakref.ref(self)))
+
+    # -- leaving
+
+    def disconnect(self, *, moved: bool = False) -> Ending | None:
+        """Use the session no more, and have it closed on its own loop; what to wait for. From any thread."""
+        with self._choosing:
+            home, session, opening, background = self._loop, self._session, self._opening, self._background
+            if home is None:
+                return self._before
+            if not home.is_running():
+                self._release()
+                return None
+            self._session = self._loop = self._opening = self._background = None
+            if self._dropped is not None:
+                self._dropped.detach()
+            left = self._before = Ending(home, background)
+
+        async def leave() -> None:
+            if opening is not None and session is None:
+                with suppress(Exception):
+                    await opening.ended()
+            if session is not None:
+                session.moved = moved
+                await session.close()
+
+        left.start(leave, None if moved else LINGER)
+        return left
+
+    def _release(self) -> None:
+        """The app's loop has ended without closing it: nothing can be awaited there any more."""
+        if self._session is not None:
+            self._session.feed.follow({})
+        if self._dropped is not None:
+            self._dropped.detach()
+        self._store.release()
+        self.before_close.clear()
+        self._session = self._loop = self._opening = self._before = self._background = None
+
+    def _watch_drop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have everything closed when the app is collected."""
+        if self._dropped is not None:
+            self._dropped.detach()
+        self._dropped = weakref.finalize(self, _drop, loop, self._store, self._background)
+        self._dropped.atexit = False
+
+    def at_exit(self) -> Ending | None:
+        """The program ends: leave, where that concerns nobody else."""
+        home = self._loop
+        if home is None or self.before_close or (home.is_running() and not self.in_background()):
+            return None
+        return self.disconnect()
 
     def live_loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop that the app lives on, if it runs."""
@@ -166,9 +300,14 @@ class Home:
 
     def current_settings(self) -> Settings:
         """What the app goes by. While it is closed, what the store says is not known."""
-        if self.live_loop() is None:
+        session = self._session
+        if session is None or not session.loop.is_running():
             return combine(self._given, from_environment(os.environ), {})
-        return self.session.settings
+        return session.settings
+
+    def known_store_id(self) -> str | None:
+        """The id of the store, where the open session knows it."""
+        return None if self._session is None else self._session.store_id
 
     @property
     def store(self) -> Store:
@@ -177,21 +316,43 @@ class Home:
 
     @property
     def session(self) -> Session:
-        """The open session, for workers on the app's own loop."""
-        if self._session is None:
-            raise ConfigError("the app is not open")
-        return self._session
+        """The open session, on the app's own loop."""
+        session = self._session
+        if session is None:
+            raise ConfigError("the app is not open: it was closed while it was used")
+        if session.loop is not asyncio.get_running_loop():
+            raise ConfigError("the app lives on another event loop: it was closed, or moved there, while it was used")
+        return session
 
     def after_fork(self) -> None:
         """In a forked child: nothing of the parent's connections may be used or closed here."""
         if self._session is not None:
             self._session.feed.follow({})
+        if self._dropped is not None:
+            self._dropped.detach()
         self._store.abandon()  # open, or caught on its way there
-        self._session = self._opening = self._closing = None
+        _inherited.append((self._session, self._loop, self._background, self._lasting))
+        self._forget()
         self.before_close.clear()
-        self._choosing = threading.Lock()
         if not self._seeded:
             self.entropy = fresh_entropy()
+
+
+async def _close_with_loop(home: weakref.ref[Home]) -> None:
+    """The loop is about to end: close what lives on it."""
+    app = home()
+    if app is not None and app.live_loop() is asyncio.get_running_loop():
+        with suppress(TimeoutError):  # then the next use finds that the loop has ended
+            async with asyncio.timeout(EXIT_LIMIT):
+                await app.close()
+
+
+def _drop(loop: asyncio.AbstractEventLoop, store: Store, background: BackgroundLoop | None) -> None:
+    """The app was collected, on whatever thread: nothing is waited for here."""
+    if loop.is_running():
+        Ending(loop, background).start(store.close)
+    else:
+        store.release()
 
 
 def _forget_parents() -> None:
@@ -199,4 +360,15 @@ def _forget_parents() -> None:
         home.after_fork()
 
 
+def _close_at_exit() -> None:
+    """Close the apps that live in the background: drivers would complain of connections that were left open."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + EXIT_LIMIT
+    for left in [home.at_exit() for home in list(_homes)]:
+        if left is not None:
+            with suppress(Exception):
+                left.wait(max(0.0, deadline - clock.monotonic()))
+
+
 os.register_at_fork(after_in_child=_forget_parents)
+atexit.register(_close_at_exit)

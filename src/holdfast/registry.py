@@ -168,7 +168,7 @@ class Registry:
 
     def _place(self, part: str) -> tuple[str, str, str]:
         """What a signature is bound to: the part of the job, its task, and the store."""
-        id = self.store_id or self._app.session.store_id
+        id = self.store_id or self._app.known_store_id()
         if id is None:
             raise ConfigError("the cloudpickle setting has changed since the app was made: make the app anew")
         return part, CALL_TASK, id

@@ -92,7 +92,7 @@ class Schedules:
 
         `call` is a task, its name, or a call with arguments and options: `task.using(queue="x").call(1, 2)`.
         """
-        await self._app.open()
+        await self._app.opened()
         rule = made_rule(cron, every, tz=tz, catch_up=catch_up, jitter=jitter, overlap=overlap)
         return await self.keep(self.of_call(name, call, rule))
 
@@ -108,7 +108,7 @@ class Schedules:
                 f"schedule {name!r}: {', '.join(sorted(extra))} of one call is not kept; what is kept of it is queue=, "
                 "priority=, max_attempts=, timeout=, retry=, tags=, and expires= in seconds. A limit is the task's"
             )
-        job = app.new_job(app.session.settings, call.task, options, call.args, call.kwargs)
+        job = app.new_job(app.current_settings(), call.task, options, call.args, call.kwargs)
         if job.codec != "json":
             raise InvalidJob(f"schedule {name!r}: task {job.task!r} has a codec of its own; JSON alone is kept here")
         return self.of_job(name, job, options, rule)
@@ -275,7 +275,7 @@ class Schedules:
     async def _enqueue(self, kept: Schedule, **more: Any) -> tuple[str, Lane | None]:
         """Store a job of a schedule; its id and its lane."""
         app = self._app
-        await app.open()
+        settings = (await app.opened()).fresh_settings()
         options = Options().changed(
             queue=kept.queue,
             priority=kept.priority,
@@ -286,7 +286,7 @@ class Schedules:
             expires=kept.expires,
             **more,
         )
-        job = app.submission(app.session.fresh_settings(), kept.task, bytes(kept.payload), options, json=True)
+        job = app.submission(settings, kept.task, bytes(kept.payload), options, json=True)
         job = msgspec.structs.replace(job, lane=self._lane(job.lane, kept))
         return await app.insert(job, options), job.lane
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
@@ -20,6 +20,7 @@ from .health import Health
 from .holds import Holds
 from .job import TERMINAL, UNDECODABLE, Lost, Record
 from .lifecycle import Outcome, too_late
+from .loop_end import LoopEnd
 from .observe.events import Events
 from .outages import Outages
 from .process_identity import is_gone
@@ -38,6 +39,10 @@ ABANDONED_EVERY = 5.0
 """Seconds between looks for claims whose process is gone; the first is made at once."""
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
+
+
+class Moved(Exception):
+    """The app has left this loop for another before the call did anything: it is to be made there."""
 
 
 class Session:
@@ -79,6 +84,9 @@ class Session:
         """What webhooks are told."""
         self.store_id: str | None = None
         """Once `identify` was asked for it, or the app has the cloudpickle codec."""
+        self.moved = False
+        """It was closed because the app lives on another loop now."""
+        self._loop_end: LoopEnd | None = None
 
     async def open(self) -> None:
         """Connect, and read the store's config."""
@@ -98,8 +106,15 @@ class Session:
             self.store_id = await store_id(self.store)
         return self.store_id
 
+    async def close_with_loop(self, close: Callable[[], Awaitable[object]]) -> None:
+        """Have `close` called when the loop ends before this is closed."""
+        self._loop_end = LoopEnd(close)
+        await self._loop_end.watch()
+
     async def close(self) -> None:
         """Let what was handed in be written, then disconnect."""
+        if self._loop_end is not None:
+            self._loop_end.cancel()
         await self.feed.close()
         await self.commit.drain()
         if self._refreshing is not None:
@@ -242,6 +257,8 @@ class Session:
         bell = self.store.listen([f"job/{id}"])
         try:
             while True:
+                if self.moved:
+                    raise Moved
                 record = await self.record(id)
                 if record.state in TERMINAL:
                     return record

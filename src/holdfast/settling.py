@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import (
     TYPE_CHECKING,
     cast,
@@ -22,11 +23,12 @@ from .checks import (
 )
 from .claim import Claim, claim_by_hand
 from .errors import (
+    HoldfastError,
     LeaseLost,
     WrongState,
 )
-from .home import carried
-from .job import Beat, Holder, Note, Record, Settlement, State
+from .home import carried, unless_delivered
+from .job import Beat, Claims, Holder, Note, Record, Settlement, State
 from .oversee import Overseeing
 from .process_identity import own_process
 from .registry import Registry
@@ -34,6 +36,11 @@ from .retry import Backoff
 
 if TYPE_CHECKING:
     from .app import Holdfast
+
+
+def _give_back(app: Settling, claims: list[Claim]) -> None:
+    with suppress(HoldfastError):  # the app was closed meanwhile: the lease's end gives them back
+        app.session.commit.give_back(Claims([claim.record for claim in claims]))
 
 
 class Settling(Overseeing):
@@ -59,6 +66,7 @@ class Settling(Overseeing):
         return await self.claim_for(process, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
 
     @carried
+    @unless_delivered(_give_back)
     async def claim_for(
         self,
         process: str,

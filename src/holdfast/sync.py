@@ -5,15 +5,15 @@ Calls go to the loop the app lives on; where there is none, to a thread of the a
 
 from __future__ import annotations
 
-import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
-from .errors import HoldfastError, InvalidJob
+from .callers import refuse_blocking
+from .errors import InvalidJob
 from .handle import Handle
 from .job import NewJob
+from .loop_calls import NotStarted, run_on_loop
 from .sync_parts import (
     SyncClaim,
     SyncConfig,
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .oversee import Count
     from .search import Filter, Search
     from .series import Depth, Rate
+    from .settings import Settings
     from .store.protocol import Finding
     from .view import Job, WorkerSeen
 
@@ -50,12 +51,9 @@ class SyncApp:
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
-        self._lock = threading.Lock()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        self.run(self._app.open)
+        self.run(self._app.opened)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -63,35 +61,19 @@ class SyncApp:
 
     def close(self) -> None:
         """Close the app, and end its own loop where it has one."""
-        self.run(self._app.close)
-        with self._lock:
-            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
-        if loop is not None and thread is not None:
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-
-    def after_fork(self) -> None:
-        """In a forked child the thread is gone; the next call starts another."""
-        self._lock, self._loop, self._thread = threading.Lock(), None, None
+        refuse_blocking()
+        if self._app.before_close and (loop := self._app.live_loop()) is not None:
+            run_on_loop(self._app.end_workers(), loop)
+        self._app.close_blocking()
 
     def run(self, function: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kwargs: Any) -> R:
         """Call an async function on the app's loop and wait for its answer."""
-        _refuse_inside_a_loop()
-        call = _Call(function(*args, **kwargs))
-        home = self._home()
-        home.call_soon_threadsafe(call.start)
-        return call.wait(home)
-
-    def _home(self) -> asyncio.AbstractEventLoop:
-        loop = self._app.live_loop()
-        if loop is not None:
-            return loop
-        with self._lock:
-            if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=_serve, args=(self._loop,), name="holdfast-sync", daemon=True)
-                self._thread.start()
-            return self._loop
+        refuse_blocking()
+        while True:
+            try:
+                return run_on_loop(function(*args, **kwargs), self._app.choose_loop())
+            except NotStarted:  # that loop has just ended: on another
+                pass
 
     # -- the app's own methods
 
@@ -121,16 +103,16 @@ class SyncApp:
         app, chosen = self._app, Options().changed(**options)
         if chosen.connection is None:
             return SyncHandle(self, self.run(app.submit, name, payload, json=json, **options))
-        return self.bound(chosen, lambda: app.submission(app.session.settings, name, payload, chosen, json=json))
+        return self.bound(chosen, lambda settings: app.submission(settings, name, payload, chosen, json=json))
 
     def bound(
-        self, options: Options, make: Callable[[], NewJob], decode: Callable[[bytes], R] | None = None
+        self, options: Options, make: Callable[[Settings], NewJob], decode: Callable[[bytes], R] | None = None
     ) -> SyncHandle[R]:
         """Enqueue in the user's own transaction: its connection belongs to this thread, so the insert runs here."""
-        _refuse_inside_a_loop()
+        refuse_blocking()
         self._app.check_bound(options.connection)
-        self.run(self._app.open)
-        return SyncHandle(self, Handle(self._app, _drive(self._app.insert_bound(options.connection, make())), decode))
+        job = make(self.run(self._app.opened).settings)
+        return SyncHandle(self, Handle(self._app, _drive(self._app.insert_bound(options.connection, job)), decode))
 
     def claim(
         self,
@@ -329,63 +311,6 @@ class SyncApp:
     def webhooks(self) -> SyncWebhooks:
         """Who is told how jobs end."""
         return SyncWebhooks(self, self._app)
-
-
-class _Call(Generic[R]):
-    """A coroutine on its way to the loop, and a thread that waits for it.
-
-    What `asyncio.run_coroutine_threadsafe` does, at half its price: one lock instead of a chain of futures.
-    """
-
-    __slots__ = ("_answered", "_coroutine", "_task")
-
-    def __init__(self, coroutine: Coroutine[Any, Any, R]) -> None:
-        self._coroutine = coroutine
-        self._task: asyncio.Task[R] | None = None
-        self._answered = threading.Lock()
-        self._answered.acquire()
-
-    def start(self) -> None:
-        """On the loop: begin."""
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._done)
-
-    def _done(self, _: asyncio.Task[R]) -> None:
-        self._answered.release()
-
-    def wait(self, home: asyncio.AbstractEventLoop) -> R:
-        """On the calling thread: the coroutine's answer. Interrupting the wait cancels it."""
-        try:
-            while not (answered := self._answered.acquire(timeout=1.0)) and home.is_running():
-                pass
-        except BaseException:
-            if self._task is not None:
-                self._task.get_loop().call_soon_threadsafe(self._task.cancel)
-            raise
-        if self._task is None:
-            self._coroutine.close()
-        if not answered or self._task is None:
-            raise HoldfastError("the app's event loop has ended; whether the call was made is not known")
-        if self._task.cancelled():
-            raise HoldfastError("the call was cancelled: the app's event loop is shutting down")
-        return self._task.result()
-
-
-def _serve(loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.set_event_loop(loop)
-    loop.run_forever()
-    for task in (left := asyncio.all_tasks(loop)):
-        task.cancel()
-    loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
-    loop.close()
-
-
-def _refuse_inside_a_loop() -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return
-    raise HoldfastError("app.sync blocks, and this thread runs an event loop: use `await` and the async surface here")
 
 
 def _drive(coroutine: Coroutine[Any, Any, R]) -> R:

@@ -38,7 +38,7 @@ class SyncTask(Generic[P, R]):
         if options.connection is None:
             return SyncHandle(self._sync, self._sync.run(app.enqueue_call, task, options, args, kwargs))
         return self._sync.bound(
-            options, lambda: app.new_job(app.session.settings, task, options, args, kwargs), task.decode_result
+            options, lambda settings: app.new_job(settings, task, options, args, kwargs), task.decode_result
         )
 
     def using(self, **options: Any) -> SyncTask[P, R]:
@@ -165,7 +165,7 @@ class SyncClaim:
     @contextmanager
     def kept_alive(self) -> Generator[SyncClaim]:
         """Keep the lease while the block runs. It cannot be interrupted: settling after a loss raises LeaseLost."""
-        heart = self._claim.heart()
+        heart = self._sync.run(self._claim.heart)
         heart.start()
         try:
             yield self

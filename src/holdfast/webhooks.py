@@ -106,8 +106,8 @@ class Webhooks:
 
     async def key(self, name: str) -> str:
         """The key that a webhook's deliveries are signed with, made from the app's secret; the store never has it."""
-        await self._app.open()
-        return "whsec_" + base64.b64encode(signing_key(self._app.session.settings.secret, name)).decode()
+        settings = (await self._app.opened()).settings
+        return "whsec_" + base64.b64encode(signing_key(settings.secret, name)).decode()
 
 
 class Feed:

@@ -213,7 +213,7 @@ def test_many_threads_share_one_app(app, add):
         ids = list(pool.map(enqueue, range(200)))
     assert len(set(ids)) == 200
     assert app.sync.stats().counts["queued"] == 200
-    assert sum(thread.name == "holdfast-sync" for thread in threading.enumerate()) == 1
+    assert sum(thread.name == "holdfast-loop" for thread in threading.enumerate()) == 1
 
 
 def test_the_first_use_may_come_from_many_threads_at_once(app):
@@ -245,6 +245,7 @@ async def test_inside_a_running_loop_there_is_a_clear_error(app, add):
 
 
 async def test_a_thread_beside_the_loop_shares_the_loops_app(app, add):
+    await app.open()
     handle = await add.enqueue(1, 1)
     other = await asyncio.to_thread(add.sync.enqueue, 2, 2)
     assert app.live_loop() is asyncio.get_running_loop()
@@ -291,7 +292,7 @@ def test_a_with_block_opens_and_closes(app):
     with app.sync as sync:
         assert sync is app.sync
         sync.enqueue("noop")
-    assert not any(thread.name == "holdfast-sync" for thread in threading.enumerate())
+    assert not any(thread.name == "holdfast-loop" for thread in threading.enumerate())
 
 
 def test_after_closing_the_app_opens_again_at_the_next_use(app, add):
@@ -333,5 +334,5 @@ def test_closing_from_a_thread_closes_the_loops_app(app):
 
 def test_a_thread_that_outlives_its_app_does_not_keep_the_program_alive(app):
     app.sync.enqueue("noop")
-    [serving] = [thread for thread in threading.enumerate() if thread.name == "holdfast-sync"]
+    [serving] = [thread for thread in threading.enumerate() if thread.name == "holdfast-loop"]
     assert serving.daemon

@@ -145,6 +145,7 @@ def test_when_the_apps_loop_ends_nobody_elsewhere_waits_for_ever(app, surface):
             told.append(str(error))
 
     async def main():
+        await app.open()
         waiting = threading.Thread(target=wait, args=(await app.enqueue("noop"),), daemon=True)
         waiting.start()
         await eventually(lambda: len(asyncio.all_tasks()) > 1)

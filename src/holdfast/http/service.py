@@ -97,6 +97,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         self.stopping = asyncio.Event()
+        self.app.stay_here()
         self._upkeep = asyncio.create_task(self._keep_up())
         return self
 

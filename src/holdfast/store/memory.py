@@ -110,6 +110,9 @@ class MemoryStore:
     def sibling(self) -> MemoryStore:
         return MemoryStore(_data=self._data)
 
+    def release(self) -> None:
+        """Nothing to let go: bells of a loop that has ended are not rung."""
+
     def abandon(self) -> None:
         """A forked child has its own copy of the jobs; a lock that another thread held at the fork is replaced."""
         self._data.lock = threading.Lock()

@@ -134,6 +134,10 @@ class Store(Protocol):
         """A second, unopened connection to the same place."""
         ...
 
+    def release(self) -> None:
+        """The loop that it was opened on has ended: let go of connections and threads without awaiting anything."""
+        ...
+
     def abandon(self) -> None:
         """In a forked child: forget the parent's connections without touching them."""
         ...

@@ -10,7 +10,6 @@ from typing import Any, Self
 
 from ..app import Holdfast
 from ..errors import HoldfastError, JobNotFound
-from ..home import carry
 from ..job import NewJob, State
 from ..worker import Worker
 
@@ -64,8 +63,7 @@ class inline:  # noqa: N801  # a context manager that reads like a word
         self.__exit__(kind, error, trace)
 
     async def _run_at_home(self, id: str) -> None:
-        home = self._app.session.loop
-        await (self._run(id) if home is asyncio.get_running_loop() else carry(self._run(id), home))
+        await self._app.at_home(lambda: self._run(id))
 
     async def _run(self, id: str) -> None:
         """Work until the job has ended, or waits for something that only time or a person can bring."""

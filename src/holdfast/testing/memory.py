@@ -57,12 +57,13 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
 
     Its tasks, hooks and settings stay as they are; whatever it was connected to is not touched.
     """
-    if app.live_loop() is not None:
+    if app.live_loop() is not None and not app.in_background():
         raise ConfigError("the app is open: close it before a test takes it over")
-    was = {name: vars(app)[name] for name in ("_store", "clock", "url", "_session")}
+    app.close_blocking()
+    was = {name: vars(app)[name] for name in ("_store", "clock", "url")}
     clock = ManualClock()
     store = MemoryStore(clock)
-    vars(app).update(_store=store, clock=clock, url="memory://", _session=None)
+    vars(app).update(_store=store, clock=clock, url="memory://")
     app.events.clock, steady = clock, app.events.clock
     try:
         yield Bench(app, clock, store)
@@ -73,11 +74,10 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
 
 
 def _close(app: Holdfast) -> None:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        app.sync.close()
-    # Inside a running loop the block ends without a chance to wait: a memory store has nothing to close.
+    if app.live_loop() is None or app.in_background():
+        app.close_blocking()
+    else:  # it lives on the loop that runs this, which cannot wait: a memory store has nothing to close
+        app.disconnect()
 
 
 class _Done:

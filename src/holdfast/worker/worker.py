@@ -100,7 +100,7 @@ class Worker:
         await app.open()
         if self._stops:
             return
-        session, loop = app.session, asyncio.get_running_loop()
+        session, loop = await app.opened(), asyncio.get_running_loop()
         if session.loop is not loop:
             raise ConfigError("the app is open on another event loop: run the worker there, or with an app of its own")
         settings = session.settings

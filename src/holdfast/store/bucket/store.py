@@ -87,6 +87,11 @@ class BucketStore:
     def sibling(self) -> BucketStore:
         return BucketStore(self._shared.bucket, _shared=self._shared)
 
+    def release(self) -> None:
+        if self._open:
+            self._open = False
+            self._shared.release()
+
     def abandon(self) -> None:
         """A forked child has no engine: its thread stayed with the parent."""
         self._shared = self._shared.anew()

@@ -66,12 +66,16 @@ class Life:
         await self._stop.wait()
         await engine.close()
 
-    async def end(self) -> None:
-        """Let the engine close, and wait until it has."""
+    def stop(self) -> None:
+        """Let the engine close."""
         self._ending = True
         if self.loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended by itself
                 self.loop.call_soon_threadsafe(self._stop.set)
+
+    async def end(self) -> None:
+        """Let the engine close, and wait until it has."""
+        self.stop()
         await asyncio.wrap_future(self.over)
 
 
@@ -110,13 +114,22 @@ class Shared:
 
     async def close(self) -> None:
         """One user less; the last ends the engine, and waits for it."""
+        if (life := self._last()) is not None:
+            await life.end()
+
+    def release(self) -> None:
+        """One user less, whose loop has ended; the last ends the engine."""
+        if (life := self._last()) is not None:
+            life.stop()
+
+    def _last(self) -> Life | None:
+        """One user less: the engine's life, if that was the last."""
         with self._lock:
             self._users -= 1
-            life = self._life
-            if self._users > 0 or life is None:
-                return
-            self._life = None
-        await life.end()
+            if self._users > 0:
+                return None
+            life, self._life = self._life, None
+            return life
 
     async def run(self, work: Callable[[Engine], Coroutine[Any, Any, T]]) -> T:
         """Do something on the engine's thread."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import weakref
 from collections import deque
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from ...errors import ConfigError, StoreUnavailable
+from .. import transports
 from . import trouble
 from .driver import asyncpg
 from .place import Place
@@ -80,6 +82,7 @@ class Pool:
         self._purpose = purpose
         self._setting = None if place.shared else setting
         self._idle: list[Link] = []
+        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._used = 0
         self._closed = False
@@ -100,6 +103,7 @@ class Pool:
                 if not link.raw.is_closed():
                     return link
             raw = await connect(self._place, self._setting)
+            self._made.add(raw)
             return Link(raw, shared=self._place.shared)
         except BaseException:
             self._free_slot()
@@ -146,11 +150,26 @@ class Pool:
         for link in idle:
             await link.close()
 
+    def release(self) -> None:
+        """The loop has ended: close every socket, also of connections that were in use."""
+        self._closed = True
+        for raw in list(self._made):
+            release(raw)
+        self._idle = []
+
     def forget(self) -> None:
         """In a forked child: the parent's sockets are neither used nor closed properly here."""
         self._closed = True
         _parents.append(self._idle)
         self._idle = []
+
+
+def release(raw: Any) -> None:
+    """Close the socket of a connection whose loop has ended."""
+    transport = getattr(raw, "_transport", None)
+    if transport is not None:
+        transports.release(transport)
+        raw._aborted = True  # noqa: SLF001  # else it complains when it is collected
 
 
 _parents: list[object] = []

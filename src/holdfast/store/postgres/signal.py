@@ -96,6 +96,10 @@ class RedisSignal:
     async def attend(self, kinds: set[int]) -> None:
         """Whoever publishes here does so whether or not somebody listens."""
 
+    def release(self) -> None:
+        """The loop has ended: redis-py closes its sockets when the client is collected."""
+        self._client = None
+
     async def close(self) -> None:
         if self._saying is not None:
             self._saying.cancel()

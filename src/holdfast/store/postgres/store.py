@@ -117,6 +117,13 @@ class PostgresStore:
     def sibling(self) -> PostgresStore:
         return PostgresStore(self.place)
 
+    def release(self) -> None:
+        parts = (self._pool, self._transactions, self._bells)
+        self._pool = self._transactions = self._bells = self._generations = self._signal = None
+        for part in parts:
+            if part is not None:
+                part.release()
+
     def abandon(self) -> None:
         if self._pool is not None:
             self._pool.forget()

@@ -47,5 +47,8 @@ class Transactions:
     async def close(self) -> None:
         await self._pool.close()
 
+    def release(self) -> None:
+        self._pool.release()
+
     def forget(self) -> None:
         self._pool.forget()

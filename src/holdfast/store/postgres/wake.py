@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from ..bell import Ring
 from . import sql
 from .place import Place
-from .pool import connect
+from .pool import connect, release
 
 logger = logging.getLogger("holdfast")
 
@@ -52,6 +52,10 @@ class Ear(Protocol):
 
     async def attend(self, kinds: set[int]) -> None:
         """Say which kinds of hints are wanted from now on."""
+        ...
+
+    def release(self) -> None:
+        """Its loop has ended."""
         ...
 
 
@@ -164,6 +168,11 @@ class Bells:
                 await asyncio.wait([task])
         self._ring_all()
 
+    def release(self) -> None:
+        """The loop has ended, and its tasks with it."""
+        self._ear.release()
+        self.forget()
+
     def forget(self) -> None:
         """In a forked child: its tasks belong to a loop that does not run here."""
         self._all.clear()
@@ -177,6 +186,9 @@ class DeafEar:
         await asyncio.Event().wait()
 
     async def attend(self, kinds: set[int]) -> None:
+        pass
+
+    def release(self) -> None:
         pass
 
 
@@ -215,6 +227,10 @@ class PostgresEar:
         finally:
             self._connection = None
             connection.terminate()
+
+    def release(self) -> None:
+        if self._connection is not None:
+            release(self._connection)
 
     async def attend(self, kinds: set[int]) -> None:
         async with self._one_by_one:

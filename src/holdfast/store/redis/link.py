@@ -101,6 +101,12 @@ class Link:
         if self._sentinels is not None:
             await self._sentinels.close()
 
+    def release(self) -> None:
+        """The loop has ended."""
+        self._open = False
+        if self._wire is not None:
+            self._wire.release()
+
     def forget(self) -> None:
         if self._wire is not None:
             self._wire.forget()

@@ -111,6 +111,13 @@ class RedisStore:
         made._checked = self._checked
         return made
 
+    def release(self) -> None:
+        link, bells = self._link, self._bells
+        self._link = self._bells = None
+        for part in (link, bells):
+            if part is not None:
+                part.release()
+
     def abandon(self) -> None:
         for part in (self._link, self._bells):
             if part is not None:

@@ -108,6 +108,11 @@ class Bells:
         if self._wire is not None:
             self._wire.close()
 
+    def release(self) -> None:
+        """The loop has ended."""
+        if self._wire is not None:
+            self._wire.release()
+
     def forget(self) -> None:
         """In a forked child."""
         if self._wire is not None:

@@ -12,6 +12,7 @@ from typing import Any, cast
 import hiredis
 
 from ...errors import ConfigError
+from ..transports import release
 from .tls import PROBE, is_plain
 
 Reply = Any
@@ -89,8 +90,14 @@ class Wire(asyncio.BufferedProtocol):
         if not self._waiting:
             self.close()
 
+    def release(self) -> None:
+        """The loop has ended."""
+        transport, self._transport, self.closed = self._transport, None, True
+        if transport is not None:
+            release(transport)
+
     def forget(self) -> None:
-        """In a forked child, or when the loop has ended: let go of the socket without a word to server or loop.
+        """In a forked child: let go of the socket without a word to server or loop.
 
         Its number goes to /dev/null instead of being closed, so that nobody else gets it while the transport, which
         cannot be closed without its loop, believes to own it. The transport is kept, for it would complain.

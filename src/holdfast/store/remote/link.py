@@ -160,8 +160,16 @@ class Link:
     async def close(self) -> None:
         await self._session.close()
 
+    def release(self) -> None:
+        """When the loop has ended: close all sockets. Transports, which cannot be closed without it, are kept quiet."""
+        self._connector.forgotten = True
+        _forgotten.append((self._connector, self._session))
+        for each in list(self._connector.sockets):
+            each.close()
+        self._session.detach()
+
     def forget(self) -> None:
-        """In a forked child, or when the loop has ended: let go of all sockets without a word to server or loop.
+        """In a forked child: let go of all sockets without a word to server or loop.
 
         Their numbers go to /dev/null instead of being closed, so that nobody else gets them while transports, which
         cannot be closed without their loop, believe to own them.

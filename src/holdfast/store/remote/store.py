@@ -73,6 +73,11 @@ class RemoteStore:
     def sibling(self) -> RemoteStore:
         return RemoteStore(self.address, self._clock)
 
+    def release(self) -> None:
+        if self._link is not None:
+            self._link.release()
+        self._link = self._bells = None
+
     def abandon(self) -> None:
         if self._link is not None:
             self._link.forget()

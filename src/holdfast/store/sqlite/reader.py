@@ -64,6 +64,12 @@ class Reader:
         self._files.close(self._connection)
         self._connection = None
 
+    def end(self) -> None:
+        """Let the thread close the connection and end."""
+        if self._line is not None:
+            self._line.end()
+            self._line = None
+
     def forget(self) -> None:
         """In a forked child."""
         connections.forget(self._connection, self._line)

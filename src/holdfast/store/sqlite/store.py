@@ -131,6 +131,12 @@ class SqliteStore:
     def sibling(self) -> SqliteStore:
         return SqliteStore(self.path, synchronous=self._synchronous, clock=self._clock, busy_timeout=self._busy_timeout)
 
+    def release(self) -> None:
+        for part in (self._bells, self._reader, self._line):
+            if part is not None:
+                part.end()
+        self._line = self._writer = self._reader = self._bells = None
+
     def abandon(self) -> None:
         if self._writer is not None:
             self._writer.forget()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
+from ...callers import StoreThread
 from ...errors import StoreUnavailable
 from .fork import Gate
 
@@ -72,7 +72,7 @@ class Line:
         self._pending: set[Ticket[Any]] = set()
         self._watch: asyncio.TimerHandle | None = None
         # A daemon, so that a program that forgot to close still ends.
-        self._thread = threading.Thread(target=self._work, name=name, daemon=True)
+        self._thread = StoreThread(target=self._work, name=name, daemon=True)
         self._thread.start()
 
     def run(self, work: Callable[[Ticket[T]], T]) -> asyncio.Future[T]:

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable, Iterable
 from time import sleep
 
+from ...callers import StoreThread
 from ..bell import Ring
 from . import connection as connections
 from . import sql
@@ -52,7 +53,7 @@ class Bells:
         self._waiting: set[SqliteBell] = set()
         self._wanted = threading.Event()
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._thread: StoreThread | None = None
         self._ended = self._loop.create_future()
         self.connection: sqlite3.Connection | None = None
         self._seen: int | None = None
@@ -79,15 +80,19 @@ class Bells:
         self._waiting = self._waiting | {bell}
         self._wanted.set()
         if self._thread is None and not self._closing:
-            self._thread = threading.Thread(target=self._watch, name="holdfast-sqlite-watch", daemon=True)
+            self._thread = StoreThread(target=self._watch, name="holdfast-sqlite-watch", daemon=True)
             self._thread.start()
 
     def done(self, bell: SqliteBell) -> None:
         self._waiting = self._waiting - {bell}
 
-    async def close(self) -> None:
+    def end(self) -> None:
+        """Let the watcher end."""
         self._closing = True
         self._wanted.set()
+
+    async def close(self) -> None:
+        self.end()
         if self._thread is not None:
             await self._ended
         for bell in self._all:

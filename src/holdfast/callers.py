@@ -1,0 +1,78 @@
+"""Who may call an app from where: what is refused at once, with a clear error, because it would block or hang."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+
+from .errors import ConfigError, HoldfastError
+
+PATCHED = {
+    "gevent.monkey": ("is_module_patched", "threading"),
+    "eventlet.patcher": ("is_monkey_patched", "thread"),
+}
+"""By module, the function that says whether it has replaced threads by greenlets, and what that is asked about."""
+
+
+class StoreThread(threading.Thread):
+    """A thread that the app's loop waits for. It must never wait for the app, not even in a finalizer."""
+
+
+def running_loop() -> asyncio.AbstractEventLoop:
+    """The event loop that runs here."""
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        if _trio_runs():
+            raise HoldfastError(
+                "nothing was done: Holdfast awaits on asyncio, and this is trio's loop; call the blocking surface in a"
+                " thread: `await trio.to_thread.run_sync(task.sync.enqueue, …)`"
+            ) from None
+        raise HoldfastError(
+            "nothing was done: no asyncio event loop runs here; use `app.sync` in blocking code, or asyncio.run()"
+        ) from None
+
+
+def refuse_blocking() -> None:
+    """Raise where a blocking call would stop the very loop, or thread, that has to answer it."""
+    refuse_caller()
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        raise HoldfastError(
+            "app.sync blocks, and this thread runs an event loop: use `await` and the async surface here"
+        )
+    if _trio_runs():
+        raise HoldfastError(
+            "app.sync blocks, and this thread runs trio's loop: call it in a thread, as in"
+            " `await trio.to_thread.run_sync(task.sync.enqueue, …)`"
+        )
+
+
+def refuse_caller() -> None:
+    """Raise where a call could never be answered: nothing was done."""
+    if sys.is_finalizing():
+        raise HoldfastError(
+            "nothing was done: the interpreter is ending, and Holdfast's threads have ended; make this call before the"
+            " end of the program, or in a function that `atexit` calls"
+        )
+    if isinstance(threading.current_thread(), StoreThread):
+        raise HoldfastError(
+            "nothing was done: this is a thread of the store itself, where the garbage collector ran a finalizer"
+            " (`__del__`); make this call somewhere else than in a finalizer"
+        )
+    for name, (function, subject) in PATCHED.items():
+        patcher = sys.modules.get(name)
+        if patcher is not None and getattr(patcher, function)(subject):
+            raise ConfigError(
+                f"Holdfast needs real threads, and {name.partition('.')[0]} has replaced them (monkey-patching): serve"
+                " with threads instead, such as `gunicorn --worker-class gthread`"
+            )
+
+
+def _trio_runs() -> bool:
+    lowlevel = sys.modules.get("trio.lowlevel")
+    return lowlevel is not None and lowlevel.in_trio_run()

@@ -1,0 +1,188 @@
+"""One app in a program whose event loops come and go: nothing leaks, every acknowledged job is stored."""
+
+import asyncio
+import gc
+import os
+import threading
+import weakref
+
+import pytest
+
+from holdfast import ConfigError, Holdfast, HoldfastError, Worker
+from support.eventually import eventually
+
+
+@pytest.fixture
+def app(store_url):
+    app = Holdfast(store_url)
+    yield app
+    app.sync.close()
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def queued(app):
+    return app.sync.stats().counts["queued"]
+
+
+def test_a_loop_per_call_shares_the_apps_connections(app):
+    asyncio.run(app.enqueue("noop"))
+    files, threads = descriptors(), threading.active_count()
+    for _ in range(30):
+        asyncio.run(app.enqueue("noop"))
+    assert (descriptors(), threading.active_count()) == (files, threads)
+    assert queued(app) == 31
+
+
+def test_threads_with_a_loop_per_call_are_all_acknowledged(app):
+    acknowledged, barrier = [], threading.Barrier(8)
+
+    def program():
+        barrier.wait()
+        for _ in range(10):
+            acknowledged.append(asyncio.run(app.enqueue("noop")).id)
+
+    threads = [threading.Thread(target=program) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(set(acknowledged)) == queued(app) == 80
+
+
+def test_a_loop_that_opened_the_app_and_ends_closes_it(app):
+    before = threading.active_count()
+
+    async def main():
+        await app.open()
+        assert app.live_loop() is asyncio.get_running_loop()
+        await app.enqueue("noop")
+
+    files = None
+    for _ in range(3):
+        asyncio.run(main())
+        assert app.live_loop() is None
+        asyncio.run(eventually(lambda: threading.active_count() == before))
+        files = files or descriptors()
+    assert descriptors() == files
+    assert queued(app) == 3
+
+
+def test_a_loop_that_is_closed_under_the_app_leaves_nothing_open(app):
+    before = threading.active_count()
+    app.sync.enqueue("noop")
+    app.sync.close()
+    files = descriptors()
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(app.open())
+    loop.run_until_complete(app.enqueue("noop"))
+    loop.close()
+    app.sync.close()
+    asyncio.run(eventually(lambda: threading.active_count() == before))
+    gc.collect()
+    assert descriptors() == files
+    assert queued(app) == 2
+
+
+def test_apps_that_are_dropped_are_closed(store_url):
+    before, gone = threading.active_count(), []
+    Holdfast(store_url).sync.close()
+    for _ in range(3):
+        app = Holdfast(store_url)
+        app.sync.enqueue("noop")
+        gone.append(weakref.ref(app))
+        del app
+    gc.collect()
+    assert [one() for one in gone] == [None] * 3
+    asyncio.run(eventually(lambda: threading.active_count() == before))
+
+
+async def test_a_worker_takes_the_app_to_its_own_loop(app):
+    handle = await app.enqueue("noop")
+    assert app.live_loop() is not asyncio.get_running_loop()
+    waiting = asyncio.create_task(asyncio.to_thread(handle.sync.result, 30))
+    await asyncio.sleep(0)
+    await Worker(app, until_idle=True).run()
+    assert app.live_loop() is asyncio.get_running_loop()
+    assert await waiting is None, "whoever waited before is answered after the move"
+    await app.close()
+
+
+async def test_a_worker_cannot_take_the_app_from_a_loop_that_opened_it(app):
+    ready, end = threading.Event(), threading.Event()
+
+    async def elsewhere():
+        async with app:
+            ready.set()
+            await asyncio.to_thread(end.wait)
+
+    thread = threading.Thread(target=lambda: asyncio.run(elsewhere()))
+    thread.start()
+    try:
+        await asyncio.to_thread(ready.wait)
+        with pytest.raises(ConfigError, match="another event loop"):
+            await Worker(app, until_idle=True).run()
+        async with app:
+            await app.enqueue("noop")
+        assert app.live_loop() is not None, "the end of this block does not close what another opened"
+    finally:
+        end.set()
+        await asyncio.to_thread(thread.join)
+
+
+async def test_a_claim_whose_caller_was_cancelled_is_given_back(app):
+    await app.enqueue("noop")
+    claiming = asyncio.create_task(app.claim(wait=30))
+    [claim] = await claiming
+    await claim.release()
+    for _ in range(5):
+        claiming = asyncio.create_task(app.claim(wait=30))
+        while not (await app.stats()).counts["running"]:
+            await asyncio.sleep(0)
+        claiming.cancel()
+        try:
+            [claim] = await claiming
+        except asyncio.CancelledError:
+            pass
+        else:
+            await claim.release()
+
+        async def is_back():
+            return (await app.stats()).counts["running"] == 0
+
+        await eventually(is_back)
+
+
+async def test_context_variables_and_hooks_stay_with_the_caller(app):
+    seen = []
+
+    async def hook(job, insert):
+        seen.append(asyncio.get_running_loop())
+        return await insert(job)
+
+    app.around_enqueue.append(hook)
+    await app.enqueue("noop")
+    assert seen == [asyncio.get_running_loop()]
+
+
+def test_a_finalizer_on_a_thread_of_the_store_is_refused(tmp_path):
+    app = Holdfast(f"sqlite:///{tmp_path}/jobs.db")
+    app.sync.enqueue("noop")
+    told = []
+
+    def finalize(_):
+        for call in (lambda: app.sync.enqueue("noop"), lambda: asyncio.run(app.enqueue("noop"))):
+            try:
+                call()
+            except HoldfastError as error:
+                told.append(str(error))
+
+    async def on_the_writer():
+        await app.store._line.run(finalize)
+
+    app.sync.run(on_the_writer)
+    assert len(told) == 2
+    assert all("finalizer" in one for one in told)
+    app.sync.close()
