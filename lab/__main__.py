@@ -40,6 +40,10 @@ def main() -> int:
     fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role in turn")
     fuzz.add_argument("--seed", type=int, help="which messages (default: by chance)")
     fuzz.add_argument("--url", help="the store behind the server (default: an SQLite file of its own)")
+    programs = commands.add_parser("programs", help="one app in every kind of program and web server")
+    programs.add_argument("--on", action="append", choices=("sqlite", "postgres", "redis"), help="only these stores")
+    programs.add_argument("--only", default="", help="only programs with this in their name")
+    programs.add_argument("--count", type=int, default=10_000, help="enqueues by each")
     everything = commands.add_parser(
         "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
     )
@@ -77,6 +81,11 @@ def _do(given: argparse.Namespace) -> int:
         from . import fuzz  # needs the packages of the server
 
         return fuzz.command(given.count, given.seed if given.seed is not None else randrange(2**32), given.url)
+    if given.command == "programs":
+        from .programs import command as programs
+
+        cases = [name for name in programs.NAMES if given.only in name]
+        return programs.matrix(given.on or list(programs.STORES), cases, given.count)
     if given.command == "report":
         return report.run()
     broken = sum(sim.run(place, 1_000_000, given.minutes, None, 5) for place in SIMULATED)
