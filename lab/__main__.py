@@ -53,6 +53,10 @@ def main() -> int:
     failover.add_argument("--times", type=int, default=3)
     failover.add_argument("--durability", default="none", help="as in the URL of a store")
     failover.add_argument("--server", help="the server's binary (default: Valkey, as the tests have it)")
+    programs = commands.add_parser("programs", help="one app in every kind of program and web server")
+    programs.add_argument("--on", action="append", choices=("sqlite", "postgres", "redis"), help="only these stores")
+    programs.add_argument("--only", default="", help="only programs with this in their name")
+    programs.add_argument("--count", type=int, default=10_000, help="enqueues by each")
     everything = commands.add_parser(
         "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
     )
@@ -96,6 +100,11 @@ def _do(given: argparse.Namespace) -> int:
         return quarantine.command(given.url, given.jobs, given.seconds, given.lease)
     if given.command == "failover":
         return failover.run(given.kind, {"durability": given.durability}, given.times, given.server)
+    if given.command == "programs":
+        from .programs import command as programs
+
+        cases = [name for name in programs.NAMES if given.only in name]
+        return programs.matrix(given.on or list(programs.STORES), cases, given.count)
     if given.command == "report":
         return report.run()
     broken = sum(sim.run(place, 1_000_000, given.minutes, None, 5) for place in SIMULATED)

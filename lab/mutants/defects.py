@@ -225,10 +225,12 @@ DEFECTS = (
     ),
     Defect(
         "D", "an enqueue answers before its write", "enqueuing.py",
-        "            return await self.session.commit.insert(jobs)\n",
-        """            answers = [Inserted("created", job.id) for job in jobs]
-            asyncio.ensure_future(self.session.commit.insert(jobs)).add_done_callback(lambda done: done.exception())
-            return answers
+        "        return await self.session.commit.insert(jobs)\n",
+        """        import asyncio
+
+        answers = [Inserted("created", job.id) for job in jobs]
+        asyncio.ensure_future(self.session.commit.insert(jobs)).add_done_callback(lambda done: done.exception())
+        return answers
 """,
         seeds=200,
     ),

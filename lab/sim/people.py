@@ -105,6 +105,7 @@ class Member:
             retry_cap=1.0,
             max_silent_deaths=3 if plan.poisonous else 1000,
         )
+        self.app.stay_here(process.loop)  # in a simulation there are no threads
         self.app.task(self.work, name="work", timeout=2.0)
 
     # -- the one task

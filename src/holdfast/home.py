@@ -120,9 +120,9 @@ class Home:
         self.stay_here()
         await self.opened()
 
-    def stay_here(self) -> None:
-        """Live on the loop that runs now, which is known to last, unless another such loop has the app."""
-        loop = running_loop()
+    def stay_here(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Live on this loop (the one that runs now), which is known to last, unless another such loop has the app."""
+        loop = loop or running_loop()
         with self._choosing:
             self._lasting, home = loop, self._loop
             if home is loop:
@@ -320,7 +320,7 @@ class Home:
         session = self._session
         if session is None:
             raise ConfigError("the app is not open: it was closed while it was used")
-        if session.loop is not asyncio.get_running_loop():
+        if asyncio._get_running_loop() not in (None, session.loop):  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
             raise ConfigError("the app lives on another event loop: it was closed, or moved there, while it was used")
         return session
 

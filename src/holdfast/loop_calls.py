@@ -60,7 +60,12 @@ class LoopCall(Generic[R]):
     def _start(self) -> None:
         if self._take():
             self.task = asyncio.get_running_loop().create_task(self._coroutine)
-            self.task.add_done_callback(self._notify)
+            self.task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[R]) -> None:
+        if not task.cancelled():
+            task.exception()  # its caller may be gone, and is not to be missed
+        self._notify(task)
 
     def _take(self) -> bool:
         try:

@@ -26,7 +26,8 @@ class Ending:
         def begin() -> None:
             task = self._loop.create_task(work())
             if background is not None:
-                task.add_done_callback(lambda _: background.stop(linger))
+                stop = background.stop
+                task.add_done_callback(lambda _: stop(linger))
             self.follow(task)
 
         background = self._background

@@ -2,9 +2,9 @@
 
 import asyncio
 import gc
-import os
 import threading
 import weakref
+from pathlib import Path
 
 import pytest
 
@@ -20,7 +20,7 @@ def app(store_url):
 
 
 def descriptors():
-    return len(os.listdir("/proc/self/fd"))
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 def queued(app):
@@ -41,8 +41,7 @@ def test_threads_with_a_loop_per_call_are_all_acknowledged(app):
 
     def program():
         barrier.wait()
-        for _ in range(10):
-            acknowledged.append(asyncio.run(app.enqueue("noop")).id)
+        acknowledged.extend(asyncio.run(app.enqueue("noop")).id for _ in range(10))
 
     threads = [threading.Thread(target=program) for _ in range(8)]
     for thread in threads:
@@ -139,8 +138,11 @@ async def test_a_claim_whose_caller_was_cancelled_is_given_back(app):
     await claim.release()
     for _ in range(5):
         claiming = asyncio.create_task(app.claim(wait=30))
-        while not (await app.stats()).counts["running"]:
-            await asyncio.sleep(0)
+
+        async def is_claimed():
+            return (await app.stats()).counts["running"] > 0
+
+        await eventually(is_claimed)
         claiming.cancel()
         try:
             [claim] = await claiming

@@ -108,10 +108,10 @@ def test_a_wait_for_a_result_ends_though_the_clock_stands_still(app):
             handle.result(timeout=0.05)
 
 
-def test_an_app_that_is_open_is_not_taken_over(app):
-    app.sync.stats()
-    with pytest.raises(ConfigError, match="close it before a test takes it over"), on_memory(app):
-        pass
+async def test_an_app_that_a_loop_has_opened_is_not_taken_over(app):
+    async with app:
+        with pytest.raises(ConfigError, match="close it before a test takes it over"), on_memory(app):
+            pass
 
 
 def test_an_app_that_was_left_open_on_a_loop_that_ended_can_be_taken_over(app):
