@@ -161,7 +161,7 @@ class Link:
             except Lost as error:
                 raise OutcomeUnknown(f"{self.address}: {error}; the write may have happened") from error
             finally:
-                if second is not None and not second.done():
+                if second is not None:
                     second.add_done_callback(_seen)
             retries = retries or _Retries(self, f"{self.address}, {script.name}")
             word = trouble.code(reply)
