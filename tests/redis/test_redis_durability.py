@@ -63,7 +63,7 @@ async def test_fsync_is_refused_where_the_server_cannot(start_server, open_at):
 
 
 async def test_replicated_waits_for_a_replica(start_server, open_at):
-    primary = start_server()
+    primary = start_server(repl_diskless_sync_delay="0")
     with pytest.raises(StoreUnavailable, match="no replica"):
         await open_at(primary.url(durability="replicated"))
     replica = start_server(replicaof=f"127.0.0.1 {primary.port}")
@@ -102,6 +102,31 @@ async def test_a_failover_that_rolls_back_never_confuses_two_claims(start_server
         await after.close()
     finally:
         replica.remove()
+
+
+async def test_fences_rise_from_one_run_of_a_server_to_the_next(start_server, open_at):
+    server = start_server(appendonly="yes", appendfsync="always")
+    await insert(await open_at(server.url()), new_job("a"))
+    fences = []
+    for _ in range(3):
+        store = await open_at(server.url())
+        record = await claim_one(store)
+        fences.append(record.fence)
+        assert await settle(store, released(record))
+        server.kill()
+        server.start()
+    assert fences[1] > fences[0] + 1000
+    assert fences[2] > fences[1] + 1000
+    assert fences[0] == 1
+    assert max(fences) < 2**53
+
+
+async def test_jobs_are_claimed_where_info_is_forbidden(start_server, open_at):
+    server = start_server()
+    server.call("ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-info")
+    store = await open_at(server.url(durability="none").replace("redis://", "redis://app:pw@"))
+    await insert(store, new_job())
+    assert (await claim_one(store)).fence == 1
 
 
 @pytest.mark.parametrize("appendfsync", ["always", "everysec"])

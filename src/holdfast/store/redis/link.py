@@ -59,17 +59,17 @@ class Link:
         return 1 if self._sentinels is None else self._sentinels.replicas
 
     async def wire(self) -> Wire:
-        """The connection, made where there is none."""
-        if self._sentinels is not None and self._sentinels.failing_over:
-            await self._sentinels.settled()
-        if self._wire is not None and not self._wire.closed:
-            return self._wire
-        async with self._connecting:
-            if not self._open:
-                raise StoreUnavailable(f"the store at {self.address} is not open")
-            if self._wire is None or self._wire.closed:
-                self._wire = await self._connect()
-            return self._wire
+        """The connection, made where there is none; no failover is under way as it is given."""
+        while True:
+            if self._sentinels is not None and self._sentinels.failing_over:
+                await self._sentinels.settled()
+            if self._wire is not None and not self._wire.closed:
+                return self._wire
+            async with self._connecting:
+                if not self._open:
+                    raise StoreUnavailable(f"the store at {self.address} is not open")
+                if self._wire is None or self._wire.closed:
+                    self._wire = await self._connect()
 
     async def _connect(self) -> Wire:
         if self._sentinels is not None:
@@ -167,7 +167,7 @@ class Link:
             except Lost as error:
                 raise OutcomeUnknown(f"{self.address}: {error}; the write may have happened") from error
             finally:
-                if second is not None and not second.done():
+                if second is not None:
                     second.add_done_callback(_seen)
             retries = retries or _Retries(self, f"{self.address}, {script.name}")
             word = trouble.code(reply)
