@@ -8,14 +8,13 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
-from holdfast import Holdfast, HoldfastError
+from holdfast import Holdfast
 from support import shared
 
 STORES = ("memory", "sqlite")
@@ -55,8 +54,6 @@ async def make_app(app_url: str) -> AsyncIterator[Callable[..., Holdfast]]:
 
     def make(store: Any = None, **settings: Any) -> Holdfast:
         app = Holdfast(app_url if store is None else store, **settings)
-        with suppress(HoldfastError):  # a test that blocks runs no loop
-            app.stay_here()
         made.append(app)
         return app
 
@@ -65,8 +62,8 @@ async def make_app(app_url: str) -> AsyncIterator[Callable[..., Holdfast]]:
         await app.close()
 
 
-@pytest_asyncio.fixture
-async def app(make_app: Callable[..., Holdfast]) -> Holdfast:
+@pytest.fixture
+def app(make_app: Callable[..., Holdfast]) -> Holdfast:
     """An app on the test's store, unopened."""
     return make_app()
 

@@ -1,8 +1,9 @@
-"""Where an app lives: one event loop, which is known to last.
+"""Where an app lives: one event loop.
 
-That is the loop that opened the app (`async with app`, `await app.open()`, a worker, a server), else one of the app's
-own in the background. Calls from other loops and threads are carried there, so that all callers of a process share
-connections and commits, however their own loops come and go.
+That is the loop that opened the app (`async with app`, `await app.open()`, a worker, a server), or the main thread's,
+as long as none of its loops has ended under the app; else one of the app's own in the background. Calls from other
+loops and threads are carried there, so that all callers of a process share connections and commits, however their own
+loops come and go.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class Home:
         """The loop that the app lives on, from when it was chosen."""
         self._lasting: asyncio.AbstractEventLoop | None = None
         """A loop that is known to last, as it opened the app."""
+        self._loops_are_short = False
+        """A loop that had not opened the app has ended under it: others may, so the app lives on its own."""
         self._background: BackgroundLoop | None = None
         self._opening: Ending | None = None
         self._before: Ending | None = None
@@ -197,14 +200,14 @@ class Home:
         return await method(self, *args, **kwargs)
 
     def choose_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
-        """The loop that the app lives on. Where it has none that runs: `loop`, if known to last, else its own."""
+        """The loop that the app lives on. Where it has none that runs: `loop`, if it seems to last, else its own."""
         with self._choosing:
             home = self._loop
             if home is not None and home.is_running():
                 return home
             if home is not None:
                 self._release()
-            if loop is not None and loop is self._lasting:
+            if loop is not None and (loop is self._lasting or self._seems_to_last()):
                 self._loop = loop
                 return loop
             if self._starting:
@@ -217,6 +220,9 @@ class Home:
             self._loop = self._background.loop
             self._watch_drop(self._loop)
             return self._loop
+
+    def _seems_to_last(self) -> bool:
+        return not self._loops_are_short and threading.current_thread() is threading.main_thread()
 
     def in_background(self) -> bool:
         """Whether the app lives on a loop of its own."""
@@ -269,8 +275,13 @@ class Home:
         left.start(leave, None if moved else LINGER)
         return left
 
+    def loop_ends(self) -> None:
+        """On the app's loop: it is about to end."""
+        self._loops_are_short |= self._loop is not self._lasting
+
     def _release(self) -> None:
         """The app's loop has ended without closing it: nothing can be awaited there any more."""
+        self._loops_are_short |= self._loop is not self._lasting and not self.in_background()
         if self._session is not None:
             self._session.feed.follow({})
         if self._dropped is not None:
@@ -342,6 +353,7 @@ async def _close_with_loop(home: weakref.ref[Home]) -> None:
     """The loop is about to end: close what lives on it."""
     app = home()
     if app is not None and app.live_loop() is asyncio.get_running_loop():
+        app.loop_ends()
         with suppress(TimeoutError):  # then the next use finds that the loop has ended
             async with asyncio.timeout(EXIT_LIMIT):
                 await app.close()
