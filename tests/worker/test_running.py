@@ -372,14 +372,27 @@ async def test_until_idle_on_an_empty_store_ends_at_once(make_app):
     await work_off(make_app(poll=3600))
 
 
-def test_a_worker_needs_an_app_of_its_own_loop(app):
-    app.sync.enqueue("noop")
+async def test_a_worker_needs_an_app_of_its_own_loop(app):
+    opened, over = threading.Event(), threading.Event()
 
-    async def main():
-        with pytest.raises(ConfigError, match="the app is open on another event loop"):
-            await Worker(app).run()
+    async def elsewhere():
+        async with app:
+            opened.set()
+            await asyncio.to_thread(over.wait)
 
-    asyncio.run(main())
+    other = threading.Thread(target=asyncio.run, args=(elsewhere(),))
+    other.start()
+    await asyncio.to_thread(opened.wait)
+    with pytest.raises(ConfigError, match="the app is open on another event loop"):
+        await Worker(app).run()
+    over.set()
+    await asyncio.to_thread(other.join)
+
+
+async def test_an_app_in_the_background_moves_to_its_worker(app):
+    job = await asyncio.to_thread(app.sync.enqueue, "noop")
+    await work_off(app)
+    assert await asyncio.to_thread(lambda: job.job().state) == "succeeded"
 
 
 async def test_a_worker_leaves_nothing_behind_on_the_loop(app, caplog):
