@@ -190,12 +190,13 @@ DEFECTS = (
     ),
     Defect(
         "L", "a failed heartbeat ends the heart", "heart.py",
-        "                pause = min(1.0, pause)\n", "                break\n",
+        '                pause = min(pause, self._outages.failed("heartbeat", error, min(1.0, pause)))\n',
+        "                break\n",
         "tests/worker/test_store_trouble.py -k test_a_heart_that_misses_a_beat_beats_on",
     ),
     Defect(
         "F", "the end of a run is forgotten when the store does not answer", "worker/settle.py",
-        "            self._loop.call_later(RESEND_PAUSE, self._again, run, end)\n", "",
+        "            self._loop.call_later(pause, self._again, run, end)\n", "",
         seeds=600,
     ),
     Defect(
@@ -472,8 +473,8 @@ DEFECTS = (
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a purge does not count what it has removed", "operate.py",
-        "writes.made += sum(await commit.change(", "writes.made += 0 * sum(await commit.change(",
+        "U", "a bulk change does not count what it has changed", "bulk.py",
+        "                    writes.made += 1\n", "",
         HALF + "sqlite",
     ),
     Defect(

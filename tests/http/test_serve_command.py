@@ -130,7 +130,7 @@ async def test_a_stranger_learns_nothing_of_the_store(tmp_path, session):
             assert reply.problem == "store-unavailable"
             assert "127.0.0.1" not in reply.content.decode()
             assert "nothing" not in reply.content.decode()
-        assert "not ready: " in server.said()
+        assert '"event":"outage_began"' in server.said()
 
 
 async def test_secrets_of_a_url_are_not_shown(tmp_path, session):

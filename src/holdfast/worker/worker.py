@@ -116,8 +116,9 @@ class Worker:
             session.feed.once_there_are_any(lambda: turns.add(WEBHOOKS))
         queues, tasks = tuple(weights), tuple(sorted(app.registry.tasks))
         process = "" if self._supervised else own_process(app.clock)
-        holder = self.holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size, process=process)
+        holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size, process=process)
         await self._register(holder)
+        self.holder = holder
         # In a child, a task could not complete its job in a transaction of its own.
         apart = self._suspects_apart and not isinstance(session.store, Transacting)
         self._slots = Slots(size, suspects_apart=apart)
