@@ -16,7 +16,15 @@ PATCHED = {
 
 
 class StoreThread(threading.Thread):
-    """A thread that the app's loop waits for. It must never wait for the app, not even in a finalizer."""
+    """A thread that the app waits for. It must never wait for the app, not even in a finalizer."""
+
+
+_marked = threading.local()
+
+
+def mark_store_thread() -> None:
+    """Make this thread one of the same kind: for the threads of a pool."""
+    _marked.yes = True
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -59,9 +67,10 @@ def refuse_caller() -> None:
             "nothing was done: the interpreter is ending, and Holdfast's threads have ended; make this call before the"
             " end of the program, or in a function that `atexit` calls"
         )
-    if isinstance(threading.current_thread(), StoreThread):
+    store_thread = isinstance(threading.current_thread(), StoreThread) or hasattr(_marked, "yes")
+    if store_thread and asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
         raise HoldfastError(
-            "nothing was done: this is a thread of the store itself, where the garbage collector ran a finalizer"
+            "nothing was done: this is a thread of the app itself, where the garbage collector ran a finalizer"
             " (`__del__`); make this call somewhere else than in a finalizer"
         )
     for name, (function, subject) in PATCHED.items():

@@ -25,7 +25,7 @@ from .loop_calls import LINGER, BackgroundLoop, NotStarted, call_on_loop
 from .loop_end import Ending
 from .observe.events import Events
 from .outages import Outages
-from .session import Moved, Session
+from .session import Moved, Session, UnderWay
 from .settings import Settings, combine, from_environment
 from .store.protocol import Store
 
@@ -61,7 +61,7 @@ def carried(
         session = self._session  # pyright: ignore[reportPrivateUsage]  # this wraps methods of the class itself
         if session is not None and session.loop is running_loop():
             try:
-                return await method(self, *args, **kwargs)
+                return await _call(session, method, self, args, kwargs)
             except Moved:
                 pass
         return await self._carry(method, args, kwargs)  # pyright: ignore[reportPrivateUsage]
@@ -95,6 +95,8 @@ class Home:
         """The loop that the app lives on, from when it was chosen."""
         self._lasting: asyncio.AbstractEventLoop | None = None
         """A loop that is known to last, as it opened the app."""
+        self._leaving: Session | None = None
+        """Still open, for the calls that are under way on a loop that the app has left."""
         self._loops_are_short = False
         """A loop that had not opened the app has ended under it: others may, so the app lives on its own."""
         self._background: BackgroundLoop | None = None
@@ -173,6 +175,15 @@ class Home:
 
     async def _carry(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
         """Run a method on the app's loop, whichever that is by then."""
+        loop, leaving = running_loop(), self._leaving
+        if leaving is not None and leaving.loop is loop and leaving.under_way is not None:
+            try:
+                return await method(self, *args, **kwargs)  # a part of a call that is under way there
+            except Moved:
+                return await leaving.under_way.pause(self._make_at_home(method, args, kwargs))
+        return await self._make_at_home(method, args, kwargs)
+
+    async def _make_at_home(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
         loop, undo = running_loop(), getattr(method, "undelivered", None)
         refuse_caller()
         while True:
@@ -197,7 +208,7 @@ class Home:
                     opening = self._opening = Ending(loop)
                     opening.follow(loop.create_task(self._open(opening, self._before)))
             await opening.ended()
-        return await method(self, *args, **kwargs)
+        return await _call(session, method, self, args, kwargs)
 
     def choose_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
         """The loop that the app lives on. Where it has none that runs: `loop`, if it seems to last, else its own."""
@@ -236,12 +247,15 @@ class Home:
         session = Session(self._store, self._given, self.clock, self.entropy, self.events, outages=self.outages)
         try:
             await session.open()
+        except GeneratorExit:  # its loop has ended, and the store may be open on another by now
+            raise
         except BaseException:
             self._store.release()  # half open, it would stay bound to a loop that may end
             raise
         with self._choosing:
             if self._opening is opening:
                 self._session = session
+                session.under_way = UnderWay() if self.in_background() else None
                 self._watch_drop(session.loop)
         if self._session is not session:
             await session.close()  # the app was closed, or moved, meanwhile
@@ -259,6 +273,8 @@ class Home:
             if not home.is_running():
                 self._release()
                 return None
+            if moved and session is not None:
+                session.moved, self._leaving = True, session  # first: a call there asks for one or the other
             self._session = self._loop = self._opening = self._background = None
             if self._dropped is not None:
                 self._dropped.detach()
@@ -269,7 +285,9 @@ class Home:
                 with suppress(Exception):
                     await opening.ended()
             if session is not None:
-                session.moved = moved
+                if session.under_way is not None and session.moved:
+                    await session.under_way.ended(LINGER)
+                    self._leaving = None
                 await session.close()
 
         left.start(leave, None if moved else LINGER)
@@ -288,7 +306,7 @@ class Home:
             self._dropped.detach()
         self._store.release()
         self.before_close.clear()
-        self._session = self._loop = self._opening = self._before = self._background = None
+        self._session = self._loop = self._opening = self._background = None
 
     def _watch_drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have everything closed when the app is collected."""
@@ -328,10 +346,12 @@ class Home:
     @property
     def session(self) -> Session:
         """The open session, on the app's own loop."""
-        session = self._session
+        here, session = asyncio._get_running_loop(), self._session  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        if self._leaving is not None and self._leaving.loop is here:
+            return self._leaving
         if session is None:
             raise ConfigError("the app is not open: it was closed while it was used")
-        if asyncio._get_running_loop() not in (None, session.loop):  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        if here not in (None, session.loop):
             raise ConfigError("the app lives on another event loop: it was closed, or moved there, while it was used")
         return session
 
@@ -347,6 +367,14 @@ class Home:
         self.before_close.clear()
         if not self._seeded:
             self.entropy = fresh_entropy()
+
+
+async def _call(
+    session: Session, method: Callable[..., Coroutine[Any, Any, R]], home: Home, args: Any, kwargs: Any
+) -> R:
+    if session.under_way is None:
+        return await method(home, *args, **kwargs)
+    return await session.under_way.run(lambda: method(home, *args, **kwargs))
 
 
 async def _close_with_loop(home: weakref.ref[Home]) -> None:

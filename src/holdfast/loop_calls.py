@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
+from .callers import StoreThread
 from .errors import OutcomeUnknown
 
 R = TypeVar("R")
@@ -29,7 +30,8 @@ class LoopEnded(OutcomeUnknown):
     """That loop ended with the call under way."""
 
     def __init__(self) -> None:
-        super().__init__("the event loop that the app lived on has ended; whether the call was made is not known")
+        message = "the event loop that the app lived on has ended; whether the call was made is not known"
+        super().__init__(message, retry_safe=False)
 
 
 class LoopCall(Generic[R]):
@@ -147,11 +149,15 @@ async def call_on_loop(
     return call.result()
 
 
-def run_on_loop(coroutine: Coroutine[Any, Any, R], loop: asyncio.AbstractEventLoop) -> R:
+def run_on_loop(
+    coroutine: Coroutine[Any, Any, R],
+    loop: asyncio.AbstractEventLoop,
+    undelivered: Callable[[R], object] | None = None,
+) -> R:
     """The same, blocking: one lock instead of a chain of futures. Interrupting the wait cancels the call."""
     answered = threading.Lock()
     answered.acquire()
-    call = LoopCall(coroutine, lambda _: answered.release())
+    call = LoopCall(coroutine, lambda _: answered.release(), undelivered)
     call.send(loop)
     try:
         while not answered.acquire(timeout=LOOK_EVERY):
@@ -171,7 +177,7 @@ class BackgroundLoop:
         self._stopping = asyncio.Event()
         self._linger: float | None = None
         self._running = threading.Event()
-        self.thread = threading.Thread(target=self._run, name="holdfast-loop", daemon=True)
+        self.thread = StoreThread(target=self._run, name="holdfast-loop", daemon=True)
         self.thread.start()
         self._running.wait()
 

@@ -8,7 +8,7 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,11 +26,12 @@ from .outages import Outages
 from .process_identity import is_gone
 from .settings import Settings, combine, from_environment
 from .store.commit import GroupCommit
-from .store.protocol import Store, Versioned
+from .store.protocol import Bell, Store, Versioned
 from .store_id import store_id
 from .webhooks import KIND as WEBHOOKS
 from .webhooks import Feed
 
+R = TypeVar("R")
 TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
 GIVE_WAY = 3.0
 """Seconds after a store was away in which nobody is taken for lost, at the least: most heartbeats come within two. With
@@ -43,6 +44,41 @@ CONFIG_MAX_AGE = 10.0
 
 class Moved(Exception):
     """The app has left this loop for another before the call did anything: it is to be made there."""
+
+
+class UnderWay:
+    """The calls that are under way on a loop which the app may leave: it leaves when they have ended."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[Any] | None] = set()
+
+    async def run(self, call: Callable[[], Awaitable[R]]) -> R:
+        """Make a call, alone or as a part of another."""
+        task = asyncio.current_task()
+        if task in self._tasks:
+            return await call()
+        self._tasks.add(task)
+        try:
+            return await call()
+        finally:
+            self._tasks.discard(task)
+
+    async def pause(self, wait: Awaitable[R]) -> R:
+        """A call that only waits keeps nobody from leaving."""
+        task = asyncio.current_task()
+        known = task in self._tasks
+        self._tasks.discard(task)
+        try:
+            return await wait
+        finally:
+            if known:
+                self._tasks.add(task)
+
+    async def ended(self, limit: float) -> None:
+        """Wait until all have ended, for `limit` seconds at the most."""
+        deadline = asyncio.get_running_loop().time() + limit
+        while self._tasks and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110  # it happens seldom
+            await asyncio.sleep(0.001)
 
 
 class Session:
@@ -85,7 +121,9 @@ class Session:
         self.store_id: str | None = None
         """Once `identify` was asked for it, or the app has the cloudpickle codec."""
         self.moved = False
-        """It was closed because the app lives on another loop now."""
+        """The app leaves it for another loop."""
+        self.under_way: UnderWay | None = None
+        """Where the app may leave it."""
         self._loop_end: LoopEnd | None = None
 
     async def open(self) -> None:
@@ -96,6 +134,8 @@ class Session:
             if self.settings.cloudpickle:
                 await self.identify()
             await self.health.warnings()
+        except GeneratorExit:  # the loop has ended; whoever noticed that has released the store
+            raise
         except BaseException:
             await self.store.close()
             raise
@@ -257,17 +297,25 @@ class Session:
         bell = self.store.listen([f"job/{id}"])
         try:
             while True:
-                if self.moved:
-                    raise Moved
                 record = await self.record(id)
                 if record.state in TERMINAL:
                     return record
                 left = self.settings.poll if deadline is None else deadline - self.loop.time()
                 if left <= 0:
                     raise TimeoutError(f"job {id!r} is still {record.state} after {limit:g} s")
-                await bell.wait(min(left, self.settings.poll))
+                await self.wait(bell, min(left, self.settings.poll))
         finally:
             bell.close()
+
+    async def wait(self, bell: Bell, seconds: float) -> None:
+        """Wait for a notification. Raises Moved where the app leaves meanwhile."""
+        if self.under_way is None:
+            await bell.wait(seconds)
+            return
+        if not self.moved:
+            await self.under_way.pause(bell.wait(seconds))
+        if self.moved:
+            raise Moved
 
 
 def readable(records: Mapping[str, Versioned]) -> dict[str, Any]:

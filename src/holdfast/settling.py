@@ -92,7 +92,7 @@ class Settling(Overseeing):
                 claims = await claim_by_hand(cast("Holdfast", self), names, wanted, limit, lease, process=process)
                 if claims or bell is None or (left := deadline - loop.time()) <= 0:
                     return claims
-                await bell.wait(min(left, session.settings.poll))
+                await session.wait(bell, min(left, session.settings.poll))
         finally:
             if bell is not None:
                 bell.close()

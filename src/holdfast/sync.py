@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 
 from .callers import refuse_blocking
@@ -69,9 +70,11 @@ class SyncApp:
     def run(self, function: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kwargs: Any) -> R:
         """Call an async function on the app's loop and wait for its answer."""
         refuse_blocking()
+        undo = getattr(function, "undelivered", None)
+        undelivered = None if undo is None else partial(undo, self._app)
         while True:
             try:
-                return run_on_loop(function(*args, **kwargs), self._app.choose_loop())
+                return run_on_loop(function(*args, **kwargs), self._app.choose_loop(), undelivered)
             except NotStarted:  # that loop has just ended: on another
                 pass
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, Holdfast, HoldfastError, Worker
+from holdfast.loop_calls import LoopEnded
 from support.eventually import eventually
 
 
@@ -190,3 +191,69 @@ def test_a_finalizer_on_a_thread_of_the_store_is_refused(tmp_path):
     assert len(told) == 2
     assert all("finalizer" in one for one in told)
     app.sync.close()
+
+
+def test_an_opening_whose_loop_has_ended_harms_no_later_one(app):
+    loop = asyncio.new_event_loop()
+    opening = loop.create_task(app.open())
+    while app._opening is None:
+        loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+    gc.disable()
+    try:
+        app.sync.enqueue("noop")
+        opening._log_destroy_pending = False
+        del opening, loop
+        gc.collect()  # ends the coroutine that was opening, with an exception of its own
+        app.sync.enqueue("noop")
+    finally:
+        gc.enable()
+    assert queued(app) == 2
+
+
+def test_a_finalizer_on_the_thread_of_a_loop_that_begins_is_refused(app, monkeypatch):
+    told, begin = [], asyncio.set_event_loop
+
+    def with_a_finalizer(loop):
+        if threading.current_thread().name == "holdfast-loop":
+            try:
+                app.sync.enqueue("noop")
+            except HoldfastError as error:
+                told.append(str(error))
+        begin(loop)
+
+    monkeypatch.setattr(asyncio, "set_event_loop", with_a_finalizer)
+    app.sync.enqueue("noop")
+    assert len(told) == 1
+    assert "finalizer" in told[0]
+
+
+async def test_calls_that_are_under_way_when_the_app_moves_are_answered(app):
+    """A waiting claim is made again on the other loop; the others end on the one that they began on."""
+    ids = [handle.id for handle in await asyncio.to_thread(app.sync.enqueue_many, [("noop",)] * 200)]
+    over = threading.Event()
+    answered = dict.fromkeys(("claim", "stats", "bulk"), 0)
+
+    def again_and_again(name, call):
+        while not over.is_set():
+            call()
+            answered[name] += 1
+
+    calls = {
+        "claim": lambda: app.sync.claim(["none"], wait=0.2),
+        "stats": app.sync.stats,
+        "bulk": lambda: [app.sync.change_many(action, ids=ids) for action in ("cancel", "retry")],
+    }
+    async with asyncio.TaskGroup() as group:
+        for name, call in calls.items():
+            group.create_task(asyncio.to_thread(again_and_again, name, call))
+        await eventually(lambda: all(answered.values()))
+        await app.open()
+        before = dict(answered)
+        await eventually(lambda: all(answered[name] > before[name] for name in answered))
+        over.set()
+    await app.close()
+
+
+def test_a_call_that_a_loop_cut_off_by_its_end_is_not_called_safe_to_repeat():
+    assert LoopEnded().retry_safe is False

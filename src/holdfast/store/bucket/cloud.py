@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from ...callers import mark_store_thread
 from ...clock import MICROS
 from ...errors import ConfigError, requires
 from .seam import Listed, Refused
@@ -55,7 +56,7 @@ class Cloud:
                 )
             _used_by.add(os.getpid())
             self._store = self._connect()
-            self._threads = ThreadPoolExecutor(REQUESTS, "holdfast-cloud")
+            self._threads = ThreadPoolExecutor(REQUESTS, "holdfast-cloud", mark_store_thread)
         return self._store
 
     async def _ask(self, request: Callable[[Any], T]) -> T:

@@ -106,6 +106,8 @@ class Link:
         self._open = False
         if self._wire is not None:
             self._wire.release()
+        if self._sentinels is not None:
+            self._sentinels.release()
 
     def forget(self) -> None:
         if self._wire is not None:

@@ -12,10 +12,10 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from ...errors import HoldfastError, StoreUnavailable
+from ...errors import StoreUnavailable
 from .address import Address, Node
 from .verdict import Talk, Verdict, ask, newest, node_text, question
-from .wire import Lost, Reply, Wire
+from .wire import Reply, Wire
 
 log = logging.getLogger("holdfast")
 POLL = 1.0
@@ -101,6 +101,13 @@ class Sentinels:
         if tasks:
             await asyncio.wait(tasks)
 
+    def release(self) -> None:
+        """The loop has ended."""
+        for wire in self._wires:
+            wire.release()
+        self._wires.clear()
+        self._tasks = {}
+
     def forget(self) -> None:
         """In a forked child."""
         for wire in self._wires:
@@ -164,7 +171,7 @@ class Sentinels:
                 async with next(talk) as asking, next(talk) as events:
                     faults = 0
                     await self._converse(node, asking, events)
-            except (OSError, Lost, HoldfastError) as error:
+            except Exception as error:  # noqa: BLE001  # whatever it answers, the next answer may be better
                 self._lost(node, error)
             await asyncio.sleep(PAUSES[min(faults, len(PAUSES) - 1)])
             faults += 1
