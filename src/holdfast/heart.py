@@ -104,8 +104,9 @@ class Heart:
                 break
             except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
                 self._failed()
-                # The lease still holds for a while: try again soon rather than a third of a lease later.
-                pause = min(pause, self._outages.failed("heartbeat", error, min(1.0, pause)))
+                self._outages.failed("heartbeat", error)
+                # The lease still holds for a while: try again soon, also after a refusal, not a third of a lease later.
+                pause = min(1.0, pause)
             else:
                 self._outages.worked("heartbeat")
                 if not self._after(known, beat):

@@ -319,7 +319,7 @@ class Supervisor:
                         # A beat that took long has used up some of the lease that it renewed.
                         pause = max(third / 10, third - (self._clock.monotonic() - began))
             except HoldfastError as error:
-                pause = max(pause, self._outages.failed("heartbeat", error, pause))
+                self._outages.failed("heartbeat", error)
             else:
                 self._outages.worked("heartbeat")
             await asyncio.sleep(pause)
