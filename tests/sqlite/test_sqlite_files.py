@@ -1,5 +1,6 @@
 """A database that is deleted, replaced, moved, truncated or linked while it is open."""
 
+import contextlib
 import os
 import shutil
 import sqlite3
@@ -9,7 +10,7 @@ import pytest
 
 from holdfast import Holdfast, StoreLost, Worker
 from holdfast.errors import ConfigError, OutcomeUnknown
-from holdfast.store.sqlite import SqliteStore
+from holdfast.store.sqlite import SqliteStore, sql
 from holdfast.testing.verbs import enqueue, every
 
 
@@ -200,6 +201,25 @@ async def test_a_worker_ends_when_its_database_was_deleted(path):
         await harm.enqueue()
         with pytest.raises(StoreLost, match="was deleted or moved away"):
             await Worker(app).run()
+
+
+async def test_an_open_that_fails_leaves_no_file_open(filled, path, open_store, monkeypatch):
+    log = path.with_name("jobs.db-wal").stat()
+
+    def descriptors():
+        found = []
+        for each in Path("/dev/fd").iterdir():
+            with contextlib.suppress(OSError):  # the listing's own
+                found.append(os.fstat(int(each.name)))
+        return sum(os.path.samestat(one, log) for one in found)
+
+    before = descriptors()
+    with monkeypatch.context() as patched:
+        patched.setattr(sql, "SCHEMA_TABLE", "SELECT * FROM missing")
+        for _ in range(3):
+            with pytest.raises(sqlite3.OperationalError):
+                await open_store()
+    assert descriptors() == before > 0
 
 
 async def test_a_sibling_has_its_own_view(path):

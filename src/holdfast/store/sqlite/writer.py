@@ -182,10 +182,18 @@ class Writer:
 
     def _connect(self) -> sqlite3.Connection:
         self._files.opening()
-        self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
-        self._connection.execute(sql.SCHEMA_TABLE).fetchone()  # which opens the log
-        self._files.opened()
-        return self._connection
+        connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+        try:
+            connection.execute(sql.SCHEMA_TABLE).fetchone()  # which opens the log
+            self._files.opened()
+        except sqlite3.Error:
+            connection.close()
+            raise
+        except HoldfastError:
+            connections.forget(connection)  # the log of that name may be another store's
+            raise
+        self._connection = connection
+        return connection
 
     def _failed_commit(self, connection: sqlite3.Connection, error: sqlite3.Error) -> HoldfastError:
         """Settle what a failed COMMIT left behind: its frames may stand in the log, and would return after a crash.
