@@ -10,7 +10,8 @@ import pytest
 
 from holdfast import Holdfast, StoreLost, Worker
 from holdfast.errors import ConfigError, OutcomeUnknown
-from holdfast.store.sqlite import SqliteStore, sql
+from holdfast.store.sqlite import SqliteStore, files, sql
+from holdfast.store.sqlite import connection as connections
 from holdfast.testing.verbs import enqueue, every
 
 
@@ -45,6 +46,10 @@ def truncate(path):
     os.truncate(path, 0)
 
 
+def truncate_half(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
 @pytest.fixture
 def path(tmp_path):
     folder = tmp_path / "store"
@@ -64,7 +69,7 @@ async def filled(open_store, path):
     return store
 
 
-@pytest.mark.parametrize("harm", [delete, delete_database, move, replace, replace_folder, truncate])
+@pytest.mark.parametrize("harm", [delete, delete_database, move, replace, replace_folder, truncate, truncate_half])
 async def test_a_file_that_is_no_longer_there_takes_no_write_and_answers_no_read(filled, path, harm):
     harm(path)
     with pytest.raises(StoreLost, match=r"jobs\.db was .*while this process had it open; nothing was written"):
@@ -93,7 +98,9 @@ async def test_a_file_that_is_moved_back_is_used_again(filled, path):
     assert {record.id for record in await every(filled)} == {"before", "second", "after"}
 
 
-async def test_a_vacuum_is_no_truncation(filled, path):
+@pytest.fixture
+async def shrunk(filled, path, monkeypatch):
+    """A store that has not looked at its file since a VACUUM; a connection of another program; and no long look."""
     for number in range(300):
         await enqueue(filled, f"big-{number}", payload=b"x" * 4000)
     other = sqlite3.connect(path, isolation_level=None)
@@ -103,9 +110,44 @@ async def test_a_vacuum_is_no_truncation(filled, path):
     other.execute("DELETE FROM holdfast_payload")
     other.execute("VACUUM")
     other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    other.close()
     assert path.stat().st_size < before
-    await enqueue(filled, "after")
+
+    def refuse(*_, **__):
+        raise sqlite3.DatabaseError("all of the file would be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connections, "connect_reader", refuse)
+        yield filled, other
+    other.close()
+
+
+async def test_a_vacuum_is_no_truncation(shrunk):
+    store, _ = shrunk
+    await enqueue(store, "after")
+
+
+async def test_a_file_that_a_checkpoint_could_not_fill_after_a_vacuum_is_no_truncation(shrunk, path):
+    store, other = shrunk
+    other.execute("CREATE TABLE filler (data BLOB)")
+    for _ in range(5):
+        other.execute("INSERT INTO filler VALUES (zeroblob(3000))")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM filler").fetchone()
+    other.execute("UPDATE filler SET data = randomblob(3000)")
+    other.execute("PRAGMA wal_checkpoint")
+    seen = path.stat()
+    header = files._first_bytes((seen.st_dev, seen.st_ino))  # which drops no locks, as closing the file would
+    assert int.from_bytes(header[28:32]) * int.from_bytes(header[16:18]) > seen.st_size
+    await enqueue(store, "after")
+    reader.close()
+
+
+async def test_a_file_that_was_truncated_after_a_vacuum_is_lost(shrunk, path):
+    store, _ = shrunk
+    truncate_half(path)
+    with pytest.raises(StoreLost, match="was truncated"):
+        await enqueue(store, "after")
 
 
 async def test_opening_a_truncated_file_fails_at_once_and_keeps_its_log(filled, path, open_store):
