@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .errors import StoreLost, StoreUnavailable
+from .errors import StoreUnavailable
 from .job import Beat, Holder
 from .outages import Outages
 from .store.protocol import Store
@@ -99,10 +99,7 @@ class Heart:
                     opened = True
                 known = self._before()
                 beat = await self._beat(max(pause, SHORTEST_PATIENCE))
-            except StoreLost as error:
-                self._outages.failed("heartbeat", error)
-                break
-            except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
+            except Exception as error:  # noqa: BLE001  # nothing may stop the heart while there is work to keep
                 self._failed()
                 self._outages.failed("heartbeat", error)
                 # The lease still holds for a while: try again soon, also after a refusal, not a third of a lease later.

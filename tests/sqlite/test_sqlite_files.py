@@ -1,6 +1,7 @@
 """A database that is deleted, replaced, moved, truncated or linked while it is open."""
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -9,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, StoreLost, Worker
-from holdfast.errors import ConfigError, OutcomeUnknown
+from holdfast.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from holdfast.store.sqlite import SqliteStore, files, sql
 from holdfast.store.sqlite import connection as connections
 from holdfast.testing.verbs import enqueue, every
+from support.unseen import PASSING, unseen
 
 
 def delete(path):
@@ -87,6 +89,28 @@ async def test_a_write_to_a_deleted_log_is_not_acknowledged(filled, path, end):
         await enqueue(filled, "after")
     with pytest.raises(StoreLost, match="nothing was written"):
         await enqueue(filled, "later")
+
+
+@pytest.mark.parametrize("number", PASSING, ids=errno.errorcode.get)
+async def test_a_file_that_cannot_be_looked_at_for_a_while_is_not_lost(filled, open_store, number):
+    with unseen("jobs.db", number):
+        for call in (enqueue(filled, "refused"), every(filled), filled.beat([]), open_store()):
+            with pytest.raises(StoreUnavailable, match=r"db cannot be looked at: .*; nothing was written") as raised:
+                await call
+            assert type(raised.value) is StoreUnavailable
+    await enqueue(filled, "after")
+    assert {record.id for record in await every(filled)} == {"before", "second", "after"}
+
+
+async def test_a_write_whose_log_cannot_be_looked_at_afterwards_may_have_happened(filled):
+    with unseen("jobs.db-wal", errno.EIO):
+        with pytest.raises(OutcomeUnknown, match="could not be looked at afterwards"):
+            await enqueue(filled, "unsure")
+        with pytest.raises(StoreUnavailable, match="nothing was written") as raised:
+            await enqueue(filled, "refused")
+        assert type(raised.value) is StoreUnavailable
+    await enqueue(filled, "after")
+    assert {record.id for record in await every(filled)} == {"before", "second", "unsure", "after"}
 
 
 async def test_a_file_that_is_moved_back_is_used_again(filled, path):

@@ -75,7 +75,8 @@ async def test_a_refused_heartbeat_is_sent_again_soon(long_pauses):
             await heart.stopped()
 
 
-async def test_a_refused_heartbeat_of_a_supervisor_is_sent_again_soon(long_pauses):
+@pytest.mark.parametrize("error", [StoreRefused("it is a standby"), RuntimeError("a driver's defect")])
+async def test_a_heartbeat_of_a_supervisor_that_failed_is_sent_again_soon(long_pauses, error):
     store = Troubled()
     async with Holdfast(store) as app:
         await app.submit("work", b"")
@@ -86,7 +87,7 @@ async def test_a_refused_heartbeat_of_a_supervisor_is_sent_again_soon(long_pause
             holder=claim.holder, leaving=None, hears=lambda: True, held_since={}, heard=math.inf, process=None
         )
         supervisor._children = [child]
-        store.fail("beat", error=StoreRefused("it is a standby"), times=1)
+        store.fail("beat", error=error, times=1)
         beating = asyncio.create_task(supervisor._beat())
         try:
             await eventually(lambda: child.held_since)

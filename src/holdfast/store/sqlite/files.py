@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from ...errors import StoreLost
+from ...errors import StoreLost, StoreUnavailable
 from . import connection as connections
 
 HEADER = 512
@@ -32,7 +32,7 @@ class Files:
         self._file, self._wal, self._shm = Path(path), Path(path + "-wal"), Path(path + "-shm")
         self._database: Identity | None = None
         self._log: list[Identity | None] = [None, None]
-        self._log_lost = False
+        self._log_sound = True
         self._size = 0
         self._looking = threading.Lock()
 
@@ -45,40 +45,48 @@ class Files:
 
     def opened(self) -> None:
         """After that: a log that nobody had open was made anew."""
-        self._log_lost = False
+        self._log_sound = True
         self.check()
         self._log = [_identity(self._wal), _identity(self._shm)]
 
     def check(self) -> None:
-        """Raise StoreLost where the database is not the one that was opened."""
+        """Raise StoreLost where the database is not the one that was opened, StoreUnavailable where nobody can tell."""
         with self._looking:
-            try:
-                seen = self._file.stat()
-            except OSError:
-                raise self._lost("was deleted or moved away") from None
-            if (seen.st_dev, seen.st_ino) != self._database:
-                raise self._lost("was replaced by another file")
-            if seen.st_size < self._size and not self._is_whole(seen.st_size):
-                raise self._lost(f"was truncated to {seen.st_size} bytes")
-            self._size = seen.st_size
-        if self._log_lost:
-            self._check_log()
+            self._check_database()
+            if not self._log_sound:
+                self._check_log()
 
     def check_all(self) -> None:
         """The same, also for its write-ahead log."""
-        self.check()
-        self._check_log()
+        with self._looking:
+            self._log_sound = False  # until it is seen: where this look fails, the next operation begins with another
+            self._check_database()
+            self._check_log()
+
+    def _check_database(self) -> None:
+        seen = _seen(self._file)
+        if seen is None:
+            raise self._lost("was deleted or moved away")
+        if (seen.st_dev, seen.st_ino) != self._database:
+            raise self._lost("was replaced by another file")
+        if seen.st_size < self._size and not self._is_whole(seen.st_size):
+            raise self._lost(f"was truncated to {seen.st_size} bytes")
+        self._size = seen.st_size
 
     def _check_log(self) -> None:
-        self._log_lost = self._log != [_identity(self._wal), _identity(self._shm)]
-        if self._log_lost:
+        self._log_sound = self._log == [_identity(self._wal), _identity(self._shm)]
+        if not self._log_sound:
             raise self._lost("lost its write-ahead log (-wal or -shm was deleted, moved or replaced)")
 
     def close(self, connection: sqlite3.Connection | None) -> None:
         """Close a connection; but SQLite, as it closes the last one, must not delete the log of another store."""
         if connection is None:
             return
-        if _identity(self._wal) in (None, self._log[0]):
+        try:
+            own = _identity(self._wal) in (None, self._log[0])
+        except StoreUnavailable:
+            own = False
+        if own:
             connection.close()
         else:
             connections.forget(connection)
@@ -97,26 +105,28 @@ class Files:
             return True  # not open here: SQLite judges it as it opens it
         page_size, pages = int.from_bytes(header[16:18]), int.from_bytes(header[28:32])
         last_frame, copied = (int.from_bytes(index[at : at + 4], sys.byteorder) for at in (16, 96))
-        missing = pages - max(size, _size(self._file)) // (65536 if page_size == 1 else max(page_size, HEADER))
+        now = _seen(self._file)
+        size = size if now is None else max(size, now.st_size)
+        missing = pages - size // (65536 if page_size == 1 else max(page_size, HEADER))
         return header.startswith(MAGIC) and missing <= max(0, last_frame - copied)
 
     def _lost(self, what: str) -> StoreLost:
         return StoreLost(f"{self.path} {what} while this process had it open")
 
 
-def _identity(path: Path) -> Identity | None:
+def _seen(path: Path) -> os.stat_result | None:
+    """What the name stands for; None where that is certainly nothing."""
     try:
-        seen = path.stat()
-    except OSError:
+        return path.stat()
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return seen.st_dev, seen.st_ino
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be looked at: {error.strerror}; nothing was written") from error
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _identity(path: Path) -> Identity | None:
+    seen = _seen(path)
+    return None if seen is None else (seen.st_dev, seen.st_ino)
 
 
 def _first_bytes(file: Identity | None) -> bytes | None:
