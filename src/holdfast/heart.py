@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from .errors import StoreLost, StoreUnavailable
+from .errors import StoreUnavailable
 from .job import Beat, Holder
 from .outages import Outages
 from .store.protocol import Store
@@ -99,13 +99,11 @@ class Heart:
                     opened = True
                 known = self._before()
                 beat = await self._beat(max(pause, SHORTEST_PATIENCE))
-            except StoreLost as error:
-                self._outages.failed("heartbeat", error)
-                break
-            except Exception as error:  # noqa: BLE001  # nothing may stop the heart, whatever a driver raises
+            except Exception as error:  # noqa: BLE001  # nothing may stop the heart while there is work to keep
                 self._failed()
-                # The lease still holds for a while: try again soon rather than a third of a lease later.
-                pause = min(pause, self._outages.failed("heartbeat", error, min(1.0, pause)))
+                self._outages.failed("heartbeat", error)
+                # The lease still holds for a while: try again soon, also after a refusal, not a third of a lease later.
+                pause = min(1.0, pause)
             else:
                 self._outages.worked("heartbeat")
                 if not self._after(known, beat):

@@ -36,7 +36,10 @@ class Outages:
         self._announced = False
 
     def failed(self, activity: str, error: BaseException, pause: float = 0.0) -> float:
-        """Count a failure. The seconds until the next try: `pause`, or more and more where the store refuses."""
+        """Count a failure. The seconds until the next try: `pause`, or more and more where the store refuses.
+
+        Not for heartbeats and settlements, which always come again soon: a lease does not wait.
+        """
         with self._lock:
             now = self._clock.monotonic()
             if not self._failing and now - self._ended_at >= CALM:

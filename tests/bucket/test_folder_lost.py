@@ -1,13 +1,15 @@
 """A folder that is deleted, emptied or replaced while a store has it open."""
 
+import errno
 import shutil
 
 import pytest
 
-from holdfast import StoreLost
+from holdfast import StoreLost, StoreUnavailable
 from holdfast.clock import SystemClock
 from holdfast.store.open import open_store
 from holdfast.testing.verbs import enqueue, every
+from support.unseen import PASSING, unseen
 
 
 def delete(folder):
@@ -34,4 +36,18 @@ async def test_a_folder_that_is_no_longer_there_takes_no_write(tmp_path, harm):
         await enqueue(store, "after")
     with pytest.raises(StoreLost):
         await every(store)
+    await store.close()
+
+
+@pytest.mark.parametrize("number", PASSING, ids=errno.errorcode.get)
+async def test_a_folder_that_cannot_be_looked_at_for_a_while_is_not_lost(tmp_path, number):
+    store = open_store(f"file://{tmp_path}/jobs", SystemClock())
+    await store.open()
+    await enqueue(store, "before")
+    with unseen("jobs", number):
+        with pytest.raises(StoreUnavailable, match=r"cannot be looked at: .*; nothing was written") as raised:
+            await enqueue(store, "refused")
+        assert not isinstance(raised.value, StoreLost)
+    await enqueue(store, "after")
+    assert {record.id for record in await every(store)} == {"before", "after"}
     await store.close()

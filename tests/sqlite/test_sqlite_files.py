@@ -1,5 +1,7 @@
 """A database that is deleted, replaced, moved, truncated or linked while it is open."""
 
+import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -8,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, StoreLost, Worker
-from holdfast.errors import ConfigError, OutcomeUnknown
-from holdfast.store.sqlite import SqliteStore
+from holdfast.errors import ConfigError, OutcomeUnknown, StoreUnavailable
+from holdfast.store.sqlite import SqliteStore, files, sql
+from holdfast.store.sqlite import connection as connections
 from holdfast.testing.verbs import enqueue, every
+from support.unseen import PASSING, unseen
 
 
 def delete(path):
@@ -44,6 +48,10 @@ def truncate(path):
     os.truncate(path, 0)
 
 
+def truncate_half(path):
+    os.truncate(path, path.stat().st_size // 2)
+
+
 @pytest.fixture
 def path(tmp_path):
     folder = tmp_path / "store"
@@ -63,7 +71,7 @@ async def filled(open_store, path):
     return store
 
 
-@pytest.mark.parametrize("harm", [delete, delete_database, move, replace, replace_folder, truncate])
+@pytest.mark.parametrize("harm", [delete, delete_database, move, replace, replace_folder, truncate, truncate_half])
 async def test_a_file_that_is_no_longer_there_takes_no_write_and_answers_no_read(filled, path, harm):
     harm(path)
     with pytest.raises(StoreLost, match=r"jobs\.db was .*while this process had it open; nothing was written"):
@@ -83,6 +91,28 @@ async def test_a_write_to_a_deleted_log_is_not_acknowledged(filled, path, end):
         await enqueue(filled, "later")
 
 
+@pytest.mark.parametrize("number", PASSING, ids=errno.errorcode.get)
+async def test_a_file_that_cannot_be_looked_at_for_a_while_is_not_lost(filled, open_store, number):
+    with unseen("jobs.db", number):
+        for call in (enqueue(filled, "refused"), every(filled), filled.beat([]), open_store()):
+            with pytest.raises(StoreUnavailable, match=r"db cannot be looked at: .*; nothing was written") as raised:
+                await call
+            assert type(raised.value) is StoreUnavailable
+    await enqueue(filled, "after")
+    assert {record.id for record in await every(filled)} == {"before", "second", "after"}
+
+
+async def test_a_write_whose_log_cannot_be_looked_at_afterwards_may_have_happened(filled):
+    with unseen("jobs.db-wal", errno.EIO):
+        with pytest.raises(OutcomeUnknown, match="could not be looked at afterwards"):
+            await enqueue(filled, "unsure")
+        with pytest.raises(StoreUnavailable, match="nothing was written") as raised:
+            await enqueue(filled, "refused")
+        assert type(raised.value) is StoreUnavailable
+    await enqueue(filled, "after")
+    assert {record.id for record in await every(filled)} == {"before", "second", "unsure", "after"}
+
+
 async def test_a_file_that_is_moved_back_is_used_again(filled, path):
     move(path)
     with pytest.raises(StoreLost):
@@ -92,7 +122,9 @@ async def test_a_file_that_is_moved_back_is_used_again(filled, path):
     assert {record.id for record in await every(filled)} == {"before", "second", "after"}
 
 
-async def test_a_vacuum_is_no_truncation(filled, path):
+@pytest.fixture
+async def shrunk(filled, path, monkeypatch):
+    """A store that has not looked at its file since a VACUUM; a connection of another program; and no long look."""
     for number in range(300):
         await enqueue(filled, f"big-{number}", payload=b"x" * 4000)
     other = sqlite3.connect(path, isolation_level=None)
@@ -102,9 +134,44 @@ async def test_a_vacuum_is_no_truncation(filled, path):
     other.execute("DELETE FROM holdfast_payload")
     other.execute("VACUUM")
     other.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    other.close()
     assert path.stat().st_size < before
-    await enqueue(filled, "after")
+
+    def refuse(*_, **__):
+        raise sqlite3.DatabaseError("all of the file would be read")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(connections, "connect_reader", refuse)
+        yield filled, other
+    other.close()
+
+
+async def test_a_vacuum_is_no_truncation(shrunk):
+    store, _ = shrunk
+    await enqueue(store, "after")
+
+
+async def test_a_file_that_a_checkpoint_could_not_fill_after_a_vacuum_is_no_truncation(shrunk, path):
+    store, other = shrunk
+    other.execute("CREATE TABLE filler (data BLOB)")
+    for _ in range(5):
+        other.execute("INSERT INTO filler VALUES (zeroblob(3000))")
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM filler").fetchone()
+    other.execute("UPDATE filler SET data = randomblob(3000)")
+    other.execute("PRAGMA wal_checkpoint")
+    seen = path.stat()
+    header = files._first_bytes((seen.st_dev, seen.st_ino))  # which drops no locks, as closing the file would
+    assert int.from_bytes(header[28:32]) * int.from_bytes(header[16:18]) > seen.st_size
+    await enqueue(store, "after")
+    reader.close()
+
+
+async def test_a_file_that_was_truncated_after_a_vacuum_is_lost(shrunk, path):
+    store, _ = shrunk
+    truncate_half(path)
+    with pytest.raises(StoreLost, match="was truncated"):
+        await enqueue(store, "after")
 
 
 async def test_opening_a_truncated_file_fails_at_once_and_keeps_its_log(filled, path, open_store):
@@ -200,6 +267,25 @@ async def test_a_worker_ends_when_its_database_was_deleted(path):
         await harm.enqueue()
         with pytest.raises(StoreLost, match="was deleted or moved away"):
             await Worker(app).run()
+
+
+async def test_an_open_that_fails_leaves_no_file_open(filled, path, open_store, monkeypatch):
+    log = path.with_name("jobs.db-wal").stat()
+
+    def descriptors():
+        found = []
+        for each in Path("/dev/fd").iterdir():
+            with contextlib.suppress(OSError):  # the listing's own
+                found.append(os.fstat(int(each.name)))
+        return sum(os.path.samestat(one, log) for one in found)
+
+    before = descriptors()
+    with monkeypatch.context() as patched:
+        patched.setattr(sql, "SCHEMA_TABLE", "SELECT * FROM missing")
+        for _ in range(3):
+            with pytest.raises(sqlite3.OperationalError):
+                await open_store()
+    assert descriptors() == before > 0
 
 
 async def test_a_sibling_has_its_own_view(path):

@@ -1,11 +1,16 @@
 """A store that refuses: a worker that can never work ends and says why, one that could before backs off."""
 
 import asyncio
+import math
+from types import SimpleNamespace
 
 import pytest
 from test_store_trouble import Troubled
 
 from holdfast import ConfigError, Holdfast, StoreRefused, Worker
+from holdfast.outages import Outages
+from holdfast.worker.service import Service
+from holdfast.worker.supervisor import Supervisor
 from support.eventually import eventually
 from support.workers import working
 
@@ -42,3 +47,65 @@ async def test_a_worker_whose_store_becomes_a_standby_says_so_once_and_goes_on_a
             await eventually(lambda: not app.outages._failing)
     said = [record.event for record in caplog.records if hasattr(record, "event")]
     assert said.count("outage_began") == 1
+
+
+@pytest.fixture
+def long_pauses(monkeypatch):
+    """Whoever takes the pause that a refusal is given does not come back within this test."""
+    monkeypatch.setattr(Outages, "failed", lambda *_: 3600.0)
+
+
+async def test_a_refused_heartbeat_is_sent_again_soon(long_pauses):
+    store, beaten = Troubled(), asyncio.Event()
+    async with Holdfast(store) as app:
+        loop = asyncio.get_running_loop()
+
+        def after(*_):
+            loop.call_soon_threadsafe(beaten.set)
+            return False
+
+        await app.submit("work", b"")
+        [claim] = await app.claim(lease=3600)
+        heart = await claim.heart(after)
+        store.fail("beat", error=StoreRefused("it is a standby"), times=1)
+        heart.start()
+        try:
+            await asyncio.wait_for(beaten.wait(), 30)
+        finally:
+            await heart.stopped()
+
+
+@pytest.mark.parametrize("error", [StoreRefused("it is a standby"), RuntimeError("a driver's defect")])
+async def test_a_heartbeat_of_a_supervisor_that_failed_is_sent_again_soon(long_pauses, error):
+    store = Troubled()
+    async with Holdfast(store) as app:
+        await app.submit("work", b"")
+        [claim] = await app.claim(lease=0.3)
+        supervisor = Supervisor(Service(), print)
+        supervisor._app = app
+        child = SimpleNamespace(
+            holder=claim.holder, leaving=None, hears=lambda: True, held_since={}, heard=math.inf, process=None
+        )
+        supervisor._children = [child]
+        store.fail("beat", error=error, times=1)
+        beating = asyncio.create_task(supervisor._beat())
+        try:
+            await eventually(lambda: child.held_since)
+        finally:
+            beating.cancel()
+            await asyncio.wait([beating])
+
+
+async def test_a_result_that_was_refused_is_written_again_soon(long_pauses, monkeypatch):
+    monkeypatch.setattr("holdfast.worker.settle.RESEND_PAUSE", 0.02)
+    store = Troubled()
+    async with Holdfast(store, poll=0.01) as app:
+
+        @app.task
+        async def add(a: int, b: int) -> int:
+            return a + b
+
+        handle = await add.enqueue(1, 2)
+        store.fail("settles", error=StoreRefused("it is a standby"), times=2)
+        async with working(app):
+            assert await handle.result(timeout=30) == 3

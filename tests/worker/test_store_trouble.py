@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import pytest
 
-from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreUnavailable, Worker
+from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreLost, StoreUnavailable, Worker
 from holdfast.store import commit
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -182,7 +182,11 @@ async def test_a_claim_that_failed_is_tried_again(app, store):
         assert await handle.result(timeout=30) == 1
 
 
-@pytest.mark.parametrize("error", [StoreUnavailable("away"), OutcomeUnknown("lost"), RuntimeError("a driver's defect")])
+@pytest.mark.parametrize(
+    "error",
+    [StoreUnavailable("away"), OutcomeUnknown("lost"), StoreLost("it was moved"), RuntimeError("a driver's defect")],
+    ids=lambda error: type(error).__name__,
+)
 async def test_a_heart_that_misses_a_beat_beats_on(app, store, error):
     entered, gate = asyncio.Event(), asyncio.Event()
 

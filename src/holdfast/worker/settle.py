@@ -67,8 +67,8 @@ class Settler:
         if isinstance(answer, HoldfastError):
             # Finished work is never forgotten: the same end is written again until the store says yes or no.
             self._slots.owed += 1
-            pause = self._outages.failed("settle", answer, RESEND_PAUSE)
-            self._loop.call_later(pause, self._again, run, end)
+            self._outages.failed("settle", answer)
+            self._loop.call_later(RESEND_PAUSE, self._again, run, end)
             return
         self._outages.worked("settle")
         if answer and steps.signal_of(end.waits) is not None:

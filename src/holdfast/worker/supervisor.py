@@ -318,8 +318,8 @@ class Supervisor:
                         await self._beat_for(self._app, living)
                         # A beat that took long has used up some of the lease that it renewed.
                         pause = max(third / 10, third - (self._clock.monotonic() - began))
-            except HoldfastError as error:
-                pause = max(pause, self._outages.failed("heartbeat", error, pause))
+            except Exception as error:  # noqa: BLE001  # nothing may stop it while there are workers to keep
+                self._outages.failed("heartbeat", error)
             else:
                 self._outages.worked("heartbeat")
             await asyncio.sleep(pause)

@@ -55,9 +55,11 @@ class Folder:
             known = self._known.get(each)
             try:
                 seen = each.stat()
-            except OSError as error:
+            except (FileNotFoundError, NotADirectoryError) as error:
                 if known is not None:
                     raise FolderLost(f"{each} was deleted or moved away while this process had it open") from error
+            except OSError as error:  # it may pass: no proof of a loss
+                raise NotWritten(f"{each} cannot be looked at: {error.strerror}; nothing was written") from error
             else:
                 if self._known.setdefault(each, identity := (seen.st_dev, seen.st_ino)) != identity:
                     raise FolderLost(f"{each} was replaced by another folder while this process had it open")

@@ -21,8 +21,12 @@ def connect(path: str, busy_timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(
         path, timeout=busy_timeout, isolation_level=None, cached_statements=256, check_same_thread=False
     )
-    # Checkpoints are ours alone (writer.py): an automatic one could race another connection's write.
-    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    try:
+        # Checkpoints are ours alone (writer.py): an automatic one could race another connection's write.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+    except BaseException:
+        connection.close()
+        raise
     return connection
 
 

@@ -52,7 +52,10 @@ class Writer:
 
     def open(self, ticket: Ticket[None]) -> None:
         version.check()
-        place.check(self.path)
+        try:
+            place.check(self.path)
+        except OSError as error:
+            raise StoreUnavailable(f"{self.path} cannot be looked at: {error.strerror}; nothing was written") from error
         self._clock.boot()  # raises where a process cannot tell it, and so could not measure a lease
         lock = FileLock(self.path + "-lock")
         try:
@@ -139,6 +142,11 @@ class Writer:
             raise OutcomeUnknown(
                 f"{error.what}; the last write went to the earlier file, and is lost unless that is put back"
             ) from error
+        except StoreUnavailable as error:
+            raise OutcomeUnknown(
+                f"{self.path}: the last write was committed, but the file or its log could not be looked at afterwards"
+                f" ({error.__cause__}): whether they were replaced before is not known"
+            ) from error
 
     def _transact(self, connection: sqlite3.Connection, work: Callable[[Step], T]) -> tuple[T, set[str]]:
         execute = connection.execute
@@ -182,10 +190,18 @@ class Writer:
 
     def _connect(self) -> sqlite3.Connection:
         self._files.opening()
-        self._connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
-        self._connection.execute(sql.SCHEMA_TABLE).fetchone()  # which opens the log
-        self._files.opened()
-        return self._connection
+        connection = connections.connect_writer(self.path, self._busy_timeout, self._synchronous)
+        try:
+            connection.execute(sql.SCHEMA_TABLE).fetchone()  # which opens the log
+            self._files.opened()
+        except sqlite3.Error:
+            connection.close()
+            raise
+        except HoldfastError:
+            connections.forget(connection)  # the log of that name may be another store's
+            raise
+        self._connection = connection
+        return connection
 
     def _failed_commit(self, connection: sqlite3.Connection, error: sqlite3.Error) -> HoldfastError:
         """Settle what a failed COMMIT left behind: its frames may stand in the log, and would return after a crash.
@@ -193,12 +209,13 @@ class Writer:
         A further commit overwrites them. Where that fails too, nobody knows what a recovery would find. But what could
         not be written ends before the frame that would have made it a commit.
         """
-        self._roll_back(connection)
         if trouble.code(error) != sqlite3.SQLITE_IOERR or error.sqlite_errorcode == sqlite3.SQLITE_IOERR_WRITE:
+            self._roll_back(connection)
             return trouble.translate(error, self.path) or StoreUnavailable(str(error))
         try:
+            self._roll_back(connection)
             self._open_connection()[0].execute(sql.SEAL)
-        except (sqlite3.Error, StoreUnavailable):
+        except (sqlite3.Error, HoldfastError):
             return OutcomeUnknown(f"{self.path}: the disk failed while the write was made durable ({error})")
         return StoreUnavailable(f"{self.path}: the disk reported an error ({error}); nothing was written")
 
