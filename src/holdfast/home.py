@@ -21,7 +21,7 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 from .callers import refuse_caller, running_loop
 from .clock import Clock, Entropy, SystemClock, fresh_entropy
 from .errors import ConfigError, HoldfastError
-from .loop_calls import LINGER, BackgroundLoop, NotStarted, call_on_loop
+from .loop_calls import LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
 from .loop_end import Ending
 from .observe.events import Events
 from .outages import Outages
@@ -36,6 +36,8 @@ S = TypeVar("S", bound="Home")
 
 EXIT_LIMIT = 3.0
 """Seconds that the end of a program waits for apps that were left open."""
+ENDING_LOOKS, ENDING_PAUSE = 20, 0.01
+"""How often, and after how many seconds each, to look whether a loop that stands still is closed, or goes on."""
 _homes: weakref.WeakSet[Home] = weakref.WeakSet()
 _inherited: list[object] = []
 """A parent's loops, kept from being collected in a forked child."""
@@ -140,9 +142,16 @@ class Home:
                 self._release()
             self._loop = loop
 
-    @carried
     async def opened(self) -> Session:
         """The open session, for what may be asked of it from any thread: its settings."""
+        while True:
+            try:
+                return await self._opened()
+            except LoopEnded:  # with that loop; there is another
+                pass
+
+    @carried
+    async def _opened(self) -> Session:
         return self.session
 
     @carried
@@ -157,7 +166,7 @@ class Home:
         left = self.disconnect()
         if left is not None:
             if not await left.ended():
-                self._store.release()  # the loop ended half-way
+                self._discard_store()  # the loop ended half-way
             await left.thread_ended()
 
     async def end_workers(self) -> None:
@@ -169,7 +178,7 @@ class Home:
         """Disconnect, from any thread but the app's own."""
         left = self.disconnect()
         if left is not None and not left.wait(limit):
-            self._store.release()
+            self._discard_store()
 
     # -- where
 
@@ -186,6 +195,10 @@ class Home:
     async def _make_at_home(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
         loop, undo = running_loop(), getattr(method, "undelivered", None)
         refuse_caller()
+        for _ in range(ENDING_LOOKS):
+            if not self.loop_is_ending():
+                break
+            await asyncio.sleep(ENDING_PAUSE)
         while True:
             home = self.choose_loop(loop)
             try:
@@ -232,6 +245,11 @@ class Home:
             self._watch_drop(self._loop)
             return self._loop
 
+    def loop_is_ending(self) -> bool:
+        """Whether the app's loop stands still, but is not closed: `asyncio.run` may be ending it, and the app."""
+        home = self._loop
+        return home is not None and not home.is_running() and not home.is_closed()
+
     def _seems_to_last(self) -> bool:
         return not self._loops_are_short and threading.current_thread() is threading.main_thread()
 
@@ -240,17 +258,15 @@ class Home:
         return self._background is not None and self._loop is self._background.loop
 
     async def _open(self, opening: Ending, before: Ending | None) -> None:
-        if before is not None:
-            with suppress(Exception):  # whoever closed it was told
-                if not await before.ended():
-                    self._store.release()
+        await self._after(before)
         session = Session(self._store, self._given, self.clock, self.entropy, self.events, outages=self.outages)
         try:
             await session.open()
-        except GeneratorExit:  # its loop has ended, and the store may be open on another by now
-            raise
-        except BaseException:
-            self._store.release()  # half open, it would stay bound to a loop that may end
+        except BaseException as error:
+            if isinstance(error, Exception):
+                with suppress(Exception):
+                    await session.store.close()
+            session.store.release()  # half open, it would stay bound to a loop that may end
             raise
         with self._choosing:
             if self._opening is opening:
@@ -278,9 +294,11 @@ class Home:
             self._session = self._loop = self._opening = self._background = None
             if self._dropped is not None:
                 self._dropped.detach()
-            left = self._before = Ending(home, background)
+            before, left = self._before, Ending(home, background)
+            self._before = left
 
         async def leave() -> None:
+            await self._after(before)
             if opening is not None and session is None:
                 with suppress(Exception):
                     await opening.ended()
@@ -304,9 +322,21 @@ class Home:
             self._session.feed.follow({})
         if self._dropped is not None:
             self._dropped.detach()
-        self._store.release()
+        self._discard_store()
         self.before_close.clear()
         self._session = self._loop = self._opening = self._background = None
+
+    async def _after(self, before: Ending | None) -> None:
+        """Wait until the store is closed on another loop."""
+        if before is not None:
+            with suppress(Exception):  # whoever closed it was told
+                if not await before.ended():
+                    self._discard_store()
+
+    def _discard_store(self) -> None:
+        """Go on with another of its kind: what was under way on a loop that ended may still do something to this."""
+        self._store.release()
+        self._store = self._store.sibling()
 
     def _watch_drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have everything closed when the app is collected."""

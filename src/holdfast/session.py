@@ -127,18 +127,12 @@ class Session:
         self._loop_end: LoopEnd | None = None
 
     async def open(self) -> None:
-        """Connect, and read the store's config."""
+        """Connect, and read the store's config. Where that fails, the store is left as it is."""
         await self.store.open()
-        try:
-            await self.refresh()
-            if self.settings.cloudpickle:
-                await self.identify()
-            await self.health.warnings()
-        except GeneratorExit:  # the loop has ended; whoever noticed that has released the store
-            raise
-        except BaseException:
-            await self.store.close()
-            raise
+        await self.refresh()
+        if self.settings.cloudpickle:
+            await self.identify()
+        await self.health.warnings()
 
     async def identify(self) -> str:
         """The store's own id, which signatures are bound to."""

@@ -5,6 +5,7 @@ Calls go to the loop the app lives on; where there is none, to a thread of the a
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
 from .callers import refuse_blocking
 from .errors import InvalidJob
 from .handle import Handle
+from .home import ENDING_LOOKS, ENDING_PAUSE
 from .job import NewJob
 from .loop_calls import NotStarted, run_on_loop
 from .sync_parts import (
@@ -72,6 +74,10 @@ class SyncApp:
         refuse_blocking()
         undo = getattr(function, "undelivered", None)
         undelivered = None if undo is None else partial(undo, self._app)
+        for _ in range(ENDING_LOOKS):
+            if not self._app.loop_is_ending():
+                break
+            threading.Event().wait(ENDING_PAUSE)
         while True:
             try:
                 return run_on_loop(function(*args, **kwargs), self._app.choose_loop(), undelivered)

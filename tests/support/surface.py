@@ -20,6 +20,7 @@ INSIDE: dict[type, set[str]] = {
         "in_background",
         "known_store_id",
         "loop_ends",
+        "loop_is_ending",
         "opened",
         "outages",
         "stay_here",
