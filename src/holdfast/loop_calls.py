@@ -29,6 +29,8 @@ class NotStarted(Exception):
 class LoopEnded(OutcomeUnknown):
     """That loop ended with the call under way."""
 
+    retry_safe = False
+
     def __init__(self) -> None:
         message = "the event loop that the app lived on has ended; whether the call was made is not known"
         super().__init__(message, retry_safe=False)

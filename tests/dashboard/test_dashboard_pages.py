@@ -59,7 +59,7 @@ def test_the_overview_tells_of_a_store_that_may_lose_jobs(lab, page, monkeypatch
         return (Finding(False, "maxmemory-policy is allkeys-lru", "CONFIG SET maxmemory-policy noeviction"),)
 
     lab.do(a_few(lab.app))
-    monkeypatch.setattr(lab.service.app.session.health, "warnings", warnings)
+    monkeypatch.setattr(lab.service.app._session.health, "warnings", warnings)
     look(page, lab)
     first = page.locator(".attention li").first
     expect(first).to_contain_text("maxmemory-policy is allkeys-lru: CONFIG SET maxmemory-policy noeviction")

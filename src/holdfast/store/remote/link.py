@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
 import socket
@@ -18,6 +19,7 @@ from aiohttp.client_exceptions import ConnectionTimeoutError
 from ...clock import Entropy
 from ...errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from ...version import __version__
+from ..transports import release
 from ..wire import PATH, PROTOCOL, PROTOCOL_HEADER, RECALL, REQUEST_HEADER, Method
 from . import trouble
 from .address import Address
@@ -50,6 +52,11 @@ class _Connector(aiohttp.TCPConnector):
         made = socket.socket(family, kind, protocol)
         self.sockets.add(made)
         return made
+
+    def transports(self) -> list[asyncio.Transport]:
+        """Of the connections that are kept and those that are in use."""
+        kept = [one for pool in self._conns.values() for one, _ in pool]
+        return [one.transport for one in (*kept, *self._acquired) if one.transport is not None]
 
     def __del__(self, *_: object) -> None:
         if not self.forgotten:
@@ -161,9 +168,11 @@ class Link:
         await self._session.close()
 
     def release(self) -> None:
-        """When the loop has ended: close all sockets. Transports, which cannot be closed without it, are kept quiet."""
+        """When the loop has ended: close all sockets."""
         self._connector.forgotten = True
         _forgotten.append((self._connector, self._session))
+        for each in self._connector.transports():
+            release(each)
         for each in list(self._connector.sockets):
             each.close()
         self._session.detach()
