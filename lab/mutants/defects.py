@@ -360,14 +360,12 @@ DEFECTS = (
         seeds=300, place="bucket",
     ),
     Defect(
-        "N", "a bucket's engine lives on when its app could not be opened", "session.py",
-        """        except BaseException:
-            await self.store.close()
-            raise
-""",
-        """        except BaseException:
-            raise
-""",
+        "N", "a bucket's engine lives on when its app could not be opened", "home.py",
+        """                with suppress(Exception):
+                    await session.store.close()
+            session.store.release()""",
+        """                pass
+            pass""",
         seeds=300, place="bucket",
     ),
     # -- Postgres

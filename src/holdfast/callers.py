@@ -19,6 +19,10 @@ class StoreThread(threading.Thread):
     """A thread that the app waits for. It must never wait for the app, not even in a finalizer."""
 
 
+class LoopThread(StoreThread):
+    """The thread of an app's own loop. What runs on that loop may await the app."""
+
+
 _marked = threading.local()
 
 
@@ -67,8 +71,9 @@ def refuse_caller() -> None:
             "nothing was done: the interpreter is ending, and Holdfast's threads have ended; make this call before the"
             " end of the program, or in a function that `atexit` calls"
         )
-    store_thread = isinstance(threading.current_thread(), StoreThread) or hasattr(_marked, "yes")
-    if store_thread and asyncio._get_running_loop() is None:  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    thread = threading.current_thread()
+    awaits = isinstance(thread, LoopThread) and asyncio._get_running_loop() is not None  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    if (isinstance(thread, StoreThread) or hasattr(_marked, "yes")) and not awaits:
         raise HoldfastError(
             "nothing was done: this is a thread of the app itself, where the garbage collector ran a finalizer"
             " (`__del__`); make this call somewhere else than in a finalizer"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
-from .callers import StoreThread
+from .callers import LoopThread
 from .errors import OutcomeUnknown
 
 R = TypeVar("R")
@@ -179,7 +179,7 @@ class BackgroundLoop:
         self._stopping = asyncio.Event()
         self._linger: float | None = None
         self._running = threading.Event()
-        self.thread = StoreThread(target=self._run, name="holdfast-loop", daemon=True)
+        self.thread = LoopThread(target=self._run, name="holdfast-loop", daemon=True)
         self.thread.start()
         self._running.wait()
 
