@@ -107,6 +107,8 @@ class Schedule:
             locks=False,
             deletes=any(deed.what == "delete" for deed in plan.deeds),
         )
+        for member in self.everybody:
+            member.app.drop_quietly()
         verdict = check(self.entries, terms)
         self._count(verdict)
         verdict.broken.extend(self._broken_beside(verdict))

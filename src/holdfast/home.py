@@ -292,8 +292,7 @@ class Home:
             if moved and session is not None:
                 session.moved, self._leaving = True, session  # first: a call there asks for one or the other
             self._session = self._loop = self._opening = self._background = None
-            if self._dropped is not None:
-                self._dropped.detach()
+            self.drop_quietly()
             before, left = self._before, Ending(home, background)
             self._before = left
 
@@ -320,8 +319,7 @@ class Home:
         self._loops_are_short |= self._loop is not self._lasting and not self.in_background()
         if self._session is not None:
             self._session.feed.follow({})
-        if self._dropped is not None:
-            self._dropped.detach()
+        self.drop_quietly()
         self._discard_store()
         self.before_close.clear()
         self._session = self._loop = self._opening = self._background = None
@@ -340,10 +338,14 @@ class Home:
 
     def _watch_drop(self, loop: asyncio.AbstractEventLoop) -> None:
         """Have everything closed when the app is collected."""
-        if self._dropped is not None:
-            self._dropped.detach()
+        self.drop_quietly()
         self._dropped = weakref.finalize(self, _drop, loop, self._store, self._background)
         self._dropped.atexit = False
+
+    def drop_quietly(self) -> None:
+        """Leave everything as it is when the app is collected: a simulation ends with its processes."""
+        if self._dropped is not None:
+            self._dropped.detach()
 
     def at_exit(self) -> Ending | None:
         """The program ends: leave, where that concerns nobody else."""
@@ -389,8 +391,7 @@ class Home:
         """In a forked child: nothing of the parent's connections may be used or closed here."""
         if self._session is not None:
             self._session.feed.follow({})
-        if self._dropped is not None:
-            self._dropped.detach()
+        self.drop_quietly()
         self._store.abandon()  # open, or caught on its way there
         _inherited.append((self._session, self._loop, self._background, self._lasting))
         self._forget()

@@ -16,6 +16,7 @@ INSIDE: dict[type, set[str]] = {
         "close_blocking",
         "current_settings",
         "disconnect",
+        "drop_quietly",
         "end_workers",
         "in_background",
         "known_store_id",
