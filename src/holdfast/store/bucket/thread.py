@@ -108,6 +108,9 @@ class Shared:
             life = self._life
         try:
             await asyncio.shield(asyncio.wrap_future(life.engine))
+        except GeneratorExit:  # its loop has ended: nothing can be awaited
+            self.release()
+            raise
         except BaseException:
             await self.close()
             raise

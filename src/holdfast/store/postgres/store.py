@@ -78,6 +78,9 @@ class PostgresStore:
         try:
             async with pool.link() as link:
                 self._applied = await self._migrate(link)
+        except GeneratorExit:  # its loop has ended: nothing can be awaited
+            pool.release()
+            raise
         except BaseException:
             await pool.close()
             raise

@@ -79,6 +79,9 @@ class RedisStore:
             if not self._checked:
                 await checks.check(link)
                 self._checked = True
+        except GeneratorExit:  # its loop has ended: nothing can be awaited
+            link.release()
+            raise
         except BaseException:
             await link.close()
             raise

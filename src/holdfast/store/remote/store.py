@@ -54,6 +54,9 @@ class RemoteStore:
         link = Link(self.address, fresh_entropy())
         try:
             self.features = frozenset((await link.call(wire.HELLO)).features)
+        except GeneratorExit:  # its loop has ended: nothing can be awaited
+            link.release()
+            raise
         except BaseException:
             await link.close()
             raise
