@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from .fork_server import Forked, ForkServer
 from .until import until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,23 +23,36 @@ def _path() -> str:
 
 
 class Process:
-    """A started Python program, its output in a file."""
+    """A started Python program, its output in a file; forked where there is a fork server."""
 
     def __init__(
-        self, name: str, module: str, args: list[str], log: Path, *, cwd: Path = ROOT, env: dict[str, str] | None = None
+        self,
+        name: str,
+        module: str,
+        args: list[str],
+        log: Path,
+        *,
+        cwd: Path = ROOT,
+        env: dict[str, str] | None = None,
+        fork_server: ForkServer | None = None,
     ) -> None:
         self.name = name
         self.log = log
+        whole = os.environ | {"PYTHONPATH": _path()} | (env or {})
+        self._popen: subprocess.Popen[bytes] | Forked
         with log.open("wb") as output:
-            self._popen = subprocess.Popen(
-                [sys.executable, "-m", module, *args],
-                cwd=cwd,
-                env=os.environ | {"PYTHONPATH": _path()} | (env or {}),
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+            if fork_server is not None:
+                self._popen = fork_server.popen(module, args, cwd=cwd, env=whole, output=output, piped=True)
+            else:
+                self._popen = subprocess.Popen(
+                    [sys.executable, "-m", module, *args],
+                    cwd=cwd,
+                    env=whole,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                )
         self.pid = self._popen.pid
         self.last_seen = ""
         """How it was when it was closed."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -20,12 +22,27 @@ from support import shared
 STORES = ("memory", "sqlite")
 
 
+MEMORY = Path("/dev/shm")
+MEMORY_NEEDED = 4 * 1024**3
+
+
+def use_memory_for_files() -> None:
+    """Keep the files of tests and of their servers in memory where there is room: thousands of commits wait for a disk.
+
+    What a killed process has written survives it there as on a disk. TMPDIR or --basetemp choose another place.
+    """
+    if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_NEEDED:
+        return
+    os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
+
+
 def pytest_configure() -> None:
     """A shell starts a background run (`make test &`) with Ctrl-C ignored, and `nohup` one with hangups ignored.
 
     Programs that tests start would inherit that. They do not inherit a handler. And they keep compiled modules,
     whatever the shell says: hundreds of processes start, and compiling is half of what that takes.
     """
+    use_memory_for_files()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -13,6 +13,8 @@ from support.look import looking
 from support.processes import Processes
 from support.stores import EVERY, store
 
+from support.shared import fork_server
+
 HERE = Path(__file__).parent
 
 
@@ -61,7 +63,7 @@ def look(store_url, journal, processes):
 @pytest.fixture
 def processes(request, store_url, tmp_path):
     """Starts processes on the test's store. If it fails, it is shown what they said."""
-    processes = Processes(store_url, tmp_path)
+    processes = Processes(store_url, tmp_path, fork_server())
     yield processes
     processes.close()
     report = getattr(request.node, "report_of_call", None)

@@ -7,8 +7,6 @@ import io
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -23,7 +21,14 @@ from holdfast.http import asgi
 from holdfast.http.serve import Server, bind
 from holdfast.http.service import Service
 
+from .quick_server import QuickServer
+from .shared import fork_server
+
 START_LIMIT = 60.0
+
+
+class QuickHoldfast(Server, QuickServer):
+    """The real server, stopped without waits."""
 
 
 @dataclass
@@ -119,7 +124,7 @@ async def serving(
     service = app if isinstance(app, Service) else asgi(app, **options)
     with bind(host, 0) as bound:
         started = asyncio.get_running_loop().create_future()
-        server = Server(service, started.set_result, 5, proxies)
+        server = QuickHoldfast(service, started.set_result, 5, proxies)
         running = asyncio.create_task(server.serve([bound]))
         await asyncio.wait([started, running], return_when=asyncio.FIRST_COMPLETED)
         if not started.done():
@@ -141,14 +146,8 @@ class Served:
         self.log = folder / f"serve-{time.monotonic_ns()}.log"
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "holdfast", "serve", "--url", url, "--port", "0", *words],
-                cwd=folder,
-                env={**inherited, **env},
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            command = ["serve", "--url", url, "--port", "0", *words]
+            self.process = fork_server().popen("holdfast", command, cwd=folder, env={**inherited, **env}, output=log)
 
     def address(self) -> str:
         """Where it serves, once it says so."""

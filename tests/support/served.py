@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Self
 
+from lab.fork_server import Forked
+
 from .ports import free_port
+from .shared import fork_server
 
 START_LIMIT = 60.0
 
@@ -25,7 +26,7 @@ class Served:
         self.port = port or free_port()
         self.token = token
         self.log = folder / f"serve-{self.port}.log"
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Forked | None = None
 
     @property
     def url(self) -> str:
@@ -41,11 +42,9 @@ class Served:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
         if self.token is not None:
             environment["HOLDFAST_TOKEN"] = self.token
-        command = [sys.executable, "-m", "holdfast", "serve", "--url", self.store_url, "--port", str(self.port)]
+        words = ["serve", "--url", self.store_url, "--port", str(self.port)]
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT, env=environment
-            )
+            self.process = fork_server().popen("holdfast", words, cwd=self.log.parent, env=environment, output=log)
         deadline = time.monotonic() + START_LIMIT
         while not self._ready():
             if self.process.poll() is not None or time.monotonic() > deadline:

@@ -18,6 +18,8 @@ from holdfast.http.seam import Seam
 from holdfast.http.sweeper import sweeping
 from holdfast.http.tokens import Access
 
+from .quick_server import QuickServer
+
 ALL = frozenset({"read", "submit", "work", "operate"})
 
 
@@ -57,7 +59,7 @@ class Serving:
         options = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
         options |= {"interface": "asgi3", "log_level": "error", "lifespan": "off", "ws": "none"}
         config = uvicorn.Config(self._answer, "127.0.0.1", port, **options)
-        self._server = uvicorn.Server(config)
+        self._server = QuickServer(config)
         self._runs = False
 
     @property
@@ -85,16 +87,6 @@ class Serving:
         if self._runs:
             self._runs = False
             self.stopping.set()
-            await self._shut()
+            await self._server.shutdown()
             await self._stack.aclose()
             await self.app.close()
-
-    async def _shut(self) -> None:
-        """Like the server's own `shutdown`, which sleeps for a tenth of a second."""
-        for server in self._server.servers:
-            server.close()
-        state = self._server.server_state
-        for connection in list(state.connections):
-            connection.shutdown()
-        while state.connections or state.tasks:  # noqa: ASYNC110  # nobody tells
-            await asyncio.sleep(0.001)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,9 +17,12 @@ from typing import Any, TypeVar
 
 import msgspec
 import pytest
+from lab.fork_server import Forked
 
 from holdfast import Holdfast
 from holdfast.sync import SyncApp
+
+from . import shared
 
 T = TypeVar("T")
 HOLDFAST = (sys.executable, "-m", "holdfast")
@@ -38,19 +42,25 @@ class Terminal:
 
     def __call__(self, *words: str, code: int | None = 0, stdin: str | None = None, limit: float = 60) -> str:
         """Run a command to its end; what it printed, standard error behind standard output."""
-        done = subprocess.run(
-            [*HOLDFAST, *words],
-            cwd=self.folder,
-            env=self.env,
-            input=stdin,
-            text=True,
-            capture_output=True,
-            timeout=limit,
-            check=False,
-        )
-        said = done.stdout + done.stderr
+        with (
+            tempfile.TemporaryFile() as given,
+            tempfile.TemporaryFile() as printed,
+            tempfile.TemporaryFile() as complained,
+        ):
+            given.write((stdin or "").encode())
+            given.seek(0)
+            files = (given.fileno(), printed.fileno(), complained.fileno())
+            server = shared.fork_server()
+            process = Forked(server, server.start("holdfast", words, cwd=self.folder, env=self.env, files=files))
+            try:
+                ended = process.wait(limit)
+            finally:
+                process.kill()
+            printed.seek(0)
+            complained.seek(0)
+            said = (printed.read() + complained.read()).decode()
         assert "Traceback" not in said, said
-        assert code is None or done.returncode == code, f"exit {done.returncode}: {said}"
+        assert code is None or ended == code, f"exit {ended}: {said}"
         return said
 
     def json(self, *words: str) -> Any:

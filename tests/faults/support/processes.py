@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lab.fork_server import ForkServer
 from lab.process import Process, end_with_parent
 
 __all__ = ["Process", "Processes", "end_with_parent"]
@@ -14,8 +15,9 @@ FAULTS = Path(__file__).resolve().parent.parent
 class Processes:
     """Everything that one test has started."""
 
-    def __init__(self, url: str, folder: Path) -> None:
+    def __init__(self, url: str, folder: Path, fork_server: ForkServer | None = None) -> None:
         self._url = url
+        self._fork_server = fork_server
         self._folder = folder
         self._all: list[Process] = []
 
@@ -25,7 +27,8 @@ class Processes:
         args = ["--url", self._url, "--journal", str(self._folder / "journal")]
         for option, value in options.items():
             args += [f"--{option.replace('_', '-')}", str(value)]
-        process = Process(name, f"support.{module}", args, self._folder / f"{len(self._all)}-{name}.log", cwd=FAULTS)
+        log = self._folder / f"{len(self._all)}-{name}.log"
+        process = Process(name, f"support.{module}", args, log, cwd=FAULTS, fork_server=self._fork_server)
         self._all.append(process)
         return process
 
