@@ -349,6 +349,12 @@ DEFECTS = (
         seeds=300, place="bucket",
     ),
     Defect(
+        "C", "a bucket's ended jobs are put away by one process's wall clock", "store/bucket/keeper.py",
+        "for place, job in ended.items() if now",
+        "for place, job in ended.items() if (job.finished_at or 0) < self._clock.now() - 86400 * MICROS or now",
+        "tests/bucket/test_bucket_ended.py -k wrong_clock",
+    ),
+    Defect(
         "L", "a bucket's lease counts as ended half-way", "store/bucket/watch.py",
         "return known.left or self.silent(replica, known) >= known.lease",
         "return known.left or self.silent(replica, known) >= known.lease / 2",
