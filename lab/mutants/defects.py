@@ -372,7 +372,7 @@ DEFECTS = (
             session.store.release()""",
         """                pass
             pass""",
-        seeds=300, place="bucket",
+        "tests/bucket/test_bucket_processes.py -k cannot_be_read_leaves_no_thread",
     ),
     # -- Postgres
     Defect(
@@ -629,6 +629,16 @@ DEFECTS = (
         "N", "Redis counts the deaths of a suspect without a look at its life", "store/redis/lua/claim.lua",
         "life_of(life).d or 0", "cmsgpack.unpack(life).d or 0",
         DAMAGED + "test_a_damaged_suspect and redis-life",
+    ),
+    Defect(
+        "N", "SQLite never ends a lease that cannot be decoded", "store/sqlite/sql.py",
+        "CAST(expires AS INTEGER) AS expires, boot_id", "expires, boot_id",
+        DAMAGED + "test_a_process_that_sqlite",
+    ),
+    Defect(
+        "N", "Redis takes any member of an index for the number of a job", "store/redis/lua/common.lua",
+        "(tonumber(seq) or 0) / PER_CHUNK", "seq / PER_CHUNK",
+        DAMAGED + "test_an_index_of_redis",
     ),
     Defect(
         "I", "the server takes internal metadata that cannot be decoded", "http/visitors.py",

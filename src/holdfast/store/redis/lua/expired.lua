@@ -15,7 +15,7 @@ end
 local limit, answer = tonumber(ARGV[1]), {}
 local holders = ARGV[2] and { ARGV[2] } or call('ZRANGEBYSCORE', P .. 'holders', '-inf', NOW)
 for _, id in ipairs(holders) do
-  local beat = call('HGET', P .. 'holder:' .. id, 'beat') or '0'
+  local beat = text(beats_of(id))
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
     if #answer >= 6 * limit then
       return answer
