@@ -641,6 +641,11 @@ DEFECTS = (
         DAMAGED + "test_an_index_of_redis",
     ),
     Defect(
+        "N", "a count in Redis that is no number leaves steps half done", "store/redis/lua/head.lua",
+        "redis.pcall('HINCRBY'", "call('HINCRBY'",
+        DAMAGED + "test_a_count_that_redis",
+    ),
+    Defect(
         "I", "the server takes internal metadata that cannot be decoded", "http/visitors.py",
         "    _check_extra(id, job.extra, max_payload)\n", "",
         "tests/http/test_http_store_checks.py",

@@ -373,3 +373,19 @@ async def test_a_process_that_redis_cannot_decode_harms_no_other_and_loses_its_c
     await link.command("HSET", f"{head}holder:gone:1:1", field, value)
     await looked_at(app, job)
     await recovered_and_run(app, job)
+
+
+@pytest.mark.parametrize("store_url", ["redis"], indirect=True)
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"", b"9" * 20, b"9223372036854775807"])
+async def test_a_count_that_redis_cannot_add_to_leaves_no_step_half_done(app, value):
+    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    job = await held_by_another(app)
+    for letter in "tbrs":
+        await link.command("HSET", f"{head}counts", f"{letter}:default", value)
+    await link.command("HSET", f"{head}holder:gone:1:1", "beat", value)
+    [beat] = await app.session.store.beat([Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))])
+    assert [held.id for held in beat.held] == [job.id]
+    more = [await app.enqueue("add", 1, 1), *await app.enqueue_many([("add", 1, 1), ("add", 1, 1)])]
+    await recovered_and_run(app, job)
+    assert [await each.result(timeout=30) for each in more] == [2, 2, 2]
+    assert await app.purge(state="succeeded") == 4

@@ -6,7 +6,7 @@ local function let_be(holder, seq, body)
   call('SREM', P .. 'held:' .. holder, seq)
   local _, queue = words(body)
   local lane = lane_of(body)
-  call('HINCRBY', P .. 'counts', 'r:' .. queue, -1)
+  raise(P .. 'counts', 'r:' .. queue, -1)
   if lane and (tonumber(call('GET', runs_key(name_of(lane)))) or 0) > 0 then
     call('DECR', runs_key(name_of(lane)))
   end
