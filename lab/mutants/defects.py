@@ -349,6 +349,12 @@ DEFECTS = (
         seeds=300, place="bucket",
     ),
     Defect(
+        "C", "a bucket's ended jobs are put away by one process's wall clock", "store/bucket/keeper.py",
+        "for place, job in ended.items() if now",
+        "for place, job in ended.items() if (job.finished_at or 0) < self._clock.now() - 86400 * MICROS or now",
+        "tests/bucket/test_bucket_ended.py -k wrong_clock",
+    ),
+    Defect(
         "L", "a bucket's lease counts as ended half-way", "store/bucket/watch.py",
         "return known.left or self.silent(replica, known) >= known.lease",
         "return known.left or self.silent(replica, known) >= known.lease / 2",
@@ -366,7 +372,7 @@ DEFECTS = (
             session.store.release()""",
         """                pass
             pass""",
-        seeds=300, place="bucket",
+        "tests/bucket/test_bucket_processes.py -k cannot_be_read_leaves_no_thread",
     ),
     # -- Postgres
     Defect(
@@ -623,6 +629,21 @@ DEFECTS = (
         "N", "Redis counts the deaths of a suspect without a look at its life", "store/redis/lua/claim.lua",
         "life_of(life).d or 0", "cmsgpack.unpack(life).d or 0",
         DAMAGED + "test_a_damaged_suspect and redis-life",
+    ),
+    Defect(
+        "N", "SQLite never ends a lease that cannot be decoded", "store/sqlite/sql.py",
+        "CAST(expires AS INTEGER) AS expires, boot_id", "expires, boot_id",
+        DAMAGED + "test_a_process_that_sqlite",
+    ),
+    Defect(
+        "N", "Redis takes any member of an index for the number of a job", "store/redis/lua/common.lua",
+        "(tonumber(seq) or 0) / PER_CHUNK", "seq / PER_CHUNK",
+        DAMAGED + "test_an_index_of_redis",
+    ),
+    Defect(
+        "N", "a count in Redis that is no number leaves steps half done", "store/redis/lua/head.lua",
+        "redis.pcall('HINCRBY'", "call('HINCRBY'",
+        DAMAGED + "test_a_count_that_redis",
     ),
     Defect(
         "I", "the server takes internal metadata that cannot be decoded", "http/visitors.py",

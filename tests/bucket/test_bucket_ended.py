@@ -159,11 +159,14 @@ def test_cost_does_not_grow_with_depth():
         assert large <= 1.5 * small
 
 
-def test_a_clock_an_hour_fast_does_not_put_away_what_has_just_ended():
+@pytest.mark.parametrize("off", [3660.0, 26 * 3600.0, -26 * 3600.0], ids=["61min", "26h", "-26h"])
+def test_a_wrong_clock_does_not_put_away_what_has_just_ended(off):
     """Its enqueue may still be repeated: it is recognised for as long as the job is in the state."""
 
     async def story(clock):
-        bucket, fast = InMemory(clock), VirtualClock(asyncio.get_running_loop(), 3600.0)
+        loop = asyncio.get_running_loop()
+        # The clock of whoever ends the job, or of whoever puts it away, is wrong: the difference counts.
+        bucket, clock, fast = InMemory(clock), VirtualClock(loop, min(off, 0.0)), VirtualClock(loop, max(off, 0.0))
         async with opened(bucket, clock) as store, opened(bucket, fast) as other:
             new = new_job("once")
             await insert(store, new)
@@ -174,6 +177,30 @@ def test_a_clock_an_hour_fast_does_not_put_away_what_has_just_ended():
             [answer] = await insert(store, new)
             assert (answer.outcome, answer.id) == ("created", "once")
             assert [record.state for record in await every(store)] == ["succeeded"]
+
+    virtually(story)
+
+
+def test_what_ended_before_a_process_came_is_put_away_by_the_buckets_clock():
+    """No process lives for long enough here to have known a job as ended for five minutes."""
+
+    async def story(clock):
+        bucket = InMemory(clock)
+        async with opened(bucket, clock) as store:
+            await run_some(store, 12)
+            before = await every(store)
+        left = []
+        for turn in range(12):
+            await asyncio.sleep(120.0)
+            async with opened(bucket, clock) as store:
+                for n in range(10):
+                    await store.put_record("config", "n", b"%d" % (100 * turn + n))
+                await asyncio.sleep(1.0)
+                left.append(len(live(store)))
+        assert left[0] == 12
+        assert left[-1] == 0
+        async with opened(bucket, clock) as store:
+            assert await every(store) == before
 
     virtually(story)
 

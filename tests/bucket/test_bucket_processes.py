@@ -15,11 +15,14 @@ from pathlib import Path
 import pytest
 from bucket_main import SHORT, sleepy
 
+from holdfast import Holdfast, StoreUnavailable
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.thread import Life
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import insert
+from support.eventually import eventually
+from support.failing import Failing
 
 MAIN = Path(__file__).parent / "bucket_main.py"
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
@@ -89,6 +92,16 @@ async def test_what_is_left_by_a_process_that_was_killed_is_no_part_of_the_queue
     await again.open()
     assert [record.id for record in await again.get(["a"]) if record] == ["a"]
     await again.close()
+
+
+async def test_an_app_whose_bucket_is_joined_and_cannot_be_read_leaves_no_thread(tmp_path):
+    store = Failing(BucketStore(Folder(str(tmp_path))))
+    store.calls_left = 0
+    before = set(threading.enumerate())
+    for _ in range(2):
+        with pytest.raises(StoreUnavailable):
+            await Holdfast(store).open()
+    await eventually(lambda: {each for each in threading.enumerate() if each.name == "holdfast-bucket"} <= before)
 
 
 async def test_an_open_that_is_given_up_before_its_thread_has_begun_leaves_no_thread(tmp_path, monkeypatch):

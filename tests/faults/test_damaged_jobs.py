@@ -280,3 +280,112 @@ async def test_sqlite_refuses_a_suspicion_by_which_no_claim_would_find_the_job(t
                 with pytest.raises(sqlite3.IntegrityError), connection:
                     connection.execute("UPDATE holdfast_job SET suspect = ? WHERE id = ?", (suspect, job.id))
         assert [claim.job.id for claim in await app.claim()] == [job.id]
+
+
+# -- what is stored beside jobs
+
+
+def sqlite_change(app, statement, *values):
+    with closing(sqlite3.connect(app.session.store.path, timeout=30)) as connection, connection:
+        assert connection.execute(statement, values).rowcount == 1
+
+
+async def held_by_another(app, lease=0.05):
+    """A job that a process which is gone has claimed."""
+    job = await app.enqueue("add", 1, 1)
+    holder = Holder("gone:1:1", lease, "hand", "gone", 1, ("default",))
+    claims = await app.session.store.write(Batch(asks=[Ask(holder, ("default",), 1, 7)]))
+    assert [record.id for record in claims.asks[0].records] == [job.id]
+    return job
+
+
+async def recovered_and_run(app, job):
+    async def until_recovered():
+        while (await app.job(job.id)).state == State.RUNNING:
+            await app.recover()
+            await asyncio.sleep(0.02)
+
+    await asyncio.wait_for(until_recovered(), 30)
+    await work_off(app)
+    assert await job.result(timeout=30) == 2
+
+
+async def processes(app):
+    await app.workers()
+    return [seen.holder.id for seen in await app.session.store.holders()]
+
+
+async def looked_at(app, job):
+    """Whatever reads about all processes and queues."""
+    assert await app.explain(job.id)
+    assert (await app.stats()).counts["running"] == 1
+    assert [queue.name for queue in (await app.queues())[0]] == ["default"]
+    assert "gone:1:1" in await processes(app)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("value", ["abc", b"\xff\xfe"])
+@pytest.mark.parametrize("columns", [["about"], ["beat"], ["beaten_at"], ["expires"], ["boot_id", "seen_at"]])
+async def test_a_process_that_sqlite_cannot_decode_harms_no_other_and_loses_its_claims(app, columns, value):
+    job = await held_by_another(app)
+    for column in columns:
+        sqlite_change(app, f"UPDATE holdfast_holder SET {column} = ? WHERE id = 'gone:1:1'", value)
+    await looked_at(app, job)
+    await recovered_and_run(app, job)
+    await app.session.store.tidy(10)
+    assert "gone:1:1" not in await processes(app)
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+async def test_a_heartbeat_has_numbers_where_those_of_a_claim_cannot_be_decoded(app):
+    job = await held_by_another(app)
+    sqlite_change(app, "UPDATE holdfast_job SET fence = ?, token = ? WHERE id = ?", b"\xff", "abc", job.id)
+    [beat] = await app.session.store.beat([Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))])
+    assert [(held.id, held.fence, held.token) for held in beat.held] == [(job.id, 0, 0)]
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("value", ["abc", b"\xff\xfe"])
+async def test_a_watch_that_sqlite_cannot_decode_stops_nothing(app, value):
+    sqlite_change(app, "UPDATE holdfast_watch SET until = ?", value)
+    job = await held_by_another(app)
+    await recovered_and_run(app, job)
+    assert (await app.moves()).moves == []
+
+
+@pytest.mark.parametrize("store_url", ["redis"], indirect=True)
+async def test_an_index_of_redis_that_names_no_job_stops_nothing(app):
+    job = await held_by_another(app)
+    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    await link.command("SADD", f"{head}held:gone:1:1", b"\xff\xfe")
+    await link.command("ZADD", f"{head}ended", "0", b"\xff\xfe")
+    await looked_at(app, job)
+    await recovered_and_run(app, job)
+    await app.session.store.tidy(10)
+
+
+@pytest.mark.parametrize("store_url", ["redis"], indirect=True)
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"abc", b"", b"9" * 20, b"-1", b"nan"])
+@pytest.mark.parametrize("field", ["about", "beat", "at"])
+async def test_a_process_that_redis_cannot_decode_harms_no_other_and_loses_its_claims(app, field, value):
+    job = await held_by_another(app)
+    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    await link.command("HSET", f"{head}holder:gone:1:1", field, value)
+    await looked_at(app, job)
+    await recovered_and_run(app, job)
+
+
+@pytest.mark.parametrize("store_url", ["redis"], indirect=True)
+@pytest.mark.parametrize("value", [b"\xff\xfe", b"", b"9" * 20, b"9223372036854775807"])
+async def test_a_count_that_redis_cannot_add_to_leaves_no_step_half_done(app, value):
+    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    job = await held_by_another(app)
+    for letter in "tbrs":
+        await link.command("HSET", f"{head}counts", f"{letter}:default", value)
+    await link.command("HSET", f"{head}holder:gone:1:1", "beat", value)
+    [beat] = await app.session.store.beat([Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))])
+    assert [held.id for held in beat.held] == [job.id]
+    more = [await app.enqueue("add", 1, 1), *await app.enqueue_many([("add", 1, 1), ("add", 1, 1)])]
+    await recovered_and_run(app, job)
+    assert [await each.result(timeout=30) for each in more] == [2, 2, 2]
+    assert await app.purge(state="succeeded") == 4

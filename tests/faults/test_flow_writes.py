@@ -19,19 +19,21 @@ from support.flowing import ByHand
 from support.workers import work_off
 
 READS = ("get", "find", "records", "now")
-FATES = pytest.mark.parametrize("fate", ["refused", "answer lost"])
+FATES = pytest.mark.parametrize("fate", ["refused", "answer lost", "answered"])
 
 
 class Outage:
-    """Lets so many writes of a store pass. The next one is refused, or its answer is lost; then the store is away."""
+    """Lets so many writes of a store pass. The next one is refused, loses its answer, or is answered; then the store
+    is away, for reads too.
+    """
 
     def __init__(self, store):
-        self._left, self._lost, self._away = -1, False, False
+        self._left, self._fate, self._away = -1, "refused", False
         for name in (*READS, "write", "put_record"):
             setattr(store, name, self._through(name, getattr(store, name)))
 
     def begin(self, passes, fate):
-        self._left, self._lost, self._away = passes, fate == "answer lost", False
+        self._left, self._fate, self._away = passes, fate, False
 
     def end(self):
         """The store is back; whether it was away."""
@@ -47,9 +49,11 @@ class Outage:
                 self._away = self._left < 0
             if not self._away:
                 return await call(*given)
-            if not self._lost:
+            if self._fate == "refused":
                 raise StoreUnavailable("away; nothing was written")
-            await call(*given)
+            answer = await call(*given)
+            if self._fate == "answered":
+                return answer
             raise OutcomeUnknown("the answer was lost")
 
         return through

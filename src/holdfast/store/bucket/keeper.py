@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
 from typing import TYPE_CHECKING
@@ -21,10 +22,10 @@ from ...job import TERMINAL, Record
 from .contents import Contents
 from .log import Log, Stale
 from .pace import Pace
-from .replica import Done, dump
+from .replica import Done, Snapshot, dump, ended_in
 from .requests import Counted
 from .seam import Listed
-from .wire import Mark, Segment, encode, number_of, snapshot_key
+from .wire import Mark, Segment, encode, log_key, number_of, snapshot_key
 
 if TYPE_CHECKING:
     from .engine import Wish
@@ -34,8 +35,6 @@ AMPLIFY = 2
 """A snapshot is due when the log since the last one is this many times its size: so they cost half as much as it."""
 PER_JOB = 80
 """Bytes of a snapshot for each job or key, about."""
-DAY = 86400.0
-"""Seconds by which no clock is wrong: a job that ended so long ago has ended long ago."""
 SEGMENT_BYTES = 4_000_000
 PARALLEL = 8
 
@@ -64,6 +63,7 @@ class Keeper:
         self._busy = False
         self._seen: dict[tuple[int, int], float] = {}
         """Ended jobs of the state, by seq and fence, and since when this process has known them as such."""
+        self._looked_back = False
 
     def is_due(self) -> bool:
         replica = self._log.replica
@@ -91,16 +91,13 @@ class Keeper:
     # -- the ended
 
     async def _archive(self) -> None:
+        before = await self._ended_long_before()
         replica, now = self._log.replica, self._clock.monotonic()
         ended = {(job.seq, job.fence): job for job in replica.jobs.jobs.values() if job.state in TERMINAL}
         self._seen = {place: self._seen.get(place, now) for place in ended}
-        # By this process's own time: the clock that `finished_at` is from may be an hour behind.
-        long_ago = self._clock.now() - int(DAY * MICROS)
-        over = [
-            job
-            for place, job in ended.items()
-            if now - self._seen[place] >= self._pace.archive_after or (job.finished_at or 0) < long_ago
-        ]
+        # No wall clock says for how long: the one that `finished_at` is from may be wrong, and so may this one.
+        self._seen.update(dict.fromkeys(before & ended.keys(), -math.inf))
+        over = [job for place, job in ended.items() if now - self._seen[place] >= self._pace.archive_after]
         segments: list[Segment] = []
         parts = list(_parts(over, self._pace.archive_jobs))
         for at in range(0, len(parts), PARALLEL):
@@ -115,6 +112,22 @@ class Keeper:
             )
         if segments and self._log.replica is replica:
             await self._write(_wish(segments=segments))
+
+    async def _ended_long_before(self) -> set[tuple[int, int]]:
+        """Jobs that had ended in a snapshot which is old by the bucket's own clock; found once by each process.
+
+        Where no process lives for long, nothing else would ever be put away.
+        """
+        if self._looked_back:
+            return set()
+        entries = await self._bucket.list("log/", after=log_key(max(0, self._log.replica.position - 1)))
+        before = max((each.modified for each in entries), default=0) - int(self._pace.archive_after * MICROS)
+        old = [each.key for each in await self._bucket.list("snapshot/") if each.modified <= before]
+        found = await self._log.fetch(old[-1], Snapshot) if old else None
+        if found is None:
+            return set()
+        self._looked_back = True
+        return ended_in(found[0])
 
     # -- snapshots
 

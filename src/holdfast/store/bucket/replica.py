@@ -354,6 +354,11 @@ def load(snapshot: Snapshot, size: int) -> Replica:
     return replica
 
 
+def ended_in(snapshot: Snapshot) -> set[tuple[int, int]]:
+    """The jobs of a snapshot that had ended, by seq and fence."""
+    return {(record.seq, record.fence) for record in _records(snapshot) if record.state in TERMINAL}
+
+
 def _records(snapshot: Snapshot) -> list[Record]:
     """The jobs of a snapshot, table by table, each of which is let go at once: a million rows are large."""
     records: list[Record] = []

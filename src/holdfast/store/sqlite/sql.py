@@ -239,7 +239,7 @@ WHERE id = ? AND max(min(CAST(fence AS INTEGER), {LARGE}), -{LARGE}) = ?
     AND CAST(token AS INTEGER) = ? AND state = 'running'
 """
 SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
-BEAT_OF = "SELECT beat FROM holdfast_holder WHERE id = ?"
+BEAT_OF = "SELECT CAST(beat AS INTEGER) FROM holdfast_holder WHERE id = ?"
 CHANGING = (
     "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
     "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
@@ -280,7 +280,7 @@ ON CONFLICT (id) DO UPDATE SET
 RETURNING beat
 """
 HELD = """
-SELECT id, seq, fence, token, cancel FROM holdfast_job INDEXED BY holdfast_running
+SELECT id, seq, CAST(fence AS INTEGER), CAST(token AS INTEGER), cancel FROM holdfast_job INDEXED BY holdfast_running
 WHERE holder = ? AND state = 'running' ORDER BY seq
 """
 LEAVE = "UPDATE holdfast_holder SET expires = ?, boot_id = ? WHERE id = ?"
@@ -289,17 +289,24 @@ NOT EXISTS (SELECT 1 FROM holdfast_job AS held INDEXED BY holdfast_running
     WHERE held.holder = holdfast_holder.id AND held.state = 'running')
 """
 FORGET_HOLDER = f"DELETE FROM holdfast_holder WHERE id = ? AND {_HOLDS_NOTHING}"
-HOLDERS = "SELECT about, beat, beaten_at, expires, boot_id, seen_at, id FROM holdfast_holder ORDER BY rowid"
+HOLDERS = """
+SELECT about, CAST(beat AS INTEGER), CAST(beaten_at AS INTEGER), CAST(expires AS INTEGER), boot_id,
+    CAST(seen_at AS INTEGER), id
+FROM holdfast_holder ORDER BY rowid
+"""
 RUNNING_BY_HOLDER = """
 SELECT holder, id FROM holdfast_job INDEXED BY holdfast_running WHERE state = 'running' ORDER BY holder, seq
 """
 _LEASES = """
 FROM holdfast_job INDEXED BY holdfast_running
-LEFT JOIN (SELECT id AS holder_id, beat, expires, boot_id FROM holdfast_holder) ON holder_id = holder
+LEFT JOIN (
+    SELECT id AS holder_id, CAST(beat AS INTEGER) AS beat, CAST(expires AS INTEGER) AS expires, boot_id
+    FROM holdfast_holder
+) ON holder_id = holder
 WHERE state = 'running' AND holder IS NOT NULL
 """
 LOST = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND (expires IS NULL OR expires <= ? OR boot_id <> ?) LIMIT ?"
-"""Claims whose holder's lease has ended, or was given in another boot."""
+"""Claims whose holder's lease has ended, was given in another boot, or cannot be decoded."""
 LOST_OF = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND holder = ? LIMIT ?"
 """All claims of one holder."""
 
@@ -307,7 +314,7 @@ LOST_OF = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND holder = ? LIMIT ?"
 
 _PAST = "FROM holdfast_job INDEXED BY holdfast_expiry WHERE expires_at <= ?"
 _FORGOTTEN = "FROM holdfast_key INDEXED BY holdfast_key_expiry WHERE expires_at <= ?"
-_GONE = f"FROM holdfast_holder WHERE (expires <= ? OR boot_id <> ?) AND {_HOLDS_NOTHING}"
+_GONE = f"FROM holdfast_holder WHERE (CAST(expires AS INTEGER) <= ? OR boot_id <> ?) AND {_HOLDS_NOTHING}"
 _OLD_MINUTES = "FROM holdfast_minute WHERE at < ?"
 _IDLE = f"""
 FROM holdfast_gate INDEXED BY holdfast_idle WHERE max(tat, rest_until, finish) < ?
@@ -359,7 +366,7 @@ REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 
 # -- what is told
 
-WATCHED = "SELECT until FROM holdfast_watch"
+WATCHED = "SELECT CAST(until AS INTEGER) FROM holdfast_watch"
 WATCH = "UPDATE holdfast_watch SET until = ?"
 LAST_MOVE = "SELECT max(upto) FROM holdfast_move"
 FIRST_MOVE = """

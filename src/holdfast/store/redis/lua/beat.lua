@@ -6,7 +6,7 @@ for at = 1, #ARGV, 3 do
   local id, about, lease = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   -- A script that begins by removing something may go on to write where memory is full: what runs must be able to end.
   call('ZREM', P .. 'holders', id)
-  local held = { call('HINCRBY', P .. 'holder:' .. id, 'beat', 1) }
+  local held = { raise(P .. 'holder:' .. id, 'beat', 1) }
   call('HSET', P .. 'holder:' .. id, 'about', about, 'at', NOW)
   call('ZADD', P .. 'holders', text(now + lease), id)
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do

@@ -202,7 +202,7 @@ end
 local function renew(holder, lease, about)
   local expires = call('ZSCORE', P .. 'holders', holder)
   if not expires or tonumber(expires) - now < math.floor(lease / 2) then
-    call('HINCRBY', P .. 'holder:' .. holder, 'beat', 1)
+    raise(P .. 'holder:' .. holder, 'beat', 1)
     call('HSET', P .. 'holder:' .. holder, 'at', NOW)
     if not expires then
       call('HSET', P .. 'holder:' .. holder, 'about', about)

@@ -6,7 +6,7 @@ local MANY = 1000 -- arguments of one variadic call; Lua's stack ends at 8000
 -- The hash that a job is in. Neighbours ask for the same one again and again.
 local chunk_names = {}
 local function chunk_of(seq)
-  local number = seq / PER_CHUNK
+  local number = (tonumber(seq) or 0) / PER_CHUNK -- what is no number is the name of no job
   number = number - number % 1
   local name = chunk_names[number]
   if not name then
@@ -14,6 +14,12 @@ local function chunk_of(seq)
     chunk_names[number] = name
   end
   return name
+end
+
+-- How often a holder has beaten; 0 where that cannot be decoded.
+local function beats_of(holder)
+  local beat = tonumber(call('HGET', P .. 'holder:' .. holder, 'beat') or 0)
+  return beat and beat >= 0 and beat < 2 ^ 53 and beat - beat % 1 or 0
 end
 
 -- A number that sorts as text: its length as a letter, then its digits.

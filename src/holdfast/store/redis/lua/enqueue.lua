@@ -158,10 +158,10 @@ local function enqueue(jobs)
   write_places(places)
   write_turns()
   for queue, number in pairs(blocked) do
-    call('HINCRBY', P .. 'counts', 'b:' .. queue, number)
+    raise(P .. 'counts', 'b:' .. queue, number)
   end
   for queue, number in pairs(added) do
-    call('HINCRBY', P .. 'counts', 't:' .. queue, number)
+    raise(P .. 'counts', 't:' .. queue, number)
     rung['queue/' .. queue] = true
   end
   return exceptions

@@ -6,7 +6,7 @@ local function let_be(holder, seq, body)
   call('SREM', P .. 'held:' .. holder, seq)
   local _, queue = words(body)
   local lane = lane_of(body)
-  call('HINCRBY', P .. 'counts', 'r:' .. queue, -1)
+  raise(P .. 'counts', 'r:' .. queue, -1)
   if lane and (tonumber(call('GET', runs_key(name_of(lane)))) or 0) > 0 then
     call('DECR', runs_key(name_of(lane)))
   end
@@ -15,7 +15,7 @@ end
 local limit, answer = tonumber(ARGV[1]), {}
 local holders = ARGV[2] and { ARGV[2] } or call('ZRANGEBYSCORE', P .. 'holders', '-inf', NOW)
 for _, id in ipairs(holders) do
-  local beat = call('HGET', P .. 'holder:' .. id, 'beat') or '0'
+  local beat = text(beats_of(id))
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
     if #answer >= 6 * limit then
       return answer

@@ -69,7 +69,7 @@ local function flush()
     count_runs()
   end
   for field, by in pairs(counted) do
-    if by ~= 0 and call('HINCRBY', P .. 'counts', field, by) <= 0 then
+    if by ~= 0 and raise(P .. 'counts', field, by) <= 0 then
       call('HDEL', P .. 'counts', field)
     end
     counted[field] = nil

@@ -9,6 +9,18 @@ local P = string.sub(KEYS[1], 1, -4)
 local clock = call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
+-- Add to a number in a hash. What is no number begins anew: an error here would leave the step half done.
+local function raise(key, field, by)
+  local sum = redis.pcall('HINCRBY', key, field, by)
+  if type(sum) == 'table' then
+    if string.find(sum.err, 'integer') or string.find(sum.err, 'overflow') then
+      call('HDEL', key, field)
+    end
+    sum = call('HINCRBY', key, field, by)
+  end
+  return sum
+end
+
 -- A whole number as a text. `%d` is several times faster, but knows no more than 64 bits.
 local function text(number)
   return string.format(number < 9007199254740992 and '%d' or '%.0f', number)

@@ -5,7 +5,9 @@ local flat = call('ZRANGE', P .. 'holders', 0, -1, 'WITHSCORES')
 for at = 1, #flat, 2 do
   local id = flat[at]
   local kept = call('HMGET', P .. 'holder:' .. id, 'about', 'beat', 'at')
-  local row = { id, kept[1] or '', kept[2] or '0', text(now - (tonumber(kept[3]) or now)), tonumber(flat[at + 1]) > now and 1 or 0 }
+  local beaten = tonumber(kept[3]) or now
+  local age = beaten > 0 and beaten < now and now - beaten or 0 -- 0 where that cannot be: nan is neither
+  local row = { id, kept[1] or '', kept[2] or '0', text(age), tonumber(flat[at + 1]) > now and 1 or 0 }
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
     local body = call('HGET', chunk_of(seq), seq)
     if body then

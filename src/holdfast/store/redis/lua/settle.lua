@@ -195,7 +195,7 @@ local function settle(ends)
       local holds = life and life.s == 'r' and life.f == e[2] and life.t == e[3]
       if not holds then
         answers[place] = sent_again(e, life) and 1 or 0
-      elseif e[17] and tonumber(call('HGET', P .. 'holder:' .. life.h, 'beat') or 0) ~= e[17] then
+      elseif e[17] and beats_of(life.h) ~= e[17] then
         answers[place] = 0
       else
         after = settle_one(e, life)

@@ -49,11 +49,11 @@ local function write_down()
     local key = P .. 'minutes:' .. hour
     for place, sums in pairs(ends_told) do
       local field = ':' .. minute .. ':' .. place
-      if call('HINCRBY', key, 'n' .. field, sums[1]) == sums[1] then
+      if raise(key, 'n' .. field, sums[1]) == sums[1] then
         call('ZADD', P .. 'hours', hour, hour)
       end
-      call('HINCRBY', key, 'w' .. field, text(sums[2]))
-      call('HINCRBY', key, 'r' .. field, text(sums[3]))
+      raise(key, 'w' .. field, text(sums[2]))
+      raise(key, 'r' .. field, text(sums[3]))
     end
   end
 end
