@@ -121,9 +121,10 @@ class Registry:
         return None if known is None or known.codec is None else known
 
     def _resolve(self, name: str) -> Callable[..., Any]:
-        module, colon, path = name.partition(":")
-        if not colon:
+        named = named_function(name)
+        if named is None:
             raise UnknownTask(name, "it is not registered here")
+        module, path = named
         if module not in self._trusted:
             raise UnknownTask(name, f"module {module!r} is not trusted here; name it in imports=")
         try:
@@ -244,6 +245,15 @@ def _same_function(one: Any, other: Any) -> bool:
         and getattr(getattr(one, "__code__", None), "co_filename", 1)
         == getattr(getattr(other, "__code__", None), "co_filename", 2)
     )
+
+
+def named_function(name: str) -> tuple[str, str] | None:
+    """The module and the path in it, where a task's name can stand for a function; else None.
+
+    The module is any text: one that is imported by its name alone may have a hyphen, or a digit first.
+    """
+    module, _, path = name.partition(":")
+    return (module, path) if module and all(part.isidentifier() for part in path.split(".")) else None
 
 
 def _is_private(path: str) -> bool:
