@@ -19,6 +19,7 @@ def b64(data: bytes) -> str:
 
 
 JOB = {"id": "bad", "task": "noop", "queue": "default", "payload": b64(b"{}")}
+FLOW = {**JOB, "task": "flow", "waits": "flow:bad", "extra": b64(b'{"flow": "bad", "all_but": 0}')}
 HOLDER = {"id": "n:1:1", "lease": 10.0, "node": "n", "pid": 1, "queues": ["default"]}
 CLAIM = {"id": "bad", "seq": 1, "fence": 1, "token": 1}
 END = {**CLAIM, "nonce": 1, "state": "succeeded", "outcome": "succeeded", "attempt": 1}
@@ -151,6 +152,12 @@ CALLS = [
     ("put_record", ["", "n", "", None]),
     ("put_record", ["k", "n", b64(b"x" * 2_000_000), None]),
     ("put_record", ["k", "n", "", MANY]),
+    ("put_record", ["flow:f", "jobs", b64(b"many"), None]),
+    ("put_record", ["flow:f", "jobs", b64(b"2"), 0]),
+    *(
+        ("write", [{"inserts": [{**FLOW, "payload": b64(about)}]}])
+        for about in (b"{}", b'{"name": "", "jobs": -1}', b'{"name": "", "jobs": 1001}')
+    ),
 ]
 
 

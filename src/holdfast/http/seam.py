@@ -23,6 +23,7 @@ from ..version import __version__
 from . import hints, limits, tokens
 from .call import Answer, Call, ClientGone, Stream
 from .endpoint import Endpoint
+from .flow_checks import check_count, check_flows
 from .hints import STREAMS_MOST, Hints
 from .job_policy import JobPolicy
 from .problems import CONTENT_TYPE
@@ -147,6 +148,7 @@ class Seam:
     async def _write(self, batch: Batch) -> Answers:
         if self._checks:
             check_batch(batch, self._app.session.settings.max_payload)
+            await check_flows(self._app, batch.inserts)
         return await self._app.session.commit.write(batch)
 
     async def _warnings(self) -> Sequence[Finding]:
@@ -164,6 +166,8 @@ class Seam:
         self._check_kind(kind)
         if self._checks:
             check_record(kind, name, value, expect, self._app.session.settings.max_payload)
+            if kind.startswith(f"{flow_making.TASK}:") and value is not None:
+                await check_count(self._app, kind, value)
         if kind == store_id.KIND:
             raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
         if kind == schedules.KIND and value is not None:
