@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import MethodType
@@ -250,10 +251,15 @@ def _same_function(one: Any, other: Any) -> bool:
 def named_function(name: str) -> tuple[str, str] | None:
     """The module and the path in it, where a task's name can stand for a function; else None.
 
-    The module is any text: one that is imported by its name alone may have a hyphen, or a digit first.
+    A module that is imported by its name alone may have a hyphen, or a digit first.
     """
     module, _, path = name.partition(":")
-    return (module, path) if module and all(part.isidentifier() for part in path.split(".")) else None
+    return (module, path) if is_module(module) and all(part.isidentifier() for part in path.split(".")) else None
+
+
+def is_module(name: str) -> bool:
+    """Whether functions can be named of a module that is called so."""
+    return re.fullmatch(r"[\w-]+(\.[\w-]+)*", name) is not None
 
 
 def _is_private(path: str) -> bool:

@@ -7,7 +7,6 @@ a worker would look up among the functions of a module, unless that module was n
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,7 +14,7 @@ import msgspec
 
 from ..errors import ConfigError, InvalidJob
 from ..job import TERMINAL, UNDECODABLE, Change, NewJob
-from ..registry import named_function
+from ..registry import is_module, named_function
 from ..worker.run.shell import SHELL_TASK
 from .problems import SHELL_REFUSED, TASK_REFUSED, Kind, Refused
 
@@ -43,7 +42,7 @@ class JobPolicy:
         self._allow_shell = allow_shell
         self._trust = trust
         for name in trust:
-            if not re.fullmatch(r"[\w-]+(\.[\w-]+)*", name):
+            if not is_module(name):
                 raise ConfigError(f"trust= takes the name of a module, such as shop.jobs, not {name!r:.100}")
 
     async def check(self, jobs: Sequence[NewJob], changes: Sequence[Change]) -> Sequence[Change]:
