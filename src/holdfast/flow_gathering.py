@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
@@ -35,13 +35,18 @@ SHOWN = 3
 """Failed jobs that a flow's error names."""
 
 
+JOBS_MOST = 10_000_000
+"""Jobs of one flow. A stored number beyond it is damaged: whoever believed it would look for its jobs for ever."""
+Jobs = Annotated[int, msgspec.Meta(ge=0, le=JOBS_MOST)]
+
+
 class About(msgspec.Struct, omit_defaults=True):
     """What a flow's own job has as its payload."""
 
     name: str
-    jobs: int
+    jobs: Jobs
     """Those that it began with."""
-    grown: int = 0
+    grown: Jobs = 0
     """Those that were added while it ran, once it has ended."""
     digest: str = ""
     """What tells it apart from another flow with the same id."""
@@ -158,9 +163,10 @@ class FlowGathering:
 
     async def _comes_after(self, flow: str, record: Record, number: int) -> bool:
         """Whether a job that was added to a flow can only start once one has ended that waits for all."""
-        level = [record]
+        level, seen = [record], set[int]()
         while level:
-            above = {each for one in level for each, _ in extras.read(one.extra).after if each >= number}
+            above = {each for one in level for each, _ in extras.read(one.extra).after if each >= number} - seen
+            seen |= above  # damaged jobs may come after each other
             if number in above:
                 return True
             level = [one for one in await self._get(member(flow, each) for each in above) if one.state == State.BLOCKED]
@@ -271,10 +277,13 @@ def about_flow(own: Record) -> About:
         return UNKNOWN
 
 
-def number_kept(kept: Versioned) -> int | None:
+_decode_number = msgspec.json.Decoder(Jobs).decode
+
+
+def number_kept(kept: Versioned | bytes) -> int | None:
     """The number of a flow's jobs that a record holds; None where it cannot be decoded."""
     try:
-        return msgspec.json.decode(kept.value, type=int)
+        return _decode_number(kept.value if isinstance(kept, Versioned) else kept)
     except UNDECODABLE:
         return None
 

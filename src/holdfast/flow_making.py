@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Annotated
 
 import msgspec
 
 from .clock import Clock
 from .errors import HoldfastError, JobExists, OutcomeUnknown, StoreUnavailable, WrongState
 from .flow import all_of
-from .flow_gathering import PAGE, About, FlowGathering, about_flow, counting, gathering
+from .flow_gathering import PAGE, About, FlowGathering, Jobs, about_flow, counting, gathering
 from .job import TERMINAL, UNDECODABLE, Change, NewJob, State
 from .store.protocol import Versioned
 
@@ -35,7 +34,7 @@ class Making(msgspec.Struct, frozen=True):
     """The announcement of a flow."""
 
     name: str
-    jobs: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)]
+    jobs: Jobs
     token: int
     """Of the process that makes it, so that no two announcements are equal."""
 
@@ -49,7 +48,7 @@ class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
     """It is not started yet."""
     cancel: bool = False
     """Its jobs are to be cancelled."""
-    delete: Annotated[int, msgspec.Meta(ge=0, le=10_000_000)] | None = None
+    delete: Jobs | None = None
     """It is deleted, and so are to be its jobs: so many."""
 
 

@@ -23,7 +23,7 @@ from .errors import HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable,
 from .extra import Extra
 from .flow import Flow, Node, Work, all_of, beginning_of, end_of, grown, member, number_in
 from .flow_ends import FlowEnds, mentioning
-from .flow_gathering import UNKNOWN, About, again, counting, gathering, number_kept
+from .flow_gathering import JOBS_MOST, UNKNOWN, About, again, counting, gathering, number_kept
 from .flow_making import ENDED, QUEUE, TASK, Pending, digest_of, nonce_of
 from .flow_rules import unneeded
 from .handle import Handle
@@ -119,6 +119,8 @@ class Flows(FlowEnds):
         app = self._app
         if not flow.nodes:
             raise InvalidJob("a flow needs at least one job")
+        if len(flow.nodes) > JOBS_MOST:
+            raise InvalidJob(f"a flow has at most {JOBS_MOST} jobs, not {len(flow.nodes)}")
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):
             raise InvalidJob(f"the id of a flow has no dot, unlike {id!r}: its jobs are called ID.0, ID.1 and so on")
         settings = app.session.fresh_settings()

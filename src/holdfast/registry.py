@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Callable, Sequence
 from types import MethodType
@@ -121,9 +122,10 @@ class Registry:
         return None if known is None or known.codec is None else known
 
     def _resolve(self, name: str) -> Callable[..., Any]:
-        module, colon, path = name.partition(":")
-        if not colon:
+        named = named_function(name)
+        if named is None:
             raise UnknownTask(name, "it is not registered here")
+        module, path = named
         if module not in self._trusted:
             raise UnknownTask(name, f"module {module!r} is not trusted here; name it in imports=")
         try:
@@ -244,6 +246,20 @@ def _same_function(one: Any, other: Any) -> bool:
         and getattr(getattr(one, "__code__", None), "co_filename", 1)
         == getattr(getattr(other, "__code__", None), "co_filename", 2)
     )
+
+
+def named_function(name: str) -> tuple[str, str] | None:
+    """The module and the path in it, where a task's name can stand for a function; else None.
+
+    A module that is imported by its name alone may have a hyphen, or a digit first.
+    """
+    module, _, path = name.partition(":")
+    return (module, path) if is_module(module) and all(part.isidentifier() for part in path.split(".")) else None
+
+
+def is_module(name: str) -> bool:
+    """Whether functions can be named of a module that is called so."""
+    return re.fullmatch(r"[\w-]+(\.[\w-]+)*", name) is not None
 
 
 def _is_private(path: str) -> bool:

@@ -9,10 +9,10 @@ from contextlib import closing
 import msgspec
 import pytest
 
-from holdfast import Holdfast, JobNotFound, State
+from holdfast import Flow, Holdfast, JobNotFound, State
 from holdfast.job import Ask, Holder, NewJob
 from holdfast.store.protocol import Batch
-from support.workers import work_off
+from support.workers import work_off, working
 
 # -- how each store is written to by hand
 
@@ -250,6 +250,44 @@ async def test_a_job_with_fields_that_only_the_core_can_decode(app, fields):
     job = await app.job("bad")
     assert (job.state, list(job.damage)) == (State.DEAD, list(fields))
     await delete(app, "bad")
+
+
+def of_flow(id, extra, payload=b"{}", **fields):
+    return NewJob(id, "flow" if id == "bad" else "add", "default", payload, extra=msgspec.json.encode(extra), **fields)
+
+
+MANY = str(10**12).encode()
+HEAD = {"extra": {"flow": "bad", "all_but": 0}, "waits": "flow:bad"}
+BAD_FLOWS = {
+    "far more jobs than there can be": ([of_flow("bad", payload=b'{"name": "", "jobs": %s}' % MANY, **HEAD)], None),
+    "a growth beyond what there can be": ([of_flow("bad", payload=b'{"name": "", "jobs": 1}', **HEAD)], MANY),
+    "jobs that come after each other": (
+        [
+            of_flow("bad", payload=b'{"name": "", "jobs": 1}', **HEAD),
+            of_flow("bad.0", **HEAD),
+            of_flow("bad.1", {"flow": "bad", "after": [[2, "fail"]]}, waits="job:bad.2"),
+            of_flow("bad.2", {"flow": "bad", "after": [[1, "fail"]]}, waits="job:bad.1"),
+        ],
+        b"3",
+    ),
+}
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis", "folder"], indirect=True)
+@pytest.mark.parametrize("what", BAD_FLOWS)
+async def test_a_damaged_flow_keeps_no_other_from_its_end(app, what):
+    jobs, count = BAD_FLOWS[what]
+    store = app.session.store
+    await store.write(Batch(inserts=jobs))
+    if count is not None:
+        await store.put_record("flow:bad", "jobs", count)
+    await store.put_record("ended", "bad", b"{}")
+    flow = Flow()
+    add = app.registry.tasks["add"]
+    flow.add(add, flow.add(add, 1, 1), 1)
+    good = await app.enqueue_flow(flow)
+    async with working(app):
+        assert (await good.wait(timeout=60)).state == State.SUCCEEDED
 
 
 RECORDS = ("config", "pause", "task_pause", "schedule", "webhook", "signal", "ended", "token", "depth")

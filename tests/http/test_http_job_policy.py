@@ -225,6 +225,36 @@ async def test_a_name_of_a_function_is_refused_on_every_way_to_write_a_job(app, 
     assert [job.id for job in (await app.jobs()).jobs] == ["d"]
 
 
+@pytest.mark.parametrize("module", ["my-shop", "2026_shop", "shops.my-shop"])
+async def test_a_module_whose_name_is_no_identifier_is_a_module_as_well(app_url, shop, monkeypatch, module):
+    shop.sell.__module__ = module
+    monkeypatch.setitem(sys.modules, module, shop)
+    async with Holdfast(app_url, imports=[module]) as app:
+        async with serving(app) as client:
+            assert (await client.submit(f"{module}:sell")).problem == "task-refused"
+            assert (await client.submit(f"{module}:_wipe")).problem == "task-refused"
+        async with serving(app, trust=[module]) as client:
+            assert (await client.submit(f"{module}:sell")).status == 201
+        await work_off(app)
+    assert shop.ran == ["sell"]
+
+
+async def test_a_name_with_a_colon_that_no_function_can_have_is_taken(app, http):
+    assert (await http.submit("mail:send-now")).status == 201
+    assert (await http.submit("urn:mail:send")).status == 201
+    assert (await http.submit("my shop:sell")).status == 201
+
+
+async def test_a_module_whose_name_is_no_word_cannot_be_named(app_url, shop, monkeypatch):
+    shop.sell.__module__ = "my shop"
+    monkeypatch.setitem(sys.modules, "my shop", shop)
+    async with Holdfast(app_url, imports=["my shop"], max_attempts=1) as app:
+        job = await app.enqueue("my shop:sell")
+        await work_off(app)
+        assert (await job.job()).state == State.DEAD
+    assert shop.ran == []
+
+
 async def test_a_name_of_a_trusted_module_is_taken(app, shop):
     async with serving(app, trust=["shop"]) as client:
         assert (await client.submit("shop:sell")).status == 201

@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from holdfast.http import seam
 from holdfast.store import wire
 
 MANY = 10**30
@@ -19,6 +20,7 @@ def b64(data: bytes) -> str:
 
 
 JOB = {"id": "bad", "task": "noop", "queue": "default", "payload": b64(b"{}")}
+FLOW = {**JOB, "task": "flow", "waits": "flow:bad", "extra": b64(b'{"flow": "bad", "all_but": 0}')}
 HOLDER = {"id": "n:1:1", "lease": 10.0, "node": "n", "pid": 1, "queues": ["default"]}
 CLAIM = {"id": "bad", "seq": 1, "fence": 1, "token": 1}
 END = {**CLAIM, "nonce": 1, "state": "succeeded", "outcome": "succeeded", "attempt": 1}
@@ -151,6 +153,16 @@ CALLS = [
     ("put_record", ["", "n", "", None]),
     ("put_record", ["k", "n", b64(b"x" * 2_000_000), None]),
     ("put_record", ["k", "n", "", MANY]),
+    ("leave", [["n:1:1"] * 10_001]),
+    ("get", [["bad"] * 10_001]),
+    ("beat", [[HOLDER] * 10_001]),
+    ("write", [{"inserts": [{**JOB, "id": f"bad{number}"} for number in range(10_001)]}]),
+    ("put_record", ["flow:f", "jobs", b64(b"many"), None]),
+    ("put_record", ["flow:f", "jobs", b64(b"2"), 0]),
+    *(
+        ("write", [{"inserts": [{**FLOW, "payload": b64(about)}]}])
+        for about in (b"{}", b'{"name": "", "jobs": -1}', b'{"name": "", "jobs": 1001}')
+    ),
 ]
 
 
@@ -161,3 +173,13 @@ async def test_a_call_with_one_wrong_field_is_refused(app, http, method, argumen
     assert reply.status == 422, reply
     assert (await app.jobs()).jobs == []
     assert await app.records("k") == {}
+
+
+async def test_a_call_of_very_many_values_is_refused_before_it_is_decoded(app, http, monkeypatch):
+    headers = {wire.PROTOCOL_HEADER: str(wire.PROTOCOL)}
+    call = f"{wire.PATH}/get"
+    assert (await http("POST", call, [["a", "b", "c"]], **headers)).status == 200
+    monkeypatch.setattr(seam, "VALUES_MOST", 1)
+    assert (await http("POST", call, [["a", "b"]], **headers)).status == 200
+    reply = await http("POST", call, [["a", "b", "c"]], **headers)
+    assert (reply.status, "more than 1 values" in reply.json["detail"]) == (422, True)

@@ -14,6 +14,7 @@ import msgspec
 
 from ..errors import ConfigError, InvalidJob
 from ..job import TERMINAL, UNDECODABLE, Change, NewJob
+from ..registry import is_module, named_function
 from ..worker.run.shell import SHELL_TASK
 from .problems import SHELL_REFUSED, TASK_REFUSED, Kind, Refused
 
@@ -41,7 +42,7 @@ class JobPolicy:
         self._allow_shell = allow_shell
         self._trust = trust
         for name in trust:
-            if not all(part.isidentifier() for part in name.split(".")):
+            if not is_module(name):
                 raise ConfigError(f"trust= takes the name of a module, such as shop.jobs, not {name!r:.100}")
 
     async def check(self, jobs: Sequence[NewJob], changes: Sequence[Change]) -> Sequence[Change]:
@@ -75,9 +76,9 @@ class JobPolicy:
     def _check(self, task: str, payload: bytes, codec: str) -> None:
         if task == SHELL_TASK:
             self._check_shell(payload, codec)
-        module, colon, path = task.partition(":")
-        named = colon and all(part.isidentifier() for part in (*module.split("."), *path.split(".")))
-        if named and module not in self._trust and not self._app.registry.is_registered(task):
+        named = named_function(task)
+        if named is not None and named[0] not in self._trust and not self._app.registry.is_registered(task):
+            module, _ = named
             raise JobRefused(
                 TASK_REFUSED,
                 f"task {task!r:.150} names a function of a module, which this server refuses; start it with"

@@ -23,6 +23,7 @@ from ..version import __version__
 from . import hints, limits, tokens
 from .call import Answer, Call, ClientGone, Stream
 from .endpoint import Endpoint
+from .flow_checks import check_count, check_flows
 from .hints import STREAMS_MOST, Hints
 from .job_policy import JobPolicy
 from .problems import CONTENT_TYPE
@@ -39,6 +40,8 @@ WORKERS_OWN = frozenset({signals.KIND, flow_making.ENDED})
 RESTING = (State.BLOCKED, State.SCHEDULED)
 BODY_MOST = 64 * limits.MIB
 """Bytes of a batch; a client whose batch is larger sends its parts one by one."""
+VALUES_MOST = 4_000_000
+"""Values of a call, about: decoded, a short one takes fifty times the bytes that it has in the body."""
 HEADERS = {wire.PROTOCOL_HEADER.lower(): str(wire.PROTOCOL)}
 STATUSES: dict[type[Exception], int] = {
     StoreUnavailable: 503,
@@ -121,6 +124,8 @@ class Seam:
 
         async def handle(call: Call) -> Answer:
             body = await call.body(BODY_MOST)
+            if body.count(b",") > VALUES_MOST:
+                return _told(InvalidJob(f"the arguments of {method.name} have more than {VALUES_MOST} values"))
             try:
                 arguments = decode(body)
             except UNDECODABLE as error:
@@ -147,6 +152,7 @@ class Seam:
     async def _write(self, batch: Batch) -> Answers:
         if self._checks:
             check_batch(batch, self._app.session.settings.max_payload)
+            await check_flows(self._app, batch.inserts)
         return await self._app.session.commit.write(batch)
 
     async def _warnings(self) -> Sequence[Finding]:
@@ -164,6 +170,8 @@ class Seam:
         self._check_kind(kind)
         if self._checks:
             check_record(kind, name, value, expect, self._app.session.settings.max_payload)
+            if kind.startswith(f"{flow_making.TASK}:") and value is not None:
+                await check_count(self._app, kind, value)
         if kind == store_id.KIND:
             raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
         if kind == schedules.KIND and value is not None:

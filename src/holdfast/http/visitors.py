@@ -6,7 +6,7 @@ it. Sizes are bounded, numbers fit every store, text holds what every store can 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -52,6 +52,8 @@ TEXT_MOST = MIB
 """Characters of an error or a traceback."""
 NAMES_MOST = 1000
 """Queues or tasks of one holder or wish."""
+ITEMS_MOST = 10 * PAGE_LIMIT
+"""Operations, holders or ids of one call: a client sends a thousand or two, and nobody else is served meanwhile."""
 WAITS_MOST = 1024
 TIME_MOST = 2**53
 SMALL, LARGE = 2**31, 2**63
@@ -60,6 +62,7 @@ SMALL, LARGE = 2**31, 2**63
 
 def check_batch(batch: Batch, max_payload: int) -> None:
     """Refuse a batch of which something could not have come from an app."""
+    _check_count(ITEMS_MOST, sum(len(getattr(batch, kind)) for kind in batch.__struct_fields__))
     for job in batch.inserts:
         _check_job(job, max_payload)
     for note in batch.notes:
@@ -74,6 +77,7 @@ def check_batch(batch: Batch, max_payload: int) -> None:
 
 def check_holders(holders: Sequence[Holder]) -> None:
     """Refuse holders that no worker and no claim by hand could be."""
+    _check_count(ITEMS_MOST, len(holders))
     for holder in holders:
         checked_text(holder.id, "a holder's id")
         if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < TIME_MOST or not 0 <= holder.pid < SMALL:
@@ -105,7 +109,8 @@ def _check_since(since: int) -> None:
     _check_number("minutes", "since", since, least=-LARGE + 1)
 
 
-def _check_ids(ids: Iterable[str]) -> None:
+def _check_ids(ids: Sequence[str]) -> None:
+    _check_count(ITEMS_MOST, len(ids))
     for id in ids:
         checked_text(id, "an id")
 

@@ -59,7 +59,9 @@ class Freeing:
         self._task.cancel()
         await asyncio.wait([self._task])
         if self._ended:
-            await self._free()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(AT_LAST):
+                    await self._free()
 
     async def _run(self) -> None:
         while self._heard in self._told:

@@ -1,0 +1,58 @@
+"""Flows that come through the store API: none may claim many more jobs than were stored for it.
+
+Whoever looks whether a flow has ended looks at all of its jobs, and meanwhile at no other flow: two small messages must
+not have a worker look for millions of jobs that there are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .. import extra
+from ..errors import InvalidJob
+from ..flow import member
+from ..flow_gathering import PAGE, About, about_flow, counting, number_kept
+from ..flow_making import TASK
+from ..job import UNDECODABLE, NewJob
+
+if TYPE_CHECKING:
+    from ..app import Holdfast
+
+SAMPLE = 64
+"""Jobs of a large flow that are looked for. Half of them must be there: some may have been deleted."""
+
+
+async def check_flows(app: Holdfast, jobs: Sequence[NewJob]) -> None:
+    """Refuse a flow's own job, which is stored last, where the jobs of the flow are not there."""
+    for job in jobs:
+        if job.extra is None or extra.decode(job.extra).flow != job.id:
+            continue
+        try:
+            wanted = msgspec.json.decode(job.payload, type=About).jobs
+        except UNDECODABLE as error:
+            raise InvalidJob(f"flow {job.id!r}: its payload cannot be read: {error}") from None
+        if wanted <= PAGE:
+            continue
+        numbers = [int(app.entropy.fraction() * wanted) for _ in range(SAMPLE)]
+        own, *found = await app.session.store.get([job.id, *(member(job.id, number) for number in numbers)])
+        if own is None and found.count(None) > SAMPLE // 2:
+            raise InvalidJob(f"flow {job.id!r}: it says that it has {wanted} jobs, and most of them are not stored")
+
+
+async def check_count(app: Holdfast, kind: str, value: bytes) -> None:
+    """Refuse a number of jobs of a flow that has grown by more than one at a time."""
+    flow = kind.removeprefix(f"{TASK}:")
+    number = number_kept(value)
+    if number is None:
+        raise InvalidJob(f"flow {flow!r:.200}: this is no number of jobs")
+    [own] = await app.session.store.get([flow])
+    kept = (await app.session.store.records(counting(flow))).get("jobs")
+    known = None if kept is None else number_kept(kept)
+    if known is None:
+        about = None if own is None else about_flow(own)
+        known = 0 if about is None else about.jobs + about.grown
+    if number > known + 1:
+        raise InvalidJob(f"flow {flow!r:.200}: it has {known} jobs, and cannot have {number} next")
