@@ -7,6 +7,9 @@ library, another interpreter, a terminal) has to be started without it.
 
 from __future__ import annotations
 
+import atexit
+import gc
+import importlib
 import json
 import os
 import resource
@@ -19,12 +22,17 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 PRELOAD = (
     "holdfast.cli.main",
+    "holdfast.cli.jobs",
+    "holdfast.cli.enqueue",
+    "holdfast.cli.status",
+    "holdfast.cli.worker",
     "holdfast.store.memory",
     "holdfast.store.sqlite.store",
     "holdfast.store.remote.store",
@@ -257,13 +265,32 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
-def main(control: int) -> None:
-    """Import, serve, and in a child be the program: at the top of the stack, so that it ends as Python ends."""
-    import importlib
-    import sqlite3  # noqa: F401
+def _run(module: str) -> int:
+    """Run the module as Python runs a program; its exit status."""
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    except SystemExit as wanted:
+        if wanted.code is None or isinstance(wanted.code, int):
+            return wanted.code or 0
+        print(wanted.code, file=sys.stderr)
+        return 1
+    except BaseException:  # noqa: BLE001  # as Python itself does
+        traceback.print_exc()
+        return 1
+    return 0
 
+
+def main(control: int) -> None:
+    """Import, serve, and in a child be the program."""
     for name in PRELOAD:
         importlib.import_module(name)
+    gc.freeze()
     request = _serve(socket.socket(fileno=control))
     _become(request)
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    code = _run(request["module"])
+    # As Python ends, but for freeing each object of a large heap one by one: that would take longer than most programs.
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code & 0xFF)

@@ -28,7 +28,7 @@ def alone(ctx: Context, folder: str) -> object:
     die_once(folder, "behind a")
     ctx.step("b", effect, folder, "b")
     ctx.checkpoint("mine")
-    ctx.sleep(seconds=0.05)
+    ctx.sleep(seconds=1)
     die_once(folder, "behind the sleep")
     return [ctx.last_checkpoint, ctx.wait_for("go", timeout=60)]
 
@@ -66,5 +66,5 @@ async def pooled(ctx: Context, folder: str) -> object:
     await asyncio.gather(*(ctx.step(name, effect, folder, name) for name in "ab"))
     die_once(folder, "behind both")
     await ctx.checkpoint("mine")
-    await ctx.sleep(seconds=0.05)
+    await ctx.sleep(seconds=1)
     return [ctx.last_checkpoint, await ctx.wait_for("go", timeout=60)]
