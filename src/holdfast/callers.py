@@ -14,6 +14,9 @@ PATCHED = {
 }
 """By module, the function that says whether it has replaced threads by greenlets, and what that is asked about."""
 
+PATCHING_SERVERS = {"gunicorn.workers.ggevent": "gevent", "gunicorn.workers.geventlet": "eventlet"}
+"""Modules that gunicorn imports only to serve with greenlets, and what will replace threads in its workers."""
+
 
 class StoreThread(threading.Thread):
     """A thread that the app waits for. It must never wait for the app, not even in a finalizer."""
@@ -81,10 +84,26 @@ def refuse_caller() -> None:
     for name, (function, subject) in PATCHED.items():
         patcher = sys.modules.get(name)
         if patcher is not None and getattr(patcher, function)(subject):
-            raise ConfigError(
-                f"Holdfast needs real threads, and {name.partition('.')[0]} has replaced them (monkey-patching): serve"
-                " with threads instead, such as `gunicorn --worker-class gthread`"
-            )
+            raise _needs_threads(f"{name.partition('.')[0]} has replaced them")
+
+
+def refuse_program() -> None:
+    """Raise where no call of this program could be answered, as an app is made: its server does not start then.
+
+    With `--preload` gunicorn makes the app before its workers, forked later, replace threads: without this look at the
+    server, each request would be refused.
+    """
+    refuse_caller()
+    for module, patcher in PATCHING_SERVERS.items():
+        if module in sys.modules:
+            raise _needs_threads(f"{patcher} replaces them in gunicorn's workers")
+
+
+def _needs_threads(why: str) -> ConfigError:
+    return ConfigError(
+        f"Holdfast needs real threads, and {why} (monkey-patching): serve with threads instead, such as"
+        " `gunicorn --worker-class gthread`"
+    )
 
 
 def _trio_runs() -> bool:

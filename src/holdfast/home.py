@@ -18,7 +18,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
-from .callers import refuse_caller, running_loop
+from .callers import refuse_caller, refuse_program, running_loop
 from .clock import Clock, Entropy, SystemClock, fresh_entropy
 from .errors import ConfigError, HoldfastError
 from .loop_calls import LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
@@ -77,7 +77,7 @@ class Home:
     def __init__(
         self, store: Store, given: Mapping[str, Any], clock: Clock | None = None, entropy: Entropy | None = None
     ) -> None:
-        refuse_caller()
+        refuse_program()
         self.clock = clock or SystemClock()
         self.entropy = entropy or fresh_entropy()
         self.events = Events(self.clock)

@@ -1,11 +1,13 @@
 """A small version of `python -m lab programs`: one app in every kind of program and web server."""
 
+import os
 import subprocess
 import sys
 import textwrap
 
 import pytest
 from lab.programs.command import CASES, SERVERS, enqueue, stored
+from lab.programs.servers import ROOT
 
 COUNT = 60
 
@@ -65,6 +67,23 @@ GEVENT = """
 
 def test_monkey_patched_threads_are_refused_with_what_to_do(url):
     assert "--worker-class gthread" in run(GEVENT, url)
+
+
+@pytest.mark.parametrize("preload", [[], ["--preload"]], ids=["", "preload"])
+def test_a_server_of_greenlets_refuses_to_start(url, preload, tmp_path):
+    """Once, where it is made: not in every request of a server that seems to have started."""
+    command = ["-m", "gunicorn", "--worker-class", "gevent", "--bind", f"unix:{tmp_path}/socket", *preload]
+    done = subprocess.run(
+        [sys.executable, *command, "lab.programs.site:wsgi"],
+        env=os.environ | {"LAB_URL": url},
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode
+    assert "--worker-class gthread" in done.stderr
 
 
 TRIO = """

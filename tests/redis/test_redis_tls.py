@@ -164,3 +164,24 @@ async def test_a_file_that_is_no_certificate_is_named(papers, open_at, tmp_path)
     (tmp_path / "odd.pem").write_text("odd")
     with pytest.raises(ConfigError, match=r"\?ca=.*odd\.pem has no certificates"):
         await open_at(secure_url(1, "p", ca=tmp_path / "odd.pem"))
+
+
+async def test_a_certificate_and_its_key_are_wanted_together(papers, open_at):
+    with pytest.raises(ConfigError, match=r"\?cert=.*client\.pem holds no private key: name the file"):
+        await open_at(secure_url(1, "p", cert=papers / "client.pem"))
+    with pytest.raises(ConfigError, match=r"\?key= is given without \?cert="):
+        await open_at(secure_url(1, "p", key=papers / "client.key"))
+
+
+@pytest.fixture
+def encrypted(papers, tmp_path):
+    """The client's key behind a passphrase."""
+    key = tmp_path / "encrypted.key"
+    command = ["openssl", "ec", "-aes256", "-passout", "pass:secret", "-in", papers / "client.key", "-out", key]
+    subprocess.run(command, check=True, capture_output=True)
+    return key
+
+
+async def test_an_encrypted_key_is_refused_without_asking_for_its_passphrase(papers, open_at, encrypted):
+    with pytest.raises(ConfigError, match=r"the key in \?key=.*encrypted\.key is encrypted: give a key"):
+        await open_at(secure_url(1, "p", cert=papers / "client.pem", key=encrypted))

@@ -7,10 +7,12 @@ from contextlib import suppress
 import pytest
 
 from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreLost, StoreUnavailable, Worker
+from holdfast.heart import Heart
 from holdfast.store import commit
 from holdfast.store.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually, still
+from support.virtual import VirtualClock, VirtualLoop, run_virtually
 from support.workers import work_off, working
 
 FULL = StoreUnavailable("the disk is full")
@@ -180,6 +182,50 @@ async def test_a_claim_that_failed_is_tried_again(app, store):
     store.fail("asks", times=3)
     async with working(app):
         assert await handle.result(timeout=30) == 1
+
+
+class HeartOnLoop(Heart):
+    """A heart on the worker's own loop: virtual time has no threads."""
+
+    def start(self):
+        self._beating = asyncio.get_running_loop().create_task(self._live())
+
+    async def stopped(self):
+        self._beating.cancel()
+        await asyncio.wait([self._beating])
+
+
+def test_a_worker_claims_soon_after_a_long_outage():
+    """In virtual time: its tries do not become so rare that it sleeps on beside a store that is back."""
+    loop = VirtualLoop()
+    clock = VirtualClock(loop)
+
+    async def story():
+        store = Troubled(clock=clock)
+        async with Holdfast(store, clock=clock, poll=1.0) as app:
+
+            @app.task
+            async def work() -> None: ...
+
+            worker = Worker(app)
+            worker.heart_class = HeartOnLoop
+            running = asyncio.create_task(worker.run())
+            await (await work.enqueue()).result(timeout=60)
+            store.fail("asks")
+            for n in range(7):  # the ends of outages, at different moments between two tries
+                await asyncio.sleep(600.5 + 4 * n)
+                store.recover()
+                back, handle = loop.time(), await work.enqueue()
+                await handle.wait(timeout=60)
+                waits.append(loop.time() - back)
+                store.fail("asks")
+            store.recover()
+            worker.stop()
+            await running
+
+    waits = []
+    run_virtually(story(), loop)
+    assert max(waits) <= 3
 
 
 @pytest.mark.parametrize(

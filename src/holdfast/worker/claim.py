@@ -18,6 +18,9 @@ from .turns import Turns
 if TYPE_CHECKING:
     from ..app import Holdfast
 
+LONGEST_PAUSE = 2.0
+"""Seconds between claims from a store that is away, if `poll` is not longer: jobs must not wait for a worker that
+sleeps on after the store is back, and a claim now and then costs no more than when all is well."""
 IDLE_LOOK = 0.05
 """Seconds between looks of a worker that is to end once it is idle."""
 
@@ -73,8 +76,10 @@ class Claimer:
                 if not claimed and isinstance(error, REFUSALS):
                     raise  # it cannot work at all
                 faults += 1
-                outages.failed("claim", error)
-                await asyncio.sleep(min(30.0, self._poll * 2 ** min(faults, 5)))
+                pause = outages.failed("claim", error, self._poll)
+                if not isinstance(error, REFUSALS):
+                    pause = min(max(self._poll, LONGEST_PAUSE), self._poll * 2 ** min(faults, 5))
+                await asyncio.sleep(pause)
                 continue
             faults, claimed = 0, True
             outages.worked("claim")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from pathlib import Path
 
 from ...errors import ConfigError
 
@@ -24,15 +25,33 @@ def context(ca: str | None, cert: str | None, key: str | None, *, verify: bool) 
     except ssl.SSLError as error:
         raise ConfigError(f"?ca={ca} has no certificates in the PEM format ({error.reason})") from None
     if cert is not None:
-        try:
-            made.load_cert_chain(cert, key)
-        except ssl.SSLError as error:
-            given = f"?cert={cert}" + (f"&key={key}" if key else "")
-            raise ConfigError(f"{given} is no certificate with its key in the PEM format ({error.reason})") from None
+        _load(made, cert, key)
+    elif key is not None:
+        raise ConfigError("?key= is given without ?cert=, which names the certificate of that key")
     if not verify:
         made.check_hostname = False
         made.verify_mode = ssl.CERT_NONE
     return made
+
+
+def _load(made: ssl.SSLContext, cert: str, key: str | None) -> None:
+    encrypted = False
+
+    def passphrase() -> str:  # without it, OpenSSL asks for one at the terminal, and waits
+        nonlocal encrypted
+        encrypted = True
+        return ""
+
+    try:
+        made.load_cert_chain(cert, key, passphrase)
+    except ssl.SSLError as error:
+        if encrypted:
+            file = f"?key={key}" if key else f"?cert={cert}"
+            raise ConfigError(f"the key in {file} is encrypted: give a key without a passphrase") from None
+        if key is None and b"PRIVATE KEY-----" not in Path(cert).read_bytes():
+            raise ConfigError(f"?cert={cert} holds no private key: name the file of its key by ?key=") from None
+        given = f"?cert={cert}" + (f"&key={key}" if key else "")
+        raise ConfigError(f"{given} is no certificate with its key in the PEM format ({error.reason})") from None
 
 
 async def is_plain(host: str, port: int) -> bool:
