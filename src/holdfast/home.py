@@ -186,8 +186,8 @@ class Home:
         """Run a method on the app's loop, whichever that is by then."""
         loop, leaving = running_loop(), self._leaving
         if leaving is not None and leaving.loop is loop and leaving.under_way is not None:
-            try:
-                return await method(self, *args, **kwargs)  # a part of a call that is under way there
+            try:  # a part of a call that is under way there, or one that begins there: the app leaves after it
+                return await leaving.under_way.run(lambda: method(self, *args, **kwargs))
             except Moved:
                 return await leaving.under_way.pause(self._make_at_home(method, args, kwargs))
         return await self._make_at_home(method, args, kwargs)

@@ -6,6 +6,7 @@ Nobody waits for ever: where that loop ends first, the caller is told whether th
 from __future__ import annotations
 
 import asyncio
+import math
 import sys
 import threading
 from collections.abc import Callable, Coroutine
@@ -200,12 +201,13 @@ class BackgroundLoop:
     async def _serve(self) -> None:
         self._running.set()
         await self._stopping.wait()
-        if left := self._others():
-            await asyncio.wait(left, timeout=self._linger)
+        deadline = math.inf if self._linger is None else self.loop.time() + self._linger
         while left := self._others():  # also those that came meanwhile
-            for task in left:
-                task.cancel()
-            await asyncio.wait(left)
+            rest = deadline - self.loop.time()
+            if rest <= 0:
+                for task in left:
+                    task.cancel()
+            await asyncio.wait(left, timeout=rest if 0 < rest < math.inf else None)
 
     def _others(self) -> set[asyncio.Task[Any]]:
         return asyncio.all_tasks() - {task for task in (asyncio.current_task(),) if task is not None}

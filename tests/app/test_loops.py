@@ -322,3 +322,19 @@ def test_a_signal_ends_a_blocking_wait(tmp_path):
             print("interrupted")
     """
     assert run_program(code, f"sqlite:///{tmp_path}/jobs.db") == "interrupted\n"
+
+
+async def test_calls_that_begin_on_a_loop_while_the_app_leaves_it_are_answered(app):
+    handle = await asyncio.to_thread(app.sync.enqueue, "noop")
+    background, calls = app.live_loop(), []
+    assert background is not asyncio.get_running_loop()
+
+    def call_again_and_again(left=60):
+        calls.append(background.create_task(app.job(handle.id)))
+        if left:
+            background.call_soon(call_again_and_again, left - 1)
+
+    background.call_soon_threadsafe(call_again_and_again)
+    await app.open()  # leaves the background for this loop
+    await eventually(background.is_closed)
+    assert {call.result().id for call in calls} == {handle.id}
