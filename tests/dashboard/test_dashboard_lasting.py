@@ -21,10 +21,9 @@ FASTER = """
 MIB = 1 << 20
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "where", ["#/jobs", *(pytest.param(where, marks=pytest.mark.extended) for where in ("#/", "#/queues"))]
-)
+@pytest.mark.parametrize("where", ["#/jobs", "#/", "#/queues"])
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_live_updates_do_not_fill_the_memory(lab, make_page, where):
     page = make_page()

@@ -22,9 +22,10 @@ from holdfast.holds import Holds
 from holdfast.steps import Memory
 from holdfast.store.gate import Gate
 from holdfast.store.jobs import Jobs
+from support import sizes
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES", "600"))
+SCHEDULES = int(os.environ.get("HOLDFAST_SCHEDULES") or sizes.size(600))
 """`python -m lab sim` goes on for as long as it is let."""
 
 REACHED = (
@@ -86,13 +87,14 @@ SEEDS = (3, 7, 14, 23, 210, 648)
 14 in a bucket, where the length of a process's id was part of what it wrote."""
 
 
+@pytest.mark.sized
 @pytest.mark.timeout(600)
 def test_no_schedule_breaks_a_promise_and_every_fault_is_reached(capsys):
     done, failed, counts = many(0, SCHEDULES)
     assert not failed, capsys.readouterr().out
     assert done == SCHEDULES
     missing = [name for name in REACHED if not counts[name]]
-    assert not missing, f"never met in {done} schedules: {missing}"
+    assert not missing or not sizes.LONG, f"never met in {done} schedules: {missing}"
 
 
 @pytest.mark.parametrize(("place", "seed"), REGRESSIONS)
@@ -171,7 +173,7 @@ def forgetful_sweeper(self, end, now, settle=Jobs.settle):
 
 def failing_plan() -> Plan:
     for seed in range(1000):
-        if size(draw(seed)) > 8 and not simulate(draw(seed)).verdict:
+        if size(draw(seed)) > 16 and not simulate(draw(seed)).verdict:
             return draw(seed)
     raise AssertionError("no schedule has met the planted defect")
 

@@ -15,9 +15,10 @@ from holdfast.testing.verbs import claim, insert, running
 from support import pgbouncer
 from support.eventually import eventually
 
-pytestmark = pytest.mark.skipif(
-    pgbouncer.binary() is None, reason="no pgbouncer: python tests/support/fetch.py fetches one"
-)
+pytestmark = [
+    pytest.mark.extended,
+    pytest.mark.skipif(pgbouncer.binary() is None, reason="no pgbouncer: python tests/support/fetch.py fetches one"),
+]
 
 
 @pytest.fixture(scope="module")

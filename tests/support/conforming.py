@@ -14,6 +14,8 @@ from hypothesis import settings
 from holdfast.testing.conformance import conformance_suite
 from holdfast.testing.machine import state_machine
 
+from .sizes import size
+
 WHOLE = bool(os.environ.get("HOLDFAST_WHOLE"))
 SOME = ("TestEnqueue", "TestKeys", "TestEnds", "TestBeats", "TestRecords", "TestUnknownOutcomes", "TestReopening")
 """Topics that together use every kind of call."""
@@ -27,11 +29,11 @@ def some_topics(harness, *more):
 
 
 def beside_the_reference(harness, examples):
-    """The state machine, with so many examples unless HOLDFAST_EXAMPLES says how many: some fifteen seconds of them.
+    """The state machine, with so many examples (in `make test` a third) unless HOLDFAST_EXAMPLES says how many.
 
     Its time-out is far away: Hypothesis takes an interruption for a failure, and tells a story of something else.
     """
     case = state_machine(harness)
     if "HOLDFAST_EXAMPLES" not in os.environ:
-        case.settings = settings(case.settings, max_examples=examples)
-    return pytest.mark.timeout(600 + 20 * case.settings.max_examples)(case)
+        case.settings = settings(case.settings, max_examples=size(examples))
+    return pytest.mark.sized(pytest.mark.timeout(600 + 20 * case.settings.max_examples)(case))
