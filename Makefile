@@ -2,8 +2,8 @@
 # Nothing is needed but make and Python 3.11 or newer:  make PYTHON=/path/to/python3.12 test
 
 PYTHON ?= python3 python3.13 python3.12 python3.11 python3.14
-# Tests wait more than they work, so five at a time are done sooner even on two cores; each has servers and folders of its own.
-PYTEST_ARGS ?= -n 5 --dist worksteal
+# Tests wait more than they work, so four at a time are done sooner even on two cores; each has servers and folders of its own.
+PYTEST_ARGS ?= -n 4 --dist worksteal
 BENCH_ARGS ?=
 LAB_ARGS ?= all
 LOCK_ARGS ?=

@@ -63,6 +63,7 @@ def test_every_page_has_names_labels_structure_and_contrast(lab, make_page, sche
     check(page, "dialog")
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 def test_pages_with_nothing_to_show_and_the_list_of_keys_too(lab, page):
     for where in ("#/", "#/jobs", *MORE):

@@ -10,9 +10,12 @@ import pytest
 from support.look import looking
 from support.until import until
 
-ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "3"))
+from support.sizes import size
+
+ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS") or size(3))
 
 
+@pytest.mark.sized
 @pytest.mark.timeout(300 + 5 * ROUNDS)
 def test_every_acknowledged_job_survives_kill_9_of_its_enqueuer(store_url, processes, journal, chance):
     for _ in range(ROUNDS):

@@ -36,7 +36,7 @@ def is_free(path):
         os.close(lock)
 
 
-@pytest.mark.parametrize("name", ["flee_and_stay", "flee_and_return"])
+@pytest.mark.parametrize("name", [pytest.param("flee_and_stay", marks=pytest.mark.extended), "flee_and_return"])
 async def test_children_that_fork_and_flee_end_with_their_job(app, tmp_path, name):
     path = tmp_path / "lock"
     handle = await app.registry.tasks[name].enqueue(str(path))

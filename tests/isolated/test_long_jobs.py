@@ -16,7 +16,7 @@ def shop(terminal):
     return terminal
 
 
-@pytest.mark.parametrize("task", ["hold_the_gil", "hold_the_workers_gil"])
+@pytest.mark.parametrize("task", ["hold_the_gil", pytest.param("hold_the_workers_gil", marks=pytest.mark.extended)])
 def test_a_job_that_computes_in_c_for_many_leases_runs_once(shop, task):
     shop("worker", "start", "-A", "isolated_jobs:app", "--lease", "2", "--count", "2")
     shop("enqueue", "--id", "x", "--task", task, "--args", '[7, "runs"]')
@@ -49,6 +49,7 @@ def test_parent_and_child_killed_on_one_host_and_the_job_runs_on_another(shop):
     assert shop.census() == {}
 
 
+@pytest.mark.extended
 def test_a_job_that_deafens_its_worker_is_ended_by_its_timeout(shop):
     shop("worker", "start", "-A", "isolated_jobs:app", "--lease", "1")
     shop("enqueue", "--id", "x", "--task", "hold_the_workers_gil", "--args", '[300, "runs"]', "--timeout", "1",

@@ -30,6 +30,7 @@ def test_a_defect_fits_the_source(defect):
         assert (ROOT / defect.test.partition(" ")[0]).exists()
 
 
+@pytest.mark.extended
 def test_a_planted_defect_is_caught_and_the_working_tree_is_left_alone(capsys):
     before = (ROOT / "src/holdfast/worker/slots.py").read_bytes()
     assert command.run(only="worker/slots.py") == 0
@@ -37,6 +38,7 @@ def test_a_planted_defect_is_caught_and_the_working_tree_is_left_alone(capsys):
     assert (ROOT / "src/holdfast/worker/slots.py").read_bytes() == before
 
 
+@pytest.mark.extended
 def test_a_defect_that_nothing_catches_is_told(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(command, "RESULTS", tmp_path / "mutants.json")
     harmless = Defect(

@@ -26,6 +26,7 @@ def test_a_program_with_short_loops_loses_nothing_and_stays_small(case, url):
     assert threads < 40
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("case", [case for case in SERVERS if "gevent" not in case])
 def test_a_web_server_loses_nothing_and_stays_small(case, url):
     acknowledged, reported, files, threads = enqueue(case, url, COUNT)
@@ -35,6 +36,7 @@ def test_a_web_server_loses_nothing_and_stays_small(case, url):
     assert threads < 40
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("case", [case for case in SERVERS if "gevent" in case])
 def test_greenlets_are_refused_without_a_hang(case, url):
     acknowledged, reported, _, _ = enqueue(case, url, 4)

@@ -46,7 +46,7 @@ def disk(monkeypatch):
     disk.remove()
 
 
-@pytest.fixture(params=[pytest.param(name, marks=[pytest.mark.extended] * (name != "sqlite")) for name in PLACES])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.extended) for name in PLACES])
 def place(request, disk):
     if reason := MISSING.get(request.param, lambda: None)():
         pytest.skip(reason)

@@ -103,6 +103,7 @@ def test_a_seed_that_once_failed(place, seed):
     assert verdict, verdict.explain()
 
 
+@pytest.mark.extended
 def test_the_same_seed_gives_the_same_trace_to_the_byte_in_any_process():
     program = (
         "import os, sys; os.getpid = lambda: int(sys.argv[1])\n"
@@ -154,6 +155,7 @@ PLANTED = {
 """By the rule that must catch it: a defect in what only some schedules have."""
 
 
+@pytest.mark.extended
 @pytest.mark.parametrize("rule", PLANTED)
 def test_a_defect_in_what_some_schedules_have_is_met(rule, monkeypatch):
     monkeypatch.setattr(*PLANTED[rule])
@@ -178,6 +180,7 @@ def failing_plan() -> Plan:
     raise AssertionError("no schedule has met the planted defect")
 
 
+@pytest.mark.extended
 def test_a_failing_plan_is_shrunk_to_one_that_still_fails_for_the_same_reason(monkeypatch):
     monkeypatch.setattr(Jobs, "settle", forgetful_sweeper)
     plan = failing_plan()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 
+import pytest
+
 from holdfast.job import Lane, State, Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, cancellation, change, new_job, says, succeeded
@@ -37,6 +39,7 @@ asyncio.run(work(*sys.argv[1:]))
 """
 
 
+@pytest.mark.extended
 async def test_many_processes_never_exceed_a_lane_and_end_all_jobs(store, sql, schema, url):
     await insert(store, *(new_job(f"job-{n}", lane=Lane(f"lane-{n % LANES}", running=2)) for n in range(JOBS)))
     workers = [

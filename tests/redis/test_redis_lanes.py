@@ -4,6 +4,7 @@ import asyncio
 import multiprocessing
 from collections import Counter, defaultdict
 
+import pytest
 from census import strays
 from test_redis_depth import calls
 
@@ -64,6 +65,7 @@ def most_at_once(records) -> dict[str, int]:
     return most
 
 
+@pytest.mark.extended
 async def test_eight_processes_never_run_more_of_a_lane_than_it_allows(store, server, url):
     lanes = [Lane(f"lane-{n}", running=RUNNING) for n in range(LANES)]
     for first in range(0, JOBS, 500):

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidJob
 from holdfast.schedule import MOST_RUNS, Rule, checked, in_words, next_after, put_off, runs_due
+from support.sizes import size
 
 MICROS = 1_000_000
 MINUTE = 60 * MICROS
@@ -194,7 +195,8 @@ def test_years_without_a_worker_do_not_make_a_flood() -> None:
     catch_up=st.integers(0, 20),
     gap=st.integers(0, 10_000_000),
 )
-@settings(max_examples=300)
+@pytest.mark.sized
+@settings(max_examples=size(300))
 def test_what_is_made_was_due_and_comes_in_order(every: int, catch_up: int, gap: int) -> None:
     rule = Rule(every=every, catch_up=catch_up)
     now = at("2026-05-01")
