@@ -61,6 +61,11 @@ async def test_a_body_that_does_not_say_how_long_it_is_is_counted(http):
         assert answer.status == 413
 
 
+async def test_a_batch_of_very_many_values_is_413_before_it_is_decoded(http):
+    reply = await http("POST", "/v1/jobs/batch", data=b'{"jobs": [' + b"1," * limits.VALUES + b"1, 1]}")
+    assert (reply.status, reply.problem) == (413, "too-large")
+
+
 async def test_a_batch_over_the_limit_is_413(http):
     reply = await http("POST", "/v1/jobs/batch", data=b'{"jobs": ["' + b"x" * limits.BATCH + b'"]}')
     assert reply.status == 413

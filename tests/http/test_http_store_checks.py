@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from holdfast.http import seam
+from holdfast.http import limits
 from holdfast.store import wire
 
 MANY = 10**30
@@ -179,7 +179,7 @@ async def test_a_call_of_very_many_values_is_refused_before_it_is_decoded(app, h
     headers = {wire.PROTOCOL_HEADER: str(wire.PROTOCOL)}
     call = f"{wire.PATH}/get"
     assert (await http("POST", call, [["a", "b", "c"]], **headers)).status == 200
-    monkeypatch.setattr(seam, "VALUES_MOST", 1)
+    monkeypatch.setattr(limits, "VALUES", 1)
     assert (await http("POST", call, [["a", "b"]], **headers)).status == 200
     reply = await http("POST", call, [["a", "b", "c"]], **headers)
     assert (reply.status, "more than 1 values" in reply.json["detail"]) == (422, True)

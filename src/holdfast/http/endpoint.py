@@ -18,9 +18,10 @@ from ..errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
 from ..search import Scope
 from ..store.commit import guard
+from . import limits
 from .call import Answer, Call, ClientGone, Stream, problem
 from .choices import listing
-from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused
+from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TOO_LARGE, Kind, Refused, refused
 
 if TYPE_CHECKING:
     from .service import Service
@@ -91,6 +92,8 @@ class Endpoint:
             data = await call.body(most)
             if data:
                 call.check_json()
+            if len(data) > limits.SMALL and data.count(b",") > limits.VALUES:
+                raise Refused(TOO_LARGE, f"the body has more than {limits.VALUES} values: send it in parts")
             given["body"] = read(self._decode, data or b"{}", "the body")
         if self.within is not None and call.access.scope is not None:
             await self.within(call, call.access.scope, given)

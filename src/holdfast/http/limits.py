@@ -18,6 +18,8 @@ SMALL = 64 * KIB
 BATCH = 16 * MIB
 """Bytes of a batch."""
 BATCH_JOBS = 1000
+VALUES = 2_000_000
+"""Values of a body, about: decoded, a short one takes fifty times the bytes that it has in the body."""
 DISCARDED = 16 * MIB
 """Bytes beyond a body's limit that are still taken in, and thrown away, so that its client sees why it is refused."""
 BODY_SECONDS = 30.0

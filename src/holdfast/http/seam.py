@@ -40,8 +40,6 @@ WORKERS_OWN = frozenset({signals.KIND, flow_making.ENDED})
 RESTING = (State.BLOCKED, State.SCHEDULED)
 BODY_MOST = 64 * limits.MIB
 """Bytes of a batch; a client whose batch is larger sends its parts one by one."""
-VALUES_MOST = 4_000_000
-"""Values of a call, about: decoded, a short one takes fifty times the bytes that it has in the body."""
 HEADERS = {wire.PROTOCOL_HEADER.lower(): str(wire.PROTOCOL)}
 STATUSES: dict[type[Exception], int] = {
     StoreUnavailable: 503,
@@ -124,8 +122,8 @@ class Seam:
 
         async def handle(call: Call) -> Answer:
             body = await call.body(BODY_MOST)
-            if body.count(b",") > VALUES_MOST:
-                return _told(InvalidJob(f"the arguments of {method.name} have more than {VALUES_MOST} values"))
+            if body.count(b",") > limits.VALUES:
+                return _told(InvalidJob(f"the arguments of {method.name} have more than {limits.VALUES} values"))
             try:
                 arguments = decode(body)
             except UNDECODABLE as error:
