@@ -17,6 +17,38 @@ from xml.etree import ElementTree as ET
 ROOT = Path(__file__).resolve().parents[2]
 REPORT = ROOT / ".pytest_cache" / "report.xml"
 RECORD = ROOT / "tests" / "durations.md"
+WORTH = {
+    "test_every_page_has_names_labels_structure_and_contrast": "axe and a contrast check on each page of the dashboard",
+    "test_kill_of_the_jobs_own_processes": "kill -9 of a shell job's own tree, as a user sees it, lease included",
+    "test_kill_of_everything_at_once": "supervisor, workers and jobs die together; the next start recovers all",
+    "test_kill_of_the_supervisor": "workers end with their supervisor, and their jobs run again",
+    "test_the_demo_kills_a_worker_and_its_job_survives": "the first thing that a new user sees, in a browser",
+    "test_a_client_that_dies_with_any_command_leaves_nothing_in_limbo": "a death at each of Redis' commands in turn",
+    "test_queues_and_workers_are_shown_and_counts_return_to_zero_after_kill_9": "a whole lease has to run out",
+    "test_a_heart_gives_up_a_line_that_has_gone_silent_before_its_lease_ends": "a whole lease has to run out",
+    "test_parent_and_child_killed_on_one_host_and_the_job_runs_on_another": "a lease of another host has to run out",
+    "test_a_job_that_computes_in_c_for_many_leases_runs_once": "four leases without the interpreter's lock",
+    "test_a_running_job_is_followed_live": "a real worker's output in a real page",
+    "test_queuectls_own_flow": "one of the systems that Holdfast replaces, from its first command to its last",
+    "test_five_workers_and_two_hundred_jobs_each_run_once": "the smallest whole fleet from the command line",
+    "test_no_job_stays_deferred_for_a_lifted_pause_though_clocks_are_wrong": "processes with three different clocks",
+    "test_every_job_finishes_once_when_a_worker_is_killed_at_a_random_moment": "the main promise, on every store",
+    "test_every_acknowledged_job_survives_kill_9_of_its_enqueuer": "the main promise, on every store",
+    "test_every_node_succeeds_once_and_after_its_parents": "flows under kill -9, on every store",
+    "test_every_job_finishes_once_when_the_server_is_killed_at_a_random_moment": "the main promise behind HTTP",
+    "test_no_schedule_breaks_a_promise_and_every_fault_is_reached": "200 simulated schedules with faults",
+    "runTest": "a state machine compares the store with the reference, call by call",
+    "test_the_doctor_finds_whatever_opening_refuses": "five servers with five bad configurations",
+    "test_a_tree_that_ignores_sigterm_is_killed": "the grace before SIGKILL has to pass",
+    "test_a_timeout_ends_the_whole_tree": "the grace before SIGKILL has to pass",
+    "test_the_worker_of_the_page_works": "the documented JavaScript worker, as it is printed",
+    "test_a_client_that_reads_slowly_but_steadily_gets_its_whole_answer": "a slow reader for longer than a time limit",
+    "test_every_run_of_a_schedule_is_made_once_whoever_dies": "schedules under kill -9",
+    "test_sixteen_processes_on_one_store_lose_nothing_and_hold_nothing_twice": "sixteen processes on one file",
+    "test_a_claim_that_was_taken_away_cannot_be_completed": "the shortest lease over HTTP has to run out",
+    "test_a_claim_that_others_ended_dead_was_not_failed_by_its_holder": "the shortest lease over HTTP has to run out",
+}
+"""Why a slow test is worth its time."""
 
 
 def durations(report: Path) -> dict[str, float]:
@@ -47,9 +79,9 @@ def table(report: Path, slowest: int) -> str:
     lines = [f"{total} ({machine}).", "", "| folder | tests | seconds | longest |", "| --- | --: | --: | --: |"]
     for name, took in sorted(folders.items(), key=lambda item: -sum(item[1])):
         lines.append(f"| `{name}` | {len(took)} | {sum(took):.0f} | {max(took):.1f} |")
-    lines += ["", "| test | seconds |", "| --- | --: |"]
+    lines += ["", "| test | seconds | why it is worth them |", "| --- | --: | --- |"]
     for test, took in sorted(seconds.items(), key=lambda item: -item[1])[:slowest]:
-        lines.append(f"| `{test}` | {took:.1f} |")
+        lines.append(f"| `{test}` | {took:.1f} | {WORTH.get(test.rpartition('::')[2].partition('[')[0], '')} |")
     return "\n".join(lines) + "\n"
 
 
