@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 import pytest_asyncio
 
@@ -43,6 +44,9 @@ def pytest_configure() -> None:
     whatever the shell says: hundreds of processes start, and compiling is half of what that takes.
     """
     use_memory_for_files()
+    # How long an example takes says how busy the machine is.
+    hypothesis.settings.register_profile("holdfast", deadline=None)
+    hypothesis.settings.load_profile("holdfast")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -392,7 +393,10 @@ async def test_a_store_keeps_its_id_when_it_is_opened_anew_and_a_copy_of_its_fil
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with Holdfast(url, cloudpickle=True, secret=SECRET) as app:
         handle = await app.enqueue(lambda: 1)
-    with sqlite3.connect(tmp_path / "jobs.db") as source, sqlite3.connect(tmp_path / "restored.db") as backup:
+    with (
+        closing(sqlite3.connect(tmp_path / "jobs.db")) as source,
+        closing(sqlite3.connect(tmp_path / "restored.db")) as backup,
+    ):
         source.backup(backup)
     for name in ("jobs.db", "restored.db"):
         async with Holdfast(f"sqlite:///{tmp_path}/{name}", cloudpickle=True, secret=SECRET) as app:
