@@ -13,7 +13,7 @@ from support.look import looking
 from support.processes import Processes
 from support.stores import EVERY, store
 
-from support.shared import fork_server
+from support.forks import fork_server
 
 HERE = Path(__file__).parent
 

@@ -21,8 +21,8 @@ from holdfast.http import asgi
 from holdfast.http.serve import Server, bind
 from holdfast.http.service import Service
 
+from .forks import fork_server
 from .quick_server import QuickServer
-from .shared import fork_server
 
 START_LIMIT = 60.0
 

@@ -12,8 +12,8 @@ from typing import Self
 
 from lab.fork_server import Forked
 
+from .forks import fork_server
 from .ports import free_port
-from .shared import fork_server
 
 START_LIMIT = 60.0
 

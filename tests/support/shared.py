@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from functools import cache
 from typing import Protocol, TypeVar
-
-from lab.fork_server import ForkServer
 
 
 class Removable(Protocol):
@@ -21,12 +18,6 @@ def until_the_end(started: T) -> T:
     """Have it removed after the last test. At exit would be too late: xdist kills a process that takes long to end."""
     _ends.callback(started.remove)
     return started
-
-
-@cache
-def fork_server() -> ForkServer:
-    """Programs that tests start are forked from it."""
-    return until_the_end(ForkServer())
 
 
 def end() -> None:

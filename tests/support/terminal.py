@@ -22,7 +22,7 @@ from lab.fork_server import Forked
 from holdfast import Holdfast
 from holdfast.sync import SyncApp
 
-from . import shared
+from .forks import fork_server
 
 T = TypeVar("T")
 HOLDFAST = (sys.executable, "-m", "holdfast")
@@ -50,7 +50,7 @@ class Terminal:
             given.write((stdin or "").encode())
             given.seek(0)
             files = (given.fileno(), printed.fileno(), complained.fileno())
-            server = shared.fork_server()
+            server = fork_server()
             process = Forked(server, server.start("holdfast", words, cwd=self.folder, env=self.env, files=files))
             try:
                 ended = process.wait(limit)
