@@ -1,5 +1,5 @@
 """The app: its store, its tasks by name, and what belongs to it. What one can ask of it is in the files below it:
-`enqueuing.py`, `settling.py`, `oversee.py`, `operate.py`.
+`client/`: `enqueue.py`, `claims.py`, `inspection.py`, `operations.py`.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import (
     overload,
 )
 
-from .clock import Clock, Entropy, SystemClock
+from .client.config import Config
+from .client.enqueue import EnqueueHook, Enqueuing
+from .client.runtime import carried
 from .codec import Signed
-from .config import Config
-from .context import Context
-from .enqueuing import EnqueueHook, Enqueuing
-from .errors import ConfigError, InvalidJob
-from .handle import Handle
-from .home import carried
-from .limit import Limit, given_limits
-from .registry import Registry
-from .retry import RetryRule
-from .schedule import Rule, checked
-from .schedules import Schedules, made_rule
-from .settings import combine, from_environment
+from .core.clock import Clock, Entropy, SystemClock
+from .core.cron import Rule, checked
+from .core.errors import ConfigError, InvalidJob
+from .core.retry import RetryRule
+from .core.settings import combine, from_environment
+from .schedules.service import Schedules, made_rule
 from .store.open import client_url, open_store
 from .store.protocol import Store
-from .sync import SyncApp
-from .task import Codec, Options, Task
-from .view import Job
-from .webhooks import Webhooks
+from .sync.app import SyncApp
+from .tasks.context import Context
+from .tasks.handle import Handle
+from .tasks.limits import Limit, given_limits
+from .tasks.registry import Registry
+from .tasks.task import Codec, Options, Task
+from .views import Job
+from .webhooks.service import Webhooks
 
 if TYPE_CHECKING:
-    from .explain import Explanation
-    from .flows import FlowHandle
+    from .client.explain import Explanation
+    from .flows.service import FlowHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -290,13 +290,13 @@ class Holdfast(Enqueuing):
     @carried
     async def explain(self, id: str) -> Explanation:
         """Why a job is not running, in words."""
-        from .explain import explain
+        from .client.explain import explain
 
         return await explain(self, id)
 
     def flow(self, id: str) -> FlowHandle:
         """A handle on a flow, from its id alone."""
-        from .flows import FlowHandle
+        from .flows.service import FlowHandle
 
         return FlowHandle(self, id)
 

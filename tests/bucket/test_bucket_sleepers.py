@@ -10,7 +10,7 @@ from alone import PACE, opened, virtually
 from delayed import Delayed, InMemory
 from held import Held
 
-from holdfast.errors import HoldfastError, OutcomeUnknown
+from holdfast.core.errors import HoldfastError, OutcomeUnknown
 from holdfast.store.bucket.engine import Wish
 from holdfast.store.bucket.seam import NotWritten
 from holdfast.store.bucket.wire import Mark, Segment

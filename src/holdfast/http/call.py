@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from ..hosts import subnet
+from ..core.hosts import subnet
 from . import limits
 from .door import WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused

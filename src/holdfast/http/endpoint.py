@@ -13,11 +13,11 @@ import msgspec
 from starlette.types import Receive, Send
 from starlette.types import Scope as Asgi
 
+from ..client.search import Scope
 from ..codec.values import read
-from ..errors import HoldfastError, InvalidJob
+from ..core.errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
-from ..search import Scope
-from ..store.commit import guard
+from ..store.group_commit import guard
 from .call import Answer, Call, ClientGone, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused

@@ -12,9 +12,10 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ...clock import Clock, Entropy
-from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
-from ...job import Holder, NewJob
+from ...core.clock import Clock, Entropy
+from ...core.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...core.job import NewJob
+from ...core.operations import Holder
 from ..protocol import WATCH, Answers, Batch
 from ..stalls import Stalls
 from . import beside

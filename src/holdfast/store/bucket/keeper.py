@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
 from typing import TYPE_CHECKING
 
-from ...clock import MICROS, Clock, Entropy
-from ...job import TERMINAL, Record
+from ...core.clock import MICROS, Clock, Entropy
+from ...core.job import TERMINAL, Record
 from .contents import Contents
 from .log import Log, Stale
 from .pace import Pace

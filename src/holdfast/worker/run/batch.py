@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
-from ...batch import parts
+from ...tasks.batch import parts
 
 if TYPE_CHECKING:
-    from ...task import Task
+    from ...tasks.task import Task
     from .run import Run
 
 
