@@ -178,7 +178,7 @@ DEFECTS = (
         "tests/worker/test_late_claims.py -k does_not_release_a_claim_that_is_on_its_way",
     ),
     Defect(
-        "L", "a claim that was answered late is started without looking whether it is still held", "client/claim.py",
+        "L", "a claim that was answered late is started without looking whether it is still held", "client/claims.py",
         "(now := app.clock.monotonic()) - asked < holder.lease / 2",
         "(now := app.clock.monotonic()) - asked < holder.lease * 1e9",
         "tests/worker/test_late_claims.py -k another_took_while_the_answer_was_late",

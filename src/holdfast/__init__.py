@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .app import Holdfast
-from .client.claim import Claim
+from .client.claims import Claim
 from .client.operations import Page, Stats
 from .client.search import Filter
 from .core.errors import (

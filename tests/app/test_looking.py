@@ -243,7 +243,7 @@ async def test_workers_are_listed_while_they_live(app):
 
 
 async def test_a_worker_that_died_is_not_listed_any_more(make_app):
-    from holdfast.client.claim import new_holder
+    from holdfast.client.claims import new_holder
 
     clock = ManualClock()
     app = make_app(MemoryStore(clock), clock=clock)

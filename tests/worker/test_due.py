@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Holdfast, State
-from holdfast.client.claim import new_holder
+from holdfast.client.claims import new_holder
 from holdfast.core.operations import Ask
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock

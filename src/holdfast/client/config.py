@@ -11,13 +11,13 @@ from ..core.writes import Writes
 from .session import readable
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from .operations import Operating
 
 
 class Config:
     """`max_retries`, `backoff_base`, … in the store, below the environment and above the defaults."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Operating) -> None:
         self._app = app
 
     async def set(self, name: str, value: Any) -> tuple[str, Any]:

@@ -6,7 +6,6 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import (
-    TYPE_CHECKING,
     Any,
     TypeVar,
     cast,
@@ -15,6 +14,7 @@ from typing import (
 import msgspec
 
 from ..codec import check_json
+from ..core.cron import Rule
 from ..core.errors import (
     ConfigError,
     HoldfastError,
@@ -37,17 +37,13 @@ from ..observe import traces
 from ..store.protocol import Binding
 from ..tasks.handle import Handle
 from ..tasks.limits import Limit
-from ..tasks.task import Call, Options, Task, Using
+from ..tasks.options import Options
+from ..tasks.task import BlockingTasks, Call, Task, Using
 from ..views import moment
 from .claims import Settling
 from .loop_calls import LoopEnded
 from .runtime import carried
 from .unique import REPLACED, insert_or_replace
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
-    from ..flows.builder import Flow
-    from ..flows.service import FlowHandle
 
 R = TypeVar("R")
 BULK = 1000
@@ -59,11 +55,17 @@ class Enqueuing(Settling):
 
     around_enqueue: list[EnqueueHook]
     _queue_limits: Mapping[str, Limit]
+    declared: dict[str, tuple[Task[..., Any], Rule]]
+    """The schedules that the code declares, by name; a worker that starts puts them into the store."""
 
     @property
-    def _whole(self) -> Holdfast:
-        """This very app, as its users know it."""
-        return cast("Holdfast", self)
+    def sync(self) -> BlockingTasks:
+        """The app for blocking code."""
+        raise NotImplementedError
+
+    def handle(self, id: str) -> Handle[Any]:
+        """A handle on a job, from its id alone."""
+        return Handle(self, id)
 
     async def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
         """Enqueue a task, a registered name, or any importable callable; others travel pickled where switched on."""
@@ -98,7 +100,7 @@ class Enqueuing(Settling):
         if len(refused) == len(ids) and refused:
             raise refused[0]
         handles = [
-            None if isinstance(id, Exception) else Handle(self._whole, id, call.task.decode_result)
+            None if isinstance(id, Exception) else Handle(self, id, call.task.decode_result)
             for id, call in zip(ids, made, strict=True)
         ]
         if refused:
@@ -122,8 +124,8 @@ class Enqueuing(Settling):
             session = await self.opened()
         job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
         if options.connection is not None:
-            return Handle(self._whole, await self.insert_bound(options.connection, job), task.decode_result)
-        return Handle(self._whole, await self.insert(job, options), task.decode_result)
+            return Handle(self, await self.insert_bound(options.connection, job), task.decode_result)
+        return Handle(self, await self.insert(job, options), task.decode_result)
 
     def new_job(
         self,
@@ -290,19 +292,14 @@ class Enqueuing(Settling):
             return KeyConflict(job.key or "", answer.id)
         return JobExists(job.id) if outcome == "exists" else QueueFull(job.queue, job.max_depth or 0)
 
-    @carried
-    async def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> FlowHandle:
-        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
-        return await self.flows.start(flow, id)
-
     async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
         chosen = Options().changed(**options)
         self.check_bound(chosen.connection)
         job = self.submission((await self.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
-            return Handle(self._whole, await self.insert_bound(chosen.connection, job))
-        return Handle(self._whole, await self.insert(job, chosen))
+            return Handle(self, await self.insert_bound(chosen.connection, job))
+        return Handle(self, await self.insert(job, chosen))
 
     def submission(
         self, settings: Settings, name: str, payload: bytes, options: Options, *, json: bool = False

@@ -22,7 +22,7 @@ from .pauses import KIND as PAUSES
 from .pauses import PAUSE, Pause, read
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from .operations import Operating
 
 MOST_RUNNING = 200
 """Running jobs that are looked at to say since when the workers are busy, or which of a lane run."""
@@ -38,7 +38,7 @@ class Explanation(msgspec.Struct, frozen=True):
     details: tuple[str, ...] = ()
 
 
-async def explain(app: Holdfast, id: str) -> Explanation:
+async def explain(app: Operating, id: str) -> Explanation:
     """Ask the store, on the app's own loop, and say why."""
     record, store = await app.record(id), app.session.store
     holders, pauses, now = await store.holders(), await store.records("pause"), await store.now()

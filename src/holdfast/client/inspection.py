@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,6 +19,9 @@ from .error_groups import Errors, Groups
 from .runtime import carried
 from .search import CHUNK, WINDOW, Filter, Search, Sought
 from .timeseries import Depth, Rate
+
+if TYPE_CHECKING:
+    from .explain import Explanation
 
 COUNTED = 50_000
 """Jobs that are read to count those that match."""
@@ -63,6 +67,13 @@ class Overseeing(Bulk):
             count, looked, cursor = count + len(found.records), looked + found.looked, found.cursor
             if cursor is None or looked >= COUNTED:
                 return Count(count, cursor is None, looked, until)
+
+    @carried
+    async def explain(self, id: str) -> Explanation:
+        """Why a job is not running, in words."""
+        from .explain import explain  # late: few programs ask
+
+        return await explain(self, id)
 
     @carried
     async def errors(self, *, dead: bool = False) -> Errors:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -19,11 +19,8 @@ from ..core.operations import Change, Holder, Minute, Moves, Printed, QueueStats
 from ..core.validation import checked_cursor, checked_filter, checked_limit, checked_name, checked_seconds, checked_text
 from ..core.writes import Writes
 from ..observe.events import Handler
-from ..schedules.schedule import KIND as SCHEDULES
-from ..schedules.schedule import read as read_schedule
 from ..store.protocol import Finding, Versioned
 from ..views import Job, WorkerSeen, job_seen, state_seen, states_named, with_listeners, worker_seen
-from ..webhooks.service import KIND as WEBHOOKS
 from . import signals
 from . import unique as once
 from .pauses import KIND as PAUSES
@@ -31,8 +28,7 @@ from .pauses import Pause, checked_pause, read
 from .runtime import Home, carried
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
-    from ..flows.service import Flows
+    from ..tasks.registry import Registry
 
 logger = logging.getLogger("holdfast")
 H = TypeVar("H", bound=Handler)
@@ -67,8 +63,38 @@ class Stats(msgspec.Struct, frozen=True):
         return totals
 
 
+class OperatedFlows(Protocol):
+    """What operating on a job asks of the flows that it may belong to."""
+
+    def cancel(self, id: str) -> Coroutine[Any, Any, bool]:
+        """Cancel every job of a flow that has not ended."""
+        ...
+
+    def carry_on(self, ended: Sequence[str], /) -> Coroutine[Any, Any, object]:
+        """Do what follows from the end of these jobs."""
+        ...
+
+    def retry(self, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, int]:
+        """Run the dead jobs of a flow again, or some of its jobs."""
+        ...
+
+    def retry_jobs(self, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, set[str]]:
+        """The same; the ids of the jobs that were changed."""
+        ...
+
+    def delete(self, own: Record) -> Coroutine[Any, Any, None]:
+        """Remove a flow that has ended, and its jobs."""
+        ...
+
+    def in_the_making(self) -> Coroutine[Any, Any, set[str]]:
+        """The flows whose jobs are stored, or being stored, and that are not started yet."""
+        ...
+
+
 class Operating(Home):
     """The observing and operating half of an app."""
+
+    registry: Registry
 
     # -- observe
 
@@ -181,11 +207,9 @@ class Operating(Home):
     # -- operate
 
     @property
-    def flows(self) -> Flows:
+    def flows(self) -> OperatedFlows:
         """Jobs that wait for each other."""
-        from ..flows.service import Flows  # late: most programs that enqueue have none
-
-        return Flows(cast("Holdfast", self))
+        raise NotImplementedError
 
     async def cancel(self, id: str) -> bool:
         """End a waiting job, ask a running one to stop; False if it had ended already. Of a flow: all of its jobs."""
@@ -249,11 +273,8 @@ class Operating(Home):
         own = await self.session.store.get(wanted) if wanted else []
         over = {flow.id for flow in own if flow is not None and flow.state in TERMINAL}
         if None in own:  # deleted, or not started yet
-            from ..flows.creation import ENDED, pending  # late, as above
-
-            left = await self.session.store.records(ENDED)
             gone = {flow for flow, one in zip(wanted, own, strict=True) if one is None}
-            over |= {flow for flow in gone if pending(left.get(flow)).making is None}
+            over |= gone - await self.flows.in_the_making()
         return {id for id, flow in flows.items() if flow is not None and flow not in over}
 
     async def annotate(self, id: str, /, **meta: Any) -> None:
@@ -310,7 +331,7 @@ class Operating(Home):
 
     async def _is_known(self, where: Where) -> bool:
         """Whether anything here has a queue, or a task."""
-        tasks = cast("Holdfast", self).registry.tasks
+        tasks = self.registry.tasks
         if where.task in tasks or any(task.options.queue == where.queue for task in tasks.values() if where.queue):
             return True
         store = self.session.store
@@ -322,8 +343,11 @@ class Operating(Home):
             if seen.alive
         ):
             return True
-        kept = [read_schedule(one.value) for one in (await store.records(SCHEDULES)).values()]
-        return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)
+        return await self._is_scheduled(where)
+
+    async def _is_scheduled(self, where: Where) -> bool:
+        """Whether a schedule has a queue, or a task."""
+        raise NotImplementedError
 
     @carried
     async def resume(
@@ -351,7 +375,7 @@ class Operating(Home):
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         """Set a small shared record; see `Store.put_record`."""
         written = await self.session.store.put_record(kind, name, value, expect)
-        if kind in ("config", WEBHOOKS):
+        if kind in ("config", self.session.feed.kind):
             await self.session.refresh_after_a_write()  # others see it within seconds, whoever sets it at once
         return written
 

@@ -10,12 +10,12 @@ from ..core.job import TERMINAL
 from ..core.operations import Printed
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from .operations import Operating
 
 LOOK_EVERY = 0.2
 
 
-async def follow_output(app: Holdfast, id: str, *, position: int = 0, follow: bool = True) -> AsyncIterator[Printed]:
+async def follow_output(app: Operating, id: str, *, position: int = 0, follow: bool = True) -> AsyncIterator[Printed]:
     """The kept output from a position on, piece by piece; with `follow`, until the job has ended."""
     while True:
         ended = not follow or (await app.record(id)).state in TERMINAL

@@ -27,7 +27,7 @@ from ..store.callers import refuse_caller, refuse_program, running_loop
 from ..store.protocol import Store
 from .loop_calls import LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
 from .loop_end import Ending
-from .session import Moved, Session, UnderWay
+from .session import MakeFeed, Moved, Session, UnderWay
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -75,7 +75,13 @@ class Home:
     """Opens a store at the first use, keeps it on one loop, and closes it in order."""
 
     def __init__(
-        self, store: Store, given: Mapping[str, Any], clock: Clock | None = None, entropy: Entropy | None = None
+        self,
+        store: Store,
+        given: Mapping[str, Any],
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        *,
+        feed: MakeFeed,
     ) -> None:
         refuse_program()
         self.clock = clock or SystemClock()
@@ -87,6 +93,7 @@ class Home:
         """What must end before the app can: the workers that run on it."""
         self._store = store
         self._given = given
+        self._make_feed = feed
         self._seeded = entropy is not None
         self._forget()
         _homes.add(self)
@@ -259,7 +266,15 @@ class Home:
 
     async def _open(self, opening: Ending, before: Ending | None) -> None:
         await self._after(before)
-        session = Session(self._store, self._given, self.clock, self.entropy, self.events, outages=self.outages)
+        session = Session(
+            self._store,
+            self._given,
+            self.clock,
+            self.entropy,
+            self.events,
+            feed=self._make_feed,
+            outages=self.outages,
+        )
         try:
             await session.open()
         except BaseException as error:

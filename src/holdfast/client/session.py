@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
@@ -24,8 +24,6 @@ from ..observe.events import Events
 from ..observe.outages import Outages
 from ..store.group_commit import GroupCommit
 from ..store.protocol import Bell, Store, Versioned
-from ..webhooks.service import KIND as WEBHOOKS
-from ..webhooks.service import Feed
 from .health import Health
 from .loop_end import LoopEnd
 from .pauses import Holds
@@ -41,6 +39,28 @@ ABANDONED_EVERY = 5.0
 """Seconds between looks for claims whose process is gone; the first is made at once."""
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
+
+
+class WebhookFeed(Protocol):
+    """Makes deliveries of the ends of jobs that webhooks are to be told of."""
+
+    kind: str
+    """Of the records that webhooks are kept as."""
+
+    def follow(self, records: Mapping[str, Versioned]) -> None:
+        """The store's webhooks, as they are now."""
+        ...
+
+    def once_there_are_any(self, tell: Callable[[], object]) -> None:
+        """Call this when there is a webhook; at once where there is."""
+        ...
+
+    def close(self) -> Coroutine[Any, Any, None]:
+        """Listen no more, and see what was heard stored."""
+        ...
+
+
+MakeFeed = Callable[["Session", Events], WebhookFeed]
 
 
 class Moved(Exception):
@@ -93,6 +113,7 @@ class Session:
         entropy: Entropy,
         events: Events,
         *,
+        feed: MakeFeed,
         outages: Outages,
     ) -> None:
         self.store = store
@@ -117,7 +138,7 @@ class Session:
         """Which tasks are paused."""
         self.health = Health(store, clock)
         """What may lose jobs in the store as it is now."""
-        self.feed = Feed(self, events)
+        self.feed = feed(self, events)
         """What webhooks are told."""
         self.store_id: str | None = None
         """Once `identify` was asked for it, or the app has the cloudpickle codec."""
@@ -158,7 +179,7 @@ class Session:
 
     async def refresh(self) -> None:
         """Read the store's config again."""
-        stored, hooks = await self.store.records("config"), await self.store.records(WEBHOOKS)
+        stored, hooks = await self.store.records("config"), await self.store.records(self.feed.kind)
         self.settings = combine(self._given, from_environment(os.environ), readable(stored))
         self.rules = self.settings.rules
         self._read_at = self.clock.monotonic()

@@ -25,7 +25,7 @@ from ..core.waiting import all_of
 from ..store.protocol import Versioned
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.enqueue import Enqueuing
 
 PAGE = 1000
 FEW = 100
@@ -60,7 +60,7 @@ UNKNOWN = About("", 0)
 class FlowGathering:
     """The part of `Flows` that knows about all jobs of a flow."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Enqueuing) -> None:
         self._app = app
 
     # -- the jobs of a flow

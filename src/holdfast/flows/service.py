@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import msgspec
 
@@ -26,16 +26,15 @@ from ..core.lifecycle import retry as new_life
 from ..core.operations import Change
 from ..core.validation import checked_text
 from ..core.waiting import all_of, beginning_of, end_of
-from ..sync.parts import SyncFlowHandle
-from ..tasks.handle import Handle
+from ..tasks.handle import BlockingHandle, Handle
 from ..views import Job, job_seen, states_named
 from .builder import Flow, Node, Work, grown
 from .completion import JOBS_MOST, UNKNOWN, About, again, counting, gathering, number_kept
-from .creation import ENDED, QUEUE, TASK, Pending, digest_of, nonce_of
+from .creation import ENDED, QUEUE, TASK, Pending, digest_of, nonce_of, pending
 from .release import FlowEnds, mentioning
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.enqueue import Enqueuing
 
 ID_LENGTH = 500
 """Characters of a flow's id, at the most: those of its jobs are longer."""
@@ -63,10 +62,48 @@ class FlowPage(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
+class BlockingFlow(Protocol):
+    """A handle on a flow for blocking code; its methods are those of `FlowHandle`."""
+
+    id: str
+
+    def handle(self, node: Node | int) -> BlockingHandle[Any]:
+        """A handle on one of its jobs."""
+        ...
+
+    def status(self) -> FlowStatus:
+        """How far it is."""
+        ...
+
+    def jobs(self) -> list[Job]:
+        """All of its jobs that are kept, in the order in which they were added."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> FlowStatus:
+        """Wait until all of its jobs have ended, however they did."""
+        ...
+
+    def cancel(self) -> bool:
+        """Cancel every job that has not ended; False where the flow has."""
+        ...
+
+    def retry(self) -> int:
+        """Run what died again, and then what was not run because of it; how many jobs."""
+        ...
+
+
+class BlockingFlows(Protocol):
+    """An app's blocking side, as far as flows need it."""
+
+    def wrap_flow(self, handle: FlowHandle, /) -> BlockingFlow:
+        """A handle on a flow for blocking code."""
+        ...
+
+
 class FlowHandle:
     """One flow, in any process: `app.flow(id)` makes one from an id alone."""
 
-    def __init__(self, app: Holdfast, id: str, flow: Flow | None = None) -> None:
+    def __init__(self, app: Enqueuing, id: str, flow: Flow | None = None) -> None:
         self._app = app
         self._flow = flow
         self.id = id
@@ -75,9 +112,9 @@ class FlowHandle:
         return f"FlowHandle({self.id!r})"
 
     @property
-    def sync(self) -> SyncFlowHandle:
+    def sync(self) -> BlockingFlow:
         """The same handle for blocking code."""
-        return SyncFlowHandle(self._app.sync, self)
+        return cast("BlockingFlows", self._app.sync).wrap_flow(self)
 
     def handle(self, node: Node | int) -> Handle[Any]:
         """A handle on one of its jobs."""
@@ -91,11 +128,11 @@ class FlowHandle:
 
     async def status(self) -> FlowStatus:
         """How far it is."""
-        return await self._app.at_home(lambda: self._app.flows.status(self.id))
+        return await self._app.at_home(lambda: Flows(self._app).status(self.id))
 
     async def jobs(self) -> list[Job]:
         """All of its jobs that are kept, in the order in which they were added."""
-        return [job_seen(record) for record in await self._app.at_home(lambda: self._app.flows.members(self.id))]
+        return [job_seen(record) for record in await self._app.at_home(lambda: Flows(self._app).members(self.id))]
 
     async def wait(self, timeout: float | None = None) -> FlowStatus:
         """Wait until all of its jobs have ended, however they did. TimeoutError where they have not in time."""
@@ -104,11 +141,11 @@ class FlowHandle:
 
     async def cancel(self) -> bool:
         """Cancel every job that has not ended; False where the flow has."""
-        return await self._app.at_home(lambda: self._app.flows.cancel(self.id))
+        return await self._app.at_home(lambda: Flows(self._app).cancel(self.id))
 
     async def retry(self) -> int:
         """Run what died again, from attempt 0, and then what was not run because of it; how many jobs."""
-        return await self._app.at_home(lambda: self._app.flows.retry(self.id))
+        return await self._app.at_home(lambda: Flows(self._app).retry(self.id))
 
 
 class Flows(FlowEnds):
@@ -226,6 +263,11 @@ class Flows(FlowEnds):
             raise InvalidJob(f"a flow is one of {', '.join(sorted(STATES))}, and never {', '.join(wrong)}")
         page = await self._app.jobs(state=state, queue=QUEUE, task=TASK, limit=limit, cursor=cursor)
         return FlowPage([_status(job) for job in page.jobs], page.cursor)
+
+    async def in_the_making(self) -> set[str]:
+        """The flows whose jobs are stored, or being stored, and that are not started yet."""
+        left = await self._app.session.store.records(ENDED)
+        return {id for id, kept in left.items() if pending(kept).making is not None}
 
     async def status(self, id: str) -> FlowStatus:
         """A flow in numbers."""

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from ..client.claim import Claim
+from ..client.claims import Claim
 from ..core.errors import InvalidJob, LeaseLost
 from ..core.job import Attempt, Record, State
 from ..core.lifecycle import ERROR_LIMIT, history, shorten

@@ -6,7 +6,7 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -18,12 +18,9 @@ from ..codec.values import read
 from ..core.errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
 from ..store.group_commit import guard
-from .call import Answer, Call, ClientGone, Stream, problem
+from .call import Answer, Call, ClientGone, Shared, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, Kind, Refused, refused
-
-if TYPE_CHECKING:
-    from .service import Service
 
 logger = logging.getLogger("holdfast.http")
 EVENTS = "text/event-stream"
@@ -119,7 +116,7 @@ class Endpoint:
 class Place:
     """A path with its methods, as an ASGI app."""
 
-    def __init__(self, service: Service, path: str, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, service: Shared, path: str, endpoints: Sequence[Endpoint]) -> None:
         self._service = service
         self.path = path
         self._by_method = {endpoint.method: endpoint for endpoint in endpoints}

@@ -16,7 +16,7 @@ from ..core.errors import HoldfastError, InvalidJob, JobNotFound, KeyConflict, W
 from ..core.job import NewJob, State
 from ..core.validation import KEY_LIMIT, checked_text
 from ..core.writes import Writes
-from ..tasks.task import Options
+from ..tasks.options import Options
 from ..views import moment
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing

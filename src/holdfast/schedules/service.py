@@ -29,14 +29,15 @@ from ..core.errors import (
 from ..core.job import TERMINAL, Lane
 from ..core.validation import checked_name, checked_seconds
 from ..core.writes import Writes
-from ..tasks.task import Call, Options, Task
+from ..tasks.options import Options
+from ..tasks.task import Call, Task
 from ..views import moment
 from .schedule import KIND, Schedule, glance, read
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..app import Holdfast
+    from ..client.enqueue import Enqueuing
     from ..core.job import NewJob
     from ..store.protocol import Versioned
     from ..tasks.handle import Handle
@@ -64,7 +65,7 @@ logger = logging.getLogger("holdfast")
 class Schedules:
     """The schedules of a store."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Enqueuing) -> None:
         self._app = app
 
     async def list(self) -> list[Schedule]:

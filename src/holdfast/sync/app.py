@@ -17,7 +17,8 @@ from ..core.errors import InvalidJob
 from ..core.job import NewJob
 from ..store.callers import refuse_blocking
 from ..tasks.handle import Handle
-from ..tasks.task import Call, Options, Task
+from ..tasks.options import Options
+from ..tasks.task import Call, Task
 from .parts import (
     SyncClaim,
     SyncConfig,
@@ -30,8 +31,8 @@ from .parts import (
 )
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
     from ..client.bulk import Changed, OnProgress
+    from ..client.enqueue import Enqueuing
     from ..client.error_groups import Errors
     from ..client.explain import Explanation
     from ..client.inspection import Count
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from ..core.operations import Minute, Moves, Printed, QueueStats
     from ..core.settings import Settings
     from ..flows.builder import Flow
+    from ..flows.service import FlowHandle
     from ..store.protocol import Finding
     from ..views import Job, WorkerSeen
 
@@ -52,7 +54,7 @@ R = TypeVar("R")
 class SyncApp:
     """Everything an app can do, blocking; usable from any thread that runs no event loop."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Enqueuing) -> None:
         self._app = app
 
     def __enter__(self) -> Self:
@@ -93,6 +95,10 @@ class SyncApp:
     def wrap(self, handle: Handle[R]) -> SyncHandle[R]:
         """A handle for blocking code."""
         return SyncHandle(self, handle)
+
+    def wrap_flow(self, handle: FlowHandle) -> SyncFlowHandle:
+        """A handle on a flow for blocking code."""
+        return SyncFlowHandle(self, handle)
 
     def handle(self, id: str) -> SyncHandle[Any]:
         """A handle on a job, from its id alone."""
@@ -295,11 +301,16 @@ class SyncApp:
 
     def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> SyncFlowHandle:
         """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
-        return SyncFlowHandle(self, self.run(self._app.enqueue_flow, flow, id=id))
+        from ..flows.service import Flows  # late: most programs that enqueue have none
+
+        app = self._app
+        return SyncFlowHandle(self, self.run(lambda: app.at_home(lambda: Flows(app).start(flow, id))))
 
     def flow(self, id: str) -> SyncFlowHandle:
         """A handle on a flow, from its id alone."""
-        return SyncFlowHandle(self, self._app.flow(id))
+        from ..flows.service import FlowHandle  # late, as above
+
+        return SyncFlowHandle(self, FlowHandle(self._app, id))
 
     @property
     def flows(self) -> SyncFlows:

@@ -2,32 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
 
+from ..client.config import Config
+from ..schedules.service import Schedules
 from ..tasks.handle import Handle
-from ..tasks.task import Call, Options, Task
+from ..tasks.options import Options
+from ..tasks.task import Call, Task
+from ..webhooks.service import Webhooks
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
-    from ..client.claim import Claim
+    from ..client.claims import Claim
+    from ..client.enqueue import Enqueuing
+    from ..core.job import NewJob
+    from ..core.settings import Settings
     from ..flows.builder import Node
     from ..flows.service import FlowHandle, FlowPage, FlowStatus
     from ..schedules.schedule import Schedule
     from ..views import Job
     from ..webhooks.service import Webhook
-    from .app import SyncApp
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Blocking(Protocol):
+    """What the parts ask of the app for blocking code."""
+
+    def run(self, function: Callable[..., Coroutine[Any, Any, R]], *args: Any, **kwargs: Any) -> R:
+        """Call an async function on the app's loop and wait for its answer."""
+        ...
+
+    def bound(
+        self, options: Options, make: Callable[[Settings], NewJob], decode: Callable[[bytes], R] | None = None
+    ) -> SyncHandle[R]:
+        """Enqueue in the user's own transaction."""
+        ...
+
+
 class SyncTask(Generic[P, R]):
     """A task for blocking code."""
 
-    def __init__(self, sync: SyncApp, task: Task[P, R], options: Options) -> None:
+    def __init__(self, sync: Blocking, task: Task[P, R], options: Options) -> None:
         self._sync = sync
         self._task = task
         self._options = options
@@ -49,7 +68,7 @@ class SyncTask(Generic[P, R]):
 class SyncFlowHandle:
     """A handle on a flow for blocking code."""
 
-    def __init__(self, sync: SyncApp, handle: FlowHandle) -> None:
+    def __init__(self, sync: Blocking, handle: FlowHandle) -> None:
         self._sync = sync
         self._handle = handle
         self.id = handle.id
@@ -85,9 +104,11 @@ class SyncFlowHandle:
 class SyncFlows:
     """The flows of a store for blocking code."""
 
-    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+    def __init__(self, sync: Blocking, app: Enqueuing) -> None:
+        from ..flows.service import Flows  # late: most programs that enqueue have none
+
         self._sync = sync
-        self._flows = app.flows
+        self._flows = Flows(app)
 
     def list(
         self, *, state: str | Sequence[str] | None = None, limit: int = 100, cursor: str | None = None
@@ -99,7 +120,7 @@ class SyncFlows:
 class SyncHandle(Generic[R]):
     """A handle for blocking code."""
 
-    def __init__(self, sync: SyncApp, handle: Handle[R]) -> None:
+    def __init__(self, sync: Blocking, handle: Handle[R]) -> None:
         self._sync = sync
         self._handle = handle
         self.id = handle.id
@@ -127,7 +148,7 @@ class SyncHandle(Generic[R]):
 class SyncClaim:
     """A claim for blocking code."""
 
-    def __init__(self, sync: SyncApp, claim: Claim) -> None:
+    def __init__(self, sync: Blocking, claim: Claim) -> None:
         self._sync = sync
         self._claim = claim
         self.payload = claim.payload
@@ -176,9 +197,9 @@ class SyncClaim:
 class SyncConfig:
     """The store's settings for blocking code."""
 
-    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+    def __init__(self, sync: Blocking, app: Enqueuing) -> None:
         self._sync = sync
-        self._config = app.config
+        self._config = Config(app)
 
     def set(self, name: str, value: Any) -> tuple[str, Any]:
         """Keep a setting in the store."""
@@ -200,9 +221,9 @@ class SyncConfig:
 class SyncSchedules:
     """The schedules of a store for blocking code."""
 
-    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+    def __init__(self, sync: Blocking, app: Enqueuing) -> None:
         self._sync = sync
-        self._schedules = app.schedules
+        self._schedules = Schedules(app)
 
     def list(self) -> list[Schedule]:
         """All of them, by name."""
@@ -249,9 +270,9 @@ class SyncSchedules:
 class SyncWebhooks:
     """The store's webhooks for blocking code."""
 
-    def __init__(self, sync: SyncApp, app: Holdfast) -> None:
+    def __init__(self, sync: Blocking, app: Enqueuing) -> None:
         self._sync = sync
-        self._webhooks = app.webhooks
+        self._webhooks = Webhooks(app)
 
     def add(
         self,

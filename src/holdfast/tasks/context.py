@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ..codec import encode_value
 from ..codec.meta import checked_meta
@@ -21,13 +21,31 @@ from ..views import Job, Progress, job_seen
 from .durable_steps import Remembering, on_loop
 
 if TYPE_CHECKING:
-    from ..flows.builder import Work
-    from ..flows.service import Flows
     from .handle import Handle
+    from .options import Options
 
 T = TypeVar("T")
 REST_MOST = 86400.0
 """Seconds for which a job can let its lane rest: a day, since nobody can cut it short."""
+
+
+class Work(Protocol):
+    """What can be added to a flow: a task, a task with options, or a call of one."""
+
+    @property
+    def options(self) -> Options:
+        """How its job is enqueued."""
+        ...
+
+
+class GrowingFlows(Protocol):
+    """Who adds a job to the flow of a running one."""
+
+    def add(
+        self, record: Record, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str], /
+    ) -> Coroutine[Any, Any, Handle[Any]]:
+        """The new job's handle."""
+        ...
 
 
 class Retry(Exception):
@@ -73,7 +91,7 @@ class Context(Remembering):
         max_output: int,
         progress_soon: Callable[[Context], None],
         transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
-        flows: Flows | None = None,
+        flows: GrowingFlows | None = None,
     ) -> None:
         super().__init__(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
         self._transact = transact

@@ -2,18 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.errors import JobCancelled, JobFailed
 from ..core.job import Record, State
 from ..views import Job, job_seen
 
-if TYPE_CHECKING:
-    from ..app import Holdfast
-    from ..sync.parts import SyncHandle
-
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class BlockingHandle(Protocol[R_co]):
+    """A handle for blocking code; its methods are those of `Handle`."""
+
+    id: str
+
+    def job(self) -> Job:
+        """The job as it is now."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended, however it ended."""
+        ...
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """The value the job returned."""
+        ...
+
+    def cancel(self) -> bool:
+        """End the job if it waits, ask it to stop if it runs."""
+        ...
+
+
+class Blocking(Protocol):
+    """An app's blocking side, as far as handles need it."""
+
+    def wrap(self, handle: Handle[R], /) -> BlockingHandle[R]:
+        """A handle for blocking code."""
+        ...
+
+
+class Results(Protocol):
+    """Who reads the results of tasks that the handle does not know."""
+
+    def decode_result(self, record: Record, /) -> Any:
+        """A stored result as a value."""
+        ...
+
+
+class HandleApp(Protocol):
+    """What a handle asks of its app."""
+
+    @property
+    def sync(self) -> Blocking:
+        """Its blocking side."""
+        ...
+
+    @property
+    def registry(self) -> Results:
+        """Its tasks."""
+        ...
+
+    def job(self, id: str) -> Coroutine[Any, Any, Job]:
+        """One job as it is now."""
+        ...
+
+    def ended(self, id: str, timeout: float | None = None) -> Coroutine[Any, Any, Record]:
+        """The stored job once it has ended."""
+        ...
+
+    def cancel(self, id: str) -> Coroutine[Any, Any, bool]:
+        """End a waiting job, ask a running one to stop."""
+        ...
 
 
 class Handle(Generic[R]):
@@ -21,7 +82,7 @@ class Handle(Generic[R]):
 
     __slots__ = ("_app", "_decode", "id")
 
-    def __init__(self, app: Holdfast, id: str, decode: Callable[[bytes], R] | None = None) -> None:
+    def __init__(self, app: HandleApp, id: str, decode: Callable[[bytes], R] | None = None) -> None:
         self._app = app
         self._decode = decode
         self.id = id
@@ -30,7 +91,7 @@ class Handle(Generic[R]):
         return f"Handle({self.id!r})"
 
     @property
-    def sync(self) -> SyncHandle[R]:
+    def sync(self) -> BlockingHandle[R]:
         """The same handle for blocking code."""
         return self._app.sync.wrap(self)
 

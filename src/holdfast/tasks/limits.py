@@ -6,19 +6,16 @@ import hashlib
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Protocol, cast
 from uuid import UUID
 
 import msgspec
 
-from ..codec import decode_value
+from ..codec import Arguments, decode_value
 from ..core.clock import MICROS
 from ..core.errors import ConfigError, InvalidJob
 from ..core.job import Lane
 from ..core.validation import checked_name
-
-if TYPE_CHECKING:
-    from .task import Task
 
 Key = str | Callable[..., str | int]
 MOST = 1_000_000
@@ -35,6 +32,18 @@ _UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day
 _QUOTED = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/@#"})
 
 
+class LimitedTask(Protocol):
+    """What a limit asks of a task."""
+
+    name: str
+    codec: Any
+    arguments: Arguments
+
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call that a payload stands for."""
+        ...
+
+
 class Limit(msgspec.Struct, frozen=True):
     """What jobs with the same key share. Made by `limit(…)`, which checks it; 0 means that there is no such bound."""
 
@@ -47,7 +56,7 @@ class Limit(msgspec.Struct, frozen=True):
     burst: int
     weight: int | Callable[[Any], int]
 
-    def check(self, task: Task[..., Any]) -> None:
+    def check(self, task: LimitedTask) -> None:
         """ConfigError where the key asks for what the task does not have."""
         names = self.takes if callable(self.key) else None if self.key is None else (self.key.partition(".")[0],)
         for name in names or ():
@@ -56,15 +65,15 @@ class Limit(msgspec.Struct, frozen=True):
                     f"task {task.name!r}: its limit's key asks for a parameter {name!r}, which it has not"
                 )
 
-    def lane(self, name: str, task: Task[..., Any] | None, payload: bytes) -> Lane:
+    def lane(self, name: str, task: LimitedTask | None, payload: bytes) -> Lane:
         """The lane of a call of the task `name`, which need not be known here."""
         return self._lane(name.translate(_QUOTED), f"task {name!r}", task, payload)
 
-    def lane_in_queue(self, queue: str, name: str, task: Task[..., Any] | None, payload: bytes) -> Lane:
+    def lane_in_queue(self, queue: str, name: str, task: LimitedTask | None, payload: bytes) -> Lane:
         """The lane of the same call, where this is the limit of its queue."""
         return self._lane("#" + queue.translate(_QUOTED), f"task {name!r} in queue {queue!r}", task, payload)
 
-    def _lane(self, owner: str, what: str, task: Task[..., Any] | None, payload: bytes) -> Lane:
+    def _lane(self, owner: str, what: str, task: LimitedTask | None, payload: bytes) -> Lane:
         if self.name is not None:
             owner = "@" + self.name.translate(_QUOTED)
         weight = self.weight
@@ -77,7 +86,7 @@ class Limit(msgspec.Struct, frozen=True):
                     raise InvalidJob(f"{what}: the weight of {value!r:.100} is 1 to {WEIGHT_MOST}, not {weight!r:.100}")
         return Lane(_bounded(owner), self.running, self.interval, self.burst, cast("int", weight))
 
-    def _value(self, what: str, task: Task[..., Any] | None, payload: bytes) -> str | int | UUID:
+    def _value(self, what: str, task: LimitedTask | None, payload: bytes) -> str | int | UUID:
         key, given = self.key, self._arguments(what, task, payload)
         value: Any = given
         if callable(key):
@@ -92,7 +101,7 @@ class Limit(msgspec.Struct, frozen=True):
             raise InvalidJob(f"{what}: its limit's key{shown} must give text or a whole number, not {value!r:.100}")
         return value
 
-    def _arguments(self, what: str, task: Task[..., Any] | None, payload: bytes) -> Mapping[str, Any]:
+    def _arguments(self, what: str, task: LimitedTask | None, payload: bytes) -> Mapping[str, Any]:
         """The call's arguments by name: for a function as the task will get them, for a path as they are stored."""
         if task is not None and (callable(self.key) or task.codec is not None):
             return task.arguments.named(*task.decode(payload))

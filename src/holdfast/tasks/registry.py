@@ -9,16 +9,14 @@ import re
 import sys
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from ..codec import Signed, decode_value, encode_untyped, encode_value
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, UnknownTask
 from ..core.job import Record
 from ..core.validation import checked_name
-from .task import Call, Codec, Options, Task, Using, is_async
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
+from .options import Options
+from .task import Call, Codec, Task, TaskApp, Using, is_async
 
 CALL_TASK = "holdfast.call"
 """The task of a callable that travels pickled."""
@@ -27,7 +25,7 @@ CALL_TASK = "holdfast.call"
 class Registry:
     """An app's tasks by name."""
 
-    def __init__(self, app: Holdfast, trusted: set[str], signed: Signed | None) -> None:
+    def __init__(self, app: TaskApp, trusted: set[str], signed: Signed | None) -> None:
         self._app = app
         self._trusted = trusted
         self._signed = signed

@@ -3,40 +3,27 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
-
-import msgspec
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 from ..codec import Arguments, Returns, opened
-from ..codec.meta import checked_meta
 from ..core.errors import ConfigError, InvalidJob
+from ..core.job import NewJob
 from ..core.retry import Backoff, RetryRule
-from ..core.settings import parse, size
+from ..core.settings import Settings, parse, size
 from ..core.validation import (
-    checked_at,
-    checked_attempts,
-    checked_backoff,
-    checked_expires,
     checked_name,
-    checked_once,
-    checked_priority,
-    checked_seconds,
-    checked_tags,
-    checked_text,
 )
 from .batch import batching
 from .context import Context
-from .handle import Handle
-from .limits import Limit, given_limit
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
-    from ..sync.parts import SyncTask
+from .handle import Blocking, BlockingHandle, Handle
+from .limits import Limit
+from .options import Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 RUN_IN = ("loop", "thread", "process", "isolated")
 IN_CHILDREN = frozenset({"process", "isolated"})
 """Where a job runs in a process of its own: one of a pool, or a fresh one."""
@@ -54,105 +41,54 @@ class Codec(Protocol):
         ...
 
 
-class Options(msgspec.Struct, frozen=True):
-    """How a job is enqueued; None is the task's, then the app's own."""
+class BlockingTask(Protocol[P, R_co]):
+    """A task for blocking code."""
 
-    queue: str | None = None
-    priority: int | None = None
-    max_attempts: int | None = None
-    timeout: float | None = None
-    retry: Backoff | None = None
-    delay: float = 0.0
-    run_at: int | None = None
-    key: str | None = None
-    id: str | None = None
-    tags: tuple[str, ...] = ()
-    meta: Mapping[str, Any] = {}
-    connection: Any = None
-    once: str | None = None
-    window: float = 0.0
-    replace: bool = False
-    put_off: float | None = None
-    """Seconds from its creation within which a replaced job is due, however often it is replaced."""
-    expires_in: float | None = None
-    expires_at: int | None = None
-    limit: Limit | None = None
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R_co]:
+        """Store a job that calls the task; durable once this returns."""
+        ...
 
-    def changed(
+    def using(self, **options: Any) -> BlockingTask[P, R_co]:
+        """The same task with other options; see `Task.using`."""
+        ...
+
+
+class BlockingTasks(Blocking, Protocol):
+    """An app's blocking side, as far as tasks need it."""
+
+    def task(self, task: Task[P, R], options: Options, /) -> BlockingTask[P, R]:
+        """A task for blocking code."""
+        ...
+
+
+class TaskApp(Protocol):
+    """What a task asks of its app."""
+
+    @property
+    def sync(self) -> BlockingTasks:
+        """Its blocking side."""
+        ...
+
+    def enqueue_call(
+        self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Handle[R]]:
+        """Store one call of a task as a job."""
+        ...
+
+    def new_job(
         self,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        retry: Backoff | None = None,
-        delay: float | timedelta | None = None,
-        at: datetime | None = None,
-        key: str | None = None,
-        id: str | None = None,
-        tags: Sequence[str] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        connection: Any = None,
-        once: str | float | timedelta | None = None,
-        replace: bool | None = None,
-        debounce: float | timedelta | None = None,
-        debounce_max: float | timedelta | None = None,
-        expires: float | timedelta | datetime | None = None,
-        limit: Limit | None = None,
-    ) -> Options:
-        """These options with some set anew, each checked before anything is stored."""
-        if replace is not None and type(replace) is not bool:
-            raise InvalidJob(f"replace= is True or False, not {replace!r:.100}")
-        if delay is not None and at is not None:
-            raise InvalidJob("give either delay= or at=, not both")
-        if debounce is not None:
-            if delay is not None or at is not None or replace is False or once is not None:
-                raise InvalidJob("debounce= says itself when the job is due and what its key means: leave out the rest")
-            delay, replace = checked_seconds(debounce, "debounce", positive=True), True
-        elif debounce_max is not None:
-            raise InvalidJob("debounce_max= goes with debounce=")
-        if once is not None:
-            once, window = checked_once(once)
-        else:
-            once, window = ("queued", 0.0) if replace else (self.once, self.window)
-        late = (self.expires_in, self.expires_at) if expires is None else checked_expires(expires)
-        made = Options(
-            queue=self.queue if queue is None else checked_name(queue, "queue"),
-            priority=self.priority if priority is None else checked_priority(priority),
-            max_attempts=self.max_attempts if max_attempts is None else checked_attempts(max_attempts),
-            timeout=self.timeout if timeout is None else checked_seconds(timeout, "timeout", positive=True),
-            retry=self.retry if retry is None else checked_backoff(retry),
-            delay=(self.delay if at is None else 0.0) if delay is None else checked_seconds(delay, "delay"),
-            run_at=(self.run_at if delay is None else None) if at is None else checked_at(at),
-            key=self.key if key is None else checked_text(key, "key"),
-            id=self.id if id is None else checked_text(id, "id"),
-            tags=self.tags if tags is None else checked_tags(tags),
-            meta=self.meta if meta is None else checked_meta(meta),
-            connection=self.connection if connection is None else connection,
-            once=once,
-            window=window,
-            replace=self.replace if replace is None else replace,
-            put_off=self.put_off if debounce_max is None else checked_seconds(debounce_max, "debounce_max"),
-            expires_in=late[0],
-            expires_at=late[1],
-            limit=self.limit if limit is None else given_limit(limit),
-        )
-        made.check()
-        return made
+        settings: Settings,
+        task: Task[..., Any],
+        options: Options,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> NewJob:
+        """The job that a call stands for, checked; nothing is stored yet."""
+        ...
 
-    def check(self) -> None:
-        """Refuse options that contradict each other."""
-        if self.replace and self.key is None:
-            raise InvalidJob("replace= and debounce= need key=, the name of the job that is to be replaced")
-        if self.replace and self.once != "queued":
-            raise InvalidJob("replace= means a job that still waits, so once= can only be 'queued' beside it")
-        if self.replace and self.connection is not None:
-            raise InvalidJob("replace= and debounce= cannot be part of your own transaction: leave out connection=")
-        if self.put_off is not None and self.put_off < self.delay:
-            raise InvalidJob(f"debounce_max= ({self.put_off:g} s) is shorter than debounce= ({self.delay:g} s)")
-        late = self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay
-        if late or (self.expires_at is not None and self.run_at is not None and self.expires_at <= self.run_at):
-            raise InvalidJob("it would expire before it is due: expires= must be later than delay= or at=")
+    def known_store_id(self) -> str | None:
+        """The id of the store, where the open session knows it."""
+        ...
 
 
 class Task(Generic[P, R]):
@@ -160,7 +96,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        app: Holdfast,
+        app: TaskApp,
         fn: Callable[..., Any],
         name: str,
         options: Options,
@@ -277,7 +213,7 @@ class Task(Generic[P, R]):
         return Using(self, options)
 
     @property
-    def sync(self) -> SyncTask[P, R]:
+    def sync(self) -> BlockingTask[P, R]:
         """The same task for blocking code."""
         return self.app.sync.task(self, self.options)
 
@@ -337,7 +273,7 @@ class Using(Generic[P, R]):
         return Call(self.task, self.options, args, dict(kwargs))
 
     @property
-    def sync(self) -> SyncTask[P, R]:
+    def sync(self) -> BlockingTask[P, R]:
         """The same for blocking code."""
         return self.task.app.sync.task(self.task, self.options)
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import HoldfastError, requires
 from ..tasks.context import Context, Discard
-from ..tasks.task import Options
+from ..tasks.options import Options
 from ..version import __version__
 from .service import KIND, TASK, Webhook, proof_of, read, signature, signing_key
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.enqueue import Enqueuing
 
 PATIENCE = 15.0
 """Seconds for the whole of one POST."""
@@ -28,7 +28,7 @@ GONE = 410
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
-def allow_webhooks(app: Holdfast) -> None:
+def allow_webhooks(app: Enqueuing) -> None:
     """Let this app's workers deliver."""
 
     async def deliver(ctx: Context, webhook: str, message: str, proof: str) -> dict[str, int]:

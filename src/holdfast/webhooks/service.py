@@ -27,7 +27,7 @@ from ..store.protocol import Versioned
 from ..views import moment
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.enqueue import Enqueuing
     from ..client.session import Session
 
 logger = logging.getLogger("holdfast")
@@ -66,7 +66,7 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True):
 class Webhooks:
     """The webhooks of an app's store."""
 
-    def __init__(self, app: Holdfast) -> None:
+    def __init__(self, app: Enqueuing) -> None:
         self._app = app
 
     async def add(
@@ -112,6 +112,8 @@ class Webhooks:
 
 class Feed:
     """Listens for what the store's webhooks want to be told of, and to nothing where there are none."""
+
+    kind = KIND
 
     def __init__(self, session: Session, events: Events) -> None:
         self._session = session

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..client.claim import confirmed
+from ..client.claims import confirmed
 from ..core.job import WAITING, Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Ask, Beat, Change, Claims, Held, Holder, Patch

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..client.claim import new_holder
+from ..client.claims import new_holder
 from ..client.heartbeat import Heart
 from ..client.process_identity import own_process
 from ..client.session import GIVE_WAY

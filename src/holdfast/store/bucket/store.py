@@ -15,7 +15,7 @@ from ..protocol import Answers, Batch, Bell, Cost, Finding, Versioned
 from ..reference.jobs import Holding, read_output
 from .contents import Gone
 from .doctor import examine
-from .engine import Engine, Wish
+from .engine import Engine
 from .folder import Folder
 from .pace import FOLDER, Pace
 from .replica import Replica
@@ -23,6 +23,7 @@ from .requests import Counted
 from .seam import Bucket
 from .thread import Shared
 from .wire import Put, Tidy, log_key, number_of
+from .wish import Wish
 
 T = TypeVar("T")
 

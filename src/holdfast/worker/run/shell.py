@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ...core.errors import ProcessFailed
 from ...core.settings import redact
 from ...tasks.context import Context
-from ...tasks.task import Options
+from ...tasks.options import Options
 from ..processes import census
 from ..processes.output import Printer
 from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered
