@@ -12,13 +12,14 @@ from typing import Any
 
 import msgspec
 
-from holdfast.clock import SystemClock, fresh_entropy
-from holdfast.job import Ask, Holder, NewJob
-from holdfast.lifecycle import Outcome, Rules, settle
+from holdfast.core.clock import SystemClock, fresh_entropy
+from holdfast.core.job import NewJob
+from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.operations import Ask, Holder
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.pace import Pace
-from holdfast.store.commit import GroupCommit
+from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 
 PAYLOAD = b'{"a": 1, "b": 2}'

@@ -22,10 +22,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast import Holdfast
-from holdfast.clock import fresh_entropy
-from holdfast.job import Ask, Holder, NewJob
-from holdfast.lifecycle import Outcome, Rules, settle
-from holdfast.search import Filter
+from holdfast.client.search import Filter
+from holdfast.core.clock import fresh_entropy
+from holdfast.core.job import NewJob
+from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.operations import Ask, Holder
 from holdfast.store.protocol import Batch
 
 from .process import ROOT

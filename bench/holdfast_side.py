@@ -8,7 +8,8 @@ import time
 from typing import Any
 
 from holdfast import Worker
-from holdfast.job import Record, Settlement
+from holdfast.core.job import Record
+from holdfast.core.operations import Settlement
 from holdfast.observe.events import Events
 
 from . import child

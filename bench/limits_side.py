@@ -12,9 +12,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.clock import SystemClock, fresh_entropy
-from holdfast.job import Ask, Claims, Holder, Lane, NewJob, Record, Settlement
-from holdfast.lifecycle import Outcome, Rules, settle
+from holdfast.core.clock import SystemClock, fresh_entropy
+from holdfast.core.job import Lane, NewJob, Record
+from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.operations import Ask, Claims, Holder, Settlement
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch, Store
 

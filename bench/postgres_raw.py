@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from holdfast.clock import fresh_entropy
+from holdfast.core.clock import fresh_entropy
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, succeeded

@@ -11,7 +11,7 @@ import sqlite3
 import time
 from typing import Any
 
-from holdfast.clock import fresh_entropy
+from holdfast.core.clock import fresh_entropy
 from holdfast.store.sqlite import SqliteStore
 
 from . import child

@@ -12,7 +12,7 @@ import os
 import time
 from typing import Any
 
-from holdfast.clock import SystemClock, fresh_entropy
+from holdfast.core.clock import SystemClock, fresh_entropy
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded

@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.clock import fresh_entropy
-from holdfast.job import Ask, Holder, NewJob, Record, Settlement
-from holdfast.lifecycle import Outcome, Rules, settle
+from holdfast.core.clock import fresh_entropy
+from holdfast.core.job import NewJob, Record
+from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.operations import Ask, Holder, Settlement
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore
 

@@ -22,10 +22,10 @@ import aiohttp
 import msgspec
 
 from holdfast import Holdfast, Worker
+from holdfast.core.job import State
 from holdfast.http import asgi, tokens
 from holdfast.http.serve import Server, bind
-from holdfast.job import State
-from holdfast.store import wire
+from holdfast.store import rpc as wire
 
 ROLES = (("read",), ("submit",), ("work",), ("operate",), ("work", "operate"))
 SENDERS = (*ROLES, ("work",), ("work", "operate"), ("work", "operate"))

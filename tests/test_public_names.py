@@ -6,7 +6,7 @@ import sys
 import pytest
 
 import holdfast
-import holdfast.errors
+import holdfast.core.errors
 import holdfast.testing
 
 PUBLIC = [
@@ -58,8 +58,8 @@ PUBLIC = [
 
 ERRORS = {
     name
-    for name, kind in vars(holdfast.errors).items()
-    if isinstance(kind, type) and kind.__module__ == holdfast.errors.__name__
+    for name, kind in vars(holdfast.core.errors).items()
+    if isinstance(kind, type) and kind.__module__ == holdfast.core.errors.__name__
 }
 
 
@@ -94,8 +94,8 @@ def test_every_error_can_be_imported():
 
 UNWANTED = (
     "sqlite3",
-    "holdfast.flow",
-    "holdfast.flows",
+    "holdfast.flows.builder",
+    "holdfast.flows.service",
     "holdfast.worker",
     "typer",
     "rich",

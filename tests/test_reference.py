@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 
 import holdfast
-import holdfast.errors
+import holdfast.core.errors
 from holdfast import Claim, Context, Flow, FlowHandle, FlowStatus, Handle, Holdfast, Job, Node, Schedule, Task, Worker
-from holdfast.config import Config
-from holdfast.flows import Flows
-from holdfast.schedules import Schedules
-from holdfast.task import Using
-from holdfast.webhooks import Webhooks
+from holdfast.client.config import Config
+from holdfast.flows.service import Flows
+from holdfast.schedules.service import Schedules
+from holdfast.tasks.task import Using
+from holdfast.webhooks.service import Webhooks
 from support.surface import surface
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference"
@@ -72,7 +72,9 @@ def tree(text: str) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize("drawn", [read("errors.md"), holdfast.errors.__doc__], ids=["errors.md", "errors.py"])
+@pytest.mark.parametrize("drawn", [read("errors.md"), holdfast.core.errors.__doc__], ids=["errors.md", "errors.py"])
 def test_the_tree_of_errors_is_the_one_in_the_code(drawn):
-    errors = [kind for kind in vars(holdfast.errors).values() if isinstance(kind, type) and issubclass(kind, Exception)]
+    errors = [
+        kind for kind in vars(holdfast.core.errors).values() if isinstance(kind, type) and issubclass(kind, Exception)
+    ]
     assert tree(drawn) == {kind.__name__: kind.__bases__[0].__name__ for kind in errors}

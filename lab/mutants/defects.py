@@ -44,57 +44,57 @@ HALF = "tests/faults/test_half_written.py -k "
 DEFECTS = (
     # -- the reference store, and so every rule of the protocol, by simulation
     Defect(
-        "F", "fence and token are not compared when a claim ends", "store/jobs.py",
+        "F", "fence and token are not compared when a claim ends", "store/reference/jobs.py",
         "record.state != State.RUNNING or record.fence != fence or record.token != token",
         "record.state != State.RUNNING",
         seeds=400,
     ),
     Defect(
-        "F", "a sweep is not refused when the holder has beaten since", "store/jobs.py",
+        "F", "a sweep is not refused when the holder has beaten since", "store/reference/jobs.py",
         "if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:",
         "if end.seen_beat is not None and self.holders[record.holder].beat < 0:",
         MEMORY + "test_a_sweeper_is_refused_when_the_holder_has_beaten_since",
     ),
     Defect(
-        "U", "a settlement that is sent again is refused", "store/jobs.py",
+        "U", "a settlement that is sent again is refused", "store/reference/jobs.py",
         "return self.settled.get(end.id) == end.nonce", "return False",
         MEMORY + "test_a_settlement_sent_again_is_recognised",
     ),
     Defect(
-        "U", "an insert that is sent again is another job's", "store/jobs.py",
+        "U", "an insert that is sent again is another job's", "store/reference/jobs.py",
         """            ours = self.nonces.get(new.id, 0) == new.nonce
             return Inserted("created" if ours else "exists", new.id)""",
         """            return Inserted("exists", new.id)""",
         MEMORY + "test_an_insert_sent_again_is_created_once",
     ),
     Defect(
-        "I", "a key is not remembered", "store/jobs.py",
+        "I", "a key is not remembered", "store/reference/jobs.py",
         "            self.keys[new.key] = Key(record.id, new.fingerprint, None, now)\n", "            pass\n",
         seeds=200,
     ),
     Defect(
-        "L", "a lease counts as ended half-way", "store/memory.py",
+        "L", "a lease counts as ended half-way", "store/reference/memory.py",
         "self.silent(known.holder.id) >= int(known.lease * MICROS)",
         "self.silent(known.holder.id) >= int(known.lease * MICROS / 2)",
         seeds=400,
     ),
     Defect(
-        "L", "a claim does not raise the fence", "store/jobs.py",
+        "L", "a claim does not raise the fence", "store/reference/jobs.py",
         "            record.fence += 1\n", "            record.fence = max(1, record.fence)\n",
         seeds=200,
     ),
     Defect(
-        "B", "a claim does not count the attempt", "store/jobs.py",
+        "B", "a claim does not count the attempt", "store/reference/jobs.py",
         "            record.attempt += 1\n", "            record.attempt += 0\n",
         MEMORY + "test_an_attempt_is_counted_at_the_claim",
     ),
     Defect(
-        "O", "the order of a queue is reversed", "store/standing.py",
+        "O", "the order of a queue is reversed", "store/reference/standing.py",
         "for _, run_at, seq in line:", "for _, run_at, seq in reversed(list(line)):",
         seeds=200,
     ),
     Defect(
-        "O", "priority is left out of the order", "store/line.py",
+        "O", "priority is left out of the order", "store/reference/line.py",
         "    return (record.priority, record.run_at, record.seq)", "    return (0, record.run_at, record.seq)",
         seeds=300,
     ),
@@ -105,7 +105,7 @@ DEFECTS = (
         seeds=200,
     ),
     Defect(
-        "L", "who lives is taken for lost when a store comes back", "session.py",
+        "L", "who lives is taken for lost when a store comes back", "client/session.py",
         "self._gives_way_until = self.clock.monotonic() + seconds", "self._gives_way_until = self.clock.monotonic()",
         "tests/worker/test_store_trouble.py -k who_lives_is_not_taken_for_lost",
     ),
@@ -115,13 +115,13 @@ DEFECTS = (
         "tests/app/test_rates_by_wrong_clocks.py -k goes_on",
     ),
     Defect(
-        "N", "whether a job of a flow is needed is decided before all in front of it have ended", "flow_rules.py",
+        "N", "whether a job of a flow is needed is decided before all in front of it have ended", "core/flow_rules.py",
         "useless = f\"not needed, as {name} was not\"",
         "return unrun(child, f\"not needed, as {name} was not\")",
         "tests/app/test_flows.py -k does_not_depend_on_which_job_ended_first",
     ),
     Defect(
-        "C", "how long a flow was not started is told by the wall clock", "flow_making.py",
+        "C", "how long a flow was not started is told by the wall clock", "flows/creation.py",
         """        now = self._clock.monotonic()
         watched, self._looked_at = min(now - self._looked_at, LONGEST_GAP), now""",
         """        now = self._clock.now() / 1_000_000
@@ -129,22 +129,22 @@ DEFECTS = (
         MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
     ),
     Defect(
-        "C", "a process that was stopped has watched a flow all the while", "flow_making.py",
+        "C", "a process that was stopped has watched a flow all the while", "flows/creation.py",
         "min(now - self._looked_at, LONGEST_GAP), now", "now - self._looked_at, now",
         MAKING + "test_a_process_that_was_stopped_for_hours_has_watched_nothing",
     ),
     Defect(
-        "C", "a clock that is behind delays what a flow frees", "flow_rules.py",
+        "C", "a clock that is behind delays what a flow frees", "core/flow_rules.py",
         "child.run_at > max(now, child.created_at)", "child.run_at > now",
         MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
     ),
     Defect(
-        "C", "a lane that has room opens by the clock of whoever made it", "store/standing.py",
+        "C", "a lane that has room opens by the clock of whoever made it", "store/reference/standing.py",
         "self._opens(record.lane.name, AT_ONCE)", "self._opens(record.lane.name, record.finished_at or AT_ONCE)",
         MEMORY + "test_room_made_by_a_process_whose_clock_is_ahead",
     ),
     Defect(
-        "U", "the answer to the insert that starts a flow is ignored", "flow_making.py",
+        "U", "the answer to the insert that starts a flow is ignored", "flows/creation.py",
         """        if isinstance(answer, HoldfastError):
             try:""",
         """        if not answer:
@@ -152,18 +152,18 @@ DEFECTS = (
         MAKING + "test_whoever_starts_a_flow_too_late_is_told",
     ),
     Defect(
-        "U", "a flow that runs is said not to be stored", "flow_ends.py",
+        "U", "a flow that runs is said not to be stored", "flows/release.py",
         "except Exception as error:  # noqa: BLE001  # whatever a driver raises: what the caller asked for is written",
         "except ZeroDivisionError as error:",
         FLOW_WRITES + "test_a_flow_that_is_said_to_be_enqueued and sqlite",
     ),
     Defect(
-        "U", "the jobs of a flow that is enqueued again are not recognised", "flows.py",
+        "U", "the jobs of a flow that is enqueued again are not recognised", "flows/service.py",
         "nonce_of(id, digest), msgspec", "app.entropy.token(), msgspec",
         FLOW_WRITES + "test_a_flow_that_is_enqueued_again and sqlite",
     ),
     Defect(
-        "U", "a retry of a flow that stopped half-way is said not to be written", "flows.py",
+        "U", "a retry of a flow that stopped half-way is said not to be written", "flows/service.py",
         "raise OutcomeUnknown(text, (id,)) from error", "raise StoreUnavailable(text) from error",
         FLOW_WRITES + "test_a_flow_that_is_said_to_be_retried and sqlite",
     ),
@@ -178,18 +178,18 @@ DEFECTS = (
         "tests/worker/test_late_claims.py -k does_not_release_a_claim_that_is_on_its_way",
     ),
     Defect(
-        "L", "a claim that was answered late is started without looking whether it is still held", "claim.py",
+        "L", "a claim that was answered late is started without looking whether it is still held", "client/claims.py",
         "(now := app.clock.monotonic()) - asked < holder.lease / 2",
         "(now := app.clock.monotonic()) - asked < holder.lease * 1e9",
         "tests/worker/test_late_claims.py -k another_took_while_the_answer_was_late",
     ),
     Defect(
-        "L", "the heart beats too late", "heart.py",
+        "L", "the heart beats too late", "client/heartbeat.py",
         "pause = self._holder.lease / 3", "pause = self._holder.lease * 3",
         seeds=400,
     ),
     Defect(
-        "L", "a failed heartbeat ends the heart", "heart.py",
+        "L", "a failed heartbeat ends the heart", "client/heartbeat.py",
         "                pause = min(1.0, pause)\n",
         "                break\n",
         "tests/worker/test_store_trouble.py -k test_a_heart_that_misses_a_beat_beats_on",
@@ -206,18 +206,18 @@ DEFECTS = (
         seeds=600,
     ),
     Defect(
-        "U", "a batch whose answer was lost is answered as unwritten", "store/commit.py",
+        "U", "a batch whose answer was lost is answered as unwritten", "store/group_commit.py",
         "        except OutcomeUnknown as error:\n            await self._send_again(turn, error)",
         '        except OutcomeUnknown:\n            turn.fail(StoreUnavailable("no answer"))',
         seeds=400,
     ),
     Defect(
-        "U", "an ask is sent again with the batch whose answer was lost", "store/commit.py",
+        "U", "an ask is sent again with the batch whose answer was lost", "store/group_commit.py",
         "        turn.asks.clear()\n", "",
         COMMIT + "unknown or claim or ask",
     ),
     Defect(
-        "N", "the jobs of a claimer that was cancelled in flight are kept", "store/commit.py",
+        "N", "the jobs of a claimer that was cancelled in flight are kept", "store/group_commit.py",
         """            if waiter.done():
                 self.give_back(claims)
             else:""",
@@ -225,7 +225,7 @@ DEFECTS = (
         COMMIT + "test_jobs_of_a_claimer_that_is_cancelled_in_flight_go_back",
     ),
     Defect(
-        "D", "an enqueue answers before its write", "enqueuing.py",
+        "D", "an enqueue answers before its write", "client/enqueue.py",
         "        return await self.session.commit.insert(jobs)\n",
         """        import asyncio
 
@@ -245,23 +245,23 @@ DEFECTS = (
     ),
     # -- the rules of a life
     Defect(
-        "B", "one attempt too many", "lifecycle.py",
+        "B", "one attempt too many", "core/lifecycle.py",
         "record.attempt >= record.max_attempts", "record.attempt > record.max_attempts",
         LIFE + "test_at_most_max_attempts_starts_are_charged",
     ),
     Defect(
-        "B", "a release is charged", "lifecycle.py",
+        "B", "a release is charged", "core/lifecycle.py",
         "        attempt, error, traceback = attempt - 1, record.error, record.traceback\n        suspect, deaths",
         "        attempt, error, traceback = attempt, record.error, record.traceback\n        suspect, deaths",
         LIFE + "test_what_is_given_back_is_not_charged",
     ),
     Defect(
-        "Q", "neighbours are blamed", "lifecycle.py",
+        "Q", "neighbours are blamed", "core/lifecycle.py",
         "deaths = -COMPANY if not record.suspect else", "deaths = 1 if not record.suspect else",
         LIFE + "test_a_neighbour_that_died_with_its_process_is_suspected_but_not_counted",
     ),
     Defect(
-        "Q", "a job is never called poisonous", "lifecycle.py",
+        "Q", "a job is never called poisonous", "core/lifecycle.py",
         "if deaths >= rules.max_silent_deaths:", "if deaths >= rules.max_silent_deaths * 1000:",
         seeds=100,
     ),
@@ -272,7 +272,7 @@ DEFECTS = (
         "tests/unit/test_worker_slots.py",
     ),
     Defect(
-        "F", "a lost claim that was cancelled runs again", "lifecycle.py",
+        "F", "a lost claim that was cancelled runs again", "core/lifecycle.py",
         'if kind == "cancelled" or (kind == "lost" and record.cancel):', 'if kind == "cancelled":',
         LIFE + "cancel",
     ),
@@ -366,7 +366,7 @@ DEFECTS = (
         seeds=300, place="bucket",
     ),
     Defect(
-        "N", "a bucket's engine lives on when its app could not be opened", "home.py",
+        "N", "a bucket's engine lives on when its app could not be opened", "client/runtime.py",
         """                with suppress(Exception):
                     await session.store.close()
             session.store.release()""",
@@ -391,17 +391,17 @@ DEFECTS = (
     ),
     # -- steps and signals
     Defect(
-        "D", "a step that is done is run again", "remember.py",
+        "D", "a step that is done is run again", "tasks/durable_steps.py",
         "        if done is not None:\n", "        if done is not None and not done.at:\n",
         STEPS + "test_a_step_that_is_done_is_not_run_again",
     ),
     Defect(
-        "D", "a step that is done as its worker stops is forgotten", "remember.py",
+        "D", "a step that is done as its worker stops is forgotten", "tasks/durable_steps.py",
         "await asyncio.shield(keeping)", "await keeping",
         STEPS + "test_a_step_that_is_done_as_its_worker_stops_is_remembered",
     ),
     Defect(
-        "D", "an attempt begins a sleep anew", "remember.py",
+        "D", "an attempt begins a sleep anew", "tasks/durable_steps.py",
         'step = self._memory.find("sleep", str(self._sleeps))', 'step = self._memory.find("sleep", "")',
         "tests/worker/test_sleeping.py -k test_a_sleep_is_not_begun_anew_by_a_crash_a_failure_or_a_retry",
     ),
@@ -411,65 +411,65 @@ DEFECTS = (
         WAITING + "test_a_signal_that_was_sent_first_is_not_missed",
     ),
     Defect(
-        "N", "a job whose worker died as it parked it does not look by itself", "remember.py",
+        "N", "a job whose worker died as it parked it does not look by itself", "tasks/durable_steps.py",
         "raise Parked(min(left, MOST_UNSEEN), ", "raise Parked(left, ",
         WAITING + "test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself",
     ),
     Defect(
-        "N", "what a dead sender has not told is told by nobody", "signals.py",
+        "N", "what a dead sender has not told is told by nobody", "client/signals.py",
         "if not entry.told and (sent := await _sent(session, name, int(at))) is not None:",
         "if at == name and (sent := await _sent(session, name, int(at))) is not None:",
         WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_upkeep",
     ),
     Defect(
-        "N", "a waiter that moved while it was woken is let be", "signals.py",
+        "N", "a waiter that moved while it was woken is let be", "client/signals.py",
         "refused or not all(written)", "refused",
         WAITING + "test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_the_same",
     ),
     Defect(
-        "N", "a process that forgets a signal removes one that was sent again", "signals.py",
+        "N", "a process that forgets a signal removes one that was sent again", "client/signals.py",
         "if entered not in still or still[entered].version != kept.version:", "if entered not in still:",
         WAITING + "test_maintenance_that_is_late_does_not_forget_what_was_sent_again",
     ),
     Defect(
-        "C", "a clock that is ahead forgets a signal", "signals.py",
+        "C", "a clock that is ahead forgets a signal", "client/signals.py",
         "steady - self._seen[entered][1] >= WATCHED", "steady >= self._seen[entered][1]",
         WAITING + "test_a_clock_that_is_ahead_forgets_no_signal_that_it_has_just_seen",
     ),
     # -- pauses
     Defect(
-        "N", "a job is deferred by what was read before it was claimed", "holds.py",
+        "N", "a job is deferred by what was read before it was claimed", "client/pauses.py",
         "if self._read <= begun:", "if not self._read:",
         PAUSING + "test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job",
     ),
     Defect(
-        "N", "a read of the pauses that failed counts as made", "holds.py",
+        "N", "a read of the pauses that failed counts as made", "client/pauses.py",
         "if self._read <= begun:", "if self._reads == begun:",
         PAUSING + "test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next",
     ),
     Defect(
-        "N", "a lifted pause is forgotten while a claim may still defer a job for it", "holds.py",
+        "N", "a lifted pause is forgotten while a claim may still defer a job for it", "client/pauses.py",
         "if not claims and not (await", "if not (await",
         PAUSING + "test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_clocks_say",
     ),
     Defect(
-        "N", "a version is given again after a removal", "store/jobs.py",
+        "N", "a version is given again after a removal", "store/reference/jobs.py",
         "            self.versions += 1\n", "            self.versions = version + 1\n",
         MEMORY + "test_a_version_is_not_given_again_after_a_removal",
     ),
     # -- operations made of several writes
     Defect(
-        "U", "an operation that is written in part says that nothing was written", "writes.py",
+        "U", "an operation that is written in part says that nothing was written", "core/writes.py",
         "if self.made and isinstance(error, StoreUnavailable | ConfigError):", "if self.made < 0:",
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a signal that is kept is said to be unwritten", "signals.py",
+        "U", "a signal that is kept is said to be unwritten", "client/signals.py",
         'with Writes(f"signal {name!r}", then, made=1):', 'with Writes(f"signal {name!r}", then):',
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a pause that is lifted is said to be unwritten", "holds.py",
+        "U", "a pause that is lifted is said to be unwritten", "client/pauses.py",
         """            freed = await self._free(pause)
         except HoldfastError as error:""",
         """            freed = await self._free(pause)
@@ -477,35 +477,35 @@ DEFECTS = (
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a bulk change does not count what it has changed", "bulk.py",
+        "U", "a bulk change does not count what it has changed", "client/bulk.py",
         "                    writes.made += 1\n", "",
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a change that is refused when it is sent again is called unmade", "store/commit.py",
+        "U", "a change that is refused when it is sent again is called unmade", "store/group_commit.py",
         "if not all(answers.changes[at : at + len(changes)]):", "if not changes:",
         COMMIT + "test_a_change_that_is_refused_when_it_is_sent_again_may_have_been_made",
     ),
     # -- limits
     Defect(
-        "", "a lane's room is not counted", "store/standing.py",
+        "", "a lane's room is not counted", "store/reference/standing.py",
         "gate.starts(lane, self.running.get(lane.name, 0), picking.now) <= before",
         "gate.starts(lane, 0, picking.now) <= before",
         seeds=400,
     ),
     Defect(
-        "", "a rate is not kept", "store/gate.py",
+        "", "a rate is not kept", "core/limiter.py",
         "self.tat = max(self.tat, now) + lane.interval", "self.tat = max(self.tat, now)",
         seeds=400,
     ),
     Defect(
-        "N", "a gate is not opened again when a job leaves", "store/standing.py",
+        "N", "a gate is not opened again when a job leaves", "store/reference/standing.py",
         "            self._opens(record.lane.name, AT_ONCE)\n        return held",
         "            pass\n        return held",
         seeds=400,
     ),
     Defect(
-        "", "a weight is not minded", "store/gate.py",
+        "", "a weight is not minded", "core/limiter.py",
         "step = max(1, STEP // lane.weight)", "step = STEP",
         MEMORY + "TestTurns",
     ),
@@ -521,12 +521,12 @@ DEFECTS = (
     ),
     # -- flows
     Defect(
-        "", "a flow's job is freed before the last of those before it has ended", "flow_rules.py",
+        "", "a flow's job is freed before the last of those before it has ended", "core/flow_rules.py",
         "            waits = end_of(id)\n            continue\n", "            continue\n",
         seeds=400,
     ),
     Defect(
-        "N", "an end is not told with its commit", "store/jobs.py",
+        "N", "an end is not told with its commit", "store/reference/jobs.py",
         "        if end.tell:\n            self._tell_ended(record)\n", "",
         seeds=400,
     ),
@@ -537,7 +537,7 @@ DEFECTS = (
     ),
     # -- one job for many calls, and one call for many jobs
     Defect(
-        "I", "a key that stands while its job lives is free once it runs", "store/jobs.py",
+        "I", "a key that stands while its job lives is free once it runs", "store/reference/jobs.py",
         "return not new.once or (record is not None and record.state not in TERMINAL)",
         "return not new.once or (record is not None and record.state in WAITING)",
         seeds=400,
@@ -555,7 +555,7 @@ DEFECTS = (
     ),
     # -- checkpoints
     Defect(
-        "D", "an older checkpoint that comes late is kept", "store/apply.py",
+        "D", "an older checkpoint that comes late is kept", "store/reference/apply.py",
         "if said.checkpoint is not UNSET and said.saves > record.saves:", "if said.checkpoint is not UNSET:",
         MEMORY + "test_a_checkpoint_that_comes_late_is_let_be",
     ),
@@ -567,12 +567,12 @@ DEFECTS = (
         POSTGRES + "test_a_checkpoint_that_comes_late_is_let_be",
     ),
     Defect(
-        "D", "a step goes on before its result is kept", "remember.py",
+        "D", "a step goes on before its result is kept", "tasks/durable_steps.py",
         "        await asyncio.shield(keeping)  # the step is done, though the run may be stopped now\n", "",
         seeds=1500,
     ),
     Defect(
-        "N", "a signal is kept only once its waiters were looked for", "signals.py",
+        "N", "a signal is kept only once its waiters were looked for", "client/signals.py",
         """    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
     then = "it is kept, and workers wake the jobs that wait for it; it may be sent again"
     with Writes(f"signal {name!r}", then, made=1):
@@ -601,7 +601,7 @@ DEFECTS = (
     ),
     # -- what cannot be decoded harms one job
     Defect(
-        "N", "a worker runs into a job whose internal metadata cannot be decoded", "extra.py",
+        "N", "a worker runs into a job whose internal metadata cannot be decoded", "core/internal.py",
         """    try:
         return decode(data)
     except ValueError:
@@ -611,7 +611,7 @@ DEFECTS = (
         DAMAGED + "test_a_job_with_fields_that_only_the_core_can_decode",
     ),
     Defect(
-        "N", "a damaged job is run as if it were sound", "damage.py",
+        "N", "a damaged job is run as if it were sound", "core/damage.py",
         "    if not found:\n        return None\n", "    if found:\n        return None\n",
         DAMAGED + "test_a_damaged_job_that_waits",
     ),

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from holdfast.errors import OutcomeUnknown
-from holdfast.job import Beat, Holder
+from holdfast.core.errors import OutcomeUnknown
+from holdfast.core.operations import Beat, Holder
 from holdfast.store.protocol import Answers, Batch, Store
 from holdfast.testing.history import Entry, Journal
 

@@ -9,9 +9,10 @@ from random import Random
 from typing import Any
 
 from holdfast import Context, Holdfast, HoldfastError, limit
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.job import State, Where
-from holdfast.retry import Backoff
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.core.job import State
+from holdfast.core.operations import Where
+from holdfast.core.retry import Backoff
 from holdfast.testing.history import JournalFile, acknowledged, began, got, ran
 from holdfast.testing.verbs import every
 

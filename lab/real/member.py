@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from holdfast import Context, Holdfast, HoldfastError, OutcomeUnknown, Snooze, Worker
-from holdfast.clock import SystemClock
-from holdfast.errors import JobExists, PartlyEnqueued, StoreUnavailable
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import JobExists, PartlyEnqueued, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.testing.history import Entry, JournalFile, acknowledged, began, denied, ran, recorded
 

@@ -152,7 +152,7 @@ class Redis(Place):
         sys.path.insert(0, str(ROOT / "tests" / "redis"))
         from census import strays
 
-        from holdfast.clock import SystemClock
+        from holdfast.core.clock import SystemClock
         from holdfast.store.open import open_store
 
         async def look() -> list[str]:

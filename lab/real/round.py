@@ -14,19 +14,9 @@ from random import Random
 from typing import Any
 
 from holdfast import Holdfast, HoldfastError
-from holdfast.job import TERMINAL
+from holdfast.core.job import TERMINAL
 from holdfast.store.protocol import Store
-from holdfast.testing.history import (
-    JournalFile,
-    Terms,
-    Verdict,
-    calm,
-    check,
-    final,
-    held_by_the_dead,
-    left,
-    read,
-)
+from holdfast.testing.history import JournalFile, Terms, Verdict, calm, check, final, held_by_the_dead, left, read
 from holdfast.testing.verbs import every
 
 from ..process import Process

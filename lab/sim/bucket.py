@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from holdfast.clock import Entropy
+from holdfast.core.clock import Entropy
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.pace import Pace
 from holdfast.store.bucket.seam import Listed, NotWritten

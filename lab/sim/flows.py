@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import Flow
-from holdfast.job import State
-from holdfast.retry import Backoff
-from holdfast.task import Task
+from holdfast.core.job import State
+from holdfast.core.retry import Backoff
+from holdfast.tasks.task import Task
 
 from .plan import FlowJob, PlannedFlow
 

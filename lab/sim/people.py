@@ -21,12 +21,12 @@ from holdfast import (
     Worker,
     limit,
 )
-from holdfast.clock import Entropy
-from holdfast.errors import PartlyEnqueued, StoreUnavailable
-from holdfast.heart import Heart
-from holdfast.job import State
-from holdfast.limit import Limit
-from holdfast.retry import Backoff
+from holdfast.client.heartbeat import Heart
+from holdfast.core.clock import Entropy
+from holdfast.core.errors import PartlyEnqueued, StoreUnavailable
+from holdfast.core.job import State
+from holdfast.core.retry import Backoff
+from holdfast.tasks.limits import Limit
 from holdfast.testing.history import Entry, Pages, acknowledged, began, denied, got, ran, recorded
 
 from .bucket import Bucket

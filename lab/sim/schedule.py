@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from holdfast.clock import MICROS
-from holdfast.extra import flow_of, is_flow
-from holdfast.job import TERMINAL, Record
-from holdfast.session import GIVE_WAY
+from holdfast.client.session import GIVE_WAY
+from holdfast.core.clock import MICROS
+from holdfast.core.internal import flow_of, is_flow
+from holdfast.core.job import TERMINAL, Record
 from holdfast.store.protocol import Store
 from holdfast.testing.history import Broken, Entry, Pages, Terms, Verdict, calm, check, dump, final, held_by_the_dead
 from holdfast.testing.verbs import every

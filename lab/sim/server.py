@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.store.memory import MemoryStore
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.protocol import Bell, Store
+from holdfast.store.reference.memory import MemoryStore
 
 from .network import Network
 from .plan import Plan

@@ -13,8 +13,11 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from holdfast import app, remember, session, task
+from holdfast import app
+from holdfast.client import session
 from holdfast.codec import Arguments, Returns
+from holdfast.tasks import durable_steps as remember
+from holdfast.tasks import task
 
 _worked_out: dict[Any, Any] = {}
 

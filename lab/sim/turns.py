@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import NamedTuple
 
-from holdfast.job import Record
+from holdfast.core.job import Record
 from holdfast.testing.history import Broken
 from holdfast.testing.history.lives import History
 

@@ -17,7 +17,7 @@ from math import ceil
 from random import Random
 from typing import Any
 
-from holdfast.clock import MICROS
+from holdfast.core.clock import MICROS
 from holdfast.testing.clock import EPOCH
 
 NEVER = 1 << 62

@@ -6,9 +6,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .app import Holdfast
-from .claim import Claim
-from .context import Context, Discard, Retry, Snooze
-from .errors import (
+from .client.claims import Claim
+from .client.operations import Page, Stats
+from .client.search import Filter
+from .core.errors import (
     ConfigError,
     HoldfastError,
     InvalidJob,
@@ -31,20 +32,19 @@ from .errors import (
     UnknownTask,
     WrongState,
 )
-from .handle import Handle
-from .job import State
-from .limit import limit
-from .operate import Page, Stats
-from .retry import Backoff
-from .schedule_kept import Schedule
-from .search import Filter
-from .task import Task
+from .core.job import State
+from .core.retry import Backoff
+from .schedules.schedule import Schedule
+from .tasks.context import Context, Discard, Retry, Snooze
+from .tasks.handle import Handle
+from .tasks.limits import limit
+from .tasks.task import Task
 from .version import __version__
-from .view import Job
+from .views import Job
 
 if TYPE_CHECKING:
-    from .flow import Flow, Node
-    from .flows import FlowHandle, FlowPage, FlowStatus
+    from .flows.builder import Flow, Node
+    from .flows.service import FlowHandle, FlowPage, FlowStatus
     from .worker import Worker
 
 __all__ = [
@@ -97,11 +97,11 @@ __all__ = [
 
 # A program that only enqueues never pays for the worker, nor for flows.
 _LATE = {
-    "Flow": ".flow",
-    "FlowHandle": ".flows",
-    "FlowPage": ".flows",
-    "FlowStatus": ".flows",
-    "Node": ".flow",
+    "Flow": ".flows.builder",
+    "FlowHandle": ".flows.service",
+    "FlowPage": ".flows.service",
+    "FlowStatus": ".flows.service",
+    "Node": ".flows.builder",
     "Worker": ".worker",
 }
 

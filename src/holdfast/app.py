@@ -1,5 +1,5 @@
 """The app: its store, its tasks by name, and what belongs to it. What one can ask of it is in the files below it:
-`enqueuing.py`, `settling.py`, `oversee.py`, `operate.py`.
+`client/`: `enqueue.py`, `claims.py`, `inspection.py`, `operations.py`.
 """
 
 from __future__ import annotations
@@ -21,30 +21,33 @@ from typing import (
     overload,
 )
 
-from .clock import Clock, Entropy, SystemClock
+from .client.config import Config
+from .client.enqueue import EnqueueHook, Enqueuing
+from .client.runtime import carried
 from .codec import Signed
-from .config import Config
-from .context import Context
-from .enqueuing import EnqueueHook, Enqueuing
-from .errors import ConfigError, InvalidJob
-from .handle import Handle
-from .home import carried
-from .limit import Limit, given_limits
-from .registry import Registry
-from .retry import RetryRule
-from .schedule import Rule, checked
-from .schedules import Schedules, made_rule
-from .settings import combine, from_environment
+from .core.clock import Clock, Entropy, SystemClock
+from .core.cron import checked
+from .core.errors import ConfigError, InvalidJob
+from .core.operations import Where
+from .core.retry import RetryRule
+from .core.settings import combine, from_environment
+from .schedules.schedule import KIND as SCHEDULES
+from .schedules.schedule import read as read_schedule
+from .schedules.service import Schedules, made_rule
 from .store.open import client_url, open_store
 from .store.protocol import Store
-from .sync import SyncApp
-from .task import Codec, Options, Task
-from .view import Job
-from .webhooks import Webhooks
+from .sync.app import SyncApp
+from .tasks.context import Context
+from .tasks.limits import Limit, given_limits
+from .tasks.options import Options
+from .tasks.registry import Registry
+from .tasks.task import Codec, Task
+from .views import Job
+from .webhooks.service import Feed, Webhooks
 
 if TYPE_CHECKING:
-    from .explain import Explanation
-    from .flows import FlowHandle
+    from .flows.builder import Flow
+    from .flows.service import FlowHandle, Flows
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -113,19 +116,18 @@ class Holdfast(Enqueuing):
         else:
             kept = cast("Store", store)
             self.url = f"{kept.name}://"
-        super().__init__(kept, given, clock, entropy)
+        super().__init__(kept, given, clock, entropy, feed=Feed)
         # What a name from the store may be resolved in: the module that makes the app, and those it names.
         own = inspect.currentframe()
         maker = "" if own is None or own.f_back is None else own.f_back.f_globals.get("__name__", "")
         signed = Signed(start.secret) if start.cloudpickle and start.secret else None
         self.registry = Registry(self, {maker, *imports}, signed)
-        self.declared: dict[str, tuple[Task[..., Any], Rule]] = {}
-        """The schedules that the code declares, by name; a worker that starts puts them into the store."""
+        self.declared = {}
         self._queue_limits = {} if queue_limits is None else given_limits(queue_limits)
         self.around_enqueue: list[EnqueueHook] = []
         self.around_run: list[RunHook] = []
         self.on_error: list[ErrorHook] = []
-        self.sync = SyncApp(self)
+        self._sync = SyncApp(self)
         self.registry.add(_noop, "noop", Options(), built_in=True)
 
     # -- tasks
@@ -283,20 +285,26 @@ class Holdfast(Enqueuing):
 
     # -- its parts
 
-    def handle(self, id: str) -> Handle[Any]:
-        """A handle on a job, from its id alone."""
-        return Handle(self, id)
+    @property
+    def sync(self) -> SyncApp:
+        """The app for blocking code."""
+        return self._sync
+
+    @property
+    def flows(self) -> Flows:
+        """Jobs that wait for each other."""
+        from .flows.service import Flows  # late: most programs that enqueue have none
+
+        return Flows(self)
 
     @carried
-    async def explain(self, id: str) -> Explanation:
-        """Why a job is not running, in words."""
-        from .explain import explain
-
-        return await explain(self, id)
+    async def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> FlowHandle:
+        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
+        return await self.flows.start(flow, id)
 
     def flow(self, id: str) -> FlowHandle:
         """A handle on a flow, from its id alone."""
-        from .flows import FlowHandle
+        from .flows.service import FlowHandle
 
         return FlowHandle(self, id)
 
@@ -304,6 +312,10 @@ class Holdfast(Enqueuing):
     def schedules(self) -> Schedules:
         """What is enqueued by the clock."""
         return Schedules(self)
+
+    async def _is_scheduled(self, where: Where) -> bool:
+        kept = [read_schedule(one.value) for one in (await self.session.store.records(SCHEDULES)).values()]
+        return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)
 
     @property
     def webhooks(self) -> Webhooks:

@@ -5,11 +5,11 @@ import inspect
 import pytest
 
 from holdfast import Claim, FlowHandle, Handle, Holdfast, Task
-from holdfast.config import Config
-from holdfast.flows import Flows
-from holdfast.schedules import Schedules
-from holdfast.sync import SyncApp
-from holdfast.sync_parts import (
+from holdfast.client.config import Config
+from holdfast.flows.service import Flows
+from holdfast.schedules.service import Schedules
+from holdfast.sync.app import SyncApp
+from holdfast.sync.parts import (
     SyncClaim,
     SyncConfig,
     SyncFlowHandle,
@@ -19,8 +19,8 @@ from holdfast.sync_parts import (
     SyncTask,
     SyncWebhooks,
 )
-from holdfast.task import Using
-from holdfast.webhooks import Webhooks
+from holdfast.tasks.task import Using
+from holdfast.webhooks.service import Webhooks
 from support.surface import surface
 
 PAIRS = [

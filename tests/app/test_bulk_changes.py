@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast, InvalidJob, OutcomeUnknown, State, StoreUnavailable
-from holdfast import bulk as bulk_module
-from holdfast.job import Change, Patch
-from holdfast.search import Filter
-from holdfast.store.commit import guard
-from holdfast.store.memory import MemoryStore
+from holdfast.client import bulk as bulk_module
+from holdfast.client.search import Filter
+from holdfast.core.operations import Change, Patch
+from holdfast.store.group_commit import guard
+from holdfast.store.reference.memory import MemoryStore
 from support.dead_jobs import make_dead
 
 
@@ -164,7 +164,7 @@ async def test_a_store_that_fails_half_way_is_told_truthfully_and_the_next_call_
                     raise lost
             return await super().write(batch)
 
-    from holdfast.store import commit
+    from holdfast.store import group_commit as commit
 
     monkeypatch.setattr(commit, "RESENDS", (0.0,))
     store = Fails()

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from holdfast import Holdfast, InvalidJob, JobFailed, LeaseLost, PayloadTooLarge, State
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.workers import work_off
@@ -413,8 +413,8 @@ async def test_claims_by_hand_are_listed_beside_the_workers(app, claim):
 @pytest.fixture
 def all_are_gone(monkeypatch):
     """Every process that is identified counts as gone, at every look."""
-    monkeypatch.setattr("holdfast.session.is_gone", lambda pid, identity, clock: bool(identity))
-    monkeypatch.setattr("holdfast.session.ABANDONED_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.client.session.is_gone", lambda pid, identity, clock: bool(identity))
+    monkeypatch.setattr("holdfast.client.session.ABANDONED_EVERY", 0.0)
 
 
 async def test_the_claim_of_a_process_that_is_gone_is_lost_before_its_lease_ends(app, all_are_gone):
@@ -452,7 +452,7 @@ async def test_the_claims_of_a_supervised_worker_are_left_to_its_supervisor(app,
 
 async def test_a_process_that_is_gone_is_looked_for_every_few_seconds_only(app, monkeypatch):
     looks = []
-    monkeypatch.setattr("holdfast.session.is_gone", lambda *process: looks.append(process))
+    monkeypatch.setattr("holdfast.client.session.is_gone", lambda *process: looks.append(process))
     await app.submit("resize", b"raw")
     await app.claim()
     app.session._abandoned_at = 0.0

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, Holdfast, InvalidJob, JobFailed, State
-from holdfast.job import NewJob
+from holdfast.core.job import NewJob
 from holdfast.store.protocol import Batch
 from support import functions
 from support.workers import work_off

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import ConfigError, State
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.workers import work_off

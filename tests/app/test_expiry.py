@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Context, InvalidJob, JobCancelled, State
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.workers import work_off
 

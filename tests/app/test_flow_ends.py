@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from holdfast import Context, Flow, State
-from holdfast.flow_ends import FlowEnds
-from holdfast.flow_gathering import FEW
-from holdfast.flow_making import ENDED, Pending, pending
-from holdfast.flows import Flows
-from holdfast.lifecycle import Outcome
-from holdfast.retry import Backoff
+from holdfast.core.lifecycle import Outcome
+from holdfast.core.retry import Backoff
+from holdfast.flows.completion import FEW
+from holdfast.flows.creation import ENDED, Pending, pending
+from holdfast.flows.release import FlowEnds
+from holdfast.flows.service import Flows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
 from support.workers import work_off, working

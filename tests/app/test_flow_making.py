@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast import Flow, InvalidJob, JobExists, QueueFull, State, WrongState
-from holdfast.flow_making import ENDED, LONGEST_GAP, MakingWatch
-from holdfast.store.memory import MemoryStore
+from holdfast.flows.creation import ENDED, LONGEST_GAP, MakingWatch
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from support.flowing import Tasks
 from support.workers import work_off
@@ -144,7 +144,7 @@ async def test_the_id_of_a_flow_that_was_given_up_stays_taken_where_nothing_is_k
 
 async def test_a_maker_that_goes_on_slowly_is_not_given_up(app, maker, flow, tasks, monkeypatch):
     """It stores a job, is slow for most of an hour, and stores the next."""
-    monkeypatch.setattr("holdfast.flow_making.PAGE", 1)
+    monkeypatch.setattr("holdfast.flows.creation.PAGE", 1)
     await maker.app.open()
     watch, insert = MakingWatch(app.clock), maker.app.insert_all
 

@@ -6,10 +6,10 @@ import pickle
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
-from holdfast.flow_ends import FlowEnds
-from holdfast.flow_making import ENDED
-from holdfast.flows import Flows
-from holdfast.job import Change, Patch
+from holdfast.core.operations import Change, Patch
+from holdfast.flows.creation import ENDED
+from holdfast.flows.release import FlowEnds
+from holdfast.flows.service import Flows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run, states
 from support.workers import work_off, working

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Holdfast, JobExists, JobNotFound, KeyConflict, OutcomeUnknown, State
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.workers import work_off
 
@@ -138,7 +138,7 @@ class Forgetful(MemoryStore):
 
 @pytest.fixture
 def forgetful(monkeypatch):
-    monkeypatch.setattr("holdfast.store.commit.RESENDS", (0.0,))
+    monkeypatch.setattr("holdfast.store.group_commit.RESENDS", (0.0,))
     return with_tasks(Holdfast(Forgetful()))
 
 

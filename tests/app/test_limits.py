@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ConfigError, InvalidJob, limit
-from holdfast.job import Lane
+from holdfast.core.job import Lane
 
 
 @dataclass

@@ -6,7 +6,7 @@ from datetime import UTC, timedelta
 import pytest
 
 from holdfast import InvalidJob, JobNotFound, State
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.ids import words
@@ -155,7 +155,7 @@ async def test_a_state_that_there_is_not_is_refused_with_those_that_there_are(ap
 
 
 async def test_one_job_that_cannot_be_shown_does_not_hide_the_others(app):
-    from holdfast.job import NewJob
+    from holdfast.core.job import NewJob
     from holdfast.store.protocol import Batch
 
     await app.open()
@@ -243,7 +243,7 @@ async def test_workers_are_listed_while_they_live(app):
 
 
 async def test_a_worker_that_died_is_not_listed_any_more(make_app):
-    from holdfast.claim import new_holder
+    from holdfast.client.claims import new_holder
 
     clock = ManualClock()
     app = make_app(MemoryStore(clock), clock=clock)

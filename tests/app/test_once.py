@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Holdfast, InvalidJob, KeyConflict, State, WrongState, limit
-from holdfast.search import Filter
-from holdfast.store.memory import MemoryStore
+from holdfast.client.search import Filter
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock, inline
 from support.workers import work_off
 

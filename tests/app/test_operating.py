@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import HoldfastError, InvalidJob, JobNotFound, LeaseLost, State, WrongState
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.ids import words
 from support.workers import work_off

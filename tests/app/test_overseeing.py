@@ -7,8 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Backoff, InvalidJob, State, Worker
-from holdfast.faults import masked
-from holdfast.search import WINDOW, Filter
+from holdfast.client.error_groups import masked
+from holdfast.client.search import WINDOW, Filter
 from support.workers import work_off
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import KeyConflict, PartlyEnqueued, QueueFull, StoreUnavailable
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 
 
 async def test_what_found_room_in_a_full_queue_is_named_and_the_rest_is_none(make_app):

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from holdfast import InvalidJob, State, StoreUnavailable, WrongState
-from holdfast.holds import KIND, Pause
-from holdfast.store.memory import MemoryStore
+from holdfast.client.pauses import KIND, Pause
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.workers import work_off, working

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import MICROS
-from holdfast.job import Lane
+from holdfast.core.clock import MICROS
+from holdfast.core.job import Lane
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.store import BucketStore
 from holdfast.store.sqlite import SqliteStore

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, InvalidJob, limit
-from holdfast.errors import ScheduleNotFound
-from holdfast.schedules import KIND
-from holdfast.store.memory import MemoryStore
+from holdfast.core.errors import ScheduleNotFound
+from holdfast.schedules.service import KIND
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 
 HOUR, DAY = 3600, 86400

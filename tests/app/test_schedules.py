@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import HoldfastError, InvalidJob, State, limit
-from holdfast.errors import ScheduleNotFound
-from holdfast.store.memory import MemoryStore
+from holdfast.core.errors import ScheduleNotFound
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.workers import working
@@ -45,8 +45,8 @@ async def test_a_look_asks_no_calendar_while_nothing_is_due(app, clock, monkeypa
         await app.schedules.put(f"daily-{number}", "report", cron=f"30 {number} * * *", tz="Europe/Oslo")
     asked = []
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.schedule.checked", asked.append)
-        patch.setattr("holdfast.schedule.next_after", lambda *rest: asked.append(rest))
+        patch.setattr("holdfast.core.cron.checked", asked.append)
+        patch.setattr("holdfast.core.cron.next_after", lambda *rest: asked.append(rest))
         assert await app.schedules.make_due_runs() <= 3600
     assert asked == []
     clock.advance(3600)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from contextlib import asynccontextmanager
 
-from holdfast.clock import Entropy
+from holdfast.core.clock import Entropy
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.engine import Engine
 from holdfast.store.bucket.pace import Pace

@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from delayed import Delayed
 
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.pace import Pace

@@ -6,8 +6,8 @@ import asyncio
 import sys
 from pathlib import Path
 
-from holdfast.clock import SystemClock
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import new_job

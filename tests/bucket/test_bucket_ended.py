@@ -9,7 +9,8 @@ from alone import PACE, opened, virtually
 from delayed import InMemory
 from msgspec.structs import replace
 
-from holdfast.job import Inserted, State, Where
+from holdfast.core.job import State
+from holdfast.core.operations import Inserted, Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, change, deletion, new_job, retrial, says, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, every, insert, job, note, settle

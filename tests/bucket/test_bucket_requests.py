@@ -10,12 +10,12 @@ from alone import opened, virtually
 from delayed import Delayed, InMemory
 
 from holdfast import Holdfast
-from holdfast.clock import Entropy, SystemClock
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.core.clock import Entropy, SystemClock
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.pace import Pace
 from holdfast.store.bucket.wire import VERSION
-from holdfast.store.commit import GroupCommit
+from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.verbs import enqueue, insert, running, settle

@@ -10,10 +10,10 @@ from alone import PACE, opened, virtually
 from delayed import Delayed, InMemory
 from held import Held
 
-from holdfast.errors import HoldfastError, OutcomeUnknown
-from holdfast.store.bucket.engine import Wish
+from holdfast.core.errors import HoldfastError, OutcomeUnknown
 from holdfast.store.bucket.seam import NotWritten
 from holdfast.store.bucket.wire import Mark, Segment
+from holdfast.store.bucket.wish import Wish
 from holdfast.store.bucket.writer import ALONE
 from holdfast.testing.build import change, new_job, succeeded
 from holdfast.testing.verbs import apply, claim_one, insert, job, settle

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError
 from holdfast.store.open import open_store
 
 

@@ -15,8 +15,8 @@ import pytest
 from alone import opened, virtually
 from delayed import Delayed, InMemory
 
-from holdfast.clock import SystemClock
-from holdfast.errors import StoreUnavailable
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import StoreUnavailable
 from holdfast.store.bucket.seam import NotWritten
 from holdfast.store.open import open_store
 from holdfast.testing.build import new_job

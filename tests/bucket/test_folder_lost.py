@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from holdfast import StoreLost, StoreUnavailable
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.store.open import open_store
 from holdfast.testing.verbs import enqueue, every
 from support.unseen import PASSING, unseen

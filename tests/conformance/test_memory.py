@@ -1,6 +1,6 @@
 """The memory store keeps the contract that it is the reference of."""
 
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from support.conforming import beside_the_reference
 

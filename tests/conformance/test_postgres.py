@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import pytest
 
-from holdfast.clock import MICROS
+from holdfast.core.clock import MICROS
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from support.conforming import beside_the_reference

@@ -5,7 +5,7 @@ from functools import cache
 
 import pytest
 
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.store.open import open_store
 from holdfast.testing.conformance import ManualTimeHarness, RealTimeHarness, conformance_suite
 from support.conforming import beside_the_reference, some_topics

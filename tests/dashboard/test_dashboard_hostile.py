@@ -8,8 +8,9 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from holdfast.job import Ask, Holder, Note, Output, State
-from holdfast.lifecycle import Outcome
+from holdfast.core.job import State
+from holdfast.core.lifecycle import Outcome
+from holdfast.core.operations import Ask, Holder, Note, Output
 from holdfast.store.protocol import Batch
 from support.browser import look
 

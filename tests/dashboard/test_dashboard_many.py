@@ -69,7 +69,7 @@ def test_every_page_answers_within_a_second(store_url, make_lab, make_page, requ
 
 
 async def timed(lab, what, **parts):
-    from holdfast.search import Filter
+    from holdfast.client.search import Filter
 
     began = time.perf_counter()
     await getattr(lab.app, what)(Filter(**parts))

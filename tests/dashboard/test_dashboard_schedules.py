@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 
 from holdfast.http import tokens
-from holdfast.schedules import KIND
+from holdfast.schedules.service import KIND
 from support.browser import look
 from support.scene import by_the_clock
 

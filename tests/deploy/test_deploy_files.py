@@ -10,8 +10,8 @@ import typer.main
 import yaml
 
 from holdfast.cli.main import app as cli
+from holdfast.core.settings import PARSERS
 from holdfast.observe.tally import METRICS
-from holdfast.settings import PARSERS
 from holdfast.worker.supervisor import LAST_RESORT
 
 pytestmark = pytest.mark.extended

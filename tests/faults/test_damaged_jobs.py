@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from holdfast import Flow, Holdfast, JobNotFound, State
-from holdfast.job import Ask, Holder, NewJob
+from holdfast.core.job import NewJob
+from holdfast.core.operations import Ask, Holder
 from holdfast.store.protocol import Batch
 from support.workers import work_off, working
 

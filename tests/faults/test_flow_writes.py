@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Flow, Holdfast, JobNotFound, OutcomeUnknown, State, StoreUnavailable, WrongState
-from holdfast.flow_making import ENDED, pending
+from holdfast.flows.creation import ENDED, pending
 from support.eventually import eventually
 from support.flowing import ByHand
 from support.workers import work_off
@@ -127,7 +127,7 @@ class Scene:
 
 @pytest_asyncio.fixture
 async def scene(store_url, monkeypatch):
-    monkeypatch.setattr("holdfast.store.commit.RESENDS", (0.01,))
+    monkeypatch.setattr("holdfast.store.group_commit.RESENDS", (0.01,))
     scene = Scene(store_url)
     async with scene.app, scene.worker:
         scene.outage = Outage(scene.app.session.store)

@@ -11,24 +11,17 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from holdfast import (
-    ConfigError,
-    Filter,
-    Holdfast,
-    HoldfastError,
-    OutcomeUnknown,
-    PartlyEnqueued,
-    StoreUnavailable,
-    steps,
-)
-from holdfast import bulk as bulk_module
-from holdfast import enqueuing as enqueuing_module
-from holdfast.clock import SystemClock
+from holdfast import ConfigError, Filter, Holdfast, HoldfastError, OutcomeUnknown, PartlyEnqueued, StoreUnavailable
+from holdfast.client import bulk as bulk_module
+from holdfast.client import enqueue as enqueuing_module
+from holdfast.client.signals import SignalMaintenance, kind_of
+from holdfast.core import step_log as steps
+from holdfast.core.clock import SystemClock
+from holdfast.core.job import NewJob
+from holdfast.core.lifecycle import delete
+from holdfast.core.operations import Where
 from holdfast.http import tokens
-from holdfast.job import NewJob, Where
-from holdfast.lifecycle import delete
-from holdfast.signals import SignalMaintenance, kind_of
-from holdfast.store import commit as commit_module
+from holdfast.store import group_commit as commit_module
 from holdfast.store.open import open_store
 from support.failing import Failing
 

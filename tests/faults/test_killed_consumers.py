@@ -36,7 +36,7 @@ def test_the_jobs_of_a_killed_program_do_not_wait_for_the_end_of_its_lease(look,
 
 
 def test_a_consumer_that_only_sleeps_keeps_its_job(look, processes, journal, monkeypatch):
-    monkeypatch.setattr("holdfast.session.ABANDONED_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.client.session.ABANDONED_EVERY", 0.0)
     job = look.sync.submit("by_hand", b"{}", json=True).id
     first = processes.start("hand_main", lease=LONG, limit=1)
     until(lambda: journal.count("claimed", pid=first.pid) == 1, "the consumer has its job")

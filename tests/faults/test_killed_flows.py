@@ -9,8 +9,8 @@ from support.flow_tasks import mended
 from support.until import until
 
 from holdfast import Flow
-from holdfast.job import TERMINAL
-from holdfast.retry import Backoff
+from holdfast.core.job import TERMINAL
+from holdfast.core.retry import Backoff
 
 NODES = int(os.environ.get("HOLDFAST_JOBS", "150"))
 """10,000 is what the promise is held to."""

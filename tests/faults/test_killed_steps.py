@@ -7,7 +7,7 @@ from support.step_tasks import POINTS, SIGNAL, STEPS, Deaths
 from support.stores import task_on_every_store
 from support.until import until
 
-from holdfast.signals import SignalMaintenance
+from holdfast.client.signals import SignalMaintenance
 
 WRITES = 4
 """Of a signal that is waited for: that there is one, its value, its waiters, and that they were told."""

@@ -10,9 +10,10 @@ from support.limited_main import RUNNING, build
 from support.processes import Process
 from support.until import until
 
-from holdfast.job import TERMINAL, Record, Where
+from holdfast.core.job import TERMINAL, Record
+from holdfast.core.operations import Where
 from holdfast.testing.history import JournalFile, Terms, acknowledged, check, final, read
-from holdfast.view import split_holder
+from holdfast.views import split_holder
 
 WORKERS = 3
 KILLS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))

@@ -11,7 +11,7 @@ from support.tasks import build
 from support.until import until
 
 from holdfast import Job, State
-from holdfast.holds import KIND as PAUSES
+from holdfast.client.pauses import KIND as PAUSES
 
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
 MANY = 200

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, Holdfast, HoldfastError, Worker
-from holdfast.loop_calls import LoopEnded
+from holdfast.client.loop_calls import LoopEnded
 from support.eventually import eventually
 
 

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from holdfast.http import limits
-from holdfast.store import wire
+from holdfast.store import rpc as wire
 from support.eventually import eventually
 from support.http import serving
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import pytest
 
 from holdfast import ConfigError
-from holdfast.hosts import subnet
+from holdfast.core.hosts import subnet
 from holdfast.http import failures, limits
 from holdfast.http.room import RECENT, Room
 from support.eventually import eventually

@@ -9,8 +9,9 @@ from types import ModuleType
 import pytest
 
 from holdfast import ConfigError, Flow, Holdfast, InvalidJob, State, UnknownTask
+from holdfast.core.job import NewJob
+from holdfast.core.operations import Change, Patch, Settlement
 from holdfast.http import asgi
-from holdfast.job import Change, NewJob, Patch, Settlement
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.worker.run.shell import allow_shell

@@ -327,7 +327,7 @@ async def test_output_is_read_from_a_position_on(http, app):
     id = (await http.submit("t")).json["id"]
     empty = await http("GET", f"/v1/jobs/{id}/output")
     assert (empty.status, empty.content, empty.headers["holdfast-next-position"]) == (200, b"", "0")
-    from holdfast.job import Note, Output
+    from holdfast.core.operations import Note, Output
 
     [claim] = await app.claim()
     record = await app.record(id)

@@ -9,7 +9,7 @@ import pytest
 from holdfast.http import budget, tokens
 from holdfast.http.budget import Budget
 from holdfast.http.problems import Refused
-from holdfast.store import wire
+from holdfast.store import rpc as wire
 from support.eventually import eventually
 from support.http import serving
 

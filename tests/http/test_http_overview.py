@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.core.job import State
 from holdfast.http import tokens
-from holdfast.job import State
 
 
 async def test_a_search_answers_in_short_form(http):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ConfigError, Flow, InvalidJob
+from holdfast.client.search import Scope
 from holdfast.http import scoping, tokens
-from holdfast.search import Scope
-from holdfast.store import wire
+from holdfast.store import rpc as wire
 from support.eventually import eventually
 from support.http import serving
 

@@ -9,7 +9,7 @@ import os
 import pytest
 
 from holdfast.http import limits
-from holdfast.store import wire
+from holdfast.store import rpc as wire
 
 MANY = 10**30
 NUL = "a\0b"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast import Holdfast
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.http import limits
 from support.eventually import eventually
 from support.http import Client, served, serving

@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.http import failures, tokens
 from holdfast.http.failures import ADDRESSES, FORGOTTEN, FREE, LONGEST, Failures
 from support.eventually import eventually

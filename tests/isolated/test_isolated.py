@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Worker
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from support.eventually import eventually
 from support.workers import working
 

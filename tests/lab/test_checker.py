@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.testing.history import (
-    JournalFile,
-    Terms,
-    acknowledged,
-    began,
-    check,
-    read,
-)
+from holdfast.testing.history import JournalFile, Terms, acknowledged, began, check, read
 from support.story import Story
 
 

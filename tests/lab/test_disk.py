@@ -38,7 +38,7 @@ asyncio.run(main(sys.argv[1]))
 """
 SQLITE = """
 import asyncio, os, sys
-from holdfast.errors import HoldfastError
+from holdfast.core.errors import HoldfastError
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.verbs import enqueue
 

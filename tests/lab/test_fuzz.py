@@ -16,11 +16,12 @@ import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from holdfast import Holdfast, HoldfastError, InvalidJob, Worker, schedule
+from holdfast import Holdfast, HoldfastError, InvalidJob, Worker
 from holdfast.cli import spec
 from holdfast.codec import check_json, decode_value, encode_value, shown
-from holdfast.errors import ConfigError, UnknownTask
-from holdfast.job import TERMINAL
+from holdfast.core import cron as schedule
+from holdfast.core.errors import ConfigError, UnknownTask
+from holdfast.core.job import TERMINAL
 from holdfast.store.open import open_store
 from holdfast.testing import ManualClock
 from support.http import serving

@@ -4,12 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.history import (
-    Entry,
-    Past,
-    check,
-    got,
-)
+from holdfast.testing.history import Entry, Past, check, got
 from support.story import SECOND, Story
 
 

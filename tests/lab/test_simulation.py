@@ -16,12 +16,12 @@ from lab.sim.plan import PLACES, Plan, Rates
 from lab.sim.schedule import simulate
 from lab.sim.shrink import shrink
 
-from holdfast import flow_ends
-from holdfast.flow_rules import freed
-from holdfast.holds import Holds
-from holdfast.steps import Memory
-from holdfast.store.gate import Gate
-from holdfast.store.jobs import Jobs
+from holdfast.client.pauses import Holds
+from holdfast.core.flow_rules import freed
+from holdfast.core.limiter import Gate
+from holdfast.core.step_log import Memory
+from holdfast.flows.service import release as flow_ends
+from holdfast.store.reference.jobs import Jobs
 from support import sizes
 
 ROOT = Path(__file__).resolve().parents[2]

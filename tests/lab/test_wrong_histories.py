@@ -4,19 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.testing.history import (
-    OF_ALL,
-    OF_JOB,
-    Entry,
-    Past,
-    began,
-    check,
-    denied,
-    got,
-    held_by_the_dead,
-    left,
-    ran,
-)
+from holdfast.testing.history import OF_ALL, OF_JOB, Entry, Past, began, check, denied, got, held_by_the_dead, left, ran
 from support.story import SECOND, Story
 
 

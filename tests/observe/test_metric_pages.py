@@ -6,7 +6,7 @@ import urllib.request
 import pytest
 
 from holdfast import ConfigError, Holdfast
-from holdfast.job import QueueStats
+from holdfast.core.operations import QueueStats
 from holdfast.observe.events import JobEvent
 from holdfast.observe.metrics import MOST_QUEUES, Depths, Metrics
 from holdfast.observe.tally import METRICS, MOST_NAMES, OTHER, Tally
@@ -67,7 +67,7 @@ async def lived_through(app):
 
 
 def _ended(claim):
-    from holdfast.lifecycle import Outcome
+    from holdfast.core.lifecycle import Outcome
 
     return Outcome.succeeded(None)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.core.settings import PARSERS, Settings
 from holdfast.observe.events import KINDS, Event, JobEvent, RequestEvent
 from holdfast.observe.tally import METRICS
-from holdfast.settings import PARSERS, Settings
-from holdfast.webhooks import EVENTS
+from holdfast.webhooks.service import EVENTS
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 

@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 
 from holdfast import ConfigError, Holdfast, OutcomeUnknown, StoreUnavailable
-from holdfast.webhooks import QUEUE, TASK
-from holdfast.worker.run.webhook import is_public
+from holdfast.webhooks.delivery import is_public
+from holdfast.webhooks.service import QUEUE, TASK
 from support.eventually import eventually
 from support.http import serving
 from support.workers import work_off, working
@@ -106,7 +106,7 @@ async def test_filters_choose_by_event_queue_and_task(app):
 
 
 async def test_a_delivery_is_tried_again_with_the_same_id(app, monkeypatch):
-    monkeypatch.setattr("holdfast.webhooks.BACKOFF", _soon())
+    monkeypatch.setattr("holdfast.webhooks.service.BACKOFF", _soon())
     async with receiving(500, 302, 200) as receiver:
         await app.webhooks.add("shop", receiver.url)
         await app.enqueue("noop")
@@ -189,7 +189,7 @@ async def test_a_delivery_outlives_the_app_that_made_it(make_app, monkeypatch, t
 
 
 async def test_a_store_that_does_not_answer_at_that_moment_is_asked_again(app, monkeypatch, caplog):
-    monkeypatch.setattr("holdfast.webhooks.TRY_AGAIN", 0.01)
+    monkeypatch.setattr("holdfast.webhooks.service.TRY_AGAIN", 0.01)
     await app.webhooks.add("shop", "https://a.example/")
     await app.submit("raw", b"", queue="hands")
     (claim,) = await app.claim(["hands"])
@@ -436,7 +436,7 @@ async def test_the_key_is_nowhere_in_the_store(app):
 
 
 async def test_no_answer_is_waited_for_without_end(app, monkeypatch):
-    monkeypatch.setattr("holdfast.worker.run.webhook.PATIENCE", 0.2)
+    monkeypatch.setattr("holdfast.webhooks.delivery.PATIENCE", 0.2)
 
     async def silent(reader, writer):
         await reader.read()  # until whoever called has had enough

@@ -7,7 +7,7 @@ import asyncio
 import asyncpg
 import pytest
 
-from holdfast.job import Inserted
+from holdfast.core.operations import Inserted
 from holdfast.store.postgres.call import insert_arguments
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import new_job, succeeded

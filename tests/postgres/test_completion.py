@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from holdfast import Context, Holdfast
-from holdfast.job import State
+from holdfast.core.job import State
 from holdfast.testing.build import change
 from support.eventually import eventually
 from support.workers import work_off, working

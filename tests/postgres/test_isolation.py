@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import ConfigError
-from holdfast.job import Lane, State
+from holdfast.core.job import Lane, State
 from holdfast.store.postgres import Place, PostgresStore
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call

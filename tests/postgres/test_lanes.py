@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from holdfast.job import Lane, State, Where
+from holdfast.core.job import Lane, State
+from holdfast.core.operations import Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, cancellation, change, new_job, says, succeeded
 from holdfast.testing.verbs import answer_to, apply, claim, claim_one, every, insert, job, note, settle

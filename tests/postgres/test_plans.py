@@ -12,7 +12,8 @@ import time
 import asyncpg
 import pytest
 
-from holdfast.job import Lane, Where
+from holdfast.core.job import Lane
+from holdfast.core.operations import Where
 from holdfast.store.postgres import observe
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call

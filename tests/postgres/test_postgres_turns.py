@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.job import Lane
+from holdfast.core.job import Lane
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim, insert
 

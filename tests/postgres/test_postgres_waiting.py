@@ -7,7 +7,7 @@ import asyncio
 import pytest
 import pytest_asyncio
 
-from holdfast.job import Lane
+from holdfast.core.job import Lane
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, cancellation, failed, holder, new_job, says, succeeded, swept
 from holdfast.testing.verbs import answer_to, claim, claim_one, insert, job

@@ -10,7 +10,7 @@ import asyncpg
 import pytest
 
 from holdfast import ConfigError, StoreUnavailable
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.store.open import open_store
 from holdfast.store.postgres import PostgresStore
 from holdfast.store.postgres import schema as steps
@@ -122,7 +122,7 @@ def test_a_missing_driver_names_the_extra():
     script = (
         "import sys; sys.modules['asyncpg'] = None\n"
         "from holdfast import MissingExtra\n"
-        "from holdfast.clock import SystemClock\n"
+        "from holdfast.core.clock import SystemClock\n"
         "from holdfast.store.open import open_store\n"
         "try: open_store('postgresql://h/d', SystemClock())\n"
         "except MissingExtra as error: print(error)\n"

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 from line import Line
 
-from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable, heart
+from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
+from holdfast.client import heartbeat as heart
 from holdfast.store.postgres import PostgresStore, pool
 from holdfast.store.postgres.place import from_url as place_of
 from holdfast.store.protocol import Batch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from holdfast.job import TERMINAL
+from holdfast.core.job import TERMINAL
 from holdfast.testing.verbs import every
 
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import pytest_asyncio
 
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.store.open import open_store
 from support.redis import Server, shared_server, valkey_binary
 from support.terminal import terminal

@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import Holdfast
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError
 from holdfast.store.open import open_store
 from holdfast.store.redis import url_of
 from support.workers import working

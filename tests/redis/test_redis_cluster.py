@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded

@@ -8,8 +8,8 @@ import pytest
 from census import strays
 from proxy import Proxy
 
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.job import TERMINAL
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.core.job import TERMINAL
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded, swept
 from holdfast.testing.verbs import claim, every, gone, insert

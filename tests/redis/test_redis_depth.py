@@ -2,7 +2,7 @@
 
 import os
 
-from holdfast.job import Where
+from holdfast.core.operations import Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.verbs import insert

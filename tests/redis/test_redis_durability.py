@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from holdfast import Holdfast
-from holdfast.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
-from holdfast.job import Record, Settlement, State
+from holdfast.core.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
+from holdfast.core.job import Record, State
+from holdfast.core.operations import Settlement
 from holdfast.observe.events import Events
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import holder, new_job, released, says, succeeded

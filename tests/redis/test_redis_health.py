@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from holdfast import Holdfast
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError
 from holdfast.observe.metrics import Metrics
 from holdfast.store.open import open_store
 from support.eventually import eventually
@@ -27,8 +27,8 @@ async def look(url):
 
 @pytest.fixture
 def quick_checks(monkeypatch):
-    monkeypatch.setattr("holdfast.health.CHECK_EVERY", 0.0)
-    monkeypatch.setattr("holdfast.session.CONFIG_MAX_AGE", 0.0)
+    monkeypatch.setattr("holdfast.client.health.CHECK_EVERY", 0.0)
+    monkeypatch.setattr("holdfast.client.session.CONFIG_MAX_AGE", 0.0)
 
 
 async def test_the_doctor_finds_nothing_wrong_with_a_sound_server(start_server):

@@ -2,9 +2,10 @@
 
 from census import strays
 
-from holdfast.clock import MICROS
-from holdfast.job import Lane, Output, State, Where
-from holdfast.store.gate import KEPT
+from holdfast.core.clock import MICROS
+from holdfast.core.job import Lane, State
+from holdfast.core.limiter import KEPT
+from holdfast.core.operations import Output, Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import (
     cancellation,

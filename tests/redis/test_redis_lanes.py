@@ -8,8 +8,9 @@ import pytest
 from census import strays
 from test_redis_depth import calls
 
-from holdfast.clock import SystemClock
-from holdfast.job import Lane, State, Where
+from holdfast.core.clock import SystemClock
+from holdfast.core.job import Lane, State
+from holdfast.core.operations import Where
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, failed, new_job, released, succeeded

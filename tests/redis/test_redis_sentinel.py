@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from holdfast.errors import HoldfastError, StoreUnavailable
+from holdfast.core.errors import HoldfastError, StoreUnavailable
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import every, insert
 from support.eventually import eventually

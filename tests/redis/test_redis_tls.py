@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.store.redis import wire
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim_one, insert

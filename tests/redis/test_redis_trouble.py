@@ -7,8 +7,8 @@ import signal
 import pytest
 
 from holdfast import Holdfast, StoreRefused, Worker
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, JobExists, OutcomeUnknown, StoreUnavailable
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError, JobExists, OutcomeUnknown, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded

@@ -4,11 +4,11 @@ import sys
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, MissingExtra
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError, MissingExtra
+from holdfast.core.url import split
 from holdfast.store.open import open_store
 from holdfast.store.redis.address import parse
-from holdfast.url import split
 
 
 def address(url: str):

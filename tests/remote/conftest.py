@@ -6,7 +6,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Holdfast
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.store.open import open_store
 
 pytest.importorskip("aiohttp")

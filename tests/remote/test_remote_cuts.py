@@ -7,8 +7,8 @@ import pytest
 from cutter import Cutter
 
 from holdfast import Holdfast
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.job import TERMINAL
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.core.job import TERMINAL
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded, swept
 from holdfast.testing.verbs import claim, claim_one, every, insert, job

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, Context, Flow, Holdfast, QueueFull, State
-from holdfast.flow_making import ENDED, Pending
+from holdfast.flows.creation import ENDED, Pending
 from support.workers import work_off, working
 
 SECRET = "a-worker's-token"

@@ -3,9 +3,9 @@
 import pytest
 from aiohttp import web
 
-from holdfast.clock import SystemClock
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.store import wire
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.store import rpc as wire
 from holdfast.store.open import open_store
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import insert

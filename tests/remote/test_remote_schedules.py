@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from holdfast import ConfigError, Holdfast, InvalidJob
-from holdfast.errors import ScheduleNotFound
+from holdfast.core.errors import ScheduleNotFound
 from support.eventually import eventually
 
 

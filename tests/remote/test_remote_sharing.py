@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast import Holdfast
-from holdfast.job import State
+from holdfast.core.job import State
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import holder, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running

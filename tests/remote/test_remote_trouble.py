@@ -10,10 +10,10 @@ import pytest
 from cutter import Cutter
 
 from holdfast import Holdfast
-from holdfast.clock import SystemClock
-from holdfast.errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
+from holdfast.core.clock import SystemClock
+from holdfast.core.errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
 from holdfast.http import seam, tokens
-from holdfast.store import wire
+from holdfast.store import rpc as wire
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch, Examining
 from holdfast.store.remote import trouble

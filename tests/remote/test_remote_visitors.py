@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from holdfast.errors import InvalidJob, PayloadTooLarge
-from holdfast.job import Settlement
+from holdfast.core.errors import InvalidJob, PayloadTooLarge
+from holdfast.core.operations import Settlement
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, holder, new_job, succeeded
 from holdfast.testing.verbs import claim_one, every, insert
@@ -64,7 +64,7 @@ async def test_a_holder_that_nobody_can_be_is_refused(store, fields):
 
 
 async def test_nobody_asks_for_everything_at_once(store):
-    from holdfast.job import Where
+    from holdfast.core.operations import Where
 
     for call in (
         store.find(Where(), None, 10**9),

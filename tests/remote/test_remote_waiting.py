@@ -6,8 +6,8 @@ from functools import partial
 import pytest
 
 from holdfast import Context, Holdfast
-from holdfast.errors import ConfigError, WrongState
-from holdfast.job import Change, Patch
+from holdfast.core.errors import ConfigError, WrongState
+from holdfast.core.operations import Change, Patch
 from holdfast.store.protocol import Batch
 from support.workers import work_off
 

@@ -5,7 +5,7 @@ import sqlite3
 
 import pytest
 
-from holdfast.errors import ConfigError, StoreUnavailable
+from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.store.sqlite import version
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim_one, enqueue, gone, job

@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """
 import asyncio, resource, signal, sys, os
-from holdfast.errors import OutcomeUnknown, StoreUnavailable
+from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import new_job

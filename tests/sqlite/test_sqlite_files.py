@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, StoreLost, Worker
-from holdfast.errors import ConfigError, OutcomeUnknown, StoreUnavailable
+from holdfast.core.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from holdfast.store.sqlite import SqliteStore, files, sql
 from holdfast.store.sqlite import connection as connections
 from holdfast.testing.verbs import enqueue, every

@@ -5,8 +5,8 @@ import sqlite3
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.job import Lane
+from holdfast.core.clock import SystemClock
+from holdfast.core.job import Lane
 from holdfast.store.sqlite import claim as claiming
 from holdfast.store.sqlite import enqueue as enqueuing
 from holdfast.store.sqlite import settle as settling

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import holder, new_job

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from holdfast.errors import ConfigError
+from holdfast.core.errors import ConfigError
 from holdfast.store.sqlite import place
 from holdfast.testing.verbs import enqueue
 

@@ -5,8 +5,8 @@ import sqlite3
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.job import Where
+from holdfast.core.clock import SystemClock
+from holdfast.core.operations import Where
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import observe, sql
 from holdfast.store.sqlite.step import Step

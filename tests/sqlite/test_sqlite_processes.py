@@ -8,7 +8,8 @@ import signal
 import sqlite3
 import traceback
 
-from holdfast.job import State, Where
+from holdfast.core.job import State
+from holdfast.core.operations import Where
 from holdfast.testing.build import succeeded
 from holdfast.testing.verbs import claim, enqueue, every, gone, job, settle
 

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from holdfast.errors import ConfigError, HoldfastError
-from holdfast.job import STORED
+from holdfast.core.errors import ConfigError, HoldfastError
+from holdfast.core.job import STORED
 from holdfast.store.sqlite import schema, sql
 from holdfast.testing.verbs import enqueue, job
 

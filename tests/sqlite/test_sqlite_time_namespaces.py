@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.testing.verbs import job, running
 from holdfast.worker.processes.census import lives, own_start
 from support.eventually import eventually
@@ -39,7 +39,7 @@ asyncio.run(main(sys.argv[1]))
 """
 WATCH = """
 import os, sys
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.worker.processes.census import lives, own_start
 
 print(SystemClock().boot(), lives(int(sys.argv[1]), sys.argv[2]), os.getpid(), own_start(), flush=True)

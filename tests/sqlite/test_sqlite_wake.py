@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from holdfast.job import State
+from holdfast.core.job import State
 from holdfast.testing.build import succeeded
 from holdfast.testing.clock import ManualClock
 from holdfast.testing.verbs import claim, claim_one, enqueue, running, settle

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast import Holdfast, State
-from holdfast.job import Change, Patch
+from holdfast.core.operations import Change, Patch
 
 
 async def make_dead(app: Holdfast, count: int, **options: Any) -> list[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.job import Ask, Holder
-from holdfast.lifecycle import Outcome, Rules, settle
+from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.operations import Ask, Holder
 from support.workers import working
 
 

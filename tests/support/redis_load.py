@@ -7,8 +7,9 @@ from collections import Counter
 from typing import Any, Self
 
 from holdfast import Context, Holdfast
-from holdfast.errors import HoldfastError
-from holdfast.job import TERMINAL, Record, Settlement
+from holdfast.core.errors import HoldfastError
+from holdfast.core.job import TERMINAL, Record
+from holdfast.core.operations import Settlement
 from holdfast.observe.events import Events
 from support.eventually import eventually
 from support.workers import working

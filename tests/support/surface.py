@@ -1,9 +1,9 @@
 """What a user may ask of each class: its public names, but for those with which the parts of an app ask each other."""
 
 from holdfast import Claim, Context, Flow, Handle, Holdfast, Node, Task, Worker
-from holdfast.flows import Flows
-from holdfast.schedules import Schedules
-from holdfast.webhooks import Webhooks
+from holdfast.flows.service import Flows
+from holdfast.schedules.service import Schedules
+from holdfast.webhooks.service import Webhooks
 
 INSIDE: dict[type, set[str]] = {
     Holdfast: {

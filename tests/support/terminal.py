@@ -20,7 +20,7 @@ import pytest
 from lab.fork_server import Forked
 
 from holdfast import Holdfast
-from holdfast.sync import SyncApp
+from holdfast.sync.app import SyncApp
 
 from .forks import fork_server
 

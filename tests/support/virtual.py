@@ -7,7 +7,7 @@ import selectors
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from holdfast.clock import MICROS
+from holdfast.core.clock import MICROS
 
 T = TypeVar("T")
 EPOCH = 1_750_000_000 * MICROS

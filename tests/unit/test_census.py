@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from holdfast import Holdfast
-from holdfast.claim import new_holder
+from holdfast.client.claims import new_holder
 from holdfast.worker.processes import census
 from support.eventually import eventually
 

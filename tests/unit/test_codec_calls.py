@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.codec import Arguments, encode_untyped
-from holdfast.errors import ConfigError, InvalidJob
+from holdfast.core.errors import ConfigError, InvalidJob
 
 DAY = dt.date(2026, 1, 2)
 

@@ -15,7 +15,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from holdfast.codec import Arguments, Signed, check_json, decode_value, encode_untyped, encode_value, shown
-from holdfast.errors import InvalidJob
+from holdfast.core.errors import InvalidJob
 
 
 class Color(enum.Enum):

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from holdfast.codec import Signed
-from holdfast.errors import ConfigError, InvalidJob, MissingExtra
+from holdfast.core.errors import ConfigError, InvalidJob, MissingExtra
 
 HERE = ("call", "holdfast.call", "store")
 

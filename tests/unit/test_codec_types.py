@@ -22,7 +22,7 @@ import pydantic
 import pytest
 
 from holdfast.codec import Arguments, Returns
-from holdfast.errors import InvalidJob
+from holdfast.core.errors import InvalidJob
 
 UTC = dt.UTC
 ID = UUID("12345678-1234-5678-1234-567812345678")

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from holdfast.codec import Arguments, check_json, decode_value, encode_value, shown
-from holdfast.errors import InvalidJob
+from holdfast.core.errors import InvalidJob
 
 
 def nested(depth: int) -> list:

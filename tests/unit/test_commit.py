@@ -5,12 +5,13 @@ import asyncio
 import pytest
 
 from holdfast import InvalidJob, OutcomeUnknown, StoreUnavailable
-from holdfast.clock import Entropy
-from holdfast.job import Change, Claims, Inserted, Patch, State
-from holdfast.store import commit as commit_module
-from holdfast.store.commit import MAX_OPERATIONS, GroupCommit
-from holdfast.store.memory import MemoryStore
+from holdfast.core.clock import Entropy
+from holdfast.core.job import State
+from holdfast.core.operations import Change, Claims, Inserted, Patch
+from holdfast.store import group_commit as commit_module
+from holdfast.store.group_commit import MAX_OPERATIONS, GroupCommit
 from holdfast.store.protocol import Answers, Batch
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import build
 
 

@@ -5,11 +5,11 @@ import asyncio
 import pytest
 
 from holdfast import InvalidJob, OutcomeUnknown, StoreUnavailable
-from holdfast.clock import Entropy
-from holdfast.store import commit as commit_module
-from holdfast.store.commit import GroupCommit
-from holdfast.store.memory import MemoryStore
+from holdfast.core.clock import Entropy
+from holdfast.store import group_commit as commit_module
+from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.verbs import every, running
 

@@ -2,8 +2,9 @@
 
 import pytest
 
-from holdfast.explain import why
-from holdfast.job import Holder, HolderSeen, Record, State
+from holdfast.client.explain import why
+from holdfast.core.job import Record, State
+from holdfast.core.operations import Holder, HolderSeen
 
 NOW = 1_800_000_000_000_000
 

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from holdfast import MissingExtra
-from holdfast.errors import requires
+from holdfast.core.errors import requires
 
 ENTRIES = {
     "server": ("from holdfast.http import asgi; asgi(Holdfast('memory://'))", "starlette", "anyio"),

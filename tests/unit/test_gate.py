@@ -2,10 +2,10 @@
 
 import pytest
 
-from holdfast.clock import MICROS
-from holdfast.job import Lane
-from holdfast.store.gate import LAG, LOOK_AGAIN, STEP, Gate
-from holdfast.store.memory import MemoryStore
+from holdfast.core.clock import MICROS
+from holdfast.core.job import Lane
+from holdfast.core.limiter import LAG, LOOK_AGAIN, STEP, Gate
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.clock import ManualClock

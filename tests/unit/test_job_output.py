@@ -3,7 +3,7 @@
 import asyncio
 import os
 
-from holdfast.errors import StoreUnavailable
+from holdfast.core.errors import StoreUnavailable
 from holdfast.worker.processes.output import Printer, Ring
 from support.eventually import eventually
 

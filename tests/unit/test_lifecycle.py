@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Backoff, State, WrongState
-from holdfast.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
-from holdfast.lifecycle import Outcome, Rules, annotate, cancel, delete, history, retry, settle, too_late
+from holdfast.core.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
+from holdfast.core.lifecycle import Outcome, Rules, annotate, cancel, delete, history, retry, settle, too_late
 
 RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_silent_deaths=3, retention=60, key_retention=90_000)
 

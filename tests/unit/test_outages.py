@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from holdfast import ConfigError, OutcomeUnknown, StoreRefused, StoreUnavailable
-from holdfast.outages import CALM, LONGEST_PAUSE, STALE, SUMMARY_EVERY, Outages
+from holdfast.observe.outages import CALM, LONGEST_PAUSE, STALE, SUMMARY_EVERY, Outages
 from holdfast.testing import ManualClock
 
 AWAY = StoreUnavailable("no route to host")

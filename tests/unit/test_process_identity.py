@@ -6,16 +6,16 @@ import sys
 
 import pytest
 
-from holdfast.clock import SystemClock
-from holdfast.process_identity import is_gone, own_process
+from holdfast.client.process_identity import is_gone, own_process
+from holdfast.core.clock import SystemClock
 from holdfast.testing import ManualClock
 
 CLOCK = SystemClock()
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are identified by /proc")
 
 SAYS_WHO_IT_IS = (
-    "from holdfast.clock import SystemClock\n"
-    "from holdfast.process_identity import own_process\n"
+    "from holdfast.core.clock import SystemClock\n"
+    "from holdfast.client.process_identity import own_process\n"
     "print(own_process(SystemClock()), flush=True)\n"
     "input()\n"
 )

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import steps
-from holdfast.steps import Memory, Step
+from holdfast.core import step_log as steps
+from holdfast.core.step_log import Memory, Step
 
 NAMES = st.text(min_size=1, max_size=10)
 JSON = st.recursive(

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.errors import InvalidJob
-from holdfast.schedule import MOST_RUNS, Rule, checked, in_words, next_after, put_off, runs_due
+from holdfast.core.cron import MOST_RUNS, Rule, checked, in_words, next_after, put_off, runs_due
+from holdfast.core.errors import InvalidJob
 from support.sizes import size
 
 MICROS = 1_000_000

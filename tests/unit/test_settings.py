@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ConfigError, Holdfast
-from holdfast.settings import (
+from holdfast.core.settings import (
     PARSERS,
     STORED,
     Settings,

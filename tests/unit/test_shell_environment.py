@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from holdfast import ConfigError
-from holdfast.settings import parse
+from holdfast.core.settings import parse
 from holdfast.worker.run.shell import _environment
 
 CONTEXT = SimpleNamespace(job=SimpleNamespace(id="x"), attempt=1, fence=7)

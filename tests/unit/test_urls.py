@@ -11,9 +11,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast import ConfigError, Holdfast, HoldfastError
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
+from holdfast.core.url import redact, split
 from holdfast.store.open import open_store
-from holdfast.url import redact, split
 
 SPECIAL = "/?#[]@%:;,&=+$!'()*\"<>\\^`{|}~ \t\n\x00é℀€"
 PIECES = ("hunter", "zwei", "secret3")

@@ -1,6 +1,6 @@
 """Slots: what may be claimed, given what runs."""
 
-from holdfast.job import Record
+from holdfast.core.job import Record
 from holdfast.worker.run import Run
 from holdfast.worker.slots import Slots
 

@@ -3,7 +3,7 @@
 import pytest
 
 from holdfast import Holdfast
-from holdfast.store.memory import MemoryStore
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 
 

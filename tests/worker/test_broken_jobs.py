@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from holdfast import Backoff, InvalidJob, JobFailed, State
-from holdfast.job import NewJob
+from holdfast.core.job import NewJob
 from holdfast.store.protocol import Batch
 from support.workers import work_off, working
 

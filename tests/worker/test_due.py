@@ -8,9 +8,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Holdfast, State
-from holdfast.claim import new_holder
-from holdfast.job import Ask
-from holdfast.store.memory import MemoryStore
+from holdfast.client.claims import new_holder
+from holdfast.core.operations import Ask
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually, still
 from support.workers import work_off, working

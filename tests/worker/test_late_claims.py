@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from holdfast import Holdfast, State, StoreUnavailable
-from holdfast.errors import OutcomeUnknown
-from holdfast.store.memory import MemoryStore
+from holdfast.core.errors import OutcomeUnknown
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.workers import working

@@ -401,10 +401,10 @@ async def test_a_step_that_is_done_as_its_worker_stops_is_remembered(app, monkey
 
 
 async def test_a_store_that_does_not_answer_for_a_while_costs_no_step(app, monkeypatch):
-    from holdfast.errors import StoreUnavailable
+    from holdfast.core.errors import StoreUnavailable
 
     ran, refused = [], []
-    monkeypatch.setattr("holdfast.remember.RESEND_PAUSE", 0.001)
+    monkeypatch.setattr("holdfast.tasks.durable_steps.RESEND_PAUSE", 0.001)
 
     @app.task
     async def work(ctx: Context) -> int:

@@ -10,10 +10,10 @@ import time
 import pytest
 
 from holdfast import Context, State, Worker
-from holdfast.job import Ask, Holder
-from holdfast.settings import Settings
-from holdfast.store.memory import MemoryStore
+from holdfast.core.operations import Ask, Holder
+from holdfast.core.settings import Settings
 from holdfast.store.protocol import Batch
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.worker.service import Service, Word
 from holdfast.worker.supervisor import Child, Supervisor
 from holdfast.worker.worker import HAND_BACK

@@ -8,7 +8,7 @@ import pytest
 from test_store_trouble import Troubled
 
 from holdfast import ConfigError, Holdfast, StoreRefused, Worker
-from holdfast.outages import Outages
+from holdfast.observe.outages import Outages
 from holdfast.worker.service import Service
 from holdfast.worker.supervisor import Supervisor
 from support.eventually import eventually

@@ -7,9 +7,9 @@ from contextlib import suppress
 import pytest
 
 from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreLost, StoreUnavailable, Worker
-from holdfast.heart import Heart
-from holdfast.store import commit
-from holdfast.store.memory import MemoryStore
+from holdfast.client.heartbeat import Heart
+from holdfast.store import group_commit as commit
+from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually, still
 from support.virtual import VirtualClock, VirtualLoop, run_virtually

@@ -6,8 +6,10 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from holdfast import Backoff, Context, InvalidJob, PayloadTooLarge, State, signals, steps
-from holdfast.signals import SignalMaintenance
+from holdfast import Backoff, Context, InvalidJob, PayloadTooLarge, State
+from holdfast.client import signals
+from holdfast.client.signals import SignalMaintenance
+from holdfast.core import step_log as steps
 from support.eventually import eventually
 from support.workers import work_off, working
 

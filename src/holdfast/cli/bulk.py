@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ..errors import HoldfastError, OutcomeUnknown
+from ..core.errors import HoldfastError, OutcomeUnknown
 from .connect import with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..bulk import Changed, OnProgress
-    from ..search import Filter
+    from ..client.bulk import Changed, OnProgress
+    from ..client.search import Filter
 
 WORDS = {
     "state": "in no state for it", "moved": "changed by others meanwhile", "not_found": "gone",
@@ -85,7 +85,7 @@ class _Watch:
     """Takes in what each step did, and shows it where a person looks on."""
 
     def __init__(self, done: str, total: int | None) -> None:
-        from ..bulk import Changed
+        from ..client.bulk import Changed
 
         self.last = Changed(0, 0, 0, 0, None)
         self.shown: AbstractContextManager[Any] = nullcontext()

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote
 
-from ..errors import JobNotFound, ScheduleNotFound, StoreUnavailable
-from ..url import redact
+from ..core.errors import JobNotFound, ScheduleNotFound, StoreUnavailable
+from ..core.url import redact
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -24,7 +24,7 @@ def make_app(url: str | None, application: str | None = None) -> Holdfast:
     """The app that the options name; by itself, one on ./holdfast.db."""
     url, application = url or root["url"], application or root["app"]
     if application is not None:
-        from ..load import load_app
+        from ..loading import load_app
 
         if url is not None:
             os.environ["HOLDFAST_URL"] = url

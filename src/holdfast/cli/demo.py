@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import SERVER, requires
+from ..core.errors import SERVER, requires
 
 
 def demo(

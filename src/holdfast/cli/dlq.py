@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import InvalidJob
+from ..core.errors import InvalidJob
 from . import options
 from .bulk import in_bulk, why
 from .connect import make_app, run, with_app
@@ -49,7 +49,7 @@ def retry(
     if id is not None:
         print(with_app(url, lambda app: retried(app, id, "dead")))
         return
-    from ..search import Filter
+    from ..client.search import Filter
 
     seen = in_bulk(
         url,

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import HoldfastError, InvalidJob
+from ..core.errors import HoldfastError, InvalidJob
 from . import options
 from .connect import make_app, note_unknown, run
 
 if TYPE_CHECKING:
     from ..app import Holdfast
     from ..observe.events import JobEvent
-    from ..task import Call
+    from ..tasks.task import Call
 
 BULK = 1000
 
@@ -190,7 +190,7 @@ def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> Non
 
 
 async def _attempt(app: Holdfast, one: Call[Any]) -> HoldfastError | None:
-    from ..errors import JobExists, KeyConflict, QueueFull
+    from ..core.errors import JobExists, KeyConflict, QueueFull
 
     try:
         await app.enqueue_call(one.task, one.options, one.args, one.kwargs)

@@ -11,8 +11,8 @@ from .connect import say_none, watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..flows import FlowStatus
-    from ..job import Record
+    from ..core.job import Record
+    from ..flows.service import FlowStatus
 
 LINES = 50
 """Jobs of a flow that are printed, at the most."""
@@ -70,7 +70,7 @@ def show(
         async def once() -> bool:
             from msgspec import to_builtins
 
-            from ..job import TERMINAL
+            from ..core.job import TERMINAL
             from .printing import document, json
 
             status = await app.flow(id).status()
@@ -89,7 +89,7 @@ def show(
 
 
 def _member(record: Record) -> dict[str, Any]:
-    from .. import extra
+    from ..core import internal as extra
 
     said = extra.read(record.extra)
     number = int(record.id.rpartition(".")[2])

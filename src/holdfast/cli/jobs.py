@@ -11,10 +11,10 @@ from .connect import watching, where, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..explain import Explanation
-    from ..job import Record
-    from ..operate import Page
-    from ..view import Job, StepSeen
+    from ..client.explain import Explanation
+    from ..client.operations import Page
+    from ..core.job import Record
+    from ..views import Job, StepSeen
 
 
 def list_jobs(
@@ -158,13 +158,13 @@ def _progress(job: Job) -> str:
 
 def cancel(id: options.JobId, url: options.Url = None) -> None:
     """End a waiting job, or ask a running one to stop."""
-    from ..extra import is_flow
+    from ..core.internal import is_flow
 
     async def ask(app: Holdfast) -> Record:
         done = await app.cancel(id)
         record = await app.record(id)
         if not done and not record.cancel:
-            from ..errors import WrongState
+            from ..core.errors import WrongState
 
             raise WrongState(id, record.state, "there is nothing left to cancel")
         return record
@@ -181,8 +181,8 @@ def retry(id: options.JobId, url: options.Url = None) -> None:
 
 async def retried(app: Holdfast, id: str, state: str | None = None) -> str:
     """Retry a job, which must be in this state where one is given; what has become of it, in words."""
-    from ..errors import WrongState
-    from ..extra import is_flow
+    from ..core.errors import WrongState
+    from ..core.internal import is_flow
 
     before = await app.record(id)
     if state not in (None, before.state):
@@ -202,7 +202,7 @@ def delete(id: options.JobId, url: options.Url = None) -> None:
 
 def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson = False) -> None:
     """Say why a job is not running (or what it is doing)."""
-    from ..extra import is_flow
+    from ..core.internal import is_flow
     from .printing import document, say
 
     async def ask(app: Holdfast) -> tuple[Explanation, Record]:

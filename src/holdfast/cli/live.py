@@ -10,8 +10,8 @@ from textual.app import App, ComposeResult
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Static
 
-from ..errors import HoldfastError
-from ..url import redact
+from ..core.errors import HoldfastError
+from ..core.url import redact
 from .printing import safe, seconds, work
 from .sample import Sample, look
 

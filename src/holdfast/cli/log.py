@@ -34,7 +34,7 @@ def log(
 async def _print(store: Replayable, first: int, *, as_json: bool) -> None:
     import msgspec
 
-    from ..view import moment as aware
+    from ..views import moment as aware
     from . import printing
 
     async for number, data in store.replay(first):

@@ -24,7 +24,7 @@ def logs(
     """Print what a job has printed: standard output and error, of all its attempts, the newest part."""
 
     async def show(app: Holdfast) -> None:
-        from ..output import follow_output
+        from ..client.output import follow_output
 
         job = await app.job(id)
         wanted: int | None = None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from ..errors import ConfigError, InvalidJob
+from ..core.errors import ConfigError, InvalidJob
 from . import options
 from .bulk import in_bulk, why
 from .connect import with_app
@@ -91,8 +91,8 @@ def purge(
 ) -> None:
     """Delete jobs for good: the dead, unless a state is named. Running ones stay."""
     states = state or ["dead"]
-    from ..settings import duration
-    from ..view import states_named
+    from ..core.settings import duration
+    from ..views import states_named
 
     states_named(states)
     try:
@@ -105,7 +105,7 @@ def purge(
 
 def purge_jobs(url: str | None, which: dict[str, Any], words: str, *, yes: bool, dry_run: bool) -> None:
     """Delete the jobs that match, once the user has seen how many there are."""
-    from ..search import Filter
+    from ..client.search import Filter
 
     wanted = None
     if which.get("older_than") is None:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from ..errors import HoldfastError
-    from ..view import Job
+    from ..core.errors import HoldfastError
+    from ..views import Job
 
 WIDE = 10_000
 COLOURS = {
@@ -31,7 +31,7 @@ def told(error: HoldfastError) -> str:
     """What an error says, in which a keyword argument is an option. A ConfigError speaks of code, or of a URL."""
     if isinstance(error, ConfigError):
         return str(error)
-    from ..checks import KEYWORD
+    from ..core.validation import KEYWORD
 
     return KEYWORD.sub(lambda found: "--" + found[1].replace("_", "-"), str(error))
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import msgspec
 
 from ..app import Holdfast
-from ..job import TERMINAL
-from ..operate import Stats
-from ..view import Job, WorkerSeen
+from ..client.operations import Stats
+from ..core.job import TERMINAL
+from ..views import Job, WorkerSeen
 
 SHOWN = 100
 

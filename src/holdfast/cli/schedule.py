@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import InvalidJob
-from ..settings import duration
+from ..core.errors import InvalidJob
+from ..core.settings import duration
 from . import options
 from .connect import make_app, note_unknown, say_none, with_app
 from .connect import run as open_with
@@ -16,7 +16,7 @@ from .spec import call, parsed
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..schedule_kept import Schedule
+    from ..schedules.schedule import Schedule
 
 app = typer.Typer(help="What is enqueued by the clock.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ..errors import SERVER, requires
+from ..core.errors import SERVER, requires
 from . import options
 from .connect import make_app
 
@@ -46,9 +46,9 @@ def serve(
     Loopback is open to this machine's users until there is a token; anything else needs one. SIGTERM or Ctrl-C ends it
     once accepted requests are answered.
     """
+    from ..core.settings import combine, from_environment, redact
     from ..http import asgi
     from ..observe.logs import set_up
-    from ..settings import combine, from_environment, redact
 
     flags = {} if log_level is None else {"log_level": log_level}
     settings = combine(flags, from_environment(os.environ), {})

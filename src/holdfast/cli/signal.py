@@ -8,7 +8,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from ..errors import InvalidJob
+from ..core.errors import InvalidJob
 from . import options
 from .connect import with_app
 

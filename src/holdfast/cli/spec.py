@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from ..errors import InvalidJob
+from ..core.errors import InvalidJob
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..task import Call
+    from ..tasks.task import Call
 
 SHELL_KEYS = ("command", "cwd", "env", "stdin")
 ALIASES = {"cmd": "command", "max_retries": "max_attempts", "run_at": "at", "tag": "tags"}
@@ -101,8 +101,8 @@ def _options(fields: dict[str, Any]) -> dict[str, Any]:
     if "at" in fields:
         fields["at"] = moment(fields["at"])
     if "backoff_base" in fields:
-        from ..retry import Backoff
-        from ..settings import parse_stored
+        from ..core.retry import Backoff
+        from ..core.settings import parse_stored
 
         fields["retry"] = Backoff(1.0, float(parse_stored("backoff_base", fields.pop("backoff_base"))[1]), 0.0)
     if isinstance(fields.get("tags"), str):
@@ -128,7 +128,7 @@ def _seconds(value: Any, name: str) -> Any:
         raise InvalidJob(f"{name!r} is a number of seconds, not {value!r:.50}")
     if not isinstance(value, str):
         return value
-    from ..settings import duration
+    from ..core.settings import duration
 
     try:
         return duration(value)

@@ -9,9 +9,9 @@ from .connect import say_none, watching, where, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..holds import Pause
-    from ..operate import Stats
-    from ..view import WorkerSeen
+    from ..client.operations import Stats
+    from ..client.pauses import Pause
+    from ..views import WorkerSeen
 
 WORDS = {"queued": "Pending", "running": "Processing", "succeeded": "Completed"}
 
@@ -71,7 +71,7 @@ def _print_paused(paused: list[Pause]) -> None:
 
 
 def _print_queues(stats: Stats) -> None:
-    from ..view import moment as aware
+    from ..views import moment as aware
     from .printing import moment, table
 
     rows = [

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from . import options
 from .connect import make_app, run, say_none, with_app
 
@@ -39,8 +39,8 @@ def create(
     read: look at jobs, queues, workers. submit: enqueue. work: claim and settle. operate: cancel, retry, delete, pause,
     settings. With --queue or --task it is for jobs of these alone, and routes that are about more refuse it.
     """
+    from ..core.settings import duration
     from ..http import tokens
-    from ..settings import duration
 
     try:
         lasts = None if expires is None else duration(expires)
@@ -63,8 +63,8 @@ def create(
 @app.command("list")
 def list_tokens(url: options.Url = None, as_json: options.AsJson = False) -> None:
     """List the tokens: id, roles, what they are for, when they end. Their secrets are nowhere."""
+    from ..client.search import Scope
     from ..http import tokens
-    from ..search import Scope
     from .printing import document, moment, table
 
     app = make_app(url)

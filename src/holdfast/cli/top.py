@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ..errors import requires
+from ..core.errors import requires
 from . import options
 from .connect import make_app, refuse_missing
 

@@ -10,7 +10,7 @@ from . import options
 from .connect import make_app, run, say_none, with_app
 
 if TYPE_CHECKING:
-    from ..webhooks import Webhook
+    from ..webhooks.service import Webhook
 
 app = typer.Typer(help="Tell others how jobs end.", no_args_is_help=True)
 Name = Annotated[str, typer.Argument(metavar="NAME", show_default=False)]
@@ -46,7 +46,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     """List every webhook."""
     app = make_app(url)
     hooks = run(app, lambda app: app.webhooks.list())
-    from ..url import redact
+    from ..core.url import redact
     from .printing import document, table
 
     rows = [_row(hook, redact(hook.url)) for hook in hooks]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from . import options
 from .connect import make_app, root, run, watching, with_app
 
@@ -57,7 +57,7 @@ def start(
     Without -A they run shell jobs: whoever can write to the store can run commands here.
     SIGTERM or Ctrl-C stops them gracefully, a second one at once.
     """
-    from ..settings import combine, from_environment, parse, redact, size
+    from ..core.settings import combine, from_environment, parse, redact, size
     from ..worker import background, state
     from ..worker.service import Service, parse_queues
 

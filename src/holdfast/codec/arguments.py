@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import astuple
 
-from ..errors import ConfigError, InvalidJob
+from ..core.errors import ConfigError, InvalidJob
 from .changes import SCALARS
 from .holes import holes_in, opened
 from .items import item_type, result_type

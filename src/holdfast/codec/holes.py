@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ..errors import InvalidJob
+from ..core.errors import InvalidJob
 from .values import plain_json, read, read_any
 
 MARK = "$result"

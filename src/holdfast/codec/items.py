@@ -6,7 +6,7 @@ import types
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, Union, get_args, get_origin
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 
 _LISTS = frozenset({list, Sequence, Collection, Iterable})
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, Optional, get_args, get_origin
 
-from ..errors import InvalidJob
+from ..core.errors import InvalidJob
 from .changes import Change, changed, name_of_type
 from .values import plain_json, read, reader, sorted_json, write
 

@@ -10,7 +10,7 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
-from ..errors import ConfigError, InvalidJob
+from ..core.errors import ConfigError, InvalidJob
 
 STAR = "*"
 """Where a payload keeps its unnamed positional arguments."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import ConfigError, InvalidJob, requires
+from ..core.errors import ConfigError, InvalidJob, requires
 
 _PURPOSE = b"holdfast cloudpickle 2"
 _SIZE = 32

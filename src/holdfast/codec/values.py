@@ -14,7 +14,7 @@ from typing import Any, cast, get_origin
 
 import msgspec
 
-from ..errors import InvalidJob
+from ..core.errors import InvalidJob
 from .changes import SCALARS, changed, name_of_type, place
 
 MAX_NESTING = 100

@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import Handle, Holdfast, Job, State
-from ..job import TERMINAL
+from ..core.job import TERMINAL
 
 LEASE = 2.0
 PATIENCE = 60.0

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 
 from .. import Holdfast
-from ..job import State
+from ..core.job import State
 
 EVERY = 0.5
 """Seconds between two handfuls."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import SERVER, requires
+from ..core.errors import SERVER, requires
 
 if TYPE_CHECKING:
     from ..app import Holdfast

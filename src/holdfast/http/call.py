@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from starlette.types import Receive, Scope, Send
 
-from ..hosts import subnet
+from ..core.hosts import subnet
 from . import limits
-from .door import WrongToken
+from .door import Door, WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
 from .tokens import Access
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from .service import Service
+    from ..core.operations import Moves
+    from ..observe.metrics import Depths, Metrics
+    from .budget import Budget
+    from .job_policy import JobPolicy
 
 T = TypeVar("T")
 JSON = b"application/json"
@@ -103,12 +106,60 @@ def problem(refused: Refused) -> Answer:
     return Answer(refused.kind.status, encode(refused.problem), CONTENT_TYPE, refused.headers)
 
 
+class MovesFeed(Protocol):
+    """The moves of jobs, looked for once for all streams."""
+
+    def after(self, cursor: str) -> Coroutine[Any, Any, Moves]:
+        """What came after a moment, as soon as something has."""
+        ...
+
+
+class Shared(Protocol):
+    """What all requests share: the service, as far as they ask anything of it."""
+
+    app: Holdfast
+    policy: JobPolicy
+    door: Door
+    metrics: Metrics
+    depths: Depths
+    bodies: Budget
+    stopping: asyncio.Event
+    streams: int
+    """Streams of events that are open."""
+    waiting: int
+    """Claims that wait for jobs."""
+
+    @property
+    def feed(self) -> MovesFeed:
+        """The moves of jobs."""
+        ...
+
+    @property
+    def extra(self) -> Sequence[Any]:
+        """Routes that are no part of the API."""
+        ...
+
+    @property
+    def openapi(self) -> bytes:
+        """The description of the API, as JSON."""
+        ...
+
+    @property
+    def body_limit(self) -> int:
+        """Bytes of a body."""
+        ...
+
+    def stream_ended(self) -> None:
+        """One stream of events less."""
+        ...
+
+
 class Call:
     """A request that has been let in."""
 
     __slots__ = ("_by_name", "_held", "_receive", "access", "headers", "left", "scope", "service")
 
-    def __init__(self, service: Service, scope: Scope, receive: Receive) -> None:
+    def __init__(self, service: Shared, scope: Scope, receive: Receive) -> None:
         self.service = service
         self.scope = scope
         self.headers: list[tuple[bytes, bytes]] = scope["headers"]

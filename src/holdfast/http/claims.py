@@ -13,13 +13,14 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from ..checks import checked_lease, checked_names, checked_text
-from ..claim import Claim
-from ..errors import InvalidJob, LeaseLost
-from ..job import Attempt, Holder, Record, State
-from ..lifecycle import ERROR_LIMIT, history, shorten
+from ..client.claims import Claim
+from ..core.errors import InvalidJob, LeaseLost
+from ..core.job import Attempt, Record, State
+from ..core.lifecycle import ERROR_LIMIT, history, shorten
+from ..core.operations import Holder
+from ..core.validation import checked_lease, checked_names, checked_text
 from ..version import __version__
-from ..view import split_holder
+from ..views import split_holder
 from . import limits, shapes
 from .call import Answer, Call, ClientGone, json, nothing
 from .problems import BUSY, Refused

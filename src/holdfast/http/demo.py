@@ -7,7 +7,7 @@ import signal
 
 import msgspec
 
-from ..job import State
+from ..core.job import State
 from .call import Answer, Call, json
 from .endpoint import Endpoint
 from .problems import NOT_FOUND, Refused

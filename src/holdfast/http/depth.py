@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ..clock import MICROS
+from ..core.clock import MICROS
 
 if TYPE_CHECKING:
     from ..app import Holdfast

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ..errors import StoreUnavailable
-from ..hosts import is_address, named
+from ..core.errors import StoreUnavailable
+from ..core.hosts import is_address, named
 from . import limits
 from .failures import Failures
 from .problems import BAD_REQUEST, STORE_UNAVAILABLE, UNAUTHORIZED, WRONG_HOST, WRONG_ORIGIN, Refused

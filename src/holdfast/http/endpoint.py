@@ -6,25 +6,22 @@ import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.types import Receive, Send
 from starlette.types import Scope as Asgi
 
+from ..client.search import Scope
 from ..codec.values import read
-from ..errors import HoldfastError, InvalidJob
+from ..core.errors import HoldfastError, InvalidJob
 from ..observe.traces import arriving
-from ..search import Scope
-from ..store.commit import guard
+from ..store.group_commit import guard
 from . import limits
-from .call import Answer, Call, ClientGone, Stream, problem
+from .call import Answer, Call, ClientGone, Shared, Stream, problem
 from .choices import listing
 from .problems import FORBIDDEN, INTERNAL, METHOD_NOT_ALLOWED, NOT_FOUND, TOO_LARGE, Kind, Refused, refused
-
-if TYPE_CHECKING:
-    from .service import Service
 
 logger = logging.getLogger("holdfast.http")
 EVENTS = "text/event-stream"
@@ -122,7 +119,7 @@ class Endpoint:
 class Place:
     """A path with its methods, as an ASGI app."""
 
-    def __init__(self, service: Service, path: str, endpoints: Sequence[Endpoint]) -> None:
+    def __init__(self, service: Shared, path: str, endpoints: Sequence[Endpoint]) -> None:
         self._service = service
         self.path = path
         self._by_method = {endpoint.method: endpoint for endpoint in endpoints}

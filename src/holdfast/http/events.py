@@ -9,10 +9,10 @@ import asyncio
 from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
-from ..checks import checked_cursor
-from ..errors import InvalidJob, OutcomeUnknown, StoreUnavailable
-from ..job import Moves
-from ..view import moment
+from ..core.errors import InvalidJob, OutcomeUnknown, StoreUnavailable
+from ..core.operations import Moves
+from ..core.validation import checked_cursor
+from ..views import moment
 from . import limits
 from .call import Call, Stream, encode
 from .problems import BUSY, Refused

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..clock import Clock
+from ..core.clock import Clock
 
 logger = logging.getLogger("holdfast.http")
 FREE = 5

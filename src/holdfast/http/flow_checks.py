@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from .. import extra
-from ..errors import InvalidJob
-from ..flow import member
-from ..flow_gathering import PAGE, About, about_flow, counting, number_kept
-from ..flow_making import TASK
-from ..job import UNDECODABLE, NewJob
+from ..core import internal as extra
+from ..core.errors import InvalidJob
+from ..core.flow_rules import member
+from ..core.job import UNDECODABLE, NewJob
+from ..flows.completion import PAGE, About, about_flow, counting, number_kept
+from ..flows.creation import TASK
 
 if TYPE_CHECKING:
     from ..app import Holdfast

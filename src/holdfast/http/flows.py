@@ -6,8 +6,8 @@ from datetime import datetime
 
 import msgspec
 
-from ..checks import checked_text
-from ..flows import FlowStatus
+from ..core.validation import checked_text
+from ..flows.service import FlowStatus
 from . import limits
 from .call import Answer, Call, json
 from .endpoint import Endpoint

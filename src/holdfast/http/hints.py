@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from ..store.protocol import Bell
-from ..store.wire import KEEP_ALIVE
+from ..store.rpc import KEEP_ALIVE
 
 STREAMS_MOST = 1024
 """Streams of one server; whoever comes later polls."""

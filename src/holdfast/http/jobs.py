@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .. import extra
-from ..bulk import Changed
-from ..checks import KEY_LIMIT, checked_text
-from ..clock import MICROS
+from ..client.bulk import Changed
 from ..codec.values import read
-from ..errors import HoldfastError, InvalidJob, JobNotFound, KeyConflict, WrongState
-from ..job import NewJob, State
-from ..task import Options
-from ..view import moment
-from ..writes import Writes
+from ..core import internal as extra
+from ..core.clock import MICROS
+from ..core.errors import HoldfastError, InvalidJob, JobNotFound, KeyConflict, WrongState
+from ..core.job import NewJob, State
+from ..core.validation import KEY_LIMIT, checked_text
+from ..core.writes import Writes
+from ..tasks.options import Options
+from ..views import moment
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..errors import HoldfastError, StoreUnavailable
-from ..holds import checked_pause
-from ..job import QueueStats
-from ..operate import Stats
-from ..view import moment
+from ..client.operations import Stats
+from ..client.pauses import checked_pause
+from ..core.errors import HoldfastError, StoreUnavailable
+from ..core.operations import QueueStats
+from ..views import moment
 from . import limits, shapes
 from .call import Answer, Call, json, nothing
 from .problems import NOT_PAUSED, NOT_SET, STORE_UNAVAILABLE, Refused

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..checks import KEY_LIMIT
+from ..core.validation import KEY_LIMIT
 from ..version import __version__
 from .endpoint import Endpoint
 from .problems import (

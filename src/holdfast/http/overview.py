@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ..bulk import STEP, Changed
-from ..checks import KEY_LIMIT, checked_text
-from ..explain import Explanation
-from ..faults import Errors
-from ..job import State
-from ..oversee import Count
-from ..search import TEXT_LIMIT, Filter, Scope
-from ..series import Depth, Rate
+from ..client.bulk import STEP, Changed
+from ..client.error_groups import Errors
+from ..client.explain import Explanation
+from ..client.inspection import Count
+from ..client.search import TEXT_LIMIT, Filter, Scope
+from ..client.timeseries import Depth, Rate
+from ..core.job import State
+from ..core.validation import KEY_LIMIT, checked_text
 from ..store.protocol import MINUTES_KEPT
 from ..version import __version__
-from ..view import Job, Progress, moment
+from ..views import Job, Progress, moment
 from . import limits, scoping
 from .call import Answer, Call, encode, json
 from .problems import JOB_NOT_FOUND, OUTCOME_UNKNOWN, UNAUTHORIZED

@@ -6,9 +6,9 @@ import re
 
 import msgspec
 
-from .. import errors
-from ..checks import KEYWORD
-from ..errors import HoldfastError
+from ..core import errors
+from ..core.errors import HoldfastError
+from ..core.validation import KEYWORD
 from . import limits
 
 MADE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}(\.\d+)*", re.IGNORECASE)

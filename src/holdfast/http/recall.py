@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from ..clock import Clock
-from ..errors import InvalidJob
+from ..core.clock import Clock
+from ..core.errors import InvalidJob
 from .call import Answer
 
 KEPT_SECONDS = 60.0

@@ -16,8 +16,8 @@ import resource
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from ..errors import ConfigError
-from ..hosts import is_address, subnet
+from ..core.errors import ConfigError
+from ..core.hosts import is_address, subnet
 from . import limits
 
 logger = logging.getLogger("holdfast.http")

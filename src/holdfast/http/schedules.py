@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from ..checks import TAGS_LIMIT
-from ..job import PRIORITY_MAX, PRIORITY_MIN
-from ..lifecycle import DELAY_LIMIT
-from ..retry import Backoff
-from ..schedule import MOST_RUNS
-from ..schedule_kept import Schedule
-from ..schedules import made_rule
+from ..core.cron import MOST_RUNS
+from ..core.job import PRIORITY_MAX, PRIORITY_MIN
+from ..core.lifecycle import DELAY_LIMIT
+from ..core.retry import Backoff
+from ..core.validation import TAGS_LIMIT
+from ..schedules.schedule import Schedule
+from ..schedules.service import made_rule
 from . import scoping
 from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint

@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from .. import extra
-from ..checks import checked_text
-from ..errors import JobNotFound, ScheduleNotFound
-from ..job import Record
-from ..search import Scope
-from ..view import Job
+from ..client.search import Scope
+from ..core import internal as extra
+from ..core.errors import JobNotFound, ScheduleNotFound
+from ..core.job import Record
+from ..core.validation import checked_text
+from ..views import Job
 from .call import Call
 from .problems import FORBIDDEN, Refused
 

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.types import Message, Send
 
-from .. import flow_making, schedule_kept, schedules, signals, store_id
-from ..clock import fresh_secret
-from ..errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
-from ..job import UNDECODABLE, Change, NewJob, Patch, State
-from ..store import wire
+from ..client import signals, store_id
+from ..core.clock import fresh_secret
+from ..core.errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
+from ..core.job import UNDECODABLE, NewJob, State
+from ..core.operations import Change, Patch
+from ..flows import creation as flow_making
+from ..schedules import schedule as schedule_kept
+from ..schedules import service as schedules
+from ..store import rpc as wire
 from ..store.protocol import Answers, Batch, Finding, Versioned
 from ..version import __version__
 from . import hints, limits, tokens

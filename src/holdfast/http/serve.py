@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 
 import uvicorn
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from . import limits
 from .door import is_loopback
 from .room import Room, make_room

@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import re
@@ -65,6 +64,7 @@ class Service:
         self.door = Door(app, token=own, unguarded=unguarded, hosts=hosts, origins=origins)
         self.listed = endpoints()
         """The API, as it is described."""
+        self._described: bytes | None = None
         seam = Seam(app, sweeps=True, policy=self.policy)
         self.endpoints = [*self.listed, *extra, *seam.endpoints(), *pages.endpoints()]
         self.feed = Feed(app)
@@ -137,10 +137,12 @@ class Service:
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
 
-    @functools.cached_property
+    @property
     def openapi(self) -> bytes:
         """The description of the API, as JSON."""
-        return describe(self.listed)
+        if self._described is None:  # made at the first request for it
+            self._described = describe(self.listed)
+        return self._described
 
     @property
     def body_limit(self) -> int:

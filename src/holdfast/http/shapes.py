@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from ..checks import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
-from ..job import PRIORITY_MAX, PRIORITY_MIN, State
-from ..lifecycle import DELAY_LIMIT
-from ..view import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
+from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
+from ..core.lifecycle import DELAY_LIMIT
+from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
+from ..views import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
 from . import limits
 
 MAX_ATTEMPTS = 25

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..checks import checked_name, checked_seconds, checked_text
-from ..clock import MICROS, fresh_secret
-from ..errors import ConfigError, HoldfastError, OutcomeUnknown
-from ..search import Scope
-from ..view import moment
+from ..client.search import Scope
+from ..core.clock import MICROS, fresh_secret
+from ..core.errors import ConfigError, HoldfastError, OutcomeUnknown
+from ..core.validation import checked_name, checked_seconds, checked_text
+from ..views import moment
 
 if TYPE_CHECKING:
     from ..app import Holdfast

@@ -10,39 +10,26 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from .. import extra as extras
-from ..checks import (
+from ..codec import check_json
+from ..codec.meta import checked_meta
+from ..core import internal as extras
+from ..core.errors import InvalidJob, PayloadTooLarge
+from ..core.job import HISTORY_LIMIT, Attempt, Lane, NewJob, State
+from ..core.lifecycle import COMPANY
+from ..core.operations import Ask, Change, Holder, Note, Output, Patch, Settlement, Where
+from ..core.validation import (
     PAGE_LIMIT,
     WEEK,
     checked_attempts,
     checked_cursor,
-    checked_meta,
     checked_name,
     checked_priority,
     checked_seconds,
     checked_tags,
     checked_text,
 )
-from ..codec import check_json
-from ..errors import InvalidJob, PayloadTooLarge
-from ..job import (
-    HISTORY_LIMIT,
-    Ask,
-    Attempt,
-    Change,
-    Holder,
-    Lane,
-    NewJob,
-    Note,
-    Output,
-    Patch,
-    Settlement,
-    State,
-    Where,
-)
-from ..lifecycle import COMPANY
-from ..limit import MOST, NAME_MOST, SPAN_MOST, WEIGHT_MOST
 from ..store.protocol import Batch
+from ..tasks.limits import MOST, NAME_MOST, SPAN_MOST, WEIGHT_MOST
 from .limits import MIB
 
 STATES = frozenset(state.value for state in State)

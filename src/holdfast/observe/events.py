@@ -12,10 +12,11 @@ from typing import Any
 
 import msgspec
 
-from ..clock import Clock, SystemClock
-from ..errors import ConfigError
-from ..job import Change, NewJob, Record, Settlement, State
-from ..store.commit import guard
+from ..core.clock import Clock, SystemClock
+from ..core.errors import ConfigError
+from ..core.job import NewJob, Record, State
+from ..core.operations import Change, Settlement
+from ..store.group_commit import guard
 from .trace_ids import trace_id_of
 
 logger = logging.getLogger("holdfast")

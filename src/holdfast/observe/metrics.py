@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ..clock import Clock
-from ..errors import HoldfastError, MissingExtra
-from ..job import TERMINAL, QueueStats, State
+from ..core.clock import Clock
+from ..core.errors import HoldfastError, MissingExtra
+from ..core.job import TERMINAL, State
+from ..core.operations import QueueStats
 from ..store.protocol import Finding
 from .events import Events
 from .tally import METRICS, OTHER, SECONDS, Tally

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..job import NewJob, Record
-from ..lifecycle import Outcome
+from ..core.job import NewJob, Record
+from ..core.lifecycle import Outcome
 from ..version import __version__
 from .trace_ids import PARENT, STATE, trace_id_of
 

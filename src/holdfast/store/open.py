@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..clock import Clock
-from ..errors import ConfigError, requires
-from ..url import Url, split
+from ..core.clock import Clock
+from ..core.errors import ConfigError, requires
+from ..core.url import Url, split
 from .protocol import Store
 
 REDIS_SCHEMES = frozenset({
@@ -19,7 +19,7 @@ def open_store(url: str, clock: Clock) -> Store:
     """The store that a URL names, not yet connected."""
     parts = split(url)
     if parts.scheme == "memory":
-        from .memory import MemoryStore
+        from .reference.memory import MemoryStore
 
         parts.refuse_unknown(())
         return MemoryStore(clock)

@@ -10,7 +10,7 @@ What an engine must keep, whatever it is made of:
 3. A claim is one atomic step: it makes due jobs of its queues queued (at least 1,000 at a time), then takes the lowest
    (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing
    (records of kind `pause`, one per queue). A job whose lane does not let it start is set aside, blocked, and made
-   queued again by a later claim (`gate.py` has the rules). An ask that finds nothing writes nothing.
+   queued again by a later claim (`core/limiter.py` has the rules). An ask that finds nothing writes nothing.
    A suspect that comes first is taken only by a holder that is not busy, and only with suspects of its queue that have
    the same `deaths`: as many as there is room for at -2, COHORT at -1, none otherwise. One that is taken without
    company has 0 `deaths` from then on, if it had fewer.
@@ -31,7 +31,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 
-from ..job import (
+from ..core.job import NewJob, Record
+from ..core.operations import (
     Ask,
     Beat,
     Change,
@@ -43,11 +44,9 @@ from ..job import (
     Lost,
     Minute,
     Moves,
-    NewJob,
     Note,
     Printed,
     QueueStats,
-    Record,
     Settlement,
     Tidied,
     Where,

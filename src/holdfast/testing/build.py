@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from ..clock import fresh_entropy
-from ..job import Ask, Change, Holder, Lost, NewJob, Note, Patch, Record, Settlement, State
+from ..core.clock import fresh_entropy
+from ..core.job import NewJob, Record, State
+from ..core.operations import Ask, Change, Holder, Lost, Note, Patch, Settlement
 
 _numbers = count(1)
 _entropy = fresh_entropy()

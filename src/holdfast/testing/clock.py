@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..clock import MICROS
+from ..core.clock import MICROS
 
 EPOCH = 1_750_000_000 * MICROS
 """Where a manual clock starts: a day in June 2025, in microseconds."""

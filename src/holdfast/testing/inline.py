@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from ..app import Holdfast
-from ..errors import HoldfastError, JobNotFound
-from ..job import NewJob, State
+from ..core.errors import HoldfastError, JobNotFound
+from ..core.job import NewJob, State
 from ..worker import Worker
 
 _under_way: ContextVar[tuple[str, ...]] = ContextVar("holdfast_inline", default=())

@@ -22,8 +22,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from ..clock import MICROS
-from ..job import TERMINAL, WAITING, Change, Holder, Lane, Lost, NewJob, Record, Settlement, State
+from ..core.clock import MICROS
+from ..core.job import TERMINAL, WAITING, Lane, NewJob, Record, State
+from ..core.operations import Change, Holder, Lost, Settlement
 from . import build
 from .conformance.harness import Harness
 from .pairing import Pair, Paired

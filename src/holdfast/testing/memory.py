@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 
 from ..app import Holdfast
-from ..errors import ConfigError
-from ..store.memory import MemoryStore
+from ..core.errors import ConfigError
+from ..store.reference.memory import MemoryStore
 from ..worker import Worker
 from ..worker.worker import served_queues
 from .clock import ManualClock

@@ -9,10 +9,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from ..clock import SystemClock
-from ..job import Claims, Record
-from ..store.memory import MemoryStore
+from ..core.clock import SystemClock
+from ..core.job import Record
+from ..core.operations import Claims
 from ..store.protocol import Answers, Batch, Store
+from ..store.reference.memory import MemoryStore
 from .clock import ManualClock
 from .conformance.harness import Harness, ManualTimeHarness
 from .twins import Sight, plain, same

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ..job import TERMINAL, Change, HolderSeen, QueueStats, Record, State, Where
+from ..core.job import TERMINAL, Record, State
+from ..core.operations import Change, HolderSeen, QueueStats, Where
 from ..store.protocol import Store
 from .verbs import every
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..job import Ask, Change, Claims, Holder, Inserted, NewJob, Note, Record, Settlement, Where
+from ..core.job import NewJob, Record
+from ..core.operations import Ask, Change, Claims, Holder, Inserted, Note, Settlement, Where
 from ..store.protocol import Batch, Store
 from . import build
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ..errors import HoldfastError
+from ..core.errors import HoldfastError
 from ..observe.logs import log_file, set_up
 from . import state
 from .processes.census import sweep

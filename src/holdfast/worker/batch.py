@@ -8,14 +8,15 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..errors import HoldfastError
-from ..job import Ask, Record
+from ..core.errors import HoldfastError
+from ..core.job import Record
+from ..core.operations import Ask
 from .lease import Leases
 from .run import Batch
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..task import Task
+    from ..tasks.task import Task
 
 logger = logging.getLogger("holdfast")
 

@@ -6,9 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..errors import HoldfastError, StoreLost
-from ..job import Ask, Claims, Holder, Record
-from ..outages import REFUSALS
+from ..core.errors import HoldfastError, StoreLost
+from ..core.job import Record
+from ..core.operations import Ask, Claims, Holder
+from ..observe.outages import REFUSALS
 from ..store.protocol import Bell
 from .freeing import Freeing
 from .lease import Leases

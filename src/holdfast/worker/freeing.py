@@ -6,8 +6,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from ..errors import HoldfastError
-from ..flow_making import ENDED, MakingWatch, pending
+from ..core.errors import HoldfastError
+from ..flows.creation import ENDED, MakingWatch, pending
 
 if TYPE_CHECKING:
     from ..app import Holdfast

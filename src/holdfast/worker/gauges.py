@@ -8,7 +8,7 @@ import threading
 from concurrent.futures import TimeoutError as TooSlow
 from typing import TYPE_CHECKING, cast
 
-from ..errors import ConfigError
+from ..core.errors import ConfigError
 from ..observe.metrics import PREFIX, Depths, Metrics, Seen
 
 if TYPE_CHECKING:

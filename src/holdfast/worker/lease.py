@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..claim import confirmed
-from ..job import WAITING, Ask, Beat, Change, Claims, Held, Holder, Patch, Record
-from ..lifecycle import Outcome
+from ..client.claims import confirmed
+from ..core.job import WAITING, Record
+from ..core.lifecycle import Outcome
+from ..core.operations import Ask, Beat, Change, Claims, Held, Holder, Patch
 from .slots import Key, Slots
 
 if TYPE_CHECKING:

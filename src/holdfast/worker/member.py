@@ -18,7 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
-from ..errors import HoldfastError
+from ..core.errors import HoldfastError
 from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import reopen, set_up

@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from ..clock import Clock
-from ..context import Context
-from ..flows import Flows
-from ..job import Note, Record
+from ..core.clock import Clock
+from ..core.job import Record
+from ..core.operations import Note
+from ..flows.service import Flows
+from ..tasks.context import Context
 
 PROGRESS_PAUSE = 0.25
 

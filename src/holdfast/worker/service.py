@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import ConfigError, HoldfastError, StoreLost, StoreRefused, StoreUnavailable
-from ..job import Holder
+from ..core.errors import ConfigError, HoldfastError, StoreLost, StoreRefused, StoreUnavailable
+from ..core.operations import Holder
 from ..observe.tally import Key
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
     def app(self) -> Holdfast:
         """The application that the workers run."""
         from ..app import Holdfast
-        from ..load import load_app
+        from ..loading import load_app
 
         app = Holdfast() if self.application is None else load_app(self.application)
         if self.shell or self.application is None:

@@ -9,10 +9,12 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .. import signals, steps
-from ..errors import HoldfastError, PayloadTooLarge, StoreLost
-from ..job import Record, Settlement
-from ..lifecycle import Outcome
+from ..client import signals
+from ..core import step_log as steps
+from ..core.errors import HoldfastError, PayloadTooLarge, StoreLost
+from ..core.job import Record
+from ..core.lifecycle import Outcome
+from ..core.operations import Settlement
 from ..store.protocol import Transacting
 from .run import Run
 from .slots import Slots

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..clock import SystemClock
-from ..errors import ConfigError
+from ..core.clock import SystemClock
+from ..core.errors import ConfigError
 from .processes.census import lives, own_start, signal_process
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from pathlib import Path
 import msgspec
 
 from ..app import Holdfast
-from ..clock import Clock, SystemClock
-from ..errors import HoldfastError, StoreLost
-from ..job import Holder
+from ..core.clock import Clock, SystemClock
+from ..core.errors import HoldfastError, StoreLost
+from ..core.operations import Holder
 from ..observe.logs import reopen
-from ..outages import Outages
+from ..observe.outages import Outages
 from .gauges import Gauges
 from .processes import census
 from .processes.adopt import Adopted, become_subreaper

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..signals import SignalMaintenance
+from ..client.signals import SignalMaintenance
 from .processes import census
 
 if TYPE_CHECKING:

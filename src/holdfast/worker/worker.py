@@ -8,20 +8,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..checks import checked_names
-from ..claim import new_holder
-from ..errors import ConfigError, HoldfastError
-from ..heart import Heart
-from ..job import Holder, Record
-from ..lifecycle import Outcome
-from ..load import refuse_while_loading
+from ..client.claims import new_holder
+from ..client.heartbeat import Heart
+from ..client.process_identity import own_process
+from ..client.session import GIVE_WAY
+from ..core.errors import ConfigError, HoldfastError
+from ..core.job import Record
+from ..core.lifecycle import Outcome
+from ..core.operations import Holder
+from ..core.settings import parse
+from ..core.validation import checked_names
+from ..loading import refuse_while_loading
 from ..observe import traces
-from ..outages import REFUSALS
-from ..process_identity import own_process
-from ..session import GIVE_WAY
-from ..settings import parse
+from ..observe.outages import REFUSALS
 from ..store.protocol import Transacting
-from ..webhooks import QUEUE as WEBHOOKS
+from ..webhooks.delivery import allow_webhooks
+from ..webhooks.service import QUEUE as WEBHOOKS
 from .batch import Batches
 from .claim import Claimer
 from .clockwork import Clockwork
@@ -29,7 +31,6 @@ from .freeing import Freeing
 from .lease import Leases
 from .notes import Notes
 from .run import Batch, Run, Runner
-from .run.webhook import allow_webhooks
 from .settle import Settler, transacting
 from .slots import Slots
 from .turns import Turns

@@ -8,7 +8,7 @@ import sys
 from contextlib import ExitStack
 
 from holdfast import Holdfast, HoldfastError
-from holdfast.sync_parts import SyncClaim
+from holdfast.sync.parts import SyncClaim
 
 from .journal import Journal
 from .processes import end_with_parent

@@ -7,7 +7,7 @@ import asyncio
 import os
 
 from holdfast import Holdfast, Worker, limit
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 from holdfast.store.open import open_store
 from holdfast.testing.history import JournalFile, recorded
 

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast import Holdfast, Job, State
-from holdfast.job import TERMINAL, HolderSeen
+from holdfast.core.job import TERMINAL
+from holdfast.core.operations import HolderSeen
 
 from .journal import Journal
 from .processes import Process

@@ -7,8 +7,10 @@ import signal
 import uuid
 from pathlib import Path
 
-from holdfast import Context, Holdfast, remember, signals
-from holdfast.session import Session
+from holdfast import Context, Holdfast
+from holdfast.client import signals
+from holdfast.client.session import Session
+from holdfast.tasks import durable_steps as remember
 
 from .journal import Journal
 

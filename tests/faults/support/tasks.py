@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast import Context, Holdfast
-from holdfast.clock import SystemClock
+from holdfast.core.clock import SystemClock
 
 from . import flow_tasks, step_tasks
 from .gates import Gates

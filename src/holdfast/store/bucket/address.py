@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ...errors import ConfigError
-from ...url import Url
+from ...core.errors import ConfigError
+from ...core.url import Url
 from .cloud import Cloud
 from .folder import Folder
 from .pace import FOLDER, Pace

@@ -6,7 +6,7 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-from ..bell import Ring
+from ..notify import Ring
 
 
 class Bells:

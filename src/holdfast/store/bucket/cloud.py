@@ -17,9 +17,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from ...callers import mark_store_thread
-from ...clock import MICROS
-from ...errors import ConfigError, requires
+from ...core.clock import MICROS
+from ...core.errors import ConfigError, requires
+from ..callers import mark_store_thread
 from .seam import Listed, Refused
 
 TIMEOUT = "10s"

@@ -10,10 +10,11 @@ from typing import TypeVar
 
 import msgspec
 
-from ...clock import Entropy
-from ...job import Change, Printed, Record, Where
-from ..jobs import matches
+from ...core.clock import Entropy
+from ...core.job import Record
+from ...core.operations import Change, Printed, Where
 from ..protocol import Batch
+from ..reference.jobs import matches
 from . import beside
 from .log import Log
 from .replica import Archived, Replica

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ...clock import MICROS, Clock, Entropy
-from ...errors import ConfigError, HoldfastError, StoreUnavailable
+from ...core.clock import MICROS, Clock, Entropy
+from ...core.errors import ConfigError, HoldfastError, StoreUnavailable
 from ..free_space import free_space
 from ..protocol import Finding
 from .folder import Folder

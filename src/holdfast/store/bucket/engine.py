@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from ...clock import Clock, Entropy
-from ...errors import HoldfastError, OutcomeUnknown, StoreUnavailable
-from ...job import Holder, NewJob
-from ..protocol import WATCH, Answers, Batch
+from ...core.clock import Clock, Entropy
+from ...core.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...core.job import NewJob
+from ...core.operations import Holder
+from ..protocol import WATCH, Answers
 from ..stalls import Stalls
 from . import beside
 from .contents import Contents
@@ -28,39 +29,14 @@ from .replica import Done, Replica
 from .requests import Counted
 from .seam import Bucket
 from .watch import Watch
-from .wire import Batched, Mark, Put, Revived, Segment, Tidy, Watched, pack
+from .wire import Batched, Revived, pack
+from .wish import Wish
 from .writer import Writer
 
 logger = logging.getLogger("holdfast")
 T = TypeVar("T")
 OPERATIONS = 5000
 """Operations of one entry, about, so that a flood does not delay the first of them for long."""
-
-
-class Wish:
-    """What one caller wants written, and where the answer goes."""
-
-    def __init__(self, batch: Batch | None = None, **parts: Any) -> None:
-        self.batch = batch or Batch()
-        self.beats: list[Holder] = parts.get("beats", [])
-        self.leaves: list[str] = parts.get("leaves", [])
-        self.records: list[Put] = parts.get("records", [])
-        self.tidies: list[Tidy] = parts.get("tidies", [])
-        self.watches: list[Watched] = parts.get("watches", [])
-        self.segments: list[Segment] = parts.get("segments", [])
-        self.marks: list[Mark] = parts.get("marks", [])
-        self.future: asyncio.Future[Done] = asyncio.get_running_loop().create_future()
-
-    @property
-    def only_asks(self) -> bool:
-        batch = self.batch
-        others = (batch.inserts, batch.notes, batch.settles, batch.changes)
-        more = (self.beats, self.leaves, self.records, self.tidies, self.watches, self.segments, self.marks)
-        return bool(batch.asks) and not any(others) and not any(more)
-
-    def __len__(self) -> int:
-        batch = self.batch
-        return len(batch.inserts) + len(batch.notes) + len(batch.settles) + len(batch.changes) + 1
 
 
 class Engine:

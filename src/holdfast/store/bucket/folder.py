@@ -13,7 +13,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...errors import ConfigError, StoreLost
+from ...core.errors import ConfigError, StoreLost
 from .seam import Listed, NotWritten, Refused
 
 ASIDE = ".aside"

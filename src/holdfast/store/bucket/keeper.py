@@ -15,10 +15,9 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Iterable
 from copy import copy
-from typing import TYPE_CHECKING
 
-from ...clock import MICROS, Clock, Entropy
-from ...job import TERMINAL, Record
+from ...core.clock import MICROS, Clock, Entropy
+from ...core.job import TERMINAL, Record
 from .contents import Contents
 from .log import Log, Stale
 from .pace import Pace
@@ -26,9 +25,7 @@ from .replica import Done, Snapshot, dump, ended_in
 from .requests import Counted
 from .seam import Listed
 from .wire import Mark, Segment, encode, log_key, number_of, snapshot_key
-
-if TYPE_CHECKING:
-    from .engine import Wish
+from .wish import Wish
 
 logger = logging.getLogger("holdfast")
 AMPLIFY = 2
@@ -191,6 +188,4 @@ def _unneeded(listed: Iterable[Listed], than: int, needed: set[str]) -> list[str
 
 
 def _wish(segments: list[Segment] | None = None, marks: list[Mark] | None = None) -> Wish:
-    from .engine import Wish
-
     return Wish(segments=segments or [], marks=marks or [])

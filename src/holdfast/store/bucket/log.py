@@ -19,7 +19,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
-from ...clock import Clock
+from ...core.clock import Clock
 from .moment import Moment
 from .pace import Pace
 from .replica import ChainBroken, Done, Replica, Snapshot, load

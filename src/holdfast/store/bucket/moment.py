@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ...clock import MICROS, Clock
+from ...core.clock import MICROS, Clock
 
 
 class Moment(NamedTuple):

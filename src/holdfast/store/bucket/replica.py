@@ -1,7 +1,7 @@
 """The state that a log adds up to: the same in every process that has applied the same entries.
 
-Pure, as `store/jobs.py` is, to which this adds what a log needs: who wrote which batch last, who watched whom for how
-long, which ended jobs have gone to `done/`, and which snapshots there are.
+Pure, as `store/reference/jobs.py` is, to which this adds what a log needs: who wrote which batch last, who watched whom
+for how long, which ended jobs have gone to `done/`, and which snapshots there are.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any
 
 import msgspec
 
-from ...job import TERMINAL, Beat, Holder, Minute, Record, Tidied
-from ..gate import Gate
-from ..jobs import Holding, Jobs, Key, Piece
+from ...core.job import TERMINAL, Record
+from ...core.limiter import Gate
+from ...core.operations import Beat, Holder, Minute, Tidied
 from ..protocol import Answers, Batch, Versioned
+from ..reference.jobs import Holding, Jobs, Key, Piece
 from . import beside
 from .wire import VERSION, Batched, Entry, Segment, Spent, Table, pack, unpack
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-from ...errors import HoldfastError, StoreUnavailable
+from ...core.errors import HoldfastError, StoreUnavailable
 from .seam import Bucket, Listed, NotWritten
 from .wire import Spent
 

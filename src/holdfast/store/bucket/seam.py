@@ -11,7 +11,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from ...errors import StoreRefused, StoreUnavailable
+from ...core.errors import StoreRefused, StoreUnavailable
 
 
 class Listed(msgspec.Struct, frozen=True, gc=False):

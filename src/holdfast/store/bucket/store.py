@@ -7,28 +7,15 @@ from copy import copy
 from itertools import islice
 from typing import Any, TypeVar
 
-from ...clock import MICROS, Clock, SystemClock, fresh_entropy
-from ...errors import ConfigError
-from ...job import (
-    TERMINAL,
-    Beat,
-    Found,
-    Holder,
-    HolderSeen,
-    Lost,
-    Minute,
-    Moves,
-    Printed,
-    QueueStats,
-    Record,
-    Tidied,
-    Where,
-)
-from ..jobs import Holding, read_output
+from ...core.clock import MICROS, Clock, SystemClock, fresh_entropy
+from ...core.errors import ConfigError
+from ...core.job import TERMINAL, Record
+from ...core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
 from ..protocol import Answers, Batch, Bell, Cost, Finding, Versioned
+from ..reference.jobs import Holding, read_output
 from .contents import Gone
 from .doctor import examine
-from .engine import Engine, Wish
+from .engine import Engine
 from .folder import Folder
 from .pace import FOLDER, Pace
 from .replica import Replica
@@ -36,6 +23,7 @@ from .requests import Counted
 from .seam import Bucket
 from .thread import Shared
 from .wire import Put, Tidy, log_key, number_of
+from .wish import Wish
 
 T = TypeVar("T")
 

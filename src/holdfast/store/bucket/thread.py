@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, TypeVar
 
-from ...clock import Clock, Entropy, fresh_entropy
-from ...errors import StoreUnavailable
+from ...core.clock import Clock, Entropy, fresh_entropy
+from ...core.errors import StoreUnavailable
 from .bells import Bells
 from .engine import Engine
 from .folder import Folder

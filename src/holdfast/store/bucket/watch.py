@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from ...clock import Clock
-from ..jobs import Holding
+from ...core.clock import Clock
+from ..reference.jobs import Holding
 from .replica import Replica
 from .wire import Watched
 

@@ -14,8 +14,9 @@ from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
-from ...errors import StoreUnavailable
-from ...job import Ask, Change, Holder, NewJob, Note, Record, Settlement
+from ...core.errors import StoreUnavailable
+from ...core.job import NewJob, Record
+from ...core.operations import Ask, Change, Holder, Note, Settlement
 from ..protocol import Batch
 
 VERSION = 4

@@ -15,8 +15,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
-from ...clock import Clock, Entropy
-from ...errors import OutcomeUnknown
+from ...core.clock import Clock, Entropy
+from ...core.errors import OutcomeUnknown
 from .log import Log, Read, Stale
 from .moment import Moment
 from .replica import WINDOW, Done, Replica

@@ -12,8 +12,9 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ConfigError
-from ...job import Inserted, NewJob
+from ...core.errors import ConfigError
+from ...core.job import NewJob
+from ...core.operations import Inserted
 from . import sql
 from .call import insert_arguments
 from .place import Place

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
-from ...clock import MICROS
-from ...job import TERMINAL, Ask, Claims, Inserted, NewJob, Note, Settlement
+from ...core.clock import MICROS
+from ...core.job import TERMINAL, NewJob
+from ...core.operations import Ask, Claims, Inserted, Note, Settlement
 from ..protocol import Answers, Batch
 from .rows import json_or_null, record, to_json
 

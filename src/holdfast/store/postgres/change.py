@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec import UNSET
 
-from ...job import TERMINAL, Change, Record, State
-from .. import apply
-from ..gate import HOLDS
+from ...core.job import TERMINAL, Record, State
+from ...core.limiter import HOLDS
+from ...core.operations import Change
+from ..reference import apply
 from . import sql
 from .pool import Link
 from .rows import record, row

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...job import TERMINAL, Where
+from ...core.job import TERMINAL
+from ...core.operations import Where
 from . import sql
 
 _ENDS = frozenset(state.value for state in TERMINAL)

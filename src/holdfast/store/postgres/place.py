@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ...errors import ConfigError
-from ...url import redact, split
+from ...core.errors import ConfigError
+from ...core.url import redact, split
 
 SCHEMES = frozenset({"postgresql", "postgres", "postgresql+asyncpg", "postgresql+psycopg"})
 OPTIONS = ("schema", "signal", "pool", "pgbouncer")

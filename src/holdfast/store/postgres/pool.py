@@ -8,7 +8,7 @@ from collections import deque
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from ...errors import ConfigError, StoreUnavailable
+from ...core.errors import ConfigError, StoreUnavailable
 from .. import transports
 from . import trouble
 from .driver import asyncpg

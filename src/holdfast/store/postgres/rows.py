@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from ...job import STORED, Attempt, Lane, Record, raw_text
-from ...retry import Backoff
+from ...core.job import STORED, Attempt, Lane, Record, raw_text
+from ...core.retry import Backoff
 
 COLUMNS = STORED
 PLAIN = COLUMNS.index("tags")

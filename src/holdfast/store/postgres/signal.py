@@ -10,8 +10,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ...errors import requires
-from ...url import redact
+from ...core.errors import requires
+from ...core.url import redact
 
 logger = logging.getLogger("holdfast")
 

@@ -8,9 +8,10 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Seque
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from ...clock import MICROS
-from ...errors import HoldfastError, StoreUnavailable
-from ...job import (
+from ...core.clock import MICROS
+from ...core.errors import HoldfastError, StoreUnavailable
+from ...core.job import NewJob, Record
+from ...core.operations import (
     Beat,
     Found,
     Held,
@@ -20,10 +21,8 @@ from ...job import (
     Lost,
     Minute,
     Moves,
-    NewJob,
     Printed,
     QueueStats,
-    Record,
     Settlement,
     Tidied,
     Where,

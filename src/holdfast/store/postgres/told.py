@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import msgspec
 
-from ...clock import MICROS
-from ...job import Move, Moves
+from ...core.clock import MICROS
+from ...core.operations import Move, Moves
 from ..protocol import WATCH
 from . import sql
 from .pool import Link

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from ...errors import HoldfastError, LeaseLost
-from ...job import Settlement
+from ...core.errors import HoldfastError, LeaseLost
+from ...core.operations import Settlement
 from ..protocol import Batch
 from . import sql, trouble
 from .call import Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 
-from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreRefused, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreRefused, StoreUnavailable
 from .driver import asyncpg
 
 AGAIN = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)

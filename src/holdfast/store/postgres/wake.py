@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from ..bell import Ring
+from ..notify import Ring
 from . import sql
 from .place import Place
 from .pool import connect, release

@@ -6,7 +6,7 @@ import ssl
 
 import msgspec
 
-from ...url import Url
+from ...core.url import Url
 from .tls import context
 
 OPTIONS = (

@@ -6,7 +6,7 @@ import logging
 
 import msgspec
 
-from ...errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 from ..protocol import Finding
 from .address import Address
 from .link import Link

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 
 _NOT_TAKEN = ("credential_provider", "redis_connect_func", "ssl_ca_data", "ssl_ca_path", "ssl_password")
 """Settings that say how to log in or whom to trust, and that a URL has no word for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ssl
 
-from ...errors import StoreUnavailable
+from ...core.errors import StoreUnavailable
 from . import tls, trouble
 from .address import Address, Node
 from .verdict import ask, log_in, newest

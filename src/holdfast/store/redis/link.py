@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from ...errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, OutcomeUnknown, StoreUnavailable
 from . import trouble
 from .address import Address, Node
 from .connect import connect, moved_to

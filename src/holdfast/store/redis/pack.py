@@ -7,9 +7,10 @@ from typing import Any
 
 import msgspec
 
-from ...clock import MICROS
-from ...job import Ask, Attempt, Change, Holder, Lane, NewJob, Note, Patch, Settlement, Where
-from ..gate import HOLDS
+from ...core.clock import MICROS
+from ...core.job import Attempt, Lane, NewJob
+from ...core.limiter import HOLDS
+from ...core.operations import Ask, Change, Holder, Note, Patch, Settlement, Where
 from ..protocol import Batch
 
 UNSET = msgspec.UNSET

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from ...errors import StoreUnavailable
+from ...core.errors import StoreUnavailable
 from .address import Address, Node
 from .verdict import Talk, Verdict, ask, newest, node_text, question
 from .wire import Reply, Wire

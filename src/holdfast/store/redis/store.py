@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...errors import HoldfastError, StoreUnavailable
-from ...job import (
-    TERMINAL,
+from ...core.errors import HoldfastError, StoreUnavailable
+from ...core.job import TERMINAL, NewJob, Record
+from ...core.limiter import KEPT
+from ...core.operations import (
     Beat,
     Found,
     Holder,
@@ -16,14 +17,11 @@ from ...job import (
     Lost,
     Minute,
     Moves,
-    NewJob,
     Printed,
     QueueStats,
-    Record,
     Tidied,
     Where,
 )
-from ..gate import KEPT
 from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Finding, Versioned
 from . import checks, trouble, unpack
 from .address import Address

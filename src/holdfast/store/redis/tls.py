@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from pathlib import Path
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 
 PROBE = 1.0
 """Seconds for which a server may be silent before it is asked in the other way, and that it has to answer that."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
 _SLOT = (
     "the store's slot is moving to another node key by key; nothing was written. Jobs are taken again when the move has"

@@ -10,29 +10,24 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
-from ...clock import MICROS
-from ...job import (
-    Attempt,
+from ...core.clock import MICROS
+from ...core.job import Attempt, Lane, NewJob, Record, State, raw_text
+from ...core.limiter import HOLDS
+from ...core.operations import (
     Beat,
     Claims,
     Held,
     HolderSeen,
     Inserted,
-    Lane,
     Lost,
     Minute,
     Move,
     Moves,
-    NewJob,
     Printed,
     QueueStats,
-    Record,
-    State,
     holder_of,
-    raw_text,
 )
-from ...retry import Backoff
-from ..gate import HOLDS
+from ...core.retry import Backoff
 
 HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
 STATE = {

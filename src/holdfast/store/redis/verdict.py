@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from ...errors import ConfigError, StoreUnavailable
+from ...core.errors import ConfigError, StoreUnavailable
 from .address import Address, Node
 from .wire import Lost, ReplyError, Wire, dial
 

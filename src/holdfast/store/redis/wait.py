@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...errors import OutcomeUnknown
+from ...core.errors import OutcomeUnknown
 from .address import Address
 from .wire import Reply, ReplyError
 

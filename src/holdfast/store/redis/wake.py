@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, cast
 
-from ...errors import HoldfastError
-from ..bell import Ring
+from ...core.errors import HoldfastError
+from ..notify import Ring
 from .address import Address
 from .connect import connect
 from .wire import Lost, Reply, ReplyError, Wire

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import hiredis
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ..transports import release
 from .tls import PROBE, is_plain
 

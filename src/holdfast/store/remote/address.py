@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from ...errors import ConfigError
-from ...url import Url
+from ...core.errors import ConfigError
+from ...core.url import Url
 
 OPTIONS = ("token_file", "timeout", "ca", "cert", "key", "verify")
 _PATH = "/:!$&'()*+,;="

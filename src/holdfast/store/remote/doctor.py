@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ...clock import Clock
+from ...core.clock import Clock
 from ...version import __version__
 from ..protocol import Finding
-from ..wire import HELLO, NOW, WARNINGS
+from ..rpc import HELLO, NOW, WARNINGS
 from .address import Address
 from .link import Link
 

@@ -16,11 +16,11 @@ import aiohttp
 import msgspec
 from aiohttp.client_exceptions import ConnectionTimeoutError
 
-from ...clock import Entropy
-from ...errors import ConfigError, OutcomeUnknown, StoreUnavailable
+from ...core.clock import Entropy
+from ...core.errors import ConfigError, OutcomeUnknown, StoreUnavailable
 from ...version import __version__
+from ..rpc import PATH, PROTOCOL, PROTOCOL_HEADER, RECALL, REQUEST_HEADER, Method
 from ..transports import release
-from ..wire import PATH, PROTOCOL, PROTOCOL_HEADER, RECALL, REQUEST_HEADER, Method
 from . import trouble
 from .address import Address
 

@@ -4,23 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ...clock import Clock, fresh_entropy
-from ...errors import HoldfastError, StoreUnavailable
-from ...job import (
-    Beat,
-    Found,
-    Holder,
-    HolderSeen,
-    Lost,
-    Minute,
-    Moves,
-    Printed,
-    QueueStats,
-    Record,
-    Tidied,
-    Where,
-)
-from .. import wire
+from ...core.clock import Clock, fresh_entropy
+from ...core.errors import HoldfastError, StoreUnavailable
+from ...core.job import Record
+from ...core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
+from .. import rpc as wire
 from ..protocol import Answers, Batch, Bell, Finding, Versioned
 from . import doctor, trouble
 from .address import Address

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from ...errors import (
+from ...core.errors import (
     ConfigError,
     InvalidJob,
     OutcomeUnknown,
@@ -15,7 +15,7 @@ from ...errors import (
     StoreRefused,
     StoreUnavailable,
 )
-from ..wire import PROTOCOL_HEADER, Problem
+from ..rpc import PROTOCOL_HEADER, Problem
 
 
 class Unsent(Exception):

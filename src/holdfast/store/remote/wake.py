@@ -14,9 +14,9 @@ from collections.abc import Iterable
 import aiohttp
 import msgspec
 
-from ...errors import HoldfastError
-from ..bell import Ring
-from ..wire import KEEP_ALIVE, LISTEN, TOPICS, Topics
+from ...core.errors import HoldfastError
+from ..notify import Ring
+from ..rpc import KEEP_ALIVE, LISTEN, TOPICS, Topics
 from . import trouble
 from .link import Link
 

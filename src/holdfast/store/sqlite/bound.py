@@ -7,9 +7,10 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ...clock import Clock
-from ...errors import ConfigError, StoreUnavailable
-from ...job import Inserted, NewJob
+from ...core.clock import Clock
+from ...core.errors import ConfigError, StoreUnavailable
+from ...core.job import NewJob
+from ...core.operations import Inserted
 from . import schema, sql, told, trouble, version
 from .enqueue import insert_all
 from .step import Step

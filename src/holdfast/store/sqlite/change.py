@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from ...job import TERMINAL, Change, Record, State
-from .. import apply
+from ...core.job import TERMINAL, Record, State
+from ...core.operations import Change
+from ..reference import apply
 from . import lanes, sql, told
 from .rows import record, row_of, saved_row, to_json
 from .step import Step

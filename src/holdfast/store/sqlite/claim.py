@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 import msgspec
 
-from ...clock import MICROS
-from ...job import Ask, Claims, Record
+from ...core.clock import MICROS
+from ...core.job import Record
+from ...core.operations import Ask, Claims
 from ..protocol import PROMOTE_LIMIT
-from ..standing import Picking, cohort
+from ..reference.standing import Picking, cohort
 from . import sql, told
 from .lanes import Lanes
 from .rows import RUNNING, Row, claimed, integer, is_plain, record, to_json

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Any
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from . import sql, trouble
 
 WAL_LIMIT = 4 * 1024 * 1024

@@ -7,7 +7,7 @@ import sqlite3
 import stat
 from pathlib import Path
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from ..free_space import free_space
 from ..protocol import Finding
 from . import connection as connections

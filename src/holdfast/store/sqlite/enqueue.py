@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...job import TERMINAL, WAITING, Inserted, NewJob
-from ..apply import after, first_run_at
+from ...core.job import TERMINAL, WAITING, NewJob
+from ...core.operations import Inserted
+from ..reference.apply import after, first_run_at
 from . import lanes, sql, told
 from .rows import first_state, lane_columns, new_row
 from .step import Mismatch, Step

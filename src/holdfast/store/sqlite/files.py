@@ -14,7 +14,7 @@ import threading
 from contextlib import suppress
 from pathlib import Path
 
-from ...errors import StoreLost, StoreUnavailable
+from ...core.errors import StoreLost, StoreUnavailable
 from . import connection as connections
 
 HEADER = 512

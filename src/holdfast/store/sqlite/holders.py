@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...clock import MICROS
-from ...job import Beat, Held, Holder, HolderSeen, Lost, Tidied, holder_of
-from ..gate import KEPT
+from ...core.clock import MICROS
+from ...core.limiter import KEPT
+from ...core.operations import Beat, Held, Holder, HolderSeen, Lost, Tidied, holder_of
 from ..protocol import MINUTES_KEPT
 from . import sql, told
 from .rows import record, text_of, to_json

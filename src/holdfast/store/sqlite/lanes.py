@@ -1,4 +1,4 @@
-"""LANES: what is remembered of each in its row, and what they hold. The rules are those of `gate.py`."""
+"""LANES: what is remembered of each in its row, and what they hold. The rules are those of `core/limiter.py`."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...job import NewJob, Record
-from ..gate import AT_ONCE, HOLDS, Gate
+from ...core.job import NewJob, Record
+from ...core.limiter import AT_ONCE, HOLDS, Gate
 from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
-from ..standing import Picking
+from ..reference.standing import Picking
 from . import sql
 from .rows import lane_of, to_json
 from .step import Step

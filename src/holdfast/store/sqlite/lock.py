@@ -10,7 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 
 _open_files: set[int] = set()
 

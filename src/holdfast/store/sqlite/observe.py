@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...job import Found, QueueStats, Record, State, Where
+from ...core.job import Record, State
+from ...core.operations import Found, QueueStats, Where
 from ..protocol import Versioned
 from . import sql
 from .rows import record, row_of, text_of

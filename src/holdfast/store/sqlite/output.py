@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...job import Output, Printed
-from ..apply import output_position
+from ...core.operations import Output, Printed
+from ..reference.apply import output_position
 from . import sql
 from .step import Step
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 
 NETWORK = frozenset({
     "afpfs", "afs", "autofs.nfs", "beegfs", "ceph", "cifs", "coda", "fuse.ceph-fuse", "fuse.cephfs", "fuse.gcsfuse",

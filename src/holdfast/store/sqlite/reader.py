@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
-from ...clock import Clock
+from ...core.clock import Clock
 from . import connection as connections
 from . import sql, trouble
 from .files import Files

@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 
-from ...job import STORED, Ask, Attempt, Lane, NewJob, Record, State, raw_text
-from ...retry import Backoff
+from ...core.job import STORED, Attempt, Lane, NewJob, Record, State, raw_text
+from ...core.operations import Ask
+from ...core.retry import Backoff
 from . import sql
 from .sql import INLINE_PAYLOAD, LARGE
 from .step import Step

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 from . import connection as connections
 from . import place, sql, trouble
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ...job import TERMINAL, Note, Record, Settlement, State
-from .. import apply
+from ...core.job import TERMINAL, Record, State
+from ...core.operations import Note, Settlement
+from ..reference import apply
 from . import lanes, output, sql, told
 from .rows import WORD, record, saved_row, to_json
 from .step import Mismatch, Step

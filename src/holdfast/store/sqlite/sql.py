@@ -9,8 +9,8 @@ Values are bound by position, with a plain `?` for each: Python 3.12.0 to 3.12.3
 
 from __future__ import annotations
 
-from ...job import STORED
-from ..gate import HOLDS
+from ...core.job import STORED
+from ...core.limiter import HOLDS
 
 LARGE = 2**62
 """What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""

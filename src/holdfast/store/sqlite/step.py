@@ -6,8 +6,8 @@ import sqlite3
 from itertools import chain
 from typing import Any
 
-from ...clock import Clock
-from ...job import Minute
+from ...core.clock import Clock
+from ...core.operations import Minute
 from . import sql
 
 

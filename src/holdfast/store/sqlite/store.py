@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from ...clock import Clock, SystemClock
-from ...errors import ConfigError, HoldfastError, StoreUnavailable
-from ...job import (
+from ...core.clock import Clock, SystemClock
+from ...core.errors import ConfigError, HoldfastError, StoreUnavailable
+from ...core.job import NewJob, Record
+from ...core.operations import (
     Ask,
     Beat,
     Claims,
@@ -22,10 +23,8 @@ from ...job import (
     Lost,
     Minute,
     Moves,
-    NewJob,
     Printed,
     QueueStats,
-    Record,
     Tidied,
     Where,
 )

@@ -9,8 +9,8 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
-from ...callers import StoreThread
-from ...errors import StoreUnavailable
+from ...core.errors import StoreUnavailable
+from ..callers import StoreThread
 from .fork import Gate
 
 T = TypeVar("T")

@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import msgspec
 
-from ...clock import MICROS
-from ...job import Minute, Move, Moves, Settlement
-from .. import apply
+from ...core.clock import MICROS
+from ...core.operations import Minute, Move, Moves, Settlement
 from ..protocol import MINUTES_KEPT, MOVES_KEPT, WATCH
+from ..reference import apply
 from . import sql
 from .rows import text_of
 from .step import Step

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from ...errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
+from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
 UNDECODABLE = "Could not decode to UTF-8"
 _BUSY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}

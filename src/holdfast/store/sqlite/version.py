@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import sqlite3
 
-from ...errors import ConfigError
+from ...core.errors import ConfigError
 
 log = logging.getLogger("holdfast")
 INFO, WARNING = logging.INFO, logging.WARNING

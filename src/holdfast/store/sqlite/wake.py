@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterable
 from time import sleep
 
-from ...callers import StoreThread
-from ..bell import Ring
+from ..callers import StoreThread
+from ..notify import Ring
 from . import connection as connections
 from . import sql
 from .files import Files

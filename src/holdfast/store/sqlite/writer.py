@@ -8,8 +8,8 @@ from pathlib import Path
 from time import sleep
 from typing import Any, TypeVar
 
-from ...clock import Clock
-from ...errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
+from ...core.clock import Clock
+from ...core.errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavailable
 from . import connection as connections
 from . import place, schema, sql, trouble, version
 from .files import Files

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.clock import MICROS
-from holdfast.job import Attempt, Change, Patch, State
+from holdfast.core.clock import MICROS
+from holdfast.core.job import Attempt, State
+from holdfast.core.operations import Change, Patch
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     HOUR,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.job import State
+from holdfast.core.job import State
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import ask, failed, holder, new_job, released, snoozed, succeeded
 from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, running, settle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from holdfast.job import Record, State
+from holdfast.core.job import Record, State
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import ask, dead, holder, new_job, released, succeeded, swept
 from holdfast.testing.verbs import claim, every, insert, job, running, settle

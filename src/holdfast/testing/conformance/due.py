@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.clock import MICROS
-from holdfast.job import State
+from holdfast.core.clock import MICROS
+from holdfast.core.job import State
 from holdfast.store.protocol import PROMOTE_LIMIT, Store
 from holdfast.testing.build import ask, failed, new_job, snoozed
 from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, running, settle

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.clock import MICROS
-from holdfast.job import PRIORITY_MAX, PRIORITY_MIN, Inserted, State
-from holdfast.retry import Backoff
+from holdfast.core.clock import MICROS
+from holdfast.core.job import PRIORITY_MAX, PRIORITY_MIN, State
+from holdfast.core.operations import Inserted
+from holdfast.core.retry import Backoff
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import cancellation, failed, new_job, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, enqueue, gone, insert, job, settle

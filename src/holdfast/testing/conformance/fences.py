@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.job import Record, Settlement, State
+from holdfast.core.job import Record, State
+from holdfast.core.operations import Settlement
 from holdfast.store.protocol import Store
 from holdfast.testing.build import (
     cancelled,

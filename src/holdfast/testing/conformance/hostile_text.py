@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.job import Inserted, Where
+from holdfast.core.operations import Inserted, Where
 from holdfast.store.protocol import Store
 from holdfast.testing.build import dead, new_job, says, succeeded
 from holdfast.testing.verbs import claim_one, enqueue, every, insert, job, note, running, settle

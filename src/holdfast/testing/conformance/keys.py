@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.job import Inserted, State
+from holdfast.core.job import State
+from holdfast.core.operations import Inserted
 from holdfast.store.protocol import Store
 from holdfast.testing.build import cancellation, change, dead, deletion, failed, new_job, retrial, succeeded
 from holdfast.testing.verbs import apply, claim_one, enqueue, every, gone, insert, job, running, settle

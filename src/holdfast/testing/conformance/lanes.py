@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from holdfast.clock import MICROS
-from holdfast.job import Lane, NewJob, Record, State, Where
+from holdfast.core.clock import MICROS
+from holdfast.core.job import Lane, NewJob, Record, State
+from holdfast.core.operations import Where
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     ask,

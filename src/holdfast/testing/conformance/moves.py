@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.job import Minute, Move
+from holdfast.core.operations import Minute, Move
 from holdfast.store.protocol import MINUTES_KEPT, MOVES_KEPT, WATCH, Batch, Store
 from holdfast.testing.build import (
     ask,

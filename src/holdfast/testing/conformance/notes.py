@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.job import State
+from holdfast.core.job import State
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import as_dict, change, failed, says, succeeded
 from holdfast.testing.verbs import apply, claim_one, enqueue, job, note, running, settle

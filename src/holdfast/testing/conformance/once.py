@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.job import Inserted
+from holdfast.core.operations import Inserted
 from holdfast.store.protocol import Store
 from holdfast.testing.build import failed, new_job, released, succeeded
 from holdfast.testing.verbs import claim_one, enqueue, insert, running, settle

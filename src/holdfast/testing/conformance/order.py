@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.clock import MICROS
-from holdfast.job import PRIORITY_MAX, PRIORITY_MIN
+from holdfast.core.clock import MICROS
+from holdfast.core.job import PRIORITY_MAX, PRIORITY_MIN
 from holdfast.store.protocol import Store
 from holdfast.testing.build import change, failed, new_job, released, retrial, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, enqueue, insert, job, settle

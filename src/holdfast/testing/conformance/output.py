@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.job import Output, Printed, Record, State
+from holdfast.core.job import Record, State
+from holdfast.core.operations import Output, Printed
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import deletion, failed, says, succeeded
 from holdfast.testing.verbs import apply, claim_one, enqueue, job, note, running, settle

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.job import State, Where
+from holdfast.core.job import State
+from holdfast.core.operations import Where
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import cancellation, change, dead, new_job, succeeded
 from holdfast.testing.verbs import apply, claim, claim_one, enqueue, every, insert, job, running, settle

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from holdfast.client.store_id import store_id
 from holdfast.store.protocol import Store
-from holdfast.store_id import store_id
 
 from .harness import Harness
 from .topic import Topic

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.job import State, Tidied
+from holdfast.core.job import State
+from holdfast.core.operations import Tidied
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import cancelled, change, dead, holder, new_job, succeeded
 from holdfast.testing.verbs import apply, claim, enqueue, every, gone, insert, job, running, settle

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.clock import MICROS
-from holdfast.job import Settlement, State
+from holdfast.core.clock import MICROS
+from holdfast.core.job import State
+from holdfast.core.operations import Settlement
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     HOUR,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.job import Change, Lane, Patch, Record
+from holdfast.core.job import Lane, Record
+from holdfast.core.operations import Change, Patch
 from holdfast.store.protocol import COHORT, Batch, Store
 from holdfast.testing.build import ask, failed, new_job, released, says
 from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, note, running, settle

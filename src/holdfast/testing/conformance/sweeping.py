@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.job import Lost, State
+from holdfast.core.job import State
+from holdfast.core.operations import Lost
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import cancellation, dead, holder, new_job, succeeded, swept
 from holdfast.testing.verbs import apply, claim, claim_one, insert, job, running, settle

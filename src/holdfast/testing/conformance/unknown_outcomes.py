@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.job import Inserted, State
+from holdfast.core.job import State
+from holdfast.core.operations import Inserted
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import dead, failed, holder, new_job, released, retrial, succeeded, swept
 from holdfast.testing.verbs import apply, claim_one, every, insert, job, running, settle

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.job import HISTORY_LIMIT, Output, Record, State
-from holdfast.lifecycle import failures, updated_at
+from holdfast.core.job import HISTORY_LIMIT, Record, State
+from holdfast.core.lifecycle import failures, updated_at
+from holdfast.core.operations import Output
 from holdfast.store.protocol import Store
 from holdfast.testing.build import (
     cancellation,

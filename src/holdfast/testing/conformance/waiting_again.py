@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from holdfast.clock import MICROS
-from holdfast.job import HISTORY_LIMIT, State
+from holdfast.core.clock import MICROS
+from holdfast.core.job import HISTORY_LIMIT, State
 from holdfast.store.protocol import Store
 from holdfast.testing.build import dead, failed, released, retrial, snoozed, succeeded
 from holdfast.testing.verbs import apply, claim_one, enqueue, job, running, settle

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.job import State, Where
+from holdfast.core.job import State
+from holdfast.core.operations import Where
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     ask,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 
-from ...clock import MICROS
+from ...core.clock import MICROS
 from .broken import Broken
 from .journal import Entry
 from .lives import NEVER, Asked, History, Terms, understand

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...job import TERMINAL, State
+from ...core.job import TERMINAL, State
 from .lives import POSSIBLE, Life
 
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...clock import Clock, SystemClock
+from ...core.clock import Clock, SystemClock
 
 
 class Past(msgspec.Struct, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from ...job import TERMINAL
+from ...core.job import TERMINAL
 from .journal import Entry
 
 NEVER = 1 << 62

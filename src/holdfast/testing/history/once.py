@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ...clock import MICROS
-from ...job import TERMINAL
+from ...core.clock import MICROS
+from ...core.job import TERMINAL
 from .broken import Broken
 from .lives import NEVER, POSSIBLE, Asked, History, Life
 

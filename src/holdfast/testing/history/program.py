@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ...job import Record
-from ...lifecycle import history
+from ...core.job import Record
+from ...core.lifecycle import history
 from .journal import Entry, Past
 from .recorded import digest
 

@@ -10,10 +10,11 @@ from typing import Any, cast
 
 import msgspec
 
-from ... import extra as extras
-from ...errors import OutcomeUnknown, StoreUnavailable
-from ...flow import member
-from ...job import Ask, Beat, Change, Claims, Holder, Lane, Lost, NewJob, Record, Settlement
+from ...core import internal as extras
+from ...core.errors import OutcomeUnknown, StoreUnavailable
+from ...core.flow_rules import member
+from ...core.job import Lane, NewJob, Record
+from ...core.operations import Ask, Beat, Change, Claims, Holder, Lost, Settlement
 from ...store.protocol import Answers, Batch, Store
 from .journal import Entry, Journal
 

@@ -9,9 +9,9 @@ import heapq
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
-from ...clock import MICROS
-from ...flow_making import TASK as FLOW
-from ...job import TERMINAL, State
+from ...core.clock import MICROS
+from ...core.job import TERMINAL, State
+from ...flows.creation import TASK as FLOW
 from .broken import Broken
 from .flows import never_begun, nothing_runs_before_its_parents
 from .journal import Entry

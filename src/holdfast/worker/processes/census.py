@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from time import sleep
 
-from ...clock import boot_offset
+from ...core.clock import boot_offset
 
 MARKER = "HOLDFAST_JOB"
 """The environment variable by which a job's processes are found: `worker pid:its start:pid namespace:job:fence`."""

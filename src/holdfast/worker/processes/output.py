@@ -14,8 +14,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from ...errors import HoldfastError
-from ...job import Output
+from ...core.errors import HoldfastError
+from ...core.operations import Output
 
 logger = logging.getLogger("holdfast")
 READ = 1 << 16

@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from ...batch import parts
+from ...tasks.batch import parts
 
 if TYPE_CHECKING:
-    from ...task import Task
-    from .run import Run
+    from ...tasks.task import Task
+
+
+class SharingRun(Protocol):
+    """What a batch asks of a run."""
+
+    batch: Batch | None
+    runner: asyncio.Task[None] | None
+    in_thread: bool
+
+    @property
+    def stopped(self) -> bool:
+        """Whether anybody asked it to stop."""
+        ...
+
+    def stop(self, why: str) -> None:
+        """Ask the run to stop."""
+        ...
 
 
 class Batch:
@@ -24,9 +40,9 @@ class Batch:
 
     def __init__(self, task: Task[..., Any], call: Callable[[list[Any]], Awaitable[Any]]) -> None:
         self.task = task
-        self.runs: dict[Run, None] = {}
+        self.runs: dict[SharingRun, None] = {}
         self._call = call
-        self._shares: dict[Run, _Share] = {}
+        self._shares: dict[SharingRun, _Share] = {}
         self._closed = False
         self._calling: asyncio.Task[None] | None = None
 
@@ -36,7 +52,7 @@ class Batch:
         most = 0 if self.task.batch is None or self._closed else self.task.batch.size
         return max(0, most - len(self.runs))
 
-    def add(self, run: Run) -> None:
+    def add(self, run: SharingRun) -> None:
         """One more run."""
         self.runs[run] = None
         run.batch = self
@@ -46,20 +62,20 @@ class Batch:
         self._closed = True
         self._go()
 
-    def leave(self, run: Run) -> None:
+    def leave(self, run: SharingRun) -> None:
         """A run has ended, however it did."""
         del self.runs[run]
         if self._calling is None:
             self._shares.pop(run, None)
             self._go()
 
-    async def share(self, run: Run, item: Any, starts: Callable[[], None]) -> Any:
+    async def share(self, run: SharingRun, item: Any, starts: Callable[[], None]) -> Any:
         """Hand in a run's item, and wait for its part of the call. `starts` is told when the call begins."""
         share = self._shares[run] = _Share(item, starts)
         self._go()
         return await share.part
 
-    def stop(self, run: Run) -> None:
+    def stop(self, run: SharingRun) -> None:
         """A run was asked to stop."""
         if self._calling is None:
             if run.runner is not None:

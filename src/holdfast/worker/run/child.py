@@ -22,14 +22,14 @@ from typing import Any
 import msgspec
 
 from ...app import Holdfast
-from ...batch import item_of, only_part
-from ...context import Context
-from ...errors import StoreUnavailable
-from ...job import Note
-from ...lifecycle import Outcome
-from ...load import load_address
+from ...core.errors import StoreUnavailable
+from ...core.lifecycle import Outcome
+from ...core.operations import Note
+from ...loading import load_address
 from ...observe import traces
 from ...observe.logs import COMMON
+from ...tasks.batch import item_of, only_part
+from ...tasks.context import Context
 from ..notes import Notes
 from . import explain
 from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToChild, frame, next_frame

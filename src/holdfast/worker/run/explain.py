@@ -9,19 +9,19 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ...checks import checked_seconds
-from ...clock import Clock
-from ...context import Discard, Retry, Snooze
-from ...errors import InvalidJob, ProcessFailed, UnknownTask
-from ...lifecycle import Outcome
-from ...remember import Forgotten, Parked
-from ...retry import Backoff
-from ...view import job_seen, micros
+from ...core.clock import Clock, micros
+from ...core.errors import InvalidJob, ProcessFailed, UnknownTask
+from ...core.lifecycle import Outcome
+from ...core.retry import Backoff
+from ...core.validation import checked_seconds
+from ...tasks.context import Discard, Retry, Snooze
+from ...tasks.durable_steps import Forgotten, Parked
+from ...views import job_seen
 
 if TYPE_CHECKING:
     from ...app import Holdfast
-    from ...job import Record
-    from ...task import Task
+    from ...core.job import Record
+    from ...tasks.task import Task
 
 logger = logging.getLogger("holdfast")
 _OWN_FOLDER = str(Path(__file__).parent)

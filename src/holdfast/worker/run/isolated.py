@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...errors import HoldfastError, ProcessFailed
-from ...lifecycle import Outcome
-from ...load import address_of
+from ...core.errors import HoldfastError, ProcessFailed
+from ...core.lifecycle import Outcome
+from ...loading import address_of
 from ...observe import traces
 from ..processes import census
 from ..processes.output import Printer
@@ -24,8 +24,8 @@ from .run import Run
 
 if TYPE_CHECKING:
     from ...app import Holdfast
-    from ...context import Context
-    from ...task import Task
+    from ...tasks.context import Context
+    from ...tasks.task import Task
 
 LOOK_EVERY = 0.1
 """Seconds between two looks at a child's memory."""

@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from ...job import Note, Record
-from ...lifecycle import Outcome
+from ...core.job import Record
+from ...core.lifecycle import Outcome
+from ...core.operations import Note
 
 FRAME_LIMIT = 1 << 30
 

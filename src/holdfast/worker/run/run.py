@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from ...context import Context
-from ...job import Record
+from ...core.job import Record
+from ...tasks.context import Context
 from .batch import Batch
 
 

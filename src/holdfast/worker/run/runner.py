@@ -9,13 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ... import extra
-from ...batch import item_of
-from ...context import Context
-from ...errors import ProcessFailed, UnknownTask
-from ...job import Record
-from ...lifecycle import Outcome
-from ...task import IN_CHILDREN
+from ...core import internal as extra
+from ...core.errors import ProcessFailed, UnknownTask
+from ...core.job import Record
+from ...core.lifecycle import Outcome
+from ...tasks.batch import item_of
+from ...tasks.context import Context
+from ...tasks.task import IN_CHILDREN
 from . import explain
 from .isolated import Children, Encoded
 from .run import Run
@@ -23,7 +23,7 @@ from .thread import Threads
 
 if TYPE_CHECKING:
     from ...app import Holdfast
-    from ...task import Task
+    from ...tasks.task import Task
 
 logger = logging.getLogger("holdfast")
 UNKNOWN_TASK_PAUSE = 5.0

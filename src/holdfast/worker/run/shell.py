@@ -16,10 +16,10 @@ from contextlib import contextmanager
 from functools import cache
 from typing import IO, TYPE_CHECKING, Any
 
-from ...context import Context
-from ...errors import ProcessFailed
-from ...settings import redact
-from ...task import Options
+from ...core.errors import ProcessFailed
+from ...core.settings import redact
+from ...tasks.context import Context
+from ...tasks.options import Options
 from ..processes import census
 from ..processes.output import Printer
 from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered

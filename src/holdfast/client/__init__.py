@@ -1,0 +1,1 @@
+"""What an open app is made of: enqueue, claim, operate, inspect."""

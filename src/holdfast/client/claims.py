@@ -1,0 +1,369 @@
+"""Claims made by hand, for people who consume jobs themselves; and how any claim ends: a worker's, a lost one's, or
+one that a monitor gives up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import msgspec
+
+from ..core import lifecycle
+from ..core.errors import (
+    HoldfastError,
+    LeaseLost,
+    PayloadTooLarge,
+    StoreUnavailable,
+    WrongState,
+)
+from ..core.job import Record, State
+from ..core.operations import Ask, Beat, Claims, Holder, Note, Settlement
+from ..core.retry import Backoff
+from ..core.validation import (
+    PAGE_LIMIT,
+    checked_lease,
+    checked_limit,
+    checked_names,
+    checked_pid,
+    checked_seconds,
+    error_text,
+)
+from ..version import __version__
+from ..views import Job, job_seen
+from .heartbeat import Heart
+from .inspection import Overseeing
+from .process_identity import own_process
+from .runtime import carried, unless_delivered
+
+CONFIRMATIONS = 3
+"""Heartbeats after a claim that was answered late: a line that is late with all of them cannot keep a lease."""
+
+
+class Claim:
+    """One job, held by you under a lease until you settle it. Every way to end it is fenced: LeaseLost if it ended."""
+
+    def __init__(self, app: Settling, record: Record, holder: Holder) -> None:
+        self._app = app
+        self._record = record
+        self._ended = False
+        self.holder = holder
+        """Under whose lease it is held."""
+
+    def __repr__(self) -> str:
+        return f"<Claim {self._record.id!r} fence={self._record.fence}>"
+
+    @property
+    def job(self) -> Job:
+        """The job as it was when it was claimed."""
+        return job_seen(self._record)
+
+    @property
+    def record(self) -> Record:
+        """The job as the store keeps it."""
+        return self._record
+
+    @property
+    def payload(self) -> bytes:
+        """The payload as it was stored."""
+        return self._record.payload
+
+    @property
+    def fence(self) -> int:
+        """Rises with every claim of this job."""
+        return self._record.fence
+
+    @property
+    def token(self) -> int:
+        """The random number of this claim, which a store compares beside the fence."""
+        return self._record.token
+
+    async def extend(self) -> None:
+        """Renew the lease, for every claim that was made in the same call."""
+        if not self._held(await self._app.beat(self.holder)):
+            raise LeaseLost(self._record.id, self._record.fence)
+
+    async def started(self, pid: int) -> None:
+        """Record the process that works on the job."""
+        record = self._record
+        if not await self._app.note(Note(record.id, record.seq, record.fence, record.token, pid=checked_pid(pid))):
+            raise LeaseLost(record.id, record.fence)
+
+    async def complete(self, result: Any = None) -> None:
+        """The work is done; the result is kept as JSON, or by the codec of the task where this app has it."""
+        limit = (await self._app.opened()).settings.max_payload
+        data = self._app.registry.encode_result(self._record, result)
+        if data is not None and len(data) > limit:
+            raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit}); the claim still holds")
+        await self._end(lifecycle.Outcome.succeeded(data))
+
+    async def fail(self, error: str | BaseException, *, retry_in: float | None = None, dead: bool = False) -> None:
+        """This attempt failed; the job is retried after its back-off, or `retry_in` seconds, or not at all (`dead`)."""
+        text, delay = error_text(error), None if retry_in is None else checked_seconds(retry_in, "retry_in")
+        await self._end(lifecycle.Outcome.dead(text) if dead else lifecycle.Outcome.failed(text, delay=delay))
+
+    async def release(self, *, delay: float | None = None) -> None:
+        """Give the job back uncharged, at once or after `delay` seconds."""
+        later = None if delay is None else lifecycle.Outcome.snoozed(checked_seconds(delay, "delay"))
+        await self._end(later or lifecycle.Outcome.released())
+
+    async def cancel(self) -> None:
+        """End the job as cancelled."""
+        await self._end(lifecycle.Outcome.cancelled())
+
+    async def _end(self, outcome: lifecycle.Outcome) -> None:
+        self._ended = True  # from here on, not to be held any more is no loss
+        try:
+            written = await self._app.settle(self._record, outcome)
+        except BaseException:
+            self._ended = False
+            raise
+        if not written:
+            raise LeaseLost(self._record.id, self._record.fence)
+
+    def _held(self, beat: Beat) -> bool:
+        return bool(_still_held([self._record], beat))
+
+    async def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
+        """A heart for this claim, not yet started."""
+        session = await self._app.opened()
+        return Heart(session.store.sibling(), self.holder, frozenset, after, session.give_way, outages=session.outages)
+
+    @asynccontextmanager
+    async def kept_alive(self) -> AsyncGenerator[Claim]:
+        """Keep the lease while the block runs, from a thread of its own; a lost lease cancels the block (LeaseLost)."""
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        lost = over = False
+
+        def stop() -> None:
+            nonlocal lost
+            if not (lost or over or self._ended) and task is not None:
+                lost = True
+                task.cancel()
+
+        def after(_: frozenset[Any], beat: Beat) -> bool:
+            if not self._held(beat) and not loop.is_closed():
+                loop.call_soon_threadsafe(stop)
+            return not loop.is_closed()
+
+        heart = await self.heart(after)
+        heart.start()
+        try:
+            yield self
+        except asyncio.CancelledError:
+            if lost and task is not None and task.uncancel() == 0:
+                raise LeaseLost(self._record.id, self._record.fence) from None
+            raise
+        finally:
+            over = True
+            await heart.stopped()
+
+
+async def confirmed(app: Settling, ask: Ask) -> Claims:
+    """Claim jobs. An answer that took half a lease or longer is confirmed by a heartbeat before anybody starts them.
+
+    Their lease may have ended on the way: whatever is not held any more is left out.
+    """
+    session, holder, asked = app.session, ask.holder, app.clock.monotonic()
+    claims = await session.commit.claim(ask)
+    try:
+        for _ in range(CONFIRMATIONS):
+            if not claims.records or (now := app.clock.monotonic()) - asked < holder.lease / 2:
+                return claims
+            asked = now
+            [beat] = await session.store.beat([holder])
+            claims.records = _still_held(claims.records, beat)
+    except (Exception, asyncio.CancelledError):
+        session.commit.give_back(claims)
+        raise
+    session.commit.give_back(claims)
+    late = f"{CONFIRMATIONS} answers in a row took longer than half of a lease of {holder.lease:g} s"
+    raise StoreUnavailable(f"{late}; the claimed jobs were released: use a longer lease, or look at the network")
+
+
+def _still_held(records: list[Record], beat: Beat) -> list[Record]:
+    held = {(one.id, one.fence, one.token) for one in beat.held}
+    return [record for record in records if (record.id, record.fence, record.token) in held]
+
+
+async def claim_by_hand(
+    app: Settling, queues: tuple[str, ...], tasks: tuple[str, ...] | None, limit: int, lease: float, *, process: str
+) -> list[Claim]:
+    """Claim jobs under a holder of this call's own; whatever is paused or expired is settled, and not among them."""
+    holder, session = new_holder(app, "hand", lease, queues, process=process), app.session
+    while True:
+        await session.holds.fresh(session.settings.poll)
+        found = await confirmed(app, Ask(holder, queues, limit, app.entropy.token(), tasks))
+        for record in found.records:
+            app.events.claimed(record)
+        starts = [(record, session.may_start(record)) for record in found.records]
+        claims = [Claim(app, record, holder) for record, fine in starts if fine]
+        refused = [_refuse(app, record) for record, fine in starts if not fine]
+        try:
+            failed = [error for error in await asyncio.gather(*refused, return_exceptions=True) if error is not None]
+        except asyncio.CancelledError:
+            session.commit.give_back(found)
+            raise
+        if claims or not found.records:
+            return claims  # whatever could not be refused is found lost when this holder's lease ends
+        if failed:
+            raise failed[0]
+
+
+async def _refuse(app: Settling, record: Record) -> None:
+    await app.settle(record, await app.session.refusal(record))
+
+
+def new_holder(
+    app: Settling,
+    kind: str,
+    lease: float,
+    queues: tuple[str, ...],
+    *,
+    tasks: tuple[str, ...] = (),
+    slots: int = 0,
+    process: str = "",
+) -> Holder:
+    """A holder that no other can be mistaken for."""
+    node, pid = socket.gethostname(), os.getpid()
+    name = f"{node}:{pid}:{app.entropy.token():x}"
+    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, app.clock.now(), process)
+
+
+def _give_back(app: Settling, claims: list[Claim]) -> None:
+    with suppress(HoldfastError):  # the app was closed meanwhile: the lease's end gives them back
+        app.session.commit.give_back(Claims([claim.record for claim in claims]))
+
+
+class Settling(Overseeing):
+    """The part of an app that claims and settles."""
+
+    @carried
+    async def claim(
+        self,
+        queues: Sequence[str] | str = ("default",),
+        *,
+        tasks: Sequence[str] | None = None,
+        limit: int = 1,
+        lease: float = 300.0,
+        wait: float = 0.0,
+    ) -> list[Claim]:
+        """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.
+
+        [] where there are none, and none came within `wait` seconds. They are released if this process ends.
+        """
+        process = own_process(self.clock)
+        return await self.claim_for(process, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
+
+    @carried
+    @unless_delivered(_give_back)
+    async def claim_for(
+        self,
+        process: str,
+        queues: Sequence[str] | str,
+        *,
+        tasks: Sequence[str] | None,
+        limit: int,
+        lease: float,
+        wait: float,
+    ) -> list[Claim]:
+        """As `claim`, for another process than this one; "": for one that nobody can look for."""
+        names = checked_names(queues, "queue")
+        wanted = None if tasks is None else checked_names(tasks, "task")
+        limit, lease, patience = checked_limit(limit), checked_lease(lease), checked_seconds(wait, "wait")
+        session, loop = self.session, asyncio.get_running_loop()
+        deadline = loop.time() + patience  # the waiter's own time: a clock that a test has stopped must not stop it
+        bell = session.store.listen([f"queue/{name}" for name in names]) if patience else None
+        try:
+            while True:
+                if "sweeps" not in session.store.features:  # else whoever has the store does
+                    await self.recover()
+                    await session.tidy_now_and_then()
+                claims = await claim_by_hand(self, names, wanted, limit, lease, process=process)
+                if claims or bell is None or (left := deadline - loop.time()) <= 0:
+                    return claims
+                await session.wait(bell, min(left, session.settings.poll))
+        finally:
+            if bell is not None:
+                bell.close()
+
+    @carried
+    async def recover(self, *, holder: str | None = None) -> int:
+        """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many.
+
+        Claims of a process of this machine that is proven to be gone are lost at once.
+        """
+        session = self.session
+        if holder is None:
+            found = [*await session.lost(PAGE_LIMIT), *await session.abandoned(PAGE_LIMIT)]
+            lost = list({(one.record.id, one.record.fence): one for one in found}.values())
+        else:
+            lost = await session.store.expired(PAGE_LIMIT, holder)
+        if not lost:
+            return 0
+        ends = [self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat) for one in lost]
+        try:
+            written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
+        except Exception:
+            session.give_way()  # a store that can be read but not written: nobody's heart can beat
+            raise
+        settled = [(one.record, end) for one, end, ok in zip(lost, ends, written, strict=True) if ok]
+        for record, end in settled:
+            self.events.settled(record, end)
+        self.events.swept([record for record, _ in settled])
+        return len(settled)
+
+    def settlement(self, record: Record, outcome: lifecycle.Outcome, *, seen_beat: int | None = None) -> Settlement:
+        """How a claim ends, by the rules of the app and the task."""
+        rules = self.session.rules
+        task = self.registry.tasks.get(record.task)
+        if task is not None and (task.retry is not None or task.retention is not None):
+            rules = msgspec.structs.replace(
+                rules,
+                backoff=task.retry if isinstance(task.retry, Backoff) else rules.backoff,
+                retention=rules.retention if task.retention is None else task.retention,
+            )
+        entropy = self.entropy
+        return lifecycle.settle(
+            record, outcome, rules, nonce=entropy.token(), fraction=entropy.fraction(), seen_beat=seen_beat
+        )
+
+    @carried
+    async def settle(self, record: Record, outcome: lifecycle.Outcome) -> bool:
+        """End a claim, fenced; False if somebody else has ended it."""
+        end = self.settlement(record, outcome)
+        written = await self.session.commit.settle(end)
+        if written:
+            self.events.settled(record, end)
+        else:
+            self.events.refused(record)
+        return written
+
+    @carried
+    async def note(self, note: Note) -> bool:
+        """Write what a running job says of itself, fenced."""
+        return await self.session.commit.note(note)
+
+    @carried
+    async def beat(self, holder: Holder) -> Beat:
+        """Renew a holder's lease; what it still holds."""
+        return (await self.session.store.beat([holder]))[0]
+
+    @carried
+    async def leave(self, holders: Sequence[str]) -> None:
+        """These holders are gone: forget them, or end the leases of those that still hold jobs."""
+        await self.session.store.leave(holders)
+
+    @carried
+    async def fail(self, id: str, error: str | BaseException) -> None:
+        """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
+        text = error_text(error)
+        record = await self.session.record(id)
+        if record.state != State.RUNNING:
+            raise WrongState(id, record.state, "only a running job can be failed")
+        if not await self.settle(record, lifecycle.Outcome.failed(text)):
+            raise LeaseLost(id, record.fence)

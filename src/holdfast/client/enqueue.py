@@ -1,0 +1,331 @@
+"""ENQUEUE: from a call to a stored job, one or many, with what its options ask for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import (
+    Any,
+    TypeVar,
+    cast,
+)
+
+import msgspec
+
+from ..codec import check_json
+from ..core.cron import Rule
+from ..core.errors import (
+    ConfigError,
+    HoldfastError,
+    InvalidJob,
+    JobExists,
+    KeyConflict,
+    OutcomeUnknown,
+    PartlyEnqueued,
+    PayloadTooLarge,
+    QueueFull,
+)
+from ..core.internal import Extra, write
+from ..core.job import Lane, NewJob
+from ..core.operations import Inserted
+from ..core.settings import Settings
+from ..core.validation import (
+    checked_name,
+)
+from ..observe import traces
+from ..store.protocol import Binding
+from ..tasks.handle import Handle
+from ..tasks.limits import Limit
+from ..tasks.options import Options
+from ..tasks.task import BlockingTasks, Call, Task, Using
+from ..views import moment
+from .claims import Settling
+from .loop_calls import LoopEnded
+from .runtime import carried
+from .unique import REPLACED, insert_or_replace
+
+R = TypeVar("R")
+BULK = 1000
+EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
+
+
+class Enqueuing(Settling):
+    """The part of an app that stores jobs."""
+
+    around_enqueue: list[EnqueueHook]
+    _queue_limits: Mapping[str, Limit]
+    declared: dict[str, tuple[Task[..., Any], Rule]]
+    """The schedules that the code declares, by name; a worker that starts puts them into the store."""
+
+    @property
+    def sync(self) -> BlockingTasks:
+        """The app for blocking code."""
+        raise NotImplementedError
+
+    def handle(self, id: str) -> Handle[Any]:
+        """A handle on a job, from its id alone."""
+        return Handle(self, id)
+
+    async def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue a task, a registered name, or any importable callable; others travel pickled where switched on."""
+        call = self.call(fn, *args, **kwargs)
+        return await self.enqueue_call(call.task, call.options, call.args, call.kwargs)
+
+    def call(
+        self, fn: Callable[..., Any] | str | Task[..., R] | Using[..., R], /, *args: Any, **kwargs: Any
+    ) -> Call[Any]:
+        """A call that is not yet enqueued, for `enqueue_many`."""
+        return self.registry.call(fn, args, kwargs)
+
+    async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
+        """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
+        settings = (await self.opened()).fresh_settings()
+        made = [self._called(call) for call in calls]
+        jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
+        if any(call.options.connection is not None for call in made):
+            raise InvalidJob("enqueue_many does not take connection=; enqueue one by one inside your transaction")
+        if any(call.options.replace for call in made):
+            raise InvalidJob("enqueue_many does not take replace= or debounce=; enqueue one by one")
+        ids: list[str | Exception] = []
+        step = 1 if self.around_enqueue else BULK
+        for start in range(0, len(jobs), step):
+            part = jobs[start : start + step]
+            try:
+                ids += await self.insert_all(part)
+            except Exception as error:  # noqa: BLE001  # a hook may raise anything; what was stored before it is stored
+                ids += [error] * (len(jobs) - start)
+                break
+        refused = [id for id in ids if isinstance(id, Exception)]
+        if len(refused) == len(ids) and refused:
+            raise refused[0]
+        handles = [
+            None if isinstance(id, Exception) else Handle(self, id, call.task.decode_result)
+            for id, call in zip(ids, made, strict=True)
+        ]
+        if refused:
+            raise PartlyEnqueued(handles, refused[0]) from refused[0]
+        return cast("list[Handle[Any]]", handles)
+
+    def _called(self, call: Any) -> Call[Any]:
+        if isinstance(call, Call):
+            return cast("Call[Any]", call)
+        if isinstance(call, tuple) and call:
+            return self.call(*cast("tuple[Any, ...]", call))
+        raise InvalidJob(f"a call is app.call(task, …) or a tuple (task, …), not {call!r:.100}")
+
+    async def enqueue_call(
+        self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Handle[R]:
+        """Store one call of a task as a job."""
+        session = self._session
+        if session is None or not session.loop.is_running():
+            self.check_bound(options.connection)
+            session = await self.opened()
+        job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
+        if options.connection is not None:
+            return Handle(self, await self.insert_bound(options.connection, job), task.decode_result)
+        return Handle(self, await self.insert(job, options), task.decode_result)
+
+    def new_job(
+        self,
+        settings: Settings,
+        task: Task[..., Any],
+        options: Options,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        holes: bool = False,
+    ) -> NewJob:
+        """The job that a call stands for, checked; nothing is stored yet. `holes`: others' results are to come in."""
+        codec = "json" if task.codec is None else getattr(task.codec, "name", "custom")
+        payload = task.encode_open(args, kwargs) if holes else task.encode(args, kwargs)
+        return self._make(settings, task.name, payload, codec, options)
+
+    def _make(self, settings: Settings, name: str, payload: bytes, codec: str, options: Options) -> NewJob:
+        if len(payload) > settings.max_payload:
+            raise PayloadTooLarge(
+                f"task {name!r}: a payload of {len(payload)} bytes is over max_payload ({settings.max_payload}); "
+                "store the data elsewhere and pass its address"
+            )
+        if options.meta and (size := len(msgspec.json.encode(options.meta))) > settings.max_payload:
+            raise PayloadTooLarge(f"task {name!r}: meta of {size} bytes is over max_payload ({settings.max_payload})")
+        if options.window > settings.key_retention:
+            raise InvalidJob(
+                f"task {name!r}: once={options.window:g} s is longer than keys are remembered (key_retention, "
+                f"{settings.key_retention:g} s); raise key_retention, or ask for a shorter time"
+            )
+        if options.expires_at is not None and options.expires_at <= self.clock.now():
+            raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is past, so it could never start")
+        id, key, attempts, once = options.id, options.key, options.max_attempts, options.once
+        if once is not None:
+            key = key or f"{name}:{_fingerprint(name, payload, codec)}"
+        return NewJob(
+            self.entropy.uuid7(self.clock.now()) if id is None else id,
+            name,
+            options.queue or "default",
+            payload,
+            codec,
+            options.priority or 0,
+            options.delay,
+            options.run_at,
+            settings.max_attempts if attempts is None else attempts,
+            options.timeout,
+            key,
+            "" if key is None else _fingerprint(name, payload, codec) if once is None else _fingerprint(name),
+            0 if id is None else self.entropy.token(),
+            settings.max_depth,
+            options.tags,
+            dict(options.meta) if options.meta else {},
+            options.retry,
+            once or "",
+            options.window,
+            lane=self._lane(name, payload, options),
+            extra=_extra(options),
+        )
+
+    def _lane(self, name: str, payload: bytes, options: Options) -> Lane | None:
+        """Where a job stands: in the lane of its call's limit, else its task's, else its queue's, else in none."""
+        task = self.registry.tasks.get(name)
+        limit = options.limit or (None if task is None else task.options.limit)
+        if limit is not None:
+            return limit.lane(name, task, payload)
+        if not self._queue_limits:
+            return None
+        queue = options.queue or "default"
+        limit = self._queue_limits.get(queue)
+        return None if limit is None else limit.lane_in_queue(queue, name, task, payload)
+
+    async def insert(self, job: NewJob, options: Options) -> str:
+        """Store one job, made with these options, or have the job of its key replaced by it; its id."""
+        insert = partial(self._insert_or_replace, options.put_off) if options.replace else None
+        return _or_raise((await self.insert_all([job], insert))[0])
+
+    async def insert_all(
+        self, jobs: Sequence[NewJob], insert: Callable[[NewJob], Awaitable[Inserted]] | None = None
+    ) -> list[str | HoldfastError]:
+        """Store jobs that were made before: the id of the job that stands for each now, or why there is none.
+
+        `insert`: how each is stored, where not simply that.
+        """
+        if not traces.wanted():
+            return await self._insert_traced(jobs, insert)
+        with traces.enqueuing(jobs) as stamped:
+            return await self._insert_traced(stamped, insert)
+
+    async def _insert_traced(
+        self, jobs: Sequence[NewJob], insert: Callable[[NewJob], Awaitable[Inserted]] | None
+    ) -> list[str | HoldfastError]:
+        if not self.around_enqueue and insert is None:
+            answers = await self._insert_jobs(jobs)
+            return [self._accepted(job, answer) for job, answer in zip(jobs, answers, strict=True)]
+        ids: list[str | HoldfastError] = []
+        for job in jobs:
+            try:
+                answer = await self._hooked(job, len(self.around_enqueue), insert or self._insert_one)
+            except HoldfastError as error:
+                if not ids:
+                    raise
+                return ids + [error] * (len(jobs) - len(ids))  # what was stored before it is stored
+            ids.append(self._accepted(job, answer))
+        return ids
+
+    async def _insert_one(self, job: NewJob) -> Inserted:
+        return (await self._insert_jobs([job]))[0]
+
+    @carried
+    async def _insert_or_replace(self, put_off: float | None, job: NewJob) -> Inserted:
+        return await insert_or_replace(self.session, self._insert_one, job, put_off)
+
+    @carried
+    async def _commit_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        return await self.session.commit.insert(jobs)
+
+    async def _insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        try:
+            try:
+                return await self._commit_jobs(jobs)
+            except LoopEnded:  # jobs that were stored are recognised when they come again
+                return await self._commit_jobs(jobs)
+        except OutcomeUnknown as error:
+            again = all(job.nonce or (job.key is not None and job.once in ("", "window")) for job in jobs)
+            raise OutcomeUnknown(str(error), tuple(job.id for job in jobs), retry_safe=again) from error
+
+    async def _hooked(self, job: NewJob, left: int, insert: Callable[[NewJob], Awaitable[Inserted]]) -> Inserted:
+        if left == 0:
+            return await insert(job)
+        return await self.around_enqueue[left - 1](job, lambda changed: self._hooked(changed, left - 1, insert))
+
+    def check_bound(self, connection: Any) -> None:
+        """Before the app opens for the user's own transaction: look at the store through its connection."""
+        if connection is not None and self.live_loop() is None:
+            self._binding().check_bound(connection)
+
+    def _binding(self) -> Binding:
+        if not isinstance(self.store, Binding):
+            raise ConfigError(f"the {self.store.name} store cannot enqueue inside your transaction (connection=)")
+        return self.store
+
+    async def insert_bound(self, connection: Any, job: NewJob) -> str:
+        """Store a job inside the user's own transaction, on the thread that owns its connection."""
+        store = self._binding()
+
+        async def insert(job: NewJob) -> Inserted:
+            return (await store.insert_bound(connection, [job]))[0]
+
+        with traces.enqueuing([job]) as (stamped,):
+            return _or_raise(self._accepted(stamped, await self._hooked(stamped, len(self.around_enqueue), insert)))
+
+    def _accepted(self, job: NewJob, answer: Inserted) -> str | HoldfastError:
+        """The id of the job that stands for a call now, or why there is none."""
+        outcome = answer.outcome
+        if outcome == "created":
+            self.events.created(job)
+            return answer.id
+        if outcome == "existing":
+            self.events.idempotent(job, answer.id)
+            return answer.id
+        if outcome == REPLACED:
+            self.events.replaced(job, answer.id)
+            return answer.id
+        if outcome == "conflict":
+            return KeyConflict(job.key or "", answer.id)
+        return JobExists(job.id) if outcome == "exists" else QueueFull(job.queue, job.max_depth or 0)
+
+    async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
+        """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
+        chosen = Options().changed(**options)
+        self.check_bound(chosen.connection)
+        job = self.submission((await self.opened()).fresh_settings(), name, payload, chosen, json=json)
+        if chosen.connection is not None:
+            return Handle(self, await self.insert_bound(chosen.connection, job))
+        return Handle(self, await self.insert(job, chosen))
+
+    def submission(
+        self, settings: Settings, name: str, payload: bytes, options: Options, *, json: bool = False
+    ) -> NewJob:
+        """The job that a payload stands for, checked; nothing is stored yet."""
+        if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(f"submit takes bytes, not {type(payload).__name__}: encode it first")
+        data = bytes(payload)
+        if json:
+            check_json(data)
+        return self._make(settings, checked_name(name, "task"), data, "json" if json else "bytes", options)
+
+
+def _or_raise(id: str | HoldfastError) -> str:
+    if isinstance(id, HoldfastError):
+        raise id
+    return id
+
+
+def _extra(options: Options) -> bytes | None:
+    if options.expires_in is None and options.expires_at is None:
+        return None
+    return write(Extra(expires_at=options.expires_at, expires_in=options.expires_in))
+
+
+def _fingerprint(name: str, payload: bytes = b"", codec: str = "") -> str:
+    if codec == "json":  # the same values in another order are the same body
+        payload = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
+    return hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()

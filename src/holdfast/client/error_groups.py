@@ -1,0 +1,152 @@
+"""Errors that are the same but for their numbers: a fingerprint of each, and the groups they make."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from datetime import datetime
+
+import msgspec
+
+from ..core.job import Attempt, Record, State
+from ..core.lifecycle import history
+from ..views import moment
+
+LINE_LIMIT = 300
+"""Characters of an error's first line that count."""
+BAD = frozenset({"failed", "lost", "dead"})
+"""Outcomes of an attempt that went wrong."""
+
+_MASKS = (
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE), "…"),
+    (re.compile(r"0x[0-9a-f]+", re.IGNORECASE), "…"),
+    (re.compile(r"'[^']*'|\"[^\"]*\""), "'…'"),
+    (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8,}\b", re.IGNORECASE), "…"),
+    (re.compile(r"\d+(?:[.,:]\d+)*"), "…"),
+)
+"""What differs between two errors of one cause, each replaced by a mark."""
+
+
+class Fault(msgspec.Struct, frozen=True, gc=False):
+    """The last error of a job."""
+
+    fingerprint: str
+    pattern: str
+    """Its first line, masked."""
+    line: str
+    """Its first line."""
+    at: int
+
+
+class ErrorGroup(msgspec.Struct, frozen=True):
+    """Jobs of one task whose last errors are the same but for their numbers."""
+
+    fingerprint: str
+    task: str
+    pattern: str
+    """The first line, with numbers and quoted parts masked."""
+    example: str
+    """The first line of the newest."""
+    job: str
+    """Its id."""
+    count: int
+    """Jobs."""
+    states: dict[str, int]
+    """Where they are now."""
+    queues: tuple[str, ...]
+    first_seen: datetime
+    last_seen: datetime
+
+
+class Errors(msgspec.Struct, frozen=True):
+    """Groups of errors, the most frequent first, and how far they were looked for."""
+
+    groups: list[ErrorGroup]
+    looked: int
+    """Jobs that were read."""
+    complete: bool
+    """All there are were read."""
+    back_to: datetime | None
+    """When the oldest of these was enqueued."""
+
+
+def fault(record: Record) -> Fault | None:
+    """A job's last error: where it stands now, or, where it has gone on since, of its last attempt that went wrong."""
+    if record.state == State.CANCELLED:
+        return None
+    last = _last(record)
+    if last is None or not last.error:
+        return None
+    line = _first_line(last.error)
+    pattern = masked(line)
+    digest = hashlib.blake2b(f"{record.task}\0{pattern}".encode(errors="replace"), digest_size=6).hexdigest()
+    return Fault(digest, pattern, line, last.ended_at)
+
+
+class Groups:
+    """Jobs by their last errors, one after the other."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, _Group] = {}
+        self._ids: set[str] = set()
+
+    def add(self, record: Record) -> None:
+        """Take one in, where it has failed; once."""
+        if record.id in self._ids or (found := fault(record)) is None:
+            return
+        self._ids.add(record.id)
+        self._groups.setdefault(found.fingerprint, _Group(record.task)).add(record, found)
+
+    def seen(self) -> list[ErrorGroup]:
+        """The groups, the most frequent first."""
+        found = [group.seen() for group in self._groups.values()]
+        return sorted(found, key=lambda one: (-one.count, one.task, one.pattern))
+
+
+def masked(line: str) -> str:
+    """A line of an error, without what differs from one to the next."""
+    for pattern, mark in _MASKS:
+        line = pattern.sub(mark, line)
+    return line
+
+
+class _Group:
+    def __init__(self, task: str) -> None:
+        self._task = task
+        self._first: int | None = None
+        self._newest: tuple[Fault, str] | None = None
+        self._states: dict[str, int] = {}
+        self._queues: set[str] = set()
+
+    def add(self, record: Record, found: Fault) -> None:
+        if self._newest is None or found.at > self._newest[0].at:
+            self._newest = (found, record.id)
+        self._first = found.at if self._first is None else min(self._first, found.at)
+        self._states[record.state] = self._states.get(record.state, 0) + 1
+        self._queues.add(record.queue)
+
+    def seen(self) -> ErrorGroup:
+        assert self._newest is not None
+        assert self._first is not None
+        newest, id = self._newest
+        return ErrorGroup(
+            newest.fingerprint,
+            self._task,
+            newest.pattern,
+            newest.line,
+            id,
+            sum(self._states.values()),
+            dict(sorted(self._states.items())),
+            tuple(sorted(self._queues)),
+            moment(self._first),
+            moment(newest.at),
+        )
+
+
+def _last(record: Record) -> Attempt | None:
+    return next((line for line in reversed(history(record)) if line.outcome in BAD), None)
+
+
+def _first_line(error: str) -> str:
+    start = error[:LINE_LIMIT].lstrip()
+    return start.splitlines()[0] if start else ""

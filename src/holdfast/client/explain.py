@@ -1,0 +1,233 @@
+"""Why is this job not running? One answer in words, from what the store knows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..core import internal as extra
+from ..core import step_log as steps
+from ..core.clock import MICROS
+from ..core.damage import damage_of
+from ..core.job import TERMINAL, Lane, Record, State
+from ..core.lifecycle import start_limit
+from ..core.limiter import HOLDS
+from ..core.operations import HolderSeen, Where
+from ..core.waiting import beginning_of
+from ..views import moment
+from .pauses import KIND as PAUSES
+from .pauses import PAUSE, Pause, read
+
+if TYPE_CHECKING:
+    from .operations import Operating
+
+MOST_RUNNING = 200
+"""Running jobs that are looked at to say since when the workers are busy, or which of a lane run."""
+MOST_NAMED = 5
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """Where a job stands, the reason in one sentence, and what else may help."""
+
+    id: str
+    state: str
+    reason: str
+    details: tuple[str, ...] = ()
+
+
+async def explain(app: Operating, id: str) -> Explanation:
+    """Ask the store, on the app's own loop, and say why."""
+    record, store = await app.record(id), app.session.store
+    holders, pauses, now = await store.holders(), await store.records("pause"), await store.now()
+    serving = [seen for seen in holders if seen.alive and record.queue in seen.holder.queues]
+    held = [job for seen in serving for job in seen.jobs][:MOST_RUNNING]
+    busy = [one for one in await store.get(held) if one is not None] if record.state == State.QUEUED else []
+    paused = [pause for pause in read(await store.records(PAUSES)) if pause.task == record.task]
+    if record.waits is not None and record.waits.startswith(HOLDS):
+        running = (await store.find(Where(states=(State.RUNNING,)), None, MOST_RUNNING)).records
+        busy = [one for one in running if one.lane is not None and HOLDS + one.lane.name == record.waits]
+    return why(record, now, holders, pauses, busy, paused=paused)
+
+
+def why(
+    record: Record,
+    now: int,
+    holders: Sequence[HolderSeen],
+    pauses: Collection[str],
+    busy: Sequence[Record] = (),
+    *,
+    paused: Sequence[Pause] = (),
+) -> Explanation:
+    """The same from values alone. `busy`: what the workers of its queue run, or what runs in its lane, where it waits
+    for that; `paused`: the pauses of its task.
+    """
+    state = record.state
+    details: list[str] = []
+    for name, value in damage_of(record).items():
+        details.append(f"it is damaged and cannot run: its {name} cannot be decoded: {value!r:.200}")
+    if record.state in TERMINAL:
+        reason = f"it ended at {_time(record.finished_at)}"
+        if record.error:
+            details.append(record.error)
+        if state == State.DEAD and not damage_of(record):
+            details.append(
+                f"`holdfast retry {record.id}` goes on from what failed"
+                if extra.is_flow(record)
+                else f"`holdfast dlq retry {record.id}` runs it again, from attempt 0"
+            )
+    elif state == State.RUNNING:
+        reason = _held(record, holders)
+        if record.cancel:
+            details.append("its cancellation was asked for; its worker hears of it at its next heartbeat")
+    elif record.lane is not None and record.waits == HOLDS + record.lane.name:
+        reason, details = _waits_for_lane(record.lane, busy)
+        details += _obstacles(record, holders, pauses, (), paused)
+    elif (resting := _resting(record, now)) is not None:
+        reason = resting
+    elif state == State.BLOCKED:
+        reason = _blocked(record, paused)
+        if extra.is_flow(record) and record.meta.get("cancelled"):
+            details.append("it is being cancelled: what waits is cancelled, and what runs is asked to stop")
+    elif record.run_at > now and state != State.QUEUED:  # one of a lane that takes turns is ready whatever its turn
+        wait = f"{_time(record.run_at)} (in {_span((record.run_at - now) / MICROS)})"
+        if state == State.FAILED:
+            reason = f"it waits for its retry at {wait}, after attempt {record.attempt} of {record.max_attempts or '∞'}"
+            details.append(f"the last attempt: {record.error}")
+        else:
+            reason = f"it is scheduled for {wait}"
+        details += _obstacles(record, holders, pauses, busy, paused)
+    else:
+        found = _obstacles(record, holders, pauses, busy, paused)
+        reason = found[0] if found else "it is ready, and a worker should take it within a poll interval"
+        details += found[1:]
+    if state not in TERMINAL and (done := [step for step in steps.read(record.checkpoint).steps if step.done(now)]):
+        names = ", ".join("slept" if step.kind == "sleep" else step.name for step in done[-MOST_NAMED:])
+        more = "… " if len(done) > MOST_NAMED else ""
+        details.append(f"{len(done)} step{' is' if len(done) == 1 else 's are'} done: {more}{names}")
+    limit = None if state in TERMINAL or record.started_at is not None else start_limit(record)
+    if limit is not None:
+        details.append(
+            f"it expires if it has not started before {_time(limit)}"
+            if limit > now
+            else f"it expired at {_time(limit)}, and is discarded as soon as a claim meets it"
+        )
+    return Explanation(record.id, str(state), reason, tuple(details))
+
+
+def _resting(record: Record, now: int) -> str | None:
+    """What a job does that put itself to rest."""
+    memory, signal = steps.read(record.checkpoint), steps.signal_of(record.waits)
+    if signal is not None:
+        step = memory.find("signal", signal)
+        most = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
+        return f"it waits for signal {signal!r}{most}; `holdfast signal {shlex.quote(signal)}` wakes it"
+    slept = [step.until for step in memory.steps if step.kind == "sleep" and step.until and step.until > now]
+    if record.state != State.SCHEDULED or not slept:
+        return None
+    return f"it sleeps until {_time(slept[0])} (in {_span((slept[0] - now) / MICROS)})"
+
+
+def _blocked(record: Record, paused: Sequence[Pause]) -> str:
+    pause = next((one for one in paused if one.waits == record.waits), None)
+    if pause is not None:
+        return _paused(pause)
+    if record.waits is not None and record.waits.startswith(PAUSE):
+        return f"it was put aside while its task was paused ({record.waits}), and is to be freed; resume it once more"
+    return f"it waits for {_others(record)}"
+
+
+def _others(record: Record) -> str:
+    """The jobs of its flow that a job waits for."""
+    waits, flow = record.waits or "", extra.read(record.extra).flow
+    if waits.startswith("job:"):
+        return f"job {waits.removeprefix('job:')} to end, which comes before it in flow {flow}"
+    if flow is not None and waits == beginning_of(flow):
+        return f"flow {flow} to begin, which any worker sees to once all of its jobs are stored"
+    if extra.is_flow(record):
+        return f"its jobs to end; `holdfast flow show {flow}` says how far they are"
+    if flow is not None:
+        return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` says how far they are"
+    return f"{waits}" or "other jobs to end"
+
+
+def _waits_for_lane(lane: Lane, running: Sequence[Record]) -> tuple[str, list[str]]:
+    """What is known of a lane that holds a job. When its next may start is known to claims alone."""
+    bounds: list[str] = []
+    if lane.running:
+        bounds.append(f"of which {len(running)} of {lane.running} run")
+    if lane.interval:
+        at_once = f", {lane.burst} at once after a rest" if lane.burst > 1 else ""
+        bounds.append(f"in which one may start every {lane.interval / MICROS:g} s{at_once}")
+    details: list[str] = []
+    if running:
+        ids = ", ".join(one.id for one in running[:MOST_NAMED])
+        details.append(f"in its lane runs: {ids}{', …' if len(running) > MOST_NAMED else ''}")
+    if not lane.running or len(running) < lane.running:
+        rate = "its rate allows it, and no" if lane.interval else "no"
+        details.append(f"it goes on as soon as a claim finds that {rate} job keeps its lane slowed down")
+    return ", ".join([f"it waits for its lane {lane.name!r}", " and ".join(bounds)]).removesuffix(", "), details
+
+
+def _paused(pause: Pause) -> str:
+    over = " and was resumed just now" if pause.resumed_at else f"; `holdfast resume {pause.flags}` goes on with it"
+    return f"task {pause.name} is paused since {_time(pause.since)}{over}"
+
+
+def _held(record: Record, holders: Sequence[HolderSeen]) -> str:
+    seen = next((one for one in holders if one.holder.id == record.holder), None)
+    since = f"since {_time(record.started_at)}"
+    if seen is None or not seen.alive:
+        return f"worker {record.holder} held it {since}, but its lease has ended; any live worker gives it back soon"
+    holder, left = seen.holder, seen.holder.lease - seen.age
+    pid = record.pid or holder.pid
+    return (
+        f"worker {holder.id} on node {holder.node} runs it {since} (pid {pid}); "
+        f"its lease holds for another {_span(max(0.0, left))} and is renewed by heartbeats"
+    )
+
+
+def _obstacles(
+    record: Record,
+    holders: Sequence[HolderSeen],
+    pauses: Collection[str],
+    busy: Sequence[Record],
+    paused: Sequence[Pause],
+) -> list[str]:
+    """What keeps a job that is due from being taken, the weightiest first."""
+    found: list[str] = []
+    queue, task = record.queue, record.task
+    if queue in pauses:
+        found.append(f"queue {queue!r} is paused; `holdfast resume {queue}` goes on with it")
+    found += [_paused(one) for one in paused if one.resumed_at is None and one.covers(record)]
+    workers = [seen for seen in holders if seen.alive and seen.holder.kind == "worker"]
+    serving = [seen for seen in workers if queue in seen.holder.queues]
+    if not serving:
+        found.append(
+            f"no live worker serves queue {queue!r} ({len(workers)} serve others)" if workers else "no worker is alive"
+        )
+        return found
+    if ":" not in task and not any(task in seen.holder.tasks for seen in serving):
+        hint = "; start one with --shell or without -A" if task == "shell" else ""
+        found.append(f"no live worker of queue {queue!r} knows task {task!r}{hint}")
+    if all(0 < seen.holder.slots <= len(seen.jobs) for seen in serving):
+        slots = sum(seen.holder.slots for seen in serving)
+        last = max((one.started_at or 0 for one in busy), default=0)
+        since = f" since {_time(last)}" if last else ""
+        found.append(f"all {slots} slots of the {len(serving)} workers of queue {queue!r} are busy{since}")
+    elif record.suspect:
+        found.append("its process died under it, so it waits for a worker that runs nothing else")
+    return found
+
+
+def _time(micros: int | None) -> str:
+    return "an unknown time" if micros is None else moment(micros).isoformat(" ", "seconds")
+
+
+def _span(seconds: float) -> str:
+    for size, unit in ((86400.0, "d"), (3600.0, "h"), (60.0, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,117 @@
+"""A heart: renews one holder's lease from a thread and a connection of its own.
+
+A task that blocks the event loop therefore keeps its lease. Each beat brings back what the store says the holder has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ..core.errors import StoreUnavailable
+from ..core.operations import Beat, Holder
+from ..observe.outages import Outages
+from ..store.protocol import Store
+
+SHORTEST_PATIENCE = 5.0
+"""Seconds. A beat may take a third of the lease, or this long: a line that has gone silent is given up in time."""
+
+
+class Heart:
+    """Beats every third of the lease, and soon again after a beat that failed, until it is stopped.
+
+    `before()` is called on the heart's thread just ahead of each beat; its answer goes with the beat to `after`, which
+    answers whether there is still somebody to beat for. `failed()` is called there after a beat that failed.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        holder: Holder,
+        before: Callable[[], frozenset[Any]],
+        after: Callable[[frozenset[Any], Beat], bool],
+        failed: Callable[[], None],
+        *,
+        outages: Outages,
+    ) -> None:
+        self._store = store
+        self._holder = holder
+        self._before = before
+        self._after = after
+        self._failed = failed
+        self._outages = outages
+        self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop: asyncio.Event | None = None
+        self._started = threading.Event()
+
+    def start(self) -> None:
+        """Begin to beat."""
+        self._thread.start()
+        self._started.wait()
+        if self._loop is None:
+            raise StoreUnavailable("the heart could not start: this process has no files or threads left")
+
+    def stop(self) -> None:
+        """Stop beating, and wait for a beat that is under way."""
+        loop, stop = self._loop, self._stop
+        if loop is not None and stop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(stop.set)
+        self._thread.join()
+
+    async def stopped(self) -> None:
+        """Stop beating, without blocking the caller's loop."""
+        loop = asyncio.get_running_loop()
+        done = loop.create_future()
+
+        def wait() -> None:
+            self.stop()
+            loop.call_soon_threadsafe(done.set_result, None)
+
+        # Not `to_thread`: its threads may all be busy with the user's own work.
+        threading.Thread(target=wait, name="holdfast-heart-stop", daemon=True).start()
+        await done
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        finally:
+            self._started.set()
+
+    async def _beat(self, patience: float) -> Beat:
+        try:
+            async with asyncio.timeout(patience):
+                return (await self._store.beat([self._holder]))[0]
+        except TimeoutError:
+            raise StoreUnavailable(f"no answer within {patience:g} s") from None
+
+    async def _live(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        self._started.set()
+        opened = False
+        while not self._stop.is_set():
+            pause = self._holder.lease / 3
+            try:
+                if not opened:
+                    await self._store.open()
+                    opened = True
+                known = self._before()
+                beat = await self._beat(max(pause, SHORTEST_PATIENCE))
+            except Exception as error:  # noqa: BLE001  # nothing may stop the heart while there is work to keep
+                self._failed()
+                self._outages.failed("heartbeat", error)
+                # The lease still holds for a while: try again soon, also after a refusal, not a third of a lease later.
+                pause = min(1.0, pause)
+            else:
+                self._outages.worked("heartbeat")
+                if not self._after(known, beat):
+                    break
+            try:
+                async with asyncio.timeout(pause):
+                    await self._stop.wait()
+            except TimeoutError:
+                pass
+        if opened:
+            await self._store.close()

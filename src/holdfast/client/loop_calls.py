@@ -1,0 +1,213 @@
+"""Calls to an event loop of another thread, awaited or blocking; and the loop that an app runs on a thread of its own.
+
+Nobody waits for ever: where that loop ends first, the caller is told whether the call had begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
+
+from ..core.errors import OutcomeUnknown
+from ..store.callers import LoopThread
+
+R = TypeVar("R")
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether the loop that is to answer still runs."""
+LINGER = 5.0
+"""Seconds for which calls may go on after an app was closed, before they are cancelled."""
+
+
+class NotStarted(Exception):
+    """That loop ended, or the app left it, before the call began: nothing was done, and it can be made elsewhere."""
+
+
+class LoopEnded(OutcomeUnknown):
+    """That loop ended with the call under way."""
+
+    retry_safe = False
+
+    def __init__(self) -> None:
+        message = "the event loop that the app lived on has ended; whether the call was made is not known"
+        super().__init__(message, retry_safe=False)
+
+
+class LoopCall(Generic[R]):
+    """A coroutine on its way to another thread's loop. Whoever takes it first has it: that loop, or who gives it up."""
+
+    __slots__ = ("_coroutine", "_free", "_notify", "_undelivered", "task")
+
+    def __init__(
+        self,
+        coroutine: Coroutine[Any, Any, R],
+        notify: Callable[[asyncio.Task[R]], object],
+        undelivered: Callable[[R], object] | None = None,
+    ) -> None:
+        self._coroutine = coroutine
+        self._free = [True]
+        self._notify = notify
+        self._undelivered = undelivered
+        self.task: asyncio.Task[R] | None = None
+
+    def send(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have that loop begin."""
+        try:
+            loop.call_soon_threadsafe(self._start)
+        except RuntimeError:  # it is closed
+            self.withdraw()
+            raise NotStarted from None
+
+    def _start(self) -> None:
+        if self._take():
+            self.task = asyncio.get_running_loop().create_task(self._coroutine)
+            self.task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[R]) -> None:
+        if not task.cancelled():
+            task.exception()  # its caller may be gone, and is not to be missed
+        self._notify(task)
+
+    def _take(self) -> bool:
+        try:
+            return self._free.pop()
+        except IndexError:
+            return False
+
+    def withdraw(self) -> bool:
+        """Give it up; False where it has begun."""
+        if not self._take():
+            return False
+        self._coroutine.close()
+        return True
+
+    def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Nobody waits for it any more."""
+        if not self.withdraw():
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            self.task.add_done_callback(self._drop)
+
+    def _drop(self, task: asyncio.Task[R]) -> None:
+        if not task.cancelled() and task.exception() is None and self._undelivered is not None:
+            self._undelivered(task.result())
+
+    def lost(self) -> Exception:
+        """What to raise where the loop has ended."""
+        return NotStarted() if self.withdraw() else LoopEnded()
+
+    def result(self) -> R:
+        """The answer, once the task has ended."""
+        assert self.task is not None
+        if self.task.cancelled():
+            raise LoopEnded
+        return self.task.result()
+
+
+async def call_on_loop(
+    coroutine: Coroutine[Any, Any, R],
+    loop: asyncio.AbstractEventLoop,
+    undelivered: Callable[[R], object] | None = None,
+) -> R:
+    """Run a coroutine on another thread's loop, in this one's context variables, and await its answer.
+
+    `undelivered` is called there with the answer of a call whose caller was cancelled meanwhile.
+    """
+    here = asyncio.get_running_loop()
+    answered = here.create_future()
+
+    def notify(_: object) -> None:
+        with suppress(RuntimeError):  # the caller's loop has ended
+            here.call_soon_threadsafe(wake)
+
+    def wake() -> None:
+        if not answered.done():
+            answered.set_result(None)
+
+    def look() -> None:
+        nonlocal watch
+        if loop.is_running():
+            watch = here.call_later(LOOK_EVERY, look)
+        elif not answered.done():
+            answered.set_exception(call.lost())
+
+    call = LoopCall(coroutine, notify, undelivered)
+    call.send(loop)
+    watch = here.call_later(LOOK_EVERY, look)
+    try:
+        await answered
+    except asyncio.CancelledError:
+        call.cancel(loop)
+        raise
+    finally:
+        watch.cancel()
+    return call.result()
+
+
+def run_on_loop(
+    coroutine: Coroutine[Any, Any, R],
+    loop: asyncio.AbstractEventLoop,
+    undelivered: Callable[[R], object] | None = None,
+) -> R:
+    """The same, blocking: one lock instead of a chain of futures. Interrupting the wait cancels the call."""
+    answered = threading.Lock()
+    answered.acquire()
+    call = LoopCall(coroutine, lambda _: answered.release(), undelivered)
+    call.send(loop)
+    try:
+        while not answered.acquire(timeout=LOOK_EVERY):
+            if not loop.is_running() or sys.is_finalizing():
+                raise call.lost()  # noqa: TRY301
+    except BaseException:
+        call.cancel(loop)
+        raise
+    return call.result()
+
+
+class BackgroundLoop:
+    """An event loop on a thread of its own: a daemon, so that a program that forgot to close still ends."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._linger: float | None = None
+        self._running = threading.Event()
+        self.thread = LoopThread(target=self._run, name="holdfast-loop", daemon=True)
+        self.thread.start()
+        self._running.wait()
+
+    def stop(self, linger: float | None = LINGER) -> None:
+        """End once no call is left; those that are left after `linger` seconds are cancelled. From any thread."""
+        self._linger = linger
+        with suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._stopping.set)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_until_complete(self._serve())
+            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
+        finally:
+            self.loop.close()
+
+    async def _serve(self) -> None:
+        self._running.set()
+        await self._stopping.wait()
+        deadline = math.inf if self._linger is None else self.loop.time() + self._linger
+        while left := self._others():  # also those that came meanwhile
+            rest = deadline - self.loop.time()
+            if rest <= 0:
+                for task in left:
+                    task.cancel()
+            await asyncio.wait(left, timeout=rest if 0 < rest < math.inf else None)
+
+    def _others(self) -> set[asyncio.Task[Any]]:
+        return asyncio.all_tasks() - {task for task in (asyncio.current_task(),) if task is not None}

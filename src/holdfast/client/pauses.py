@@ -1,0 +1,259 @@
+"""Pauses of tasks: of all jobs of a task, or of those with certain arguments. (A queue's pause is the store's own.)
+
+A pause is a small record. Whoever claims a job of it defers the job, blocked and uncharged, before it runs; those
+behind it go on. To resume is to mark the record as lifted and to free what waits for it, page by page.
+
+No job stays deferred for a pause that is lifted, whatever the clocks of the processes say:
+
+1. A job is deferred only where its pause was read after the job was claimed (`confirm`).
+2. So once a pause is lifted, only claims that are running at that moment can still defer a job for it. Any process
+   removes the mark, by its version, after it has seen all of those end, and has freed what they deferred.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import shlex
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, cast
+
+import msgspec
+
+from ..codec import encode_value
+from ..core.clock import Clock
+from ..core.errors import HoldfastError, InvalidJob
+from ..core.job import UNDECODABLE, Record, State
+from ..core.lifecycle import Outcome
+from ..core.operations import Change, Patch, Where
+from ..core.validation import NAME_LIMIT, checked_name
+from ..store.group_commit import GroupCommit
+from ..store.protocol import Store, Versioned
+
+logger = logging.getLogger("holdfast")
+KIND = "task_pause"
+PAUSE = "pause:"
+"""How the words begin that say what a job waits for, where it was put aside."""
+PAGE = 1000
+"""Jobs that one step frees."""
+FRESH = 60.0
+"""Seconds after which what is known of pauses is read again before anything is claimed, at the latest."""
+
+
+class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task whose jobs are not started; with `where`, those of its jobs that have all these arguments."""
+
+    task: str
+    where: dict[str, Any] = {}
+    since: int = 0
+    """By the store's clock."""
+    resumed_at: int | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name among the records, and what its jobs wait for."""
+        said = ", ".join(f"{key}={_text(value)}" for key, value in sorted(self.where.items()))
+        return f"{self.task} where {said}" if said else self.task
+
+    @property
+    def waits(self) -> str:
+        """What the jobs say that are put aside for it."""
+        return f"{PAUSE}{self.name}"
+
+    @property
+    def flags(self) -> str:
+        """The same for the command line."""
+        said = "".join(f" --where {shlex.quote(f'{key}={_text(value)}')}" for key, value in sorted(self.where.items()))
+        return f"--task {shlex.quote(self.task)}{said}"
+
+    def covers(self, record: Record) -> bool:
+        """Whether a job of its task is meant."""
+        if not self.where:
+            return True
+        if record.codec != "json":
+            return False
+        try:
+            arguments = msgspec.json.decode(record.payload)
+        except UNDECODABLE:
+            return False
+        return isinstance(arguments, dict) and all(
+            key in arguments and _same(arguments[key], value) for key, value in self.where.items()
+        )
+
+
+def checked_pause(task: Any, where: Any = None) -> Pause:
+    """A pause as it was asked for; InvalidJob says what is wrong with it."""
+    given: Any = {} if where is None else where
+    if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in cast("Mapping[Any, Any]", given)):
+        raise InvalidJob(f"where= is a dict of arguments by name, such as {{'customer': 42}}, not {where!r:.100}")
+    given = cast("Mapping[str, Any]", given)
+    values = {key: msgspec.json.decode(encode_value(value, what=f"where[{key!r}]")) for key, value in given.items()}
+    pause = Pause(checked_name(task, "task"), values)
+    if not pause.name.isprintable() or len(pause.name) > 3 * NAME_LIMIT:
+        raise InvalidJob(f"where= must be short and printable, not {where!r:.100}")
+    return pause
+
+
+def read(records: Mapping[str, Versioned]) -> list[Pause]:
+    """The pauses that a store's records tell of, the resumed included; what cannot be read is none."""
+    found: list[Pause] = []
+    for name, kept in sorted(records.items()):
+        with suppress(*UNDECODABLE):
+            pause = _decode(kept.value)
+            if pause.name == name:
+                found.append(pause)
+    return found
+
+
+class Holds:
+    """What one process knows of the pauses of a store."""
+
+    def __init__(self, store: Store, commit: GroupCommit, clock: Clock) -> None:
+        self._store = store
+        self._commit = commit
+        self._clock = clock
+        self._read_at = -math.inf
+        self._reading = asyncio.Lock()
+        self._reads = 0
+        """Reads that were begun so far."""
+        self._read = 0
+        """The number of the last one that was answered."""
+        self._by_task: dict[str, list[Pause]] = {}
+        self._lifted: dict[str, tuple[Pause, int]] = {}
+        """Lifted pauses by name, with the versions of their records."""
+        self._claims: dict[str, tuple[int, dict[str, int]]] = {}
+        """By lifted pause: its version, and the fences of the claims that may still defer a job for it, by job."""
+
+    async def refresh(self) -> None:
+        """Read what is paused."""
+        async with self._reading:
+            await self._read_now()
+
+    async def _read_now(self) -> None:
+        number = self._reads = self._reads + 1
+        asked, records = self._clock.monotonic(), await self._store.records(KIND)
+        by_task: dict[str, list[Pause]] = {}
+        self._lifted = {}
+        for pause in read(records):
+            if pause.resumed_at is None:
+                by_task.setdefault(pause.task, []).append(pause)
+            else:
+                self._lifted[pause.name] = pause, records[pause.name].version
+        self._by_task, self._read_at, self._read = by_task, asked, number
+
+    async def fresh(self, age: float = FRESH) -> None:
+        """The same, where it was not read for so long."""
+        if self._clock.monotonic() - self._read_at > min(age, FRESH):
+            await self.refresh()
+
+    def covers(self, record: Record) -> bool:
+        """Whether a claimed job was paused when that was last read; `confirm` says whether it still is."""
+        return self._pause_of(record) is not None
+
+    async def confirm(self, record: Record) -> Outcome:
+        """How the claim of a job that seems to be paused ends, by a read that began after it was claimed.
+
+        Where the pause is over, or cannot be read, the job goes back to its place.
+        """
+        begun = self._reads
+        try:
+            async with self._reading:
+                if self._read <= begun:  # else one that began since has been answered to somebody else
+                    await self._read_now()
+        except Exception as error:  # noqa: BLE001  # whatever a driver raises: a claim must not be kept for it
+            logger.warning("job %s is put back: its pause could not be read: %s", record.id, error)
+            return Outcome.released()
+        pause = self._pause_of(record)
+        return Outcome.released() if pause is None else Outcome.paused(pause.waits)
+
+    def _pause_of(self, record: Record) -> Pause | None:
+        return next((pause for pause in self._by_task.get(record.task, ()) if pause.covers(record)), None)
+
+    async def set(self, pause: Pause) -> None:
+        """Have the jobs of a pause deferred from now on, by every process."""
+        since = msgspec.structs.replace(pause, since=await self._store.now())
+        await self._store.put_record(KIND, pause.name, msgspec.json.encode(since))
+        await self._refresh_soon()
+
+    async def lift(self, pause: Pause) -> bool:
+        """Have them run again, and free those that were deferred; False where there was nothing to lift or to free.
+
+        Once the pause is marked as lifted, it is: workers free what could not be freed here.
+        """
+        known = [one for one in read(await self._store.records(KIND)) if one.name == pause.name]
+        if not known:
+            return await self._free(pause)
+        over = msgspec.structs.replace(pause, resumed_at=await self._store.now())
+        await self._store.put_record(KIND, pause.name, msgspec.json.encode(over))
+        await self._refresh_soon()
+        try:
+            freed = await self._free(pause)
+        except HoldfastError as error:
+            logger.warning("task %s is resumed; workers free the jobs that wait for it: %s", pause.name, error)
+            freed = True
+        return freed or any(one.resumed_at is None for one in known)
+
+    async def free_the_late(self) -> None:
+        """Free what was deferred for lifted pauses; forget those for which no claim can defer a job any more."""
+        lifted = dict(self._lifted)
+        self._claims = {name: kept for name, kept in self._claims.items() if name in lifted}
+        for name, (pause, version) in lifted.items():
+            claims = await self._may_defer(pause, version)
+            self._claims[name] = version, claims
+            await self._free(pause)
+            if not claims and not (await self._store.find(Where(waits=pause.waits), None, 1)).records:
+                # Where it is refused, the pause was set again, or another process has forgotten it.
+                await self._store.put_record(KIND, name, None, version)
+
+    async def _may_defer(self, pause: Pause, version: int) -> dict[str, int]:
+        """The claims of a task that were running when its lifted pause was first seen here, and have not ended yet."""
+        seen, claims = self._claims.get(pause.name, (0, {}))
+        if seen != version:
+            return await self._running(pause.task)
+        ids = list(claims)
+        found = [record for at in range(0, len(ids), PAGE) for record in await self._store.get(ids[at : at + PAGE])]
+        return {
+            record.id: record.fence
+            for record in found
+            if record is not None and record.state == State.RUNNING and claims[record.id] == record.fence
+        }
+
+    async def _running(self, task: str) -> dict[str, int]:
+        claims: dict[str, int] = {}
+        cursor = None
+        while True:
+            found = await self._store.find(Where((State.RUNNING,), task=task), cursor, PAGE)
+            claims.update((record.id, record.fence) for record in found.records)
+            if (cursor := found.cursor) is None:
+                return claims
+
+    async def _free(self, pause: Pause) -> bool:
+        """Page by page, each job from where it stood: before it was deferred, it was due. Whether there was any."""
+        queued, freed = Patch(state=State.QUEUED), False
+        while page := (await self._store.find(Where(waits=pause.waits), None, PAGE)).records:
+            changes = [Change(record.id, record.state, record.fence, queued) for record in page]
+            if not any(await self._commit.change(changes)):
+                return freed  # all of them have moved since, or cannot be changed: the next look says which
+            freed = True
+        return freed
+
+    async def _refresh_soon(self) -> None:
+        """Read what is paused now; what was written is written, so where this fails the next claim reads it."""
+        try:
+            await self.refresh()
+        except HoldfastError:
+            self._read_at = -math.inf
+
+
+_decode = msgspec.json.Decoder(Pause).decode
+
+
+def _text(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def _same(one: Any, other: Any) -> bool:
+    # As JSON has it: true is not 1, but 1.0 is.
+    return one == other and isinstance(one, bool) == isinstance(other, bool)

@@ -1,0 +1,460 @@
+"""Where an app lives: one event loop.
+
+That is the loop that opened the app (`async with app`, `await app.open()`, a worker, a server), or the main thread's,
+as long as none of its loops has ended under the app; else one of the app's own in the background. Calls from other
+loops and threads are carried there, so that all callers of a process share connections and commits, however their own
+loops come and go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import functools
+import os
+import threading
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import suppress
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+from ..core.clock import Clock, Entropy, SystemClock, fresh_entropy
+from ..core.errors import ConfigError, HoldfastError
+from ..core.settings import Settings, combine, from_environment
+from ..observe.events import Events
+from ..observe.outages import Outages
+from ..store.callers import refuse_caller, refuse_program, running_loop
+from ..store.protocol import Store
+from .loop_calls import LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
+from .loop_end import Ending
+from .session import MakeFeed, Moved, Session, UnderWay
+
+P = ParamSpec("P")
+R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
+S = TypeVar("S", bound="Home")
+
+EXIT_LIMIT = 3.0
+"""Seconds that the end of a program waits for apps that were left open."""
+ENDING_LOOKS, ENDING_PAUSE = 20, 0.01
+"""How often, and after how many seconds each, to look whether a loop that stands still is closed, or goes on."""
+_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+_inherited: list[object] = []
+"""A parent's loops, kept from being collected in a forked child."""
+
+
+def unless_delivered(undo: Callable[[Any, Any], object]) -> Callable[[F], F]:
+    """For a `carried` method: what undoes an answer whose caller was cancelled just before it came."""
+
+    def mark(method: F) -> F:
+        vars(method)["undelivered"] = undo
+        return method
+
+    return mark
+
+
+def carried(
+    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
+    """Makes a method open the app at its first use, and run on the app's own loop wherever it is called."""
+
+    @functools.wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        session = self._session  # pyright: ignore[reportPrivateUsage]  # this wraps methods of the class itself
+        if session is not None and session.loop is running_loop():
+            try:
+                return await _call(session, method, self, args, kwargs)
+            except Moved:
+                pass
+        return await self._carry(method, args, kwargs)  # pyright: ignore[reportPrivateUsage]
+
+    return call
+
+
+class Home:
+    """Opens a store at the first use, keeps it on one loop, and closes it in order."""
+
+    def __init__(
+        self,
+        store: Store,
+        given: Mapping[str, Any],
+        clock: Clock | None = None,
+        entropy: Entropy | None = None,
+        *,
+        feed: MakeFeed,
+    ) -> None:
+        refuse_program()
+        self.clock = clock or SystemClock()
+        self.entropy = entropy or fresh_entropy()
+        self.events = Events(self.clock)
+        self.outages = Outages(self.clock)
+        """What fails now, for the log."""
+        self.before_close: set[Callable[[], Awaitable[object]]] = set()
+        """What must end before the app can: the workers that run on it."""
+        self._store = store
+        self._given = given
+        self._make_feed = feed
+        self._seeded = entropy is not None
+        self._forget()
+        _homes.add(self)
+
+    def _forget(self) -> None:
+        self._session: Session | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop that the app lives on, from when it was chosen."""
+        self._lasting: asyncio.AbstractEventLoop | None = None
+        """A loop that is known to last, as it opened the app."""
+        self._leaving: Session | None = None
+        """Still open, for the calls that are under way on a loop that the app has left."""
+        self._loops_are_short = False
+        """A loop that had not opened the app has ended under it: others may, so the app lives on its own."""
+        self._background: BackgroundLoop | None = None
+        self._opening: Ending | None = None
+        self._before: Ending | None = None
+        """What must end before the store can be opened: it is still open on another loop."""
+        self._dropped: weakref.finalize[Any, Any] | None = None
+        self._choosing = threading.RLock()  # a finalizer may call while its own thread is choosing
+        self._starting = False
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        home = self._loop
+        if home is None or home is running_loop() or self.in_background() or not home.is_running():
+            await self.close()
+        # Else it lives in another block, on another loop, whose end closes it.
+
+    async def open(self) -> None:
+        """Connect now, and live on this loop until it ends or the app is closed.
+
+        An app that lives in the background moves here. One that another loop has opened stays there.
+        """
+        self.stay_here()
+        await self.opened()
+
+    def stay_here(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        """Live on this loop (the one that runs now), which is known to last, unless another such loop has the app."""
+        loop = loop or running_loop()
+        with self._choosing:
+            self._lasting, home = loop, self._loop
+            if home is loop:
+                return
+            if self.in_background():
+                self.disconnect(moved=True)
+            elif home is not None:
+                if home.is_running():
+                    return
+                self._release()
+            self._loop = loop
+
+    async def opened(self) -> Session:
+        """The open session, for what may be asked of it from any thread: its settings."""
+        while True:
+            try:
+                return await self._opened()
+            except LoopEnded:  # with that loop; there is another
+                pass
+
+    @carried
+    async def _opened(self) -> Session:
+        return self.session
+
+    @carried
+    async def at_home(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
+        """Do something on the app's own loop, wherever this is called."""
+        return await work()
+
+    async def close(self) -> None:
+        """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
+        if self.before_close and self.live_loop() is not None:
+            await self.at_home(self.end_workers)
+        left = self.disconnect()
+        if left is not None:
+            if not await left.ended():
+                self._discard_store()  # the loop ended half-way
+            await left.thread_ended()
+
+    async def end_workers(self) -> None:
+        """On the app's loop: stop what must end before the app can."""
+        for end in list(self.before_close):
+            await end()
+
+    def close_blocking(self, limit: float | None = None) -> None:
+        """Disconnect, from any thread but the app's own."""
+        left = self.disconnect()
+        if left is not None and not left.wait(limit):
+            self._discard_store()
+
+    # -- where
+
+    async def _carry(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
+        """Run a method on the app's loop, whichever that is by then."""
+        loop, leaving = running_loop(), self._leaving
+        if leaving is not None and leaving.loop is loop and leaving.under_way is not None:
+            try:  # a part of a call that is under way there, or one that begins there: the app leaves after it
+                return await leaving.under_way.run(lambda: method(self, *args, **kwargs))
+            except Moved:
+                return await leaving.under_way.pause(self._make_at_home(method, args, kwargs))
+        return await self._make_at_home(method, args, kwargs)
+
+    async def _make_at_home(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
+        loop, undo = running_loop(), getattr(method, "undelivered", None)
+        refuse_caller()
+        for _ in range(ENDING_LOOKS):
+            if not self.loop_is_ending():
+                break
+            await asyncio.sleep(ENDING_PAUSE)
+        while True:
+            home = self.choose_loop(loop)
+            try:
+                if home is loop:
+                    return await self._run(method, args, kwargs)
+                undelivered = None if undo is None else functools.partial(undo, self)
+                return await call_on_loop(self._run(method, args, kwargs), home, undelivered)
+            except (NotStarted, Moved):
+                pass
+
+    async def _run(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
+        """On the loop that was chosen: open the app where it is closed. Raises Moved where it has left meanwhile."""
+        loop = asyncio.get_running_loop()
+        while (session := self._session) is None or session.loop is not loop:
+            with self._choosing:
+                if self._loop is not loop:
+                    raise Moved
+                opening = self._opening
+                if opening is None or opening.done():
+                    opening = self._opening = Ending(loop)
+                    opening.follow(loop.create_task(self._open(opening, self._before)))
+            await opening.ended()
+        return await _call(session, method, self, args, kwargs)
+
+    def choose_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
+        """The loop that the app lives on. Where it has none that runs: `loop`, if it seems to last, else its own."""
+        with self._choosing:
+            home = self._loop
+            if home is not None and home.is_running():
+                return home
+            if home is not None:
+                self._release()
+            if loop is not None and (loop is self._lasting or self._seems_to_last()):
+                self._loop = loop
+                return loop
+            if self._starting:
+                raise HoldfastError("nothing was done: a finalizer called while this very thread was opening the app")
+            self._starting = True
+            try:
+                self._background = BackgroundLoop()
+            finally:
+                self._starting = False
+            self._loop = self._background.loop
+            self._watch_drop(self._loop)
+            return self._loop
+
+    def loop_is_ending(self) -> bool:
+        """Whether the app's loop stands still, but is not closed: `asyncio.run` may be ending it, and the app."""
+        home = self._loop
+        return home is not None and not home.is_running() and not home.is_closed()
+
+    def _seems_to_last(self) -> bool:
+        return not self._loops_are_short and threading.current_thread() is threading.main_thread()
+
+    def in_background(self) -> bool:
+        """Whether the app lives on a loop of its own."""
+        return self._background is not None and self._loop is self._background.loop
+
+    async def _open(self, opening: Ending, before: Ending | None) -> None:
+        await self._after(before)
+        session = Session(
+            self._store,
+            self._given,
+            self.clock,
+            self.entropy,
+            self.events,
+            feed=self._make_feed,
+            outages=self.outages,
+        )
+        try:
+            await session.open()
+        except BaseException as error:
+            if isinstance(error, Exception):
+                with suppress(Exception):
+                    await session.store.close()
+            session.store.release()  # half open, it would stay bound to a loop that may end
+            raise
+        with self._choosing:
+            if self._opening is opening:
+                self._session = session
+                session.under_way = UnderWay() if self.in_background() else None
+                self._watch_drop(session.loop)
+        if self._session is not session:
+            await session.close()  # the app was closed, or moved, meanwhile
+        elif not self.in_background():
+            await session.close_with_loop(functools.partial(_close_with_loop, weakref.ref(self)))
+
+    # -- leaving
+
+    def disconnect(self, *, moved: bool = False) -> Ending | None:
+        """Use the session no more, and have it closed on its own loop; what to wait for. From any thread."""
+        with self._choosing:
+            home, session, opening, background = self._loop, self._session, self._opening, self._background
+            if home is None:
+                return self._before
+            if not home.is_running():
+                self._release()
+                return None
+            if moved and session is not None:
+                session.moved, self._leaving = True, session  # first: a call there asks for one or the other
+            self._session = self._loop = self._opening = self._background = None
+            self.drop_quietly()
+            before, left = self._before, Ending(home, background)
+            self._before = left
+
+        async def leave() -> None:
+            await self._after(before)
+            if opening is not None and session is None:
+                with suppress(Exception):
+                    await opening.ended()
+            if session is not None:
+                if session.under_way is not None and session.moved:
+                    await session.under_way.ended(LINGER)
+                    self._leaving = None
+                await session.close()
+
+        left.start(leave, None if moved else LINGER)
+        return left
+
+    def loop_ends(self) -> None:
+        """On the app's loop: it is about to end."""
+        self._loops_are_short |= self._loop is not self._lasting
+
+    def _release(self) -> None:
+        """The app's loop has ended without closing it: nothing can be awaited there any more."""
+        self._loops_are_short |= self._loop is not self._lasting and not self.in_background()
+        if self._session is not None:
+            self._session.feed.follow({})
+        self.drop_quietly()
+        self._discard_store()
+        self.before_close.clear()
+        self._session = self._loop = self._opening = self._background = None
+
+    async def _after(self, before: Ending | None) -> None:
+        """Wait until the store is closed on another loop."""
+        if before is not None:
+            with suppress(Exception):  # whoever closed it was told
+                if not await before.ended():
+                    self._discard_store()
+
+    def _discard_store(self) -> None:
+        """Go on with another of its kind: what was under way on a loop that ended may still do something to this."""
+        self._store.release()
+        self._store = self._store.sibling()
+
+    def _watch_drop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Have everything closed when the app is collected."""
+        self.drop_quietly()
+        self._dropped = weakref.finalize(self, _drop, loop, self._store, self._background)
+        self._dropped.atexit = False
+
+    def drop_quietly(self) -> None:
+        """Leave everything as it is when the app is collected: a simulation ends with its processes."""
+        if self._dropped is not None:
+            self._dropped.detach()
+
+    def at_exit(self) -> Ending | None:
+        """The program ends: leave, where that concerns nobody else."""
+        home = self._loop
+        if home is None or self.before_close or (home.is_running() and not self.in_background()):
+            return None
+        return self.disconnect()
+
+    def live_loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop that the app lives on, if it runs."""
+        session = self._session
+        return session.loop if session is not None and session.loop.is_running() else None
+
+    def current_settings(self) -> Settings:
+        """What the app goes by. While it is closed, what the store says is not known."""
+        session = self._session
+        if session is None or not session.loop.is_running():
+            return combine(self._given, from_environment(os.environ), {})
+        return session.settings
+
+    def known_store_id(self) -> str | None:
+        """The id of the store, where the open session knows it."""
+        return None if self._session is None else self._session.store_id
+
+    @property
+    def store(self) -> Store:
+        """The store itself, open or not."""
+        return self._store
+
+    @property
+    def session(self) -> Session:
+        """The open session, on the app's own loop."""
+        here, session = asyncio._get_running_loop(), self._session  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+        if self._leaving is not None and self._leaving.loop is here:
+            return self._leaving
+        if session is None:
+            raise ConfigError("the app is not open: it was closed while it was used")
+        if here not in (None, session.loop):
+            raise ConfigError("the app lives on another event loop: it was closed, or moved there, while it was used")
+        return session
+
+    def after_fork(self) -> None:
+        """In a forked child: nothing of the parent's connections may be used or closed here."""
+        if self._session is not None:
+            self._session.feed.follow({})
+        self.drop_quietly()
+        self._store.abandon()  # open, or caught on its way there
+        _inherited.append((self._session, self._loop, self._background, self._lasting))
+        self._forget()
+        self.before_close.clear()
+        if not self._seeded:
+            self.entropy = fresh_entropy()
+
+
+async def _call(
+    session: Session, method: Callable[..., Coroutine[Any, Any, R]], home: Home, args: Any, kwargs: Any
+) -> R:
+    if session.under_way is None:
+        return await method(home, *args, **kwargs)
+    return await session.under_way.run(lambda: method(home, *args, **kwargs))
+
+
+async def _close_with_loop(home: weakref.ref[Home]) -> None:
+    """The loop is about to end: close what lives on it."""
+    app = home()
+    if app is not None and app.live_loop() is asyncio.get_running_loop():
+        app.loop_ends()
+        with suppress(TimeoutError):  # then the next use finds that the loop has ended
+            async with asyncio.timeout(EXIT_LIMIT):
+                await app.close()
+
+
+def _drop(loop: asyncio.AbstractEventLoop, store: Store, background: BackgroundLoop | None) -> None:
+    """The app was collected, on whatever thread: nothing is waited for here."""
+    if loop.is_running():
+        Ending(loop, background).start(store.close)
+    else:
+        store.release()
+
+
+def _forget_parents() -> None:
+    for home in list(_homes):
+        home.after_fork()
+
+
+def _close_at_exit() -> None:
+    """Close the apps that live in the background: drivers would complain of connections that were left open."""
+    clock = SystemClock()
+    deadline = clock.monotonic() + EXIT_LIMIT
+    for left in [home.at_exit() for home in list(_homes)]:
+        if left is not None:
+            with suppress(Exception):
+                left.wait(max(0.0, deadline - clock.monotonic()))
+
+
+os.register_at_fork(after_in_child=_forget_parents)
+atexit.register(_close_at_exit)

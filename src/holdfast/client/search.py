@@ -1,0 +1,198 @@
+"""Looking for jobs by more than a store can: text, error and time, over a bounded window that the answer names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from ..core.clock import micros
+from ..core.errors import InvalidJob
+from ..core.internal import is_flow
+from ..core.job import Record
+from ..core.operations import Where
+from ..core.validation import checked_filter
+from ..store.protocol import Store
+from ..views import Job, states_named
+from .error_groups import fault
+
+WINDOW = 10_000
+"""Jobs that one search reads; its cursor goes on where it ended."""
+CHUNK = 250
+"""Jobs that are read at once: each may carry a megabyte."""
+TEXT_LIMIT = 200
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """Some queues and some tasks, by name; a `*` stands for any characters. Of a kind that has none, all are meant."""
+
+    queues: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()
+
+    def covers(self, queue: str, task: str) -> bool:
+        """Whether a job of this queue and task is meant."""
+        return self.covers_queue(queue) and self.covers_task(task)
+
+    def covers_queue(self, queue: str) -> bool:
+        """Whether some jobs of a queue are meant."""
+        return _named(queue, self.queues)
+
+    def covers_task(self, task: str) -> bool:
+        """Whether some jobs of a task are meant."""
+        return _named(task, self.tasks)
+
+    def includes(self, record: Record) -> bool:
+        """Whether a stored job is meant. A flow never is: its jobs may be of any queue and task."""
+        return self.covers(record.queue, record.task) and not is_flow(record)
+
+    @property
+    def only_queue(self) -> str | None:
+        """The queue's name, where only one can be meant."""
+        return _only(self.queues)
+
+    @property
+    def only_task(self) -> str | None:
+        """The task's name, where only one can be meant."""
+        return _only(self.tasks)
+
+    def __str__(self) -> str:
+        parts = (("queue", self.queues), ("task", self.tasks))
+        return " and ".join(f"{what} {' or '.join(names)}" for what, names in parts if names)
+
+
+def _named(name: str, patterns: tuple[str, ...]) -> bool:
+    return not patterns or any(
+        re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) for pattern in patterns
+    )
+
+
+def _only(patterns: tuple[str, ...]) -> str | None:
+    return patterns[0] if len(patterns) == 1 and "*" not in patterns[0] else None
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are meant; every given part must match."""
+
+    state: str | Sequence[str] | None = None
+    queue: str | None = None
+    task: str | None = None
+    tag: str | None = None
+    text: str | None = None
+    """Somewhere in id, key, task, error or arguments, in upper or lower case."""
+    error: str | None = None
+    """The fingerprint of its last error; see `Operating.errors`."""
+    since: datetime | None = None
+    """Enqueued at this time or later."""
+    until: datetime | None = None
+    """Enqueued at this time or before."""
+    scope: Scope | None = None
+    """Of these queues and tasks."""
+
+
+class Search(msgspec.Struct, frozen=True):
+    """Some jobs, newest first, and how far they were looked for."""
+
+    jobs: list[Job]
+    cursor: str | None
+    """Goes on from here; None: there are no more."""
+    looked: int
+    """Jobs that were read."""
+    back_to: datetime | None
+    """When the last of these was enqueued."""
+
+
+class Sought:
+    """A filter made ready: what the store looks for, and what is looked at here."""
+
+    def __init__(self, given: Filter) -> None:
+        queue, task = checked_filter(given.queue, "queue"), checked_filter(given.task, "task")
+        self._scope = given.scope
+        if given.scope is not None:
+            queue, task = queue or given.scope.only_queue, task or given.scope.only_task
+        self.where = Where(states_named(given.state), queue, task, checked_filter(given.tag, "tag"))
+        self._text = None if not given.text else _checked_text(given.text)
+        self._in_json = None if self._text is None else msgspec.json.encode(self._text).decode()[1:-1]
+        self._error = given.error
+        self.since = None if given.since is None else _checked_time(given.since, "since")
+        self._until = None if given.until is None else _checked_time(given.until, "until")
+        self.counted = not any((given.task, given.tag, self._text, self._error, given.since, given.until, given.scope))
+        """Only by state and queue, whose jobs a store counts by itself."""
+        self.by_store = not any((self._text, self._error, given.since, given.until, given.scope))
+        """Nothing is left to look at here."""
+        named = (given.queue, given.task, given.tag, self._text, given.error, given.since)
+        self.everything = not self.where.states and all(part is None for part in named)
+        """No job that exists by `until` is left out."""
+
+    def matches(self, record: Record) -> bool:
+        """Whether a job that the store found is meant."""
+        if self._scope is not None and not self._scope.includes(record):
+            return False
+        if self.since is not None and record.created_at < self.since:
+            return False
+        if self._until is not None and record.created_at > self._until:
+            return False
+        if self._error is not None:
+            found = fault(record)
+            if found is None or found.fingerprint != self._error:
+                return False
+        return self._text is None or self._has_text(record)
+
+    def _has_text(self, record: Record) -> bool:
+        assert self._text is not None
+        assert self._in_json is not None
+        words = (record.id, record.key, record.task, record.error)
+        if any(word is not None and self._text in word.casefold() for word in words):
+            return True
+        return record.codec == "json" and self._in_json in record.payload.decode(errors="replace").casefold()
+
+
+class Looked(msgspec.Struct):
+    """What one search found."""
+
+    records: list[Record]
+    cursor: str | None
+    looked: int
+    back_to: int | None
+
+
+async def search(store: Store, sought: Sought, cursor: str | None, limit: int, window: int = WINDOW) -> Looked:
+    """The next jobs that are meant: at most `limit`, among at most `window`."""
+    found: list[Record] = []
+    looked, back_to = 0, None
+    while True:
+        size = limit if sought.by_store else min(CHUNK, window - looked)
+        page = await store.find(sought.where, cursor, size)
+        for number, record in enumerate(page.records, start=1):
+            if not sought.matches(record):
+                continue
+            found.append(record)
+            if len(found) == limit and number < len(page.records):
+                # Only the store can say where a page goes on: ask for one that ends here.
+                cursor = (await store.find(sought.where, cursor, number)).cursor
+                return Looked(found, cursor, looked + number, record.created_at)
+        looked += len(page.records)
+        if page.records:
+            back_to = page.records[-1].created_at
+        cursor = page.cursor
+        if cursor is not None and sought.since is not None and back_to is not None and back_to < sought.since:
+            cursor = None
+        if cursor is None or len(found) >= limit or looked >= window:
+            return Looked(found, cursor, looked, back_to)
+
+
+def _checked_text(text: str) -> str:
+    if len(text) > TEXT_LIMIT:
+        raise InvalidJob(f"a search is for at most {TEXT_LIMIT} characters, not {len(text)}")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidJob("a search is for text, without lone surrogates") from None
+    return text.casefold()
+
+
+def _checked_time(at: datetime, what: str) -> int:
+    if at.tzinfo is None or at.utcoffset() is None:
+        raise InvalidJob(f"{what} needs an aware datetime, such as datetime.now(UTC), not {at!r}")
+    return micros(at)

@@ -1,0 +1,226 @@
+"""Signals: named values that jobs wait for, whether they are sent before or after.
+
+Waking a job puts the value among its steps, in one guarded change. No wake-up is lost, whoever dies when:
+
+1. A signal's value is kept (a record of kind `signal:NAME`) before its waiters are looked for. Whoever begins to wait
+   later looks for it once more when the store has written that it waits (`look_again`), and until then is due again
+   within a minute.
+2. A record of kind `signal` says which signals there are, and which of them have not been told to all who waited.
+   Maintenance tells those, and forgets a signal when its time is over: that for which keys are remembered.
+3. Both records have the time at which it was sent in their names. A signal that is sent again has new ones, and the
+   newest counts. Old ones are removed by their versions, so whoever removes them, however late, removes no new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from ..codec import encode_value
+from ..core import step_log as steps
+from ..core.clock import MICROS
+from ..core.errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable
+from ..core.job import UNDECODABLE, Record, State
+from ..core.operations import Change, Patch, Where
+from ..core.validation import checked_name
+from ..core.writes import Writes
+from ..tasks.durable_steps import MOST_UNSEEN
+
+if TYPE_CHECKING:
+    from ..store.protocol import Versioned
+    from .session import Session
+
+T = TypeVar("T")
+logger = logging.getLogger("holdfast")
+KIND = "signal"
+PAGE = 1000
+WATCHED = 3600.0
+"""Seconds for which a process has seen a signal before it forgets it."""
+_WAITING = (State.BLOCKED, State.SCHEDULED)
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """A signal's value."""
+
+    value: Raw
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """That a signal was sent, and whether all who waited for it have been told."""
+
+    told: bool
+
+
+_read_sent = msgspec.json.Decoder(Sent).decode
+_read_entry = msgspec.json.Decoder(Entry).decode
+
+
+def kind_of(name: str) -> str:
+    """The kind of the records that have a signal's value: one reads it without reading all others."""
+    return f"{KIND}:{name}"
+
+
+async def send(session: Session, name: str, value: Any) -> int:
+    """Keep a value under a name and wake every job that waits for it; how many.
+
+    Once the value is kept, the signal is sent: workers wake those that were not reached. To send it again is safe.
+    """
+    store, name = session.store, checked_name(name, "signal")
+    data, most = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
+    if len(data) > most:
+        raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({most})")
+    earlier = _values(await store.records(kind_of(name)))
+    at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, whatever the clock does
+    await _enter(session, name, at, told=False)
+    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
+    then = "it is kept, and workers wake the jobs that wait for it; it may be sent again"
+    with Writes(f"signal {name!r}", then, made=1):
+        woken = await _wake(session, name, data)
+    try:
+        await _enter(session, name, at, told=True)
+        for before, kept in earlier.items():
+            await store.put_record(kind_of(name), str(before), None, kept.version)
+            await store.put_record(KIND, f"{before}:{name}", None)
+    except (StoreUnavailable, OutcomeUnknown) as error:
+        logger.info("signal %s is sent; what it leaves to tidy up is left to workers: %s", name, error)
+    return woken
+
+
+async def look_again(session: Session, id: str) -> None:
+    """A job has just begun to wait for a signal: wake it if that was sent meanwhile, else let it wait in peace.
+
+    Here alone it is said to be too late: nobody else has looked for the signal after the time was over.
+    """
+    (record,) = await session.store.get([id])
+    name = None if record is None else steps.signal_of(record.waits)
+    if record is None or name is None or record.state != State.SCHEDULED:
+        return
+    sent, now = await _sent(session, name), await session.store.now()
+    rest = _left_in_peace(record, name, now)
+    change = rest if sent is None else _woken(record, name, bytes(sent.value), now)
+    if change is not None:  # where it is refused, the job has moved: it was woken, claimed or cancelled
+        await session.commit.change([change])
+
+
+class SignalMaintenance:
+    """Wakes the jobs that a sender which died has not woken, and forgets signals whose time is over.
+
+    Their age goes by the store's clock, which may be one process's own and wrong. So a process forgets a signal only
+    after it has itself seen it for an hour.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._seen: dict[str, tuple[int, float]] = {}
+        """Signals by the names of their entries: the version, and when it was first seen here, by the steady clock."""
+
+    async def run(self) -> None:
+        """Look once."""
+        session = self._session
+        entries = await session.store.records(KIND)
+        now, steady = await session.store.now(), session.clock.monotonic()
+        keep = session.settings.key_retention
+        first = self._seen
+        self._seen = {entered: (kept.version, steady) for entered, kept in entries.items()}
+        over: dict[str, Versioned] = {}
+        for entered, kept in entries.items():
+            if (before := first.get(entered)) is not None and before[0] == kept.version:
+                self._seen[entered] = before
+            at, _, name = entered.partition(":")
+            entry = _read(_read_entry, kept)
+            if entry is None or not at.isdecimal():
+                continue
+            if not entry.told and (sent := await _sent(session, name, int(at))) is not None:
+                await _wake(session, name, bytes(sent.value))
+                await session.store.put_record(KIND, entered, msgspec.json.encode(Entry(True)), kept.version)
+            elif int(at) <= now - int(keep * MICROS) and steady - self._seen[entered][1] >= WATCHED:
+                over[entered] = kept
+        if over:
+            await self._forget(over)
+
+    async def _forget(self, over: Mapping[str, Versioned]) -> None:
+        """Remove what is over, each record by its version: one that was sent again meanwhile is another.
+
+        The value goes first: what is entered nowhere could never be forgotten. A value is written after its entry, so
+        where the entry is still the one that was seen once the value is read, the value is the old one too.
+        """
+        store = self._session.store
+        values: dict[str, Versioned] = {}
+        for entered in over:
+            at, _, name = entered.partition(":")
+            if (kept := (await store.records(kind_of(name))).get(at)) is not None:
+                values[entered] = kept
+        still = await store.records(KIND)
+        for entered, kept in over.items():
+            if entered not in still or still[entered].version != kept.version:
+                continue
+            at, _, name = entered.partition(":")
+            value = values.get(entered)
+            if value is None or await store.put_record(kind_of(name), at, None, value.version):
+                await store.put_record(KIND, entered, None, kept.version)
+
+
+async def _enter(session: Session, name: str, at: int, *, told: bool) -> None:
+    await session.store.put_record(KIND, f"{at}:{name}", msgspec.json.encode(Entry(told)))
+
+
+async def _sent(session: Session, name: str, at: int = 0) -> Sent | None:
+    """What was sent last; None where nothing was, or nothing since `at`."""
+    values = _values(await session.store.records(kind_of(name)))
+    return _read(_read_sent, values[max(values)]) if values and max(values) >= at else None
+
+
+def _values(records: dict[str, Versioned]) -> dict[int, Versioned]:
+    """The values of a signal by when they were sent."""
+    return {int(name): kept for name, kept in records.items() if name.isascii() and name.isdecimal() and len(name) < 20}
+
+
+def _read(decode: Callable[[bytes], T], kept: Versioned) -> T | None:
+    """A record, where it can be read; whoever else wrote it harms nobody."""
+    try:
+        return decode(kept.value)
+    except UNDECODABLE:
+        return None
+
+
+async def _wake(session: Session, name: str, value: bytes) -> int:
+    """Wake all that wait for a signal, until none is left that was refused because it moved in between."""
+    where, woken, refused = Where(_WAITING, waits=steps.waits_for(name)), 0, True
+    while refused:
+        refused, cursor = False, None
+        while True:
+            found = await session.store.find(where, cursor, PAGE)
+            now = await session.store.now()
+            changes = [_woken(record, name, value, now) for record in found.records]
+            written = await session.commit.change(changes) if changes else []
+            woken, refused, cursor = woken + sum(written), refused or not all(written), found.cursor
+            if cursor is None:
+                break
+    return woken
+
+
+def _woken(record: Record, name: str, value: bytes | None, now: int) -> Change:
+    memory = steps.answered(record.checkpoint, name, value, now)
+    return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0, checkpoint=memory))
+
+
+def _left_in_peace(record: Record, name: str, now: int) -> Change | None:
+    """From now on only the signal wakes it, or its own time limit; None where that comes first anyway.
+
+    Where that is over, it goes on without the signal.
+    """
+    step = steps.read(record.checkpoint).find("signal", name)
+    until = None if step is None else step.until
+    if until is None:
+        patch = Patch(state=State.BLOCKED, waits=record.waits)
+    elif until <= now:
+        return _woken(record, name, None, now)
+    elif until - now > MOST_UNSEEN * MICROS:
+        patch = Patch(state=State.SCHEDULED, delay=(until - now) / MICROS, waits=record.waits)
+    else:
+        return None
+    return Change(record.id, record.state, record.fence, patch)

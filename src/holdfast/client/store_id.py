@@ -1,0 +1,21 @@
+"""The store's own id: random, kept in the store, the same for all who use it, by whatever URL they reach it.
+
+What is signed is bound to it, so that a copy in another store is worth nothing there. A backup has it, so what was
+signed before still holds after a restore; so does a copy of a whole store.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..core.clock import fresh_secret
+from ..store.protocol import Store
+
+KIND, NAME = "store", "id"
+
+
+async def store_id(store: Store) -> str:
+    """The id, made by the first who asks."""
+    while (kept := (await store.records(KIND)).get(NAME)) is None:
+        await store.put_record(KIND, NAME, msgspec.json.encode(fresh_secret()), 0)  # unless somebody was first
+    return kept.value.hex()  # whatever it is: a record that was damaged is an id as well

@@ -1,0 +1,114 @@
+"""What charts show: how claims ended, in steps of time; and how deep the queues were, as somebody noted it.
+
+A store counts how claims end, minute by minute. Nobody counts how deep a queue was: a server that runs notes it once a
+minute, an hour to a record, for as long as minutes are kept. Where none ran, there is a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+import msgspec
+
+from ..core.clock import MICROS
+from ..core.job import UNDECODABLE, State
+from ..core.operations import Minute, QueueStats
+from ..store.protocol import MINUTES_KEPT, Versioned
+from ..views import moment
+
+KIND = "depth"
+"""Of the store's small shared records; each is named after the hour in which it begins, in seconds."""
+HOUR, MINUTE = 3600, 60
+QUEUES_MOST = 100
+"""Queues that are noted, the deepest first."""
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """How many claims ended in one way within one step."""
+
+    at: datetime
+    """The step's beginning."""
+    queue: str | None
+    """None: of all queues."""
+    outcome: str
+    count: int
+    waited: float
+    """Seconds from when each was due to when it was claimed, added up."""
+    ran: float
+    """Seconds from claim to end, added up."""
+
+
+class Depth(msgspec.Struct, frozen=True):
+    """How many jobs stood queued."""
+
+    at: datetime
+    queued: int
+    queues: dict[str, int]
+    """By queue, those with none left out."""
+
+
+def rates(minutes: Iterable[Minute], step: int, *, by_queue: bool) -> list[Rate]:
+    """Minutes in steps of so many seconds, by (time, queue, outcome)."""
+    sums: dict[tuple[int, str, str], list[int]] = {}
+    for one in minutes:
+        where = (one.at // MICROS // step * step, one.queue if by_queue else "", one.outcome)
+        found = sums.setdefault(where, [0, 0, 0])
+        found[0] += one.count
+        found[1] += one.waited
+        found[2] += one.ran
+    return [
+        Rate(moment(at * MICROS), queue if by_queue else None, outcome, count, waited / MICROS, ran / MICROS)
+        for (at, queue, outcome), (count, waited, ran) in sorted(sums.items())
+    ]
+
+
+def depths(records: Mapping[str, Versioned], since: int, step: int) -> list[Depth]:
+    """What was noted since then, the last of each step of so many seconds."""
+    found: dict[int, Depth] = {}
+    for name, kept in records.items():
+        hour = _hour(name)
+        if hour is None or (hour + HOUR) * MICROS < since:
+            continue
+        for number, queues in sorted(_noted(kept).items(), key=lambda one: int(one[0])):
+            at = hour + int(number) * MINUTE
+            if at * MICROS >= since:
+                before = found.get(at // step)
+                if before is None or before.at < moment(at * MICROS):
+                    found[at // step] = Depth(moment(at * MICROS), sum(queues.values()), queues)
+    return [found[number] for number in sorted(found)]
+
+
+class Noting(msgspec.Struct, frozen=True):
+    """What is to be written: this hour's record, at its version, and the hours that are past their time."""
+
+    name: str
+    value: bytes
+    version: int
+    over: tuple[str, ...]
+
+
+def noting(records: Mapping[str, Versioned], queues: Iterable[QueueStats], now: int) -> Noting | None:
+    """The depth of every queue in this minute; None where somebody has noted it already."""
+    seconds = now // MICROS
+    hour, number = seconds // HOUR * HOUR, str(seconds % HOUR // MINUTE)
+    kept = records.get(str(hour))
+    noted = {} if kept is None else _noted(kept)
+    if number in noted:
+        return None
+    deep = sorted(((one.counts.get(State.QUEUED, 0), one.name) for one in queues), reverse=True)[:QUEUES_MOST]
+    noted[number] = {name: count for count, name in deep if count}
+    over = tuple(name for name in records if (at := _hour(name)) is None or at < seconds - MINUTES_KEPT - HOUR)
+    return Noting(str(hour), msgspec.json.encode(noted), 0 if kept is None else kept.version, over)
+
+
+def _hour(name: str) -> int | None:
+    return int(name) if name.isascii() and name.isdigit() and len(name) < 16 else None
+
+
+def _noted(kept: Versioned) -> dict[str, dict[str, int]]:
+    try:
+        noted = msgspec.json.decode(kept.value, type=dict[str, dict[str, int]])
+    except UNDECODABLE:
+        return {}  # not ours; the next note replaces it
+    return {number: queues for number, queues in noted.items() if number.isascii() and number.isdigit()}

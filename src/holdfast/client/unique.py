@@ -1,0 +1,100 @@
+"""One job for many calls: how a job that still waits is given the arguments and the time of a later call.
+
+Unique, throttled and debounced jobs are one thing: a key, and the store's answer to which job has it (`NewJob.once`).
+To replace is that, and then a guarded change of the job that has the key; whoever finds that it has moved asks again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from ..core import internal as extra
+from ..core.clock import MICROS
+from ..core.errors import InvalidJob, OutcomeUnknown
+from ..core.job import TERMINAL, WAITING, Lane, NewJob, Record, State
+from ..core.operations import Change, Inserted, Patch
+from .session import Session
+
+REPLACED = "replaced"
+"""What became of a NewJob that the job of its key took in."""
+
+
+async def insert_or_replace(
+    session: Session, insert: Callable[[NewJob], Awaitable[Inserted]], job: NewJob, put_off: float | None
+) -> Inserted:
+    """Store a job; or, where the job of its key still waits, have that one do what this was to do.
+
+    `put_off`: seconds from that one's creation, after which it is due however often it is replaced.
+    """
+    while True:
+        answer = await insert(job)
+        if answer.outcome != "existing":
+            return answer
+        [found] = await session.store.get([answer.id])
+        if found is None or found.state not in WAITING:
+            continue  # claimed, ended or removed since: its key is free for another
+        _check_lane(found, job)
+        by_the_clock = put_off is not None or job.run_at is not None or job.extra is not None
+        now = await session.store.now() if by_the_clock else 0
+        try:
+            if (await session.commit.change([replacing(found, job, now, put_off)]))[0]:
+                return Inserted(REPLACED, found.id)
+        except OutcomeUnknown as error:
+            said = f"job {found.id!r} may have been replaced: {error}"
+            raise OutcomeUnknown(said, (found.id,), retry_safe=False) from error
+
+
+async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:
+    """Those of some jobs that have ended and whose keys belong by now to others that live, with the ids of these."""
+    keyed = [record for record in records if record.key is not None and record.state in TERMINAL]
+    if not keyed:
+        return {}
+    # Whose a key is, a store tells whoever asks for it; and with no room for any job, none of these is ever stored.
+    asking = [NewJob("?", "?", record.queue, b"{}", key=record.key, once="live", max_depth=0) for record in keyed]
+    answers = await session.commit.insert(asking)
+    known = zip(keyed, answers, strict=True)
+    return {record.id: answer.id for record, answer in known if answer.outcome in ("existing", "conflict")}
+
+
+def _check_lane(found: Record, job: NewJob) -> None:
+    """A waiting job cannot change its lane, and must not run as one of another key's."""
+    here, there = _name(found.lane), _name(job.lane)
+    if here != there:
+        raise InvalidJob(
+            f"job {found.id!r} has the key {job.key!r} and waits in {here}: it cannot be given the arguments of a job "
+            f"of {there}; put what the limit's key is made of into the key, or cancel that job first"
+        )
+
+
+def _name(lane: Lane | None) -> str:
+    return "no lane" if lane is None else f"lane {lane.name!r}"
+
+
+def replacing(found: Record, job: NewJob, now: int, put_off: float | None) -> Change:
+    """The change that has a waiting job do what another was to do, from its beginning."""
+    delay = job.delay if job.run_at is None else max(0.0, (job.run_at - now) / MICROS)
+    if put_off is not None:
+        delay = max(0.0, min(delay, (found.created_at - now) / MICROS + put_off))
+    wanted = extra.read(job.extra)
+    if wanted.expires_in is not None:  # from this call on, not from the first one; never less, whatever clocks say
+        age = max(0.0, (now - found.created_at) / MICROS)
+        wanted = msgspec.structs.replace(wanted, expires_in=wanted.expires_in + age)
+    patch = Patch(
+        state=State.SCHEDULED if delay > 0 else State.QUEUED,
+        delay=delay,
+        payload=job.payload,
+        fingerprint=job.fingerprint,
+        extra=extra.write(wanted),
+        meta=job.meta,
+        attempt=0,
+        life=found.life + 1 if found.attempt else found.life,
+        suspect=False,
+        deaths=0,
+        error=None,
+        traceback=None,
+        progress=None,
+        checkpoint=None,
+    )
+    return Change(found.id, found.state, found.fence, patch)

@@ -1,0 +1,18 @@
+"""What a job carries beside its payload, checked before it is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from ..core.errors import InvalidJob
+from .values import encode_value
+
+
+def checked_meta(meta: Any) -> dict[str, Any]:
+    """What a job carries beside its payload: plain JSON."""
+    if not isinstance(meta, Mapping) or not all(isinstance(key, str) for key in cast("Mapping[Any, Any]", meta)):
+        raise InvalidJob(f"meta is a dict with text keys, not {meta!r:.100}")
+    return msgspec.json.decode(encode_value(dict(cast("Mapping[str, Any]", meta)), exact=True, what="meta"))

@@ -1,0 +1,45 @@
+"""What of a stored job cannot be decoded: any stored byte can be invalid, and then it harms this one job alone.
+
+A store's reader gives a field that it cannot decode a default, and notes it in `Record.damage`; what stores keep
+without reading it is checked here. A damaged job is listed, shown with the values as they were found, and can be
+cancelled and deleted; it never runs: a claim of it ends dead.
+"""
+
+from __future__ import annotations
+
+from . import internal as extra
+from .job import Record, State, raw_text
+from .lifecycle import DELAY_LIMIT, Outcome, shorten
+
+STATES = frozenset(state.value for state in State)
+SHOWN = 1000
+"""Characters that are shown of a value."""
+
+
+def damage_of(record: Record) -> dict[str, str]:
+    """The fields that cannot be decoded, each with its stored value as text; empty for a sound job."""
+    found: dict[str, str] = {**(record.damage or {})}
+    if record.extra is not None:
+        try:
+            extra.decode(record.extra)
+        except ValueError:
+            found["extra"] = raw_text(record.extra)
+    if record.timeout is not None and not 0 <= record.timeout < DELAY_LIMIT:
+        found["timeout"] = raw_text(record.timeout)
+    if record.state not in STATES:
+        found["state"] = raw_text(record.state)
+    return {name: shorten(value, SHOWN) for name, value in found.items()}
+
+
+def refusal(record: Record) -> Outcome | None:
+    """How a claim of a damaged job ends."""
+    if record.damage is None and record.extra is None and record.timeout is None:
+        return None  # most jobs
+    found = damage_of(record)
+    if not found:
+        return None
+    said = "; ".join(f"{name} is {value!r:.200}" for name, value in found.items())
+    return Outcome.dead(
+        f"damaged: what is stored of this job cannot be decoded ({said}). It did not run. Look at it with"
+        f" `holdfast show {record.id}`, then delete it with `holdfast delete {record.id}`"
+    )

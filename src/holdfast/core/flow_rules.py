@@ -1,0 +1,83 @@
+"""What becomes of a job when those before it have ended, and of a flow when all have: rules, without any I/O."""
+
+from __future__ import annotations
+
+from . import internal as extras
+from .errors import InvalidJob
+from .internal import Extra
+from .job import TERMINAL, Record, State
+from .operations import Change, Patch
+from .waiting import end_of
+
+NOT_RUN = "not run: "
+
+
+def member(flow: str, number: int) -> str:
+    """The id of a flow's job."""
+    return f"{flow}.{number}"
+
+
+def number_in(flow: str, id: str) -> int:
+    """The number that a job has in its flow."""
+    number = id.removeprefix(f"{flow}.")
+    if number == id or not number.isdecimal():
+        raise InvalidJob(f"job {id} is not of flow {flow}")
+    return int(number)
+
+
+def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) -> Change:
+    """What becomes of a blocked job, given its parents as they are: it is freed, waits for another, or ends unrun.
+
+    Its end does not depend on which of them ended first: a parent that failed decides at once, but whether the job is
+    needed is known only when all have ended.
+    """
+    flow, waits, spared, useless = extra.flow or "", None, None, None
+    died = False
+    for number, on_dead in extra.after:
+        id = member(flow, number)
+        parent = parents.get(id)
+        if parent is not None and parent.state not in TERMINAL:
+            waits = end_of(id)
+            continue
+        name = f"{id} ({parent.task})" if parent is not None else id
+        how = f"is {parent.state}" if parent is not None else "is gone"
+        well = parent is not None and parent.state == State.SUCCEEDED
+        idle = parent is not None and unneeded(parent)
+        if on_dead == "fail" and idle:
+            useless = f"not needed, as {name} was not"
+        elif on_dead == "fail" and not well:
+            return unrun(child, f"{name} {how}")
+        if on_dead == "compensate":
+            died = died or not (well or idle)
+            spared = f"not needed, {name} succeeded" if well else f"not needed, as {name} was not"
+    if waits is not None:
+        return Change(child.id, child.state, child.fence, Patch(state=State.BLOCKED, waits=waits))
+    if useless is None and not died:
+        useless = spared
+    if useless is not None:
+        return unrun(child, useless)
+    return freed(child, now)
+
+
+def freed(child: Record, now: int) -> Change:
+    """It waits for nothing but its time, which only a job with a delay has: the clock here may be behind."""
+    state = State.SCHEDULED if child.run_at > max(now, child.created_at) else State.QUEUED
+    return Change(child.id, child.state, child.fence, Patch(state=state))
+
+
+def unrun(child: Record, why: str) -> Change:
+    """It ends without having run."""
+    patch = Patch(state=State.CANCELLED, error=NOT_RUN + why, keep=None, tell=True)
+    return Change(child.id, child.state, child.fence, patch)
+
+
+def failed(record: Record) -> bool:
+    """Whether a flow has failed because of how this job of it ended."""
+    if record.state == State.DEAD:
+        return not extras.read(record.extra).forgiven
+    return record.state == State.CANCELLED and (record.error or "").startswith(NOT_RUN) and not unneeded(record)
+
+
+def unneeded(record: Record) -> bool:
+    """Whether it was to compensate for something that did not happen."""
+    return record.state == State.CANCELLED and (record.error or "").startswith(f"{NOT_RUN}not needed")

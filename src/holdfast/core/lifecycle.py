@@ -1,0 +1,336 @@
+"""The rules of a job's life: pure functions from what was seen to what shall be written. No I/O, no clock, no chance.
+
+A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Change by `cancel`, `retry`, `delete` or
+`annotate`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from . import internal as extra
+from . import step_log as steps
+from .clock import moment
+from .errors import WrongState
+from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record, State
+from .operations import Change, Patch, Settlement
+from .retry import Backoff
+
+ERROR_LIMIT = 4096
+TRACEBACK_LIMIT = 32_768
+COMPANY = 2
+"""Runs that a suspect has beside other suspects before it must run alone."""
+DELAY_LIMIT = 1e10
+"""Seconds: three centuries, which every store can add to its clock and every person can read as a date."""
+
+
+class Rules(msgspec.Struct, frozen=True, gc=False):
+    """The settings that decide how a claim's end is written."""
+
+    backoff: Backoff = Backoff()
+    max_silent_deaths: int = 3
+    retention: float = 7 * 86400.0
+    """Seconds for which succeeded and cancelled jobs stay; the dead stay until they are purged."""
+    key_retention: float = 7 * 86400.0
+
+
+class Outcome(msgspec.Struct, frozen=True, gc=False):
+    """How a run ended, as the runner saw it. Made by the constructors below, one per way."""
+
+    kind: str
+    result: bytes | None = None
+    error: str | None = None
+    traceback: str | None = None
+    delay: float | None = None
+    """Seconds to wait, where the run itself said so."""
+    waits: str | None = None
+    """What it waits for besides."""
+    alone: bool = False
+    """Nothing else ran in the process that died under it."""
+
+    @staticmethod
+    def succeeded(result: bytes | None) -> Outcome:
+        """The work is done."""
+        return Outcome("succeeded", result)
+
+    @staticmethod
+    def failed(error: str, traceback: str | None = None, delay: float | None = None) -> Outcome:
+        """This attempt failed; the next one follows after the back-off, or `delay` seconds where given."""
+        return Outcome("failed", None, shorten(error, ERROR_LIMIT), _tail(traceback), delay)
+
+    @staticmethod
+    def dead(error: str, traceback: str | None = None) -> Outcome:
+        """It failed, and another attempt would be pointless."""
+        return Outcome("dead", None, shorten(error, ERROR_LIMIT), _tail(traceback))
+
+    @staticmethod
+    def snoozed(delay: float) -> Outcome:
+        """Not now: run again after `delay` seconds, uncharged."""
+        return Outcome("snoozed", delay=delay)
+
+    @staticmethod
+    def parked(waits: str, delay: float | None = None) -> Outcome:
+        """It waits for something, at most `delay` seconds where given, and runs again then, uncharged."""
+        return Outcome("parked", delay=delay, waits=waits)
+
+    @staticmethod
+    def expired(error: str) -> Outcome:
+        """It was not started in time, and is not wanted any more."""
+        return Outcome("expired", error=shorten(error, ERROR_LIMIT))
+
+    @staticmethod
+    def paused(waits: str) -> Outcome:
+        """Put aside before it could run, as it was, until what it waits for is resumed."""
+        return Outcome("paused", waits=waits)
+
+    @staticmethod
+    def released() -> Outcome:
+        """Given back unfinished, uncharged, to the place it had."""
+        return Outcome("released")
+
+    @staticmethod
+    def cancelled() -> Outcome:
+        """It was stopped because its cancellation was asked for."""
+        return Outcome("cancelled", error="cancelled while running")
+
+    @staticmethod
+    def lost(error: str | None = None, *, alone: bool = False) -> Outcome:
+        """Its holder's lease ended, or its process died, without a report."""
+        return Outcome("lost", error=error, alone=alone)
+
+
+def settle(
+    record: Record, outcome: Outcome, rules: Rules, *, nonce: int, fraction: float, seen_beat: int | None = None
+) -> Settlement:
+    """How the claim `record` ends, given its outcome. `fraction` in [0, 1) places a retry within its jitter."""
+    kind = outcome.kind
+    in_flow = extra.in_flow(record)
+    retention = None if in_flow else rules.retention  # others may need it until their flow has ended
+    if kind == "succeeded":
+        return Settlement(
+            record.id,
+            record.seq,
+            record.fence,
+            record.token,
+            nonce,
+            State.SUCCEEDED,
+            "succeeded",
+            record.attempt,
+            result=outcome.result,
+            keep=retention,
+            key=record.key,
+            key_keep=rules.key_retention,
+            seen_beat=seen_beat,
+            tell=in_flow,
+        )
+    state: str = State.QUEUED
+    attempt, suspect, deaths = record.attempt, False, 0
+    delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, retention
+    if kind == "cancelled" or (kind == "lost" and record.cancel):
+        state, error = State.CANCELLED, error or "cancelled while running; its worker was lost"
+        kind = "cancelled"
+    elif kind == "dead":
+        state = State.DEAD
+    elif kind == "failed":
+        if spent(record):
+            state, kind = State.DEAD, "dead"
+        else:
+            state = State.FAILED
+            delay = delay if delay is not None else (record.retry or rules.backoff).delay(record.attempt, fraction)
+    elif kind == "parked":
+        state, attempt = State.BLOCKED if delay is None else State.SCHEDULED, attempt - 1
+        error, traceback = record.error, record.traceback
+    elif kind == "snoozed":
+        state, attempt, error, traceback = State.SCHEDULED, attempt - 1, record.error, record.traceback
+    elif kind == "expired":
+        state, attempt = State.CANCELLED, attempt - 1
+    elif kind in ("released", "paused"):
+        state = State.QUEUED if kind == "released" else State.BLOCKED
+        attempt, error, traceback = attempt - 1, record.error, record.traceback
+        suspect, deaths = record.suspect, record.deaths
+    else:
+        suspect, deaths = True, _deaths(record, alone=outcome.alone)
+        error = error or f"lost: worker {record.holder} ended without a report"
+        if deaths >= rules.max_silent_deaths:
+            state, kind = State.DEAD, "dead"
+            error = f"poisonous: its process died {deaths} times in a row while it ran alone in it"
+        elif spent(record):
+            state, kind = State.DEAD, "dead"
+            alone = f", {deaths} times in a row while it ran alone" if deaths > 0 else ""
+            error += f"{alone}, and all {record.max_attempts} attempts are spent"
+    if delay is not None:
+        delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
+    return Settlement(
+        record.id,
+        record.seq,
+        record.fence,
+        record.token,
+        nonce,
+        state,
+        kind,
+        attempt,
+        delay=delay,
+        suspect=suspect,
+        deaths=deaths,
+        error=error,
+        traceback=traceback,
+        keep=None if state == State.DEAD else keep,
+        cancelled_keep=retention,
+        key=record.key,
+        key_keep=rules.key_retention,
+        seen_beat=seen_beat,
+        waits=outcome.waits,
+        tell=in_flow,
+    )
+
+
+def _deaths(record: Record, *, alone: bool) -> int:
+    """The count of a job that died without a report. Only deaths while it is alone are above 0.
+
+    A suspect may die COMPANY times beside other suspects; not where its last attempt would be spent in their company.
+    """
+    deaths = -COMPANY if not record.suspect else max(record.deaths, 0) + 1 if alone else record.deaths + 1
+    return max(deaths, 0) if 0 < record.max_attempts <= record.attempt + 1 else deaths
+
+
+def start_limit(record: Record) -> int | None:
+    """When it is too late for a job to start. None: never; or it has saved something or waited, so it began in time."""
+    if record.extra is None or record.checkpoint is not None:
+        return None
+    return None if any(line.outcome == "parked" for line in record.history) else extra.expires_at(record)
+
+
+def too_late(record: Record) -> Outcome | None:
+    """How a claim ends whose job has expired."""
+    limit = start_limit(record)
+    if limit is None or record.started_at is None or record.started_at < limit:
+        return None
+    before = moment(limit).isoformat(" ", "milliseconds")
+    return Outcome.expired(f"expired: it was to start before {before}")
+
+
+def spent(record: Record) -> bool:
+    """Whether this claim was the last charged start that the job had."""
+    return record.max_attempts > 0 and record.attempt >= record.max_attempts
+
+
+def cancel(record: Record, rules: Rules) -> Change | None:
+    """A waiting job ends at once; a running one is asked to. None where there is nothing left to cancel."""
+    if record.state in TERMINAL or record.cancel:
+        return None
+    if record.state == State.RUNNING:
+        patch = Patch(cancel=True)
+    else:
+        in_flow = extra.in_flow(record)
+        patch = Patch(
+            state=State.CANCELLED,
+            error="cancelled before it ran" if record.attempt == 0 else "cancelled while it waited",
+            traceback=None,
+            keep=None if in_flow else rules.retention,
+            key_keep=rules.key_retention,
+            tell=in_flow,
+        )
+    return Change(record.id, record.state, record.fence, patch)
+
+
+def retry(record: Record) -> Change:
+    """A finished job starts a new life, its history kept; a waiting one becomes due now.
+
+    One that had succeeded is to do it all again; any other goes on behind the steps that it had finished.
+    """
+    if record.state == State.RUNNING:
+        raise WrongState(record.id, record.state, "it can be retried once it has ended; cancel it first")
+    if record.state == State.BLOCKED:
+        what = f"it waits for {record.waits or 'other jobs'}"
+        raise WrongState(record.id, record.state, f"{what}; `holdfast explain {record.id}` says how it goes on")
+    if record.state in WAITING:
+        return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
+    patch = Patch(
+        state=State.QUEUED,
+        delay=0.0,
+        attempt=0,
+        life=record.life + 1,
+        suspect=False,
+        deaths=0,
+        cancel=False,
+        result=None,
+        error=None,
+        traceback=None,
+        progress=None,
+        checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
+        history=history(record)[-HISTORY_LIMIT:],
+        extra=extra.without_expiry(record.extra),  # it is wanted after all
+    )
+    return Change(record.id, record.state, record.fence, patch)
+
+
+def delete(record: Record) -> Change:
+    """Removes the job; a running one must be cancelled first."""
+    if record.state == State.RUNNING:
+        raise WrongState(record.id, record.state, "cancel it first, then delete it")
+    return Change(record.id, record.state, record.fence, None)
+
+
+def annotate(record: Record, meta: dict[str, Any]) -> Change:
+    """Adds to the meta of a job that lives."""
+    if record.state in TERMINAL:
+        raise WrongState(record.id, record.state, "meta can be added to while a job lives")
+    return Change(record.id, record.state, record.fence, Patch(meta=meta))
+
+
+def history(record: Record) -> tuple[Attempt, ...]:
+    """Every ended attempt. The last one of a finished job is still in the record itself."""
+    if record.state not in TERMINAL or record.started_at is None or record.finished_at is None:
+        return record.history
+    last = Attempt(
+        record.attempt,
+        record.fence,
+        record.life,
+        record.holder,
+        record.started_at,
+        record.finished_at,
+        record.state,
+        record.error,
+    )
+    return (*record.history, last)
+
+
+def failures(record: Record) -> int:
+    """Attempts of this life that failed or were lost.
+
+    Every charged attempt that left the job waiting is one of them, and a line of history numbers them: so the count
+    does not end where the history is cut.
+    """
+    last = record.history[-1] if record.history else None
+    before = last.number if last is not None and last.life == record.life else 0
+    return before + (record.state == State.DEAD and record.started_at is not None)
+
+
+def updated_at(record: Record) -> int:
+    """When it last came to another state or was changed, by the store's clock.
+
+    Becoming due is no transition, and neither is waiting for a limit.
+    """
+    last = record.finished_at or record.started_at
+    if last is None:
+        last = record.history[-1].ended_at if record.history else record.created_at
+    return max(last, record.changed_at or 0)
+
+
+def shorten(text: str, limit: int) -> str:
+    """The beginning of a text, marked where it was cut."""
+    return _storable(text if len(text) <= limit else text[: limit - 1] + "…")
+
+
+def _tail(text: str | None) -> str | None:
+    # The end of a traceback names the error; the beginning is the least useful part.
+    if text is None:
+        return None
+    return _storable(text if len(text) <= TRACEBACK_LIMIT else "…" + text[1 - TRACEBACK_LIMIT :])
+
+
+def _storable(text: str) -> str:
+    # An exception's text may hold what no store keeps: half a surrogate pair (of a file name, say), or NUL.
+    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,0 +1,176 @@
+"""A flow in the making: jobs, the results they hand to each other, and what happens when one of them dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from ..codec import Hole, holes_in
+from ..core.errors import InvalidJob
+from ..core.flow_rules import number_in
+from ..core.internal import Extra
+from ..core.validation import checked_name
+from ..tasks.handle import Handle
+from ..tasks.task import Call, Task, Using
+
+ON_DEAD = ("fail", "ignore", "compensate")
+Work = Task[..., Any] | Using[..., Any] | Call[Any]
+"""What can be added to a flow: a task, a task with options, or a call of one."""
+
+
+class Node:
+    """One job of a flow. As an argument of a later one it stands for its result, and so does `result`."""
+
+    def __init__(self, flow: Flow, number: int, call: Call[Any]) -> None:
+        self.flow = flow
+        self.number = number
+        self.call = call
+        self.parents: dict[int, str] = {}
+        self.all_but: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<Node {self.number} of the flow: {self.call.task.name}>"
+
+    @property
+    def result(self) -> Any:
+        """Its result, as an argument of a later job; null where it died and that is ignored."""
+        return Hole(self.number)
+
+    def after(self, *others: Node, on_dead: str = "fail") -> Node:
+        """Start only once these have ended.
+
+        `on_dead`, where one of them dies or is cancelled: "fail" ends this one too, unrun; "ignore" runs it all the
+        same; "compensate" runs it only then, once all have ended.
+        """
+        if on_dead not in ON_DEAD:
+            raise InvalidJob(f"on_dead is one of {', '.join(ON_DEAD)}, not {on_dead!r}")
+        for other in others:
+            self.flow.check(other)
+            if self.all_but is not None:
+                raise InvalidJob(f"{self!r} waits for all others already")
+            if other.number >= self.number:
+                raise InvalidJob(f"{self!r} can only come after jobs that were added before it, not {other!r}")
+            self.parents[other.number] = on_dead
+        return self
+
+    def compensate(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
+        """Add a job that runs only if this one dies or is cancelled."""
+        return self.flow.add(work, *args, **kwargs).after(self, on_dead="compensate")
+
+    def about(self, flow: str, *, forgiven: bool = False) -> Extra:
+        """What its job has to know."""
+        after = tuple(sorted(self.parents.items()))
+        return Extra(
+            flow=flow,
+            after=after,
+            holes=any(True for _ in holes_in([self.call.args, self.call.kwargs])),
+            forgiven=forgiven,
+            all_but=self.all_but,
+        )
+
+
+class Flow:
+    """Jobs that wait for each other. Nothing is stored until `app.enqueue_flow(flow)`, which stores all or nothing."""
+
+    def __init__(self, name: str = "flow") -> None:
+        self.name = checked_name(name, "flow")
+        self.nodes: list[Node] = []
+
+    def add(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
+        """Add a job. Results of others among its arguments, however deep in lists and dicts, make it wait for them."""
+        call = _called(work, args, kwargs)
+        _refuse(call, "id", "key", "connection", "once")
+        args = tuple(_plain(each, _hole) for each in call.args)
+        kwargs = {name: _plain(each, _hole) for name, each in call.kwargs.items()}
+        node = Node(self, len(self.nodes), Call(call.task, call.options, args, kwargs))
+        for hole in holes_in([args, kwargs]):
+            if hole.number >= len(self.nodes):
+                raise InvalidJob(f"{node!r} takes the result of a job that is not in this flow")
+            parent = self.nodes[hole.number]
+            if getattr(parent.call.task.codec, "name", "json") != "json":
+                raise InvalidJob(f"{node!r} cannot take the result of {parent!r}, which has a codec of its own")
+            node.after(parent)
+        self.nodes.append(node)
+        return node
+
+    def chain(self, first: Work, /, *rest: Work) -> Node:
+        """Add jobs that run one after the other, each with the result of the one before as its first argument."""
+        node = self.add(first)
+        for work in rest:
+            call = _called(work, (), {})
+            node = self.add(Call(call.task, call.options, (node, *call.args), call.kwargs))
+        return node
+
+    def group(self, works: Iterable[Work]) -> list[Node]:
+        """Add jobs that run side by side."""
+        return [self.add(work) for work in works]
+
+    def on_end(self, work: Work, /, *args: Any, all_but: int = 0, **kwargs: Any) -> Node:
+        """Add a job that runs once all jobs added before it have ended, however they ended, but for `all_but`."""
+        if isinstance(all_but, bool) or not isinstance(all_but, int) or all_but < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(f"all_but is a number of jobs, not {all_but!r}")
+        node = self.add(work, *args, **kwargs)
+        if node.parents:
+            raise InvalidJob("a job of on_end waits for all; it cannot take the results of some")
+        node.all_but = all_but
+        return node
+
+    def forgiven(self) -> set[int]:
+        """The jobs that something comes after, all of which ignores how they end."""
+        edges = [edge for node in self.nodes for edge in node.parents.items()]
+        return {each for each, how in edges if how == "ignore"} - {each for each, how in edges if how != "ignore"}
+
+    def check(self, node: Node) -> None:
+        """Refuse a job of another flow."""
+        if node.number >= len(self.nodes) or self.nodes[node.number] is not node:
+            raise InvalidJob(f"{node!r} belongs to another flow")
+
+
+def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str]) -> Node:
+    """A job to be added to a flow that runs: handles of its jobs among the arguments stand for their results."""
+    parents = {number_in(flow, id): "fail" for id in after}
+
+    def place(value: Any) -> Any:
+        return Hole(number_in(flow, value.id)) if isinstance(value, Handle) else value
+
+    call = _called(work, args, kwargs)
+    _refuse(call, "id", "connection", "once")
+    args, kwargs = (
+        tuple(_plain(each, place) for each in call.args),
+        {n: _plain(v, place) for n, v in call.kwargs.items()},
+    )
+    node = Node(Flow(), 0, Call(call.task, call.options, args, kwargs))
+    node.parents = parents | {hole.number: "fail" for hole in holes_in([args, kwargs])}
+    return node
+
+
+def _called(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
+    if isinstance(work, Call):
+        if args or kwargs:
+            raise InvalidJob("a call has its arguments already")
+        return work
+    if isinstance(work, Using):
+        return Call(work.task, work.options, args, kwargs)
+    if isinstance(work, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
+        return Call(work, work.options, args, kwargs)
+    raise InvalidJob(f"a flow is made of tasks and calls of tasks, not {work!r:.100}")
+
+
+def _refuse(call: Call[Any], *names: str) -> None:
+    for name in names:
+        if getattr(call.options, name) is not None:
+            raise InvalidJob(f"a job of a flow cannot have {name}= of its own")
+
+
+def _plain(value: Any, place: Callable[[Any], Any]) -> Any:
+    """An argument with what stands for a result, however deep in lists and dicts, put into its form."""
+    if type(value) in (list, tuple):
+        found = [_plain(each, place) for each in cast("list[Any]", value)]
+        return found if type(value) is list else tuple(found)
+    if type(value) is dict:
+        return {key: _plain(each, place) for key, each in cast("dict[Any, Any]", value).items()}
+    return place(value)
+
+
+def _hole(value: Any) -> Any:
+    return value.result if isinstance(value, Node) else value

@@ -1,0 +1,307 @@
+"""A flow as a whole: the jobs that wait for all others of it, its own end, and what follows from that.
+
+1. A flow ends where all of its jobs have; then each of them has its retention (`_close`). Whoever retries a job looks
+   afterwards whether its flow has ended, and whoever ends a flow looks afterwards whether its jobs are still as they
+   were counted: one of the two sees the other, and has the flow wait again.
+2. A flow's end is told by a record in the same commit, as those of its jobs are (`release.py`), so that a crash
+   before all of this is done is mended by the next worker that looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import msgspec
+
+from ..core import internal as extras
+from ..core.errors import InvalidJob
+from ..core.flow_rules import failed, freed, member, number_in
+from ..core.internal import Extra
+from ..core.job import TERMINAL, UNDECODABLE, Record, State
+from ..core.lifecycle import retry as new_life
+from ..core.operations import Change, Patch, Where
+from ..core.waiting import all_of
+from ..store.protocol import Versioned
+
+if TYPE_CHECKING:
+    from ..client.enqueue import Enqueuing
+
+PAGE = 1000
+FEW = 100
+"""Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
+ID_KEPT = 7 * 86400.0
+"""Seconds for which the id of an abandoned flow stays taken, at the least, so that its maker cannot start it late."""
+SHOWN = 3
+"""Failed jobs that a flow's error names."""
+
+
+JOBS_MOST = 10_000_000
+"""Jobs of one flow. A stored number beyond it is damaged: whoever believed it would look for its jobs for ever."""
+Jobs = Annotated[int, msgspec.Meta(ge=0, le=JOBS_MOST)]
+
+
+class About(msgspec.Struct, omit_defaults=True):
+    """What a flow's own job has as its payload."""
+
+    name: str
+    jobs: Jobs
+    """Those that it began with."""
+    grown: Jobs = 0
+    """Those that were added while it ran, once it has ended."""
+    digest: str = ""
+    """What tells it apart from another flow with the same id."""
+
+
+UNKNOWN = About("", 0)
+"""Stands for what a damaged flow says of itself: nobody ends or removes it but an operator."""
+
+
+class FlowGathering:
+    """The part of `Flows` that knows about all jobs of a flow."""
+
+    def __init__(self, app: Enqueuing) -> None:
+        self._app = app
+
+    # -- the jobs of a flow
+
+    async def _count(self, own: Record) -> int:
+        kept = (await self._app.session.store.records(counting(own.id))).get("jobs")
+        if kept is not None and (number := number_kept(kept)) is not None:
+            return number
+        about = about_flow(own)
+        return about.jobs + about.grown
+
+    async def _members(self, id: str, jobs: int) -> AsyncIterator[Record]:
+        for start in range(0, jobs, PAGE):
+            numbers = range(start, min(jobs, start + PAGE))
+            for record in await self._app.session.store.get([member(id, number) for number in numbers]):
+                if record is not None:
+                    yield record
+
+    async def _own(self, id: str) -> Record:
+        record = await self._app.record(id)
+        if not extras.is_flow(record):
+            raise InvalidJob(f"job {id} is not a flow")
+        return record
+
+    async def _get(self, ids: Iterable[str]) -> list[Record]:
+        wanted, found = sorted(ids), list[Record]()
+        for start in range(0, len(wanted), PAGE):
+            found += [r for r in await self._app.session.store.get(wanted[start : start + PAGE]) if r is not None]
+        return found
+
+    async def _change(self, changes: Sequence[Change]) -> Sequence[bool]:
+        written: list[bool] = []
+        for start in range(0, len(changes), PAGE):
+            written += await self._app.session.commit.change(changes[start : start + PAGE])
+        return written
+
+    # -- jobs that wait for all others, and the flow itself
+
+    async def _gather(self, flow: str) -> bool:
+        """Free the jobs of a flow that wait for all others. Where all have ended, end it; whether it did."""
+        store, ended = self._app.session.store, False
+        gathering = (await store.find(Where(waits=all_of(flow)), None, PAGE)).records
+        [own] = await store.get([flow])
+        if not gathering or own is None or about_flow(own) is UNKNOWN:
+            return False
+        for record in gathering:
+            extra = extras.read(record.extra)
+            jobs, left, upto = await self._looked(own, record, extra.upto)
+            if left <= (extra.all_but or 0) and extra.upto:  # one of those behind may have been retried since
+                jobs, left, upto = await self._looked(own, record, 0)
+            if left <= (extra.all_but or 0):
+                if record.id == flow:
+                    ended = await self._end(record, jobs)
+                else:
+                    await self._change([freed(record, await store.now())])
+            elif not extra.upto <= upto < extra.upto + FEW:
+                patch = Patch(extra=extras.write(msgspec.structs.replace(extra, upto=upto)))
+                await self._change([Change(record.id, record.state, record.fence, patch)])
+        return ended
+
+    async def _looked(self, own: Record, record: Record, start: int) -> tuple[int, int, int]:
+        """The jobs of a flow, how many of those have not ended that one of it waits for, and up to which all have."""
+        enough, planned = extras.read(record.extra).all_but or 0, about_flow(own).jobs
+        jobs, number = -1, None if record.id == own.id else number_in(own.id, record.id)
+        left = upto = 0
+        while left <= enough and jobs != (now := await self._count(own)):  # none may be added while it is looked at
+            jobs = now
+            before = jobs if number is None else number
+            spans = (range(start, before), range(max(before, planned), jobs))
+            left, upto = await self._left(own.id, number, spans, enough)
+        return jobs, left, upto
+
+    async def _left(self, flow: str, number: int | None, spans: Sequence[range], enough: int) -> tuple[int, int]:
+        """How many jobs have not ended (counted until there are more than enough), and up to which all have."""
+        left, upto, size = 0, spans[0].start, FEW
+        if not enough and await self._unended(flow, number, [span[-1] for span in spans if span]):
+            return 1, upto  # as is mostly so, for jobs start in their order
+        for span in spans:
+            at = span.start
+            while at < span.stop:
+                numbers = range(at, min(span.stop, at + size))
+                unended = await self._unended(flow, number, numbers)
+                if span is spans[0] and not left:
+                    upto = unended[0] if unended else numbers.stop
+                left += len(unended)
+                if left > enough:
+                    return left, upto
+                at, size = at + size, min(PAGE, 2 * size)
+        return left, upto
+
+    async def _unended(self, flow: str, number: int | None, numbers: Sequence[int]) -> list[int]:
+        """Those of some jobs that have not ended, but for those that can only start behind the one that waits."""
+        found = await self._app.session.store.get([member(flow, each) for each in numbers])
+        return [
+            each
+            for each, record in zip(numbers, found, strict=True)
+            if record is not None
+            and record.state not in TERMINAL
+            and not (number is not None and each > number and await self._comes_after(flow, record, number))
+        ]
+
+    async def _comes_after(self, flow: str, record: Record, number: int) -> bool:
+        """Whether a job that was added to a flow can only start once one has ended that waits for all."""
+        level, seen = [record], set[int]()
+        while level:
+            above = {each for one in level for each, _ in extras.read(one.extra).after if each >= number} - seen
+            seen |= above  # damaged jobs may come after each other
+            if number in above:
+                return True
+            level = [one for one in await self._get(member(flow, each) for each in above) if one.state == State.BLOCKED]
+            if any(extras.read(one.extra).all_but is not None for one in level):
+                return True
+        return False
+
+    async def _end(self, own: Record, jobs: int) -> bool:
+        """All jobs of a flow have ended: so does the flow, and tells of it. `_close` is what follows."""
+        counts: dict[str, int] = {}
+        bad: list[Record] = []
+        async for record in self._members(own.id, jobs):
+            if record.state not in TERMINAL:
+                return False  # retried since
+            counts[record.state] = counts.get(record.state, 0) + 1
+            if failed(record):
+                bad.append(record)
+        error = None
+        if bad:
+            names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:SHOWN])
+            error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
+        state = State.DEAD if bad else State.CANCELLED if own.meta.get("cancelled") else State.SUCCEEDED
+        about = about_flow(own)
+        abandoned = own.meta.get("abandoned")
+        why = "never started: the process that enqueued it stopped half-way" if abandoned else "the flow was cancelled"
+        patch = Patch(
+            state=state,
+            error=error or (why if state == State.CANCELLED else None),
+            result=msgspec.json.encode(counts),
+            payload=msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs)),
+            keep=None,
+            tell=True,
+        )
+        return (await self._change([Change(own.id, own.state, own.fence, patch)]))[0]
+
+    async def _close(self, id: str) -> bool:
+        """A flow has ended: let its retention begin, and that of its jobs. False where it goes on after a retry."""
+        store, keep = self._app.session.store, self._app.session.rules.retention
+        kept = (await store.records(counting(id))).get("jobs")
+        [own] = await store.get([id])
+        if own is None or own.state not in TERMINAL:
+            return own is None
+        if kept is not None:
+            await self._app.put_record(counting(id), "jobs", None, kept.version)
+        jobs, told = await self._count(own), _counts(own)
+        counts = await self._keep(id, jobs, keep)
+        [own] = await store.get([id])
+        if own is not None and own.state not in TERMINAL:
+            await self._keep(id, jobs, None)  # in case that whoever retried it was faster
+            return False
+        none_gone = sum(counts.values()) == sum(told.values())
+        if not TERMINAL.issuperset(counts) or (none_gone and counts != told):
+            await self._reopen(id)
+            return False
+        if own is not None and own.state != State.DEAD:
+            if own.meta.get("abandoned"):
+                keep = max(keep, ID_KEPT)
+            await self._change([Change(id, own.state, own.fence, Patch(keep=keep))])  # last: it is how they are found
+        return True
+
+    async def _reopen(self, id: str) -> None:
+        """Have a flow that has ended, or was to end, wait for its jobs again."""
+        while True:
+            own, patch = await self._own(id), Patch(meta={"cancelled": False})
+            if own.state in TERMINAL:
+                patch = msgspec.structs.replace(
+                    again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta
+                )
+            if (await self._change([Change(id, own.state, own.fence, patch)]))[0]:
+                break
+        if own.state in TERMINAL:
+            await self._keep(id, await self._count(own), None)
+
+    async def _keep(self, flow: str, jobs: int, keep: float | None) -> dict[str, int]:
+        """Set how long the ended jobs of a flow are kept from now on, and count all by state.
+
+        The dead stay until they are purged.
+        """
+        changes: list[Change] = []
+        counts: dict[str, int] = {}
+        async for record in self._members(flow, jobs):
+            counts[record.state] = counts.get(record.state, 0) + 1
+            if record.state in TERMINAL and (record.state != State.DEAD or keep is None):
+                task = self._app.registry.tasks.get(record.task)
+                its = None if task is None or keep is None else task.retention
+                keeps = keep if its is None else its
+                if (record.expires_at is None) != (keeps is None):  # else another has set it
+                    changes.append(Change(record.id, record.state, record.fence, Patch(keep=keeps)))
+            if len(changes) >= PAGE:
+                await self._change(changes)
+                changes = []
+        await self._change(changes)
+        return counts
+
+
+def again(record: Record) -> Patch:
+    """A new life for an ended job."""
+    patch = new_life(record).patch
+    assert patch is not None
+    return patch
+
+
+def about_flow(own: Record) -> About:
+    """What a flow's own job says of it; UNKNOWN where that cannot be decoded."""
+    try:
+        return msgspec.json.decode(own.payload, type=About)
+    except UNDECODABLE:
+        return UNKNOWN
+
+
+_decode_number = msgspec.json.Decoder(Jobs).decode
+
+
+def number_kept(kept: Versioned | bytes) -> int | None:
+    """The number of a flow's jobs that a record holds; None where it cannot be decoded."""
+    try:
+        return _decode_number(kept.value if isinstance(kept, Versioned) else kept)
+    except UNDECODABLE:
+        return None
+
+
+def _counts(own: Record) -> dict[str, int]:
+    """The jobs of a flow that has ended, by state, as they were then."""
+    try:
+        return msgspec.json.decode(own.result or b"{}", type=dict[str, int])
+    except UNDECODABLE:
+        return {}
+
+
+def gathering(flow: str) -> bytes | None:
+    """What a flow's own job has to know."""
+    return extras.write(Extra(flow=flow, all_but=0))
+
+
+def counting(flow: str) -> str:
+    """The kind of record that counts the jobs of a flow that has grown."""
+    return f"flow:{flow}"

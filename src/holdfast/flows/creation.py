@@ -1,0 +1,192 @@
+"""A flow in the making: announced, its jobs stored blocked, then started by one insert; and flows that were abandoned.
+
+1. The announcement is a record (`Pending.making`), written before any job. The flow's own job is inserted last: before
+   that nothing of the flow runs, after it everything will. Repeated with the same id, both steps find their own work.
+2. A flow whose announcement does not change while a process watches it for an hour was abandoned by its maker. It is
+   never deleted: another own job is inserted under its id, already cancelled. An id is taken once, so either the maker
+   starts the flow, or it learns that it came too late.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from ..core.clock import Clock
+from ..core.errors import HoldfastError, JobExists, OutcomeUnknown, StoreUnavailable, WrongState
+from ..core.job import TERMINAL, UNDECODABLE, NewJob, State
+from ..core.operations import Change
+from ..core.waiting import all_of
+from ..store.protocol import Versioned
+from .completion import PAGE, About, FlowGathering, Jobs, about_flow, counting, gathering
+
+TASK, QUEUE = "flow", "flows"
+ENDED = "ended"
+"""The kind of record that says what is left to do, by the id of a flow, or of a job of one that has ended."""
+ABANDONED = 3600.0
+"""Seconds for which an announcement must have been watched, unchanged, before its flow is given up."""
+LONGEST_GAP = 60.0
+"""Seconds between two looks that count as watched: a process that was stopped has watched nothing."""
+
+
+class Making(msgspec.Struct, frozen=True):
+    """The announcement of a flow."""
+
+    name: str
+    jobs: Jobs
+    token: int
+    """Of the process that makes it, so that no two announcements are equal."""
+
+
+class Pending(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is left to do about a flow, or about the end of a job: the value of a record of kind `ended`."""
+
+    also: tuple[str, ...] = ()
+    """Other jobs to look at with it."""
+    making: Making | None = None
+    """It is not started yet."""
+    cancel: bool = False
+    """Its jobs are to be cancelled."""
+    delete: Jobs | None = None
+    """It is deleted, and so are to be its jobs: so many."""
+
+
+_decode = msgspec.json.Decoder(Pending).decode
+
+
+def pending(kept: Versioned | bytes | None) -> Pending:
+    """What a record says; nothing in particular, where it cannot be read."""
+    try:
+        return Pending() if kept is None else _decode(kept.value if isinstance(kept, Versioned) else kept)
+    except UNDECODABLE:
+        return Pending()
+
+
+class MakingWatch:
+    """How long one process has watched each announcement without a change, by its monotonic clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._looked_at = clock.monotonic()
+        self._unchanged: dict[str, tuple[Versioned, float]] = {}
+
+    def abandoned(self, records: Mapping[str, Versioned]) -> list[str]:
+        """The flows that were announced, and given up by their makers, as far as anybody can tell."""
+        now = self._clock.monotonic()
+        watched, self._looked_at = min(now - self._looked_at, LONGEST_GAP), now
+        unchanged: dict[str, tuple[Versioned, float]] = {}
+        for id, kept in records.items():
+            if pending(kept).making is not None:
+                before, seconds = self._unchanged.get(id, (None, 0.0))
+                unchanged[id] = (kept, seconds + watched if kept == before else 0.0)
+        self._unchanged = unchanged
+        return [id for id, (_, seconds) in unchanged.items() if seconds >= ABANDONED]
+
+
+class FlowMaking(FlowGathering):
+    """The part of `Flows` that stores a new flow, or gives one up."""
+
+    async def _make(self, own: NewJob, jobs: Sequence[NewJob], *, chosen: bool) -> None:
+        """Store a flow and start it. `chosen`: its id is the caller's, who may have tried before."""
+        app = self._app
+        try:
+            for start in range(0, len(jobs), PAGE):
+                if (chosen or start) and await self._started(own):
+                    return
+                await self._announce(own)
+                for answer in await app.insert_all(jobs[start : start + PAGE]):
+                    if isinstance(answer, HoldfastError):
+                        raise answer
+        except (StoreUnavailable, OutcomeUnknown) as error:
+            raise _not_started(own.id, error) from error
+        except WrongState:
+            await self._withdraw(own.id, len(jobs))
+            raise
+        except HoldfastError as error:
+            if not chosen:
+                await self._withdraw(own.id, len(jobs))
+            elif isinstance(error, JobExists):
+                raise JobExists(own.id) from error
+            raise  # where the id was chosen, another process may store the same flow: who calls again goes on with it
+        try:
+            [answer] = await app.insert_all([own])
+        except OutcomeUnknown as error:
+            text = f"flow {own.id} may have been started: {error}; call enqueue_flow(flow, id={own.id!r}) to make sure"
+            raise OutcomeUnknown(text, (own.id,), retry_safe=chosen) from error
+        except StoreUnavailable as error:
+            raise _not_started(own.id, error) from error
+        if isinstance(answer, HoldfastError):
+            try:
+                await self._started(own)
+            except WrongState:
+                await self._withdraw(own.id, len(jobs))
+                raise
+            raise answer
+
+    async def _started(self, own: NewJob) -> bool:
+        """Whether the same flow has been started before. JobExists where another has its id."""
+        [found] = await self._app.session.store.get([own.id])
+        if found is None:
+            return False
+        if found.task == TASK and found.meta.get("abandoned"):
+            raise _given_up(own.id, found.state)
+        if found.task != TASK or about_flow(found).digest != msgspec.json.decode(own.payload, type=About).digest:
+            raise JobExists(own.id)
+        return True
+
+    async def _announce(self, own: NewJob) -> None:
+        """Write down that a flow is being made, or is still; what another process wrote about it is replaced."""
+        about, store = msgspec.json.decode(own.payload, type=About), self._app.session.store
+        value = msgspec.json.encode(Pending(making=Making(about.name, about.jobs, self._app.entropy.token())))
+        kept = None
+        while not await store.put_record(ENDED, own.id, value, 0 if kept is None else kept.version):
+            kept = (await store.records(ENDED)).get(own.id)
+            if (jobs := pending(kept).delete) is not None:
+                await self._remove_ended(own.id, jobs)  # of a flow that had the same id
+
+    async def _remove_ended(self, id: str, jobs: int) -> None:
+        """Remove the jobs of a flow that was deleted."""
+        ended = [r async for r in self._members(id, jobs) if r.state in TERMINAL]
+        await self._change([Change(r.id, r.state, r.fence, None) for r in ended])
+        await self._app.put_record(counting(id), "jobs", None)
+
+    async def _withdraw(self, id: str, jobs: int) -> None:
+        """Remove the jobs of a flow that will not start; what cannot be removed now is given up later."""
+        try:
+            waiting = [r async for r in self._members(id, jobs) if r.state == State.BLOCKED and r.fence == 0]
+            await self._change([Change(r.id, r.state, r.fence, None) for r in waiting])
+            kept = (await self._app.session.store.records(ENDED)).get(id)
+            if kept is not None:
+                await self._app.put_record(ENDED, id, None, kept.version)
+        except HoldfastError:
+            pass
+
+    async def _give_up(self, id: str, making: Making) -> None:
+        """Take the id of an abandoned flow, with an own job whose cancellation was asked for."""
+        about, meta = msgspec.json.encode(About(making.name, making.jobs)), {"cancelled": True, "abandoned": True}
+        nonce = self._app.entropy.token()
+        own = NewJob(id, TASK, QUEUE, about, nonce=nonce, meta=meta, waits=all_of(id), extra=gathering(id))
+        await self._app.session.commit.insert([own])  # refused where it was started after all
+
+
+def digest_of(name: str, jobs: Sequence[NewJob]) -> str:
+    """What tells two flows apart: their names, and the tasks, arguments and order of their jobs."""
+    parts = [name.encode(), *(part for job in jobs for part in (job.task.encode(), job.payload, job.extra or b""))]
+    return hashlib.blake2b(msgspec.msgpack.encode(parts), digest_size=16).hexdigest()
+
+
+def nonce_of(id: str, digest: str) -> int:
+    """The nonce of a flow's jobs: the same for the same flow, in every process that enqueues it."""
+    made = hashlib.blake2b(f"{id} {digest}".encode(), digest_size=8).digest()
+    return int.from_bytes(made, "big") >> 2 | 1
+
+
+def _not_started(id: str, error: HoldfastError) -> StoreUnavailable:
+    return StoreUnavailable(f"flow {id} was not started, and nothing of it runs: {error}")
+
+
+def _given_up(id: str, state: str) -> WrongState:
+    why = "it was given up, because its jobs were stored and it was not started for an hour; nothing of it ran"
+    return WrongState(id, state, f"{why}. Enqueue the flow again, with another id")

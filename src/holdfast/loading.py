@@ -1,0 +1,87 @@
+"""From `-A module:app` to the user's app, and from an app to where a fresh process finds it."""
+
+from __future__ import annotations
+
+import importlib
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from .app import Holdfast
+from .core.errors import ConfigError
+
+loading: list[str] = []
+"""The program that is being run here only for the sake of the app that it defines."""
+
+
+def refuse_while_loading() -> None:
+    """A program that starts to work as soon as it is imported would start itself again and again."""
+    if loading:
+        raise ConfigError(
+            f"{loading[0]} starts a worker when it is imported: put that under `if __name__ == '__main__'`"
+        )
+
+
+def address_of(app: Holdfast) -> str:
+    """Where a fresh process finds this app: `module:name`, or `file.py:name` for a program's own file."""
+    found: list[str] = []
+    modules: list[tuple[str, object]] = list(sys.modules.items())  # some programs put other things there
+    for name, module in modules:
+        if isinstance(module, ModuleType) and (where := _place(name, module)) is not None:
+            found += [f"{where}:{attribute}" for attribute, value in list(vars(module).items()) if value is app]
+    if found:
+        return min(found, key=_from_a_file)  # a module that can be imported, where there is one
+    raise ConfigError(
+        "a task runs in a process of its own, which must find the app: make the app a global of an importable module"
+    )
+
+
+def _from_a_file(address: str) -> bool:
+    return address.rpartition(":")[0].endswith(".py")
+
+
+def _place(name: str, module: ModuleType) -> str | None:
+    if name not in ("__main__", "__mp_main__"):
+        return name
+    spec = getattr(module, "__spec__", None)
+    if spec is not None and not spec.name.endswith("__main__"):
+        return spec.name
+    file = getattr(module, "__file__", None)
+    return None if file is None else str(Path(file).resolve())
+
+
+def load_address(address: str) -> Holdfast:
+    """The app at an address that `address_of` gave."""
+    where, _, attribute = address.rpartition(":")
+    if not _from_a_file(address):
+        return load_app(address)
+    # Like multiprocessing: the program's file, run under another name, so that `if __name__ == "__main__"` stays out.
+    loading.append(where)
+    found = runpy.run_path(where, run_name="__mp_main__").get(attribute)
+    loading.clear()
+    if not isinstance(found, Holdfast):
+        raise ConfigError(f"{where} has no Holdfast app named {attribute!r} unless it is run itself")
+    return found
+
+
+def load_app(name: str) -> Holdfast:
+    """The app that `module:attribute` names, with the current folder importable as `python -m` has it."""
+    module_name, _, attribute = name.partition(":")
+    if not module_name or module_name.endswith(".py") or "/" in module_name:
+        raise ConfigError(f"-A takes module:app, such as -A myproject.jobs:app, not {name!r}")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (module_name + ".").startswith(error.name + "."):
+            raise ConfigError(f"-A {name}: there is no module {error.name!r} here ({here}) or installed") from None
+        raise
+    found = getattr(module, attribute or "app", None)
+    if not isinstance(found, Holdfast):
+        apps = sorted(key for key, value in vars(module).items() if isinstance(value, Holdfast))
+        hint = f"; it has: {', '.join(apps)}" if apps else ""
+        raise ConfigError(f"-A {name}: {module_name} has no Holdfast app named {attribute or 'app'!r}{hint}")
+    return found

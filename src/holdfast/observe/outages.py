@@ -1,0 +1,90 @@
+"""Outages in the log: their beginning, a summary once a minute, and their end, however often work fails meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+from ..core.clock import Clock
+from ..core.errors import ConfigError, HoldfastError, MissingExtra, StoreRefused
+
+logger = logging.getLogger("holdfast")
+REFUSALS = (ConfigError, MissingExtra, StoreRefused)
+"""Errors that waiting does not mend: somebody has to change the store, its rights or the URL."""
+SUMMARY_EVERY = 60.0
+CALM = 10.0
+"""Seconds: a failure that comes sooner after the end of an outage belongs to it, and begins no other."""
+STALE = 120.0
+"""Seconds without a try after which an activity is known to have stopped: it cannot report that it works again."""
+LONGEST_PAUSE = 30.0
+
+
+class Outages:
+    """What fails now in one process, by activity (`claim`, `heartbeat`, `maintenance`). May be used from any thread.
+
+    One outage lasts from the first failure of any activity until every activity works again.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._failing: dict[str, tuple[int, float]] = {}
+        """By activity: failures in a row, and when it failed last."""
+        self._kinds: set[str] = set()
+        self._failures = 0
+        self._began = self._logged_at = self._ended_at = -CALM
+        self._announced = False
+
+    def failed(self, activity: str, error: BaseException, pause: float = 0.0) -> float:
+        """Count a failure. The seconds until the next try: `pause`, or more and more where the store refuses.
+
+        Not for heartbeats and settlements, which always come again soon: a lease does not wait.
+        """
+        with self._lock:
+            now = self._clock.monotonic()
+            if not self._failing and now - self._ended_at >= CALM:
+                self._began, self._failures = now, 0
+                self._kinds.clear()
+            times = self._failing.get(activity, (0, 0.0))[0] + 1
+            self._failing[activity] = times, now
+            self._failures += 1
+            refused = isinstance(error, REFUSALS)
+            kind = "refused" if refused else "unavailable" if isinstance(error, HoldfastError) else type(error).__name__
+            if kind not in self._kinds:
+                self._kinds.add(kind)
+                self._log(
+                    "outage_began", f"{activity} fails, and is tried again: {type(error).__name__}: {error}", error
+                )
+            elif now - self._logged_at >= SUMMARY_EVERY:
+                self._log("outage_continues", f"{self._so_far()}, the last: {type(error).__name__}: {error}", error)
+        return max(pause, min(LONGEST_PAUSE, pause * 2 ** min(times, 5))) if refused else pause
+
+    def worked(self, activity: str) -> None:
+        """The activity is well."""
+        if self._failing:
+            self._worked(activity)
+
+    def _worked(self, activity: str) -> None:
+        with self._lock:
+            now = self._clock.monotonic()
+            failing = len(self._failing)
+            self._failing = {
+                name: (times, last)
+                for name, (times, last) in self._failing.items()
+                if name != activity and now - last < STALE
+            }
+            if failing and not self._failing:
+                self._ended_at = now
+                if self._announced:
+                    self._log("outage_ended", f"all works again; {self._so_far()}", None)
+
+    def _so_far(self) -> str:
+        return f"{self._failures} failures in {self._clock.monotonic() - self._began:.0f} s"
+
+    def _log(self, event: str, words: str, error: BaseException | None) -> None:
+        now = self._clock.monotonic()
+        self._logged_at, self._announced = now, error is not None
+        fields = {"failures": self._failures, "seconds": round(now - self._began, 1)}
+        if error is not None:
+            fields |= {"activities": sorted(self._failing), "error": f"{type(error).__name__}: {error}"}
+        logger.log(logging.WARNING if error else logging.INFO, words, extra={"event": event, "fields": fields})

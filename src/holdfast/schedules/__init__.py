@@ -1,0 +1,1 @@
+"""Jobs that are made by the clock."""

@@ -1,0 +1,119 @@
+"""A schedule as a record of the store keeps it: the jobs that it makes, when, and how far it has come."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from ..core import cron as schedule
+from ..core.cron import Rule
+from ..core.job import UNDECODABLE, Lane
+from ..core.retry import Backoff
+from ..core.validation import error_text
+from ..views import moment
+
+KIND = "schedule"
+ERROR_LIMIT = 1000
+"""Characters of an error that are kept."""
+
+
+class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A task that is enqueued again and again."""
+
+    name: str
+    task: str
+    rule: Rule
+    payload: msgspec.Raw = msgspec.Raw(b"{}")
+    """The arguments, as the job's payload has them."""
+    queue: str = "default"
+    priority: int = 0
+    max_attempts: int | None = None
+    timeout: float | None = None
+    retry: Backoff | None = None
+    tags: tuple[str, ...] = ()
+    in_code: bool = False
+    """Declared by `app.cron`; what the code says counts at the next start of a worker."""
+    paused: bool = False
+    next: int | None = None
+    """When the next run is due, in microseconds since 1970."""
+    last: int | None = None
+    last_job: str | None = None
+    expires: float | None = None
+    """Seconds within which a run must start."""
+    lane: Lane | None = None
+    """Where its jobs stand, for those who do not know the task."""
+    counted: int = 0
+    """When `next` was found, by the store's clock."""
+    error: str | None = None
+    """Why the last run could not be made; None once one was."""
+
+    @property
+    def next_run(self) -> datetime | None:
+        """When it is due next; None while it is paused."""
+        return None if self.next is None or self.paused else moment(self.next)
+
+    @property
+    def last_run(self) -> datetime | None:
+        """When the last run that was made was due."""
+        return None if self.last is None else moment(self.last)
+
+    @property
+    def words(self) -> str:
+        """Its rule as one would say it."""
+        return schedule.in_words(self.rule)
+
+    def from_now(self, now: int) -> Schedule:
+        """The same, due next after this moment."""
+        return msgspec.structs.replace(self, next=schedule.next_after(self.rule, now), counted=now)
+
+    def troubled(self, error: Exception) -> Schedule:
+        """The same, saying why a run could not be made."""
+        return msgspec.structs.replace(self, error=error_text(error)[:ERROR_LIMIT])
+
+    def makes_the_same(self, other: Schedule) -> bool:
+        """Whether the jobs of both would stand in one lane, whatever the limits are."""
+        return (self.task, self.queue, bytes(self.payload)) == (other.task, other.queue, bytes(other.payload))
+
+
+class Glance(msgspec.Struct, frozen=True):
+    """The little of a schedule that says whether there is something to do."""
+
+    next: int | None = None
+    counted: int = 0
+    paused: bool = False
+
+
+_decode = msgspec.json.Decoder(Schedule).decode
+_glance = msgspec.json.Decoder(Glance).decode
+
+
+def read(value: bytes) -> Schedule | None:
+    """A schedule as it is kept; None for what cannot be read."""
+    try:
+        kept = _decode(value)
+        schedule.checked(kept.rule)
+    except UNDECODABLE:
+        return None  # written by a newer version, which makes its runs; or by somebody who should not have
+    return kept
+
+
+def glance(value: bytes) -> Glance | None:
+    """The same at a glance, which costs little and promises nothing of the rest."""
+    try:
+        return _glance(value)
+    except UNDECODABLE:
+        return None
+
+
+def moves_on(before: bytes | None, after: bytes | None) -> bool:
+    """Whether this is what a worker does by itself: it makes runs of a schedule, and declares those of its code."""
+    old = None if before is None else read(before)
+    new = None if after is None else read(after)
+    if new is None:
+        return False
+    if new.in_code and (old is None or old.in_code):
+        return new.paused == (old is not None and old.paused)
+    return old is not None and old == msgspec.structs.replace(
+        new, next=old.next, counted=old.counted, last=old.last, last_job=old.last_job, lane=old.lane, error=old.error
+    )

@@ -1,0 +1,342 @@
+"""Schedules in the store: made by code or by hand, carried out by whichever worker looks first, each run exactly once.
+
+A run is a job whose key is the schedule and the time it was due, so that any number of workers may make it: the store
+keeps one. Only then is the schedule's next time moved on, by compare-and-set; after a crash in between the same job is
+made again, and is the same. A version is never given twice, so a worker that still makes a run of a deleted schedule
+cannot write it over a new one of its name.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ..core import cron as schedule
+from ..core.cron import Rule
+from ..core.errors import (
+    ConfigError,
+    InvalidJob,
+    JobNotFound,
+    KeyConflict,
+    OutcomeUnknown,
+    QueueFull,
+    ScheduleNotFound,
+    StoreUnavailable,
+)
+from ..core.job import TERMINAL, Lane
+from ..core.validation import checked_name, checked_seconds
+from ..core.writes import Writes
+from ..tasks.options import Options
+from ..tasks.task import Call, Task
+from ..views import moment
+from .schedule import KIND, Schedule, glance, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ..client.enqueue import Enqueuing
+    from ..core.job import NewJob
+    from ..store.protocol import Versioned
+    from ..tasks.handle import Handle
+
+_NOT_KEPT = {
+    "delay": "delay",
+    "run_at": "at",
+    "key": "key",
+    "id": "id",
+    "meta": "meta",
+    "connection": "connection",
+    "once": "once",
+    "window": "once",
+    "replace": "replace",
+    "put_off": "debounce_max",
+    "expires_at": "expires",
+    "limit": "limit",
+}
+"""Options, with the words for them, that belong to one job and not to a row of them."""
+_left: set[tuple[str, int]] = set()
+"""Schedules, by name and version, of which the log says already that they are left to others."""
+logger = logging.getLogger("holdfast")
+
+
+class Schedules:
+    """The schedules of a store."""
+
+    def __init__(self, app: Enqueuing) -> None:
+        self._app = app
+
+    async def list(self) -> list[Schedule]:
+        """All of them, by name."""
+        return [kept for kept, _ in await self._all()]
+
+    async def get(self, name: str) -> Schedule:
+        """One of them."""
+        return (await self._one(name))[0]
+
+    async def put(
+        self,
+        name: str,
+        call: Call[Any] | Task[..., Any] | str,
+        /,
+        *,
+        cron: str | None = None,
+        every: float | timedelta | None = None,
+        tz: str = "UTC",
+        catch_up: int = 1,
+        jitter: float | timedelta = 0.0,
+        overlap: str = "allow",
+    ) -> Schedule:
+        """Make a schedule, or change the one of this name.
+
+        `call` is a task, its name, or a call with arguments and options: `task.using(queue="x").call(1, 2)`.
+        """
+        await self._app.opened()
+        rule = made_rule(cron, every, tz=tz, catch_up=catch_up, jitter=jitter, overlap=overlap)
+        return await self.keep(self.of_call(name, call, rule))
+
+    def of_call(self, name: str, call: Call[Any] | Task[..., Any] | str, rule: Rule) -> Schedule:
+        """The schedule that a call and a rule stand for, checked; nothing is stored yet."""
+        if not isinstance(call, Call):
+            call = self._app.call(call)
+        options, app = call.options, self._app
+        own = call.task.options
+        extra = {f"{word}=" for part, word in _NOT_KEPT.items() if getattr(options, part) != getattr(own, part)}
+        if extra:
+            raise InvalidJob(
+                f"schedule {name!r}: {', '.join(sorted(extra))} of one call is not kept; what is kept of it is queue=, "
+                "priority=, max_attempts=, timeout=, retry=, tags=, and expires= in seconds. A limit is the task's"
+            )
+        job = app.new_job(app.current_settings(), call.task, options, call.args, call.kwargs)
+        if job.codec != "json":
+            raise InvalidJob(f"schedule {name!r}: task {job.task!r} has a codec of its own; JSON alone is kept here")
+        return self.of_job(name, job, options, rule)
+
+    def of_job(self, name: str, job: NewJob, options: Options, rule: Rule) -> Schedule:
+        """The schedule of such jobs; where `options` leaves something open, the settings of each run count."""
+        if options.expires_in is not None and options.expires_in <= rule.jitter:
+            raise InvalidJob(f"schedule {name!r}: its runs would expire before they are due: jitter= is over expires=")
+        return Schedule(
+            checked_name(name, "schedule"),
+            job.task,
+            schedule.checked(rule),
+            msgspec.Raw(job.payload),
+            job.queue,
+            job.priority,
+            options.max_attempts,
+            options.timeout,
+            options.retry,
+            job.tags,
+            expires=options.expires_in,
+            lane=job.lane,
+        )
+
+    async def declare(self) -> None:
+        """Put what the code declares into the store: new ones, and what the code says otherwise than before.
+
+        One that cannot be kept harms no other.
+        """
+        for name, (task, rule) in self._app.declared.items():
+            try:
+                await self.keep(msgspec.structs.replace(self.of_call(name, task, rule), in_code=True))
+            except (InvalidJob, ConfigError) as error:
+                logger.warning("schedule %s, which the code declares, is not kept: no runs of it: %s", name, error)
+
+    async def keep(self, wanted: Schedule) -> Schedule:
+        """Store a schedule; where there was one of this name and rule, it goes on from where that one is."""
+        while True:
+            kept = (await self._app.records(KIND)).get(wanted.name)
+            before, after = None if kept is None else read(kept.value), wanted
+            if before is not None:
+                after = msgspec.structs.replace(
+                    wanted,
+                    paused=before.paused,
+                    last=before.last,
+                    last_job=before.last_job,
+                    next=before.next,
+                    counted=before.counted,
+                    error=before.error,
+                    lane=self._lane(wanted.lane, before) if wanted.makes_the_same(before) else wanted.lane,
+                )
+            if before is None or before.rule != wanted.rule or before.next is None:
+                after = after.from_now(await self._app.now())
+            if after == before:
+                return after
+            after = msgspec.structs.replace(after, error=None)
+            version = 0 if kept is None else kept.version
+            if await self._app.put_record(KIND, after.name, msgspec.json.encode(after), version):
+                return after
+
+    async def pause(self, name: str) -> Schedule:
+        """Make no more runs until it is resumed."""
+        return await self._change(name, lambda kept: msgspec.structs.replace(kept, paused=True))
+
+    async def resume(self, name: str) -> Schedule:
+        """Make its runs again, from now on: those of the pause are not made up for."""
+        now = await self._app.now()
+
+        def resumed(kept: Schedule) -> Schedule:
+            return msgspec.structs.replace(kept, paused=False).from_now(now) if kept.paused else kept
+
+        return await self._change(name, resumed)
+
+    async def run_now(self, name: str) -> Handle[Any]:
+        """Enqueue it once, beside its usual runs."""
+        kept, _ = await self._one(name)
+        return self._app.handle((await self._enqueue(kept))[0])
+
+    async def delete(self, name: str) -> None:
+        """Forget it; jobs that it made stay."""
+        await self._one(name)
+        await self._app.put_record(KIND, name, None)
+
+    async def make_due_runs(self) -> float | None:
+        """Enqueue whatever is due; seconds until something is due next, None where nothing is known to be.
+
+        What is due and cannot be made is for the next look.
+        """
+        records = await self._app.records(KIND)
+        if not records:
+            return None
+        now = await self._app.now()
+        with Writes("a run that is due", "the next look makes the same one") as writes:
+            following = [await self._look(record, now, writes) for _, record in sorted(records.items())]
+        soonest = min((due for due in following if due is not None and due > now), default=None)
+        return None if soonest is None else (soonest - now) / schedule.MICROS
+
+    # -- inside
+
+    async def _look(self, record: Versioned, now: int, writes: Writes) -> int | None:
+        """Make the runs of one schedule that are due; when it is due next."""
+        seen = glance(record.value)
+        if seen is None or seen.paused or seen.next is None:
+            return None
+        # A clock that was ahead and is right again has left a time that may be far off: it is found anew.
+        if seen.next > now and seen.counted <= now + schedule.LATE:
+            return seen.next
+        kept = read(record.value)
+        return None if kept is None else await self._make_one(kept, record.version, now, writes)
+
+    async def _make_one(self, kept: Schedule, version: int, now: int, writes: Writes) -> int | None:
+        """Make one schedule's runs; whatever is wrong with it harms no other. When it is due next."""
+        trouble: Exception | None = None
+        try:
+            moved = await self._make(kept, now, writes)
+        except StoreUnavailable:
+            raise
+        except OutcomeUnknown:
+            return None  # the next look makes the same run again
+        except Exception as error:  # noqa: BLE001  # a hook may raise anything
+            moved, trouble = kept.troubled(error), error
+        try:
+            written = moved != kept and await self._app.put_record(KIND, kept.name, msgspec.json.encode(moved), version)
+        except InvalidJob as error:  # a server does not let everybody make runs of a shell command
+            if (kept.name, version) not in _left:
+                _left.add((kept.name, version))
+                logger.warning("schedule %s is left to other workers: %s", kept.name, error)
+            return None
+        writes.made += written
+        if written and moved.error is not None and moved.error != kept.error:
+            logger.warning("schedule %s: a run could not be made: %s", kept.name, moved.error, exc_info=trouble)
+        return moved.next
+
+    async def _make(self, kept: Schedule, now: int, writes: Writes) -> Schedule:
+        """Make its runs that are due; the schedule as it is to be kept then."""
+        assert kept.next is not None
+        for due in schedule.runs_due(kept.rule, kept.next, now):
+            job = kept.last_job
+            if kept.rule.overlap == "skip" and job is not None and not await self._ended(job):
+                logger.info("schedule %s: no run at %s, job %s has not ended", kept.name, moment(due), job)
+                continue
+            try:
+                job, lane = await self._enqueue_run(kept, due)
+            except QueueFull as error:
+                return msgspec.structs.replace(kept.troubled(error), next=due)  # the next look tries again
+            except InvalidJob as error:
+                kept = kept.troubled(error)  # as it would be at any look
+            else:
+                writes.made += 1
+                kept = msgspec.structs.replace(kept, last=due, last_job=job, lane=lane, error=None)
+        return kept.from_now(now)
+
+    async def _enqueue_run(self, kept: Schedule, due: int) -> tuple[str, Lane | None]:
+        later = schedule.put_off(kept.rule, kept.name, due)
+        try:
+            return await self._enqueue(
+                kept,
+                key=f"schedule/{kept.name}/{due}",
+                meta={"schedule": kept.name},
+                at=None if later <= due else moment(later),
+            )
+        except KeyConflict as error:
+            return error.job_id, kept.lane  # made with what the schedule said before it was changed
+
+    async def _enqueue(self, kept: Schedule, **more: Any) -> tuple[str, Lane | None]:
+        """Store a job of a schedule; its id and its lane."""
+        app = self._app
+        settings = (await app.opened()).fresh_settings()
+        options = Options().changed(
+            queue=kept.queue,
+            priority=kept.priority,
+            max_attempts=kept.max_attempts,
+            timeout=kept.timeout,
+            retry=kept.retry,
+            tags=kept.tags,
+            expires=kept.expires,
+            **more,
+        )
+        job = app.submission(settings, kept.task, bytes(kept.payload), options, json=True)
+        job = msgspec.structs.replace(job, lane=self._lane(job.lane, kept))
+        return await app.insert(job, options), job.lane
+
+    def _lane(self, found: Lane | None, kept: Schedule) -> Lane | None:
+        """The lane that was found for a job of it; the one that it has kept, where the task is not known here."""
+        return found if kept.task in self._app.registry.tasks else kept.lane or found
+
+    async def _ended(self, id: str) -> bool:
+        try:
+            return (await self._app.record(id)).state in TERMINAL
+        except JobNotFound:
+            return True
+
+    async def _all(self) -> list[tuple[Schedule, int]]:
+        found = [(read(kept.value), kept.version) for _, kept in sorted((await self._app.records(KIND)).items())]
+        return [(kept, version) for kept, version in found if kept is not None]
+
+    async def _one(self, name: str) -> tuple[Schedule, int]:
+        record = (await self._app.records(KIND)).get(name)
+        kept = None if record is None else read(record.value)
+        if record is None or kept is None:
+            raise ScheduleNotFound(name)
+        return kept, record.version
+
+    async def _change(self, name: str, change: Callable[[Schedule], Schedule]) -> Schedule:
+        while True:
+            kept, version = await self._one(name)
+            changed = change(kept)
+            if await self._app.put_record(KIND, name, msgspec.json.encode(changed), version):
+                return changed
+
+
+def made_rule(
+    cron: str | None,
+    every: float | timedelta | None,
+    *,
+    tz: str,
+    catch_up: int,
+    jitter: float | timedelta,
+    overlap: str,
+) -> Rule:
+    """The rule that these say."""
+    if cron is None and every is not None and tz != "UTC":
+        raise InvalidJob(f"tz={tz!r} is for cron lines: every= counts from the beginning of 1970, in any zone the same")
+    return Rule(
+        cron=cron,
+        tz=tz,
+        every=None if every is None else checked_seconds(every, "every", positive=True),
+        catch_up=catch_up,
+        jitter=checked_seconds(jitter, "jitter"),
+        overlap=overlap,
+    )

@@ -1,0 +1,1 @@
+"""The rules of every store as steps on Python values, and the store in memory."""

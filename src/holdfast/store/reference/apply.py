@@ -1,0 +1,165 @@
+"""What a written operation makes of a record: the pure half of every store that keeps records as Python values.
+
+Whether an operation may be written (fence, token, beat, state seen) is checked before, by the store, in the same step.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...core.clock import MICROS
+from ...core.job import HISTORY_LIMIT, TERMINAL, Attempt, NewJob, Record, State
+from ...core.operations import Minute, Note, Patch, Settlement
+
+UNSET = msgspec.UNSET
+LONGEST = 1e12
+"""Seconds."""
+_PLAINLY_PATCHED = (
+    "attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history",
+    "payload", "checkpoint", "extra",
+)  # fmt: skip
+
+
+def after(now: int, seconds: float) -> int:
+    """A stored time that many seconds from now, never before it, and never beyond what every store can add to."""
+    return now + int(min(max(0.0, seconds), LONGEST) * MICROS)
+
+
+def expiry(now: int, keep: float | None) -> int | None:
+    """When an ended job may be removed; None: never by itself."""
+    return None if keep is None else after(now, keep)
+
+
+def first_run_at(new: NewJob, now: int) -> int:
+    """When a new job is due; the past means now."""
+    return after(now, new.delay) if new.run_at is None else max(now, new.run_at)
+
+
+def new_record(new: NewJob, seq: int, now: int) -> Record:
+    """The record of a job that is stored now."""
+    run_at = first_run_at(new, now)
+    return Record(
+        seq=seq,
+        id=new.id,
+        queue=new.queue,
+        task=new.task,
+        state=State.BLOCKED if new.waits is not None else State.SCHEDULED if run_at > now else State.QUEUED,
+        priority=new.priority,
+        run_at=run_at,
+        payload=new.payload,
+        codec=new.codec,
+        max_attempts=new.max_attempts,
+        timeout=new.timeout,
+        key=new.key,
+        created_at=now,
+        tags=new.tags,
+        meta=new.meta,
+        retry=new.retry,
+        waits=new.waits,
+        lane=new.lane,
+        extra=new.extra,
+    )
+
+
+def note(record: Record, said: Note, now: int) -> None:
+    """Take in what a running job says of itself."""
+    if not said.progress is said.checkpoint is said.pid is said.meta is UNSET:
+        record.changed_at = now
+    if said.progress is not UNSET:
+        record.progress = said.progress
+    if said.checkpoint is not UNSET and said.saves > record.saves:
+        record.checkpoint = said.checkpoint
+        record.saves = said.saves
+        record.deaths = min(record.deaths, 0)
+    if said.pid is not UNSET:
+        record.pid = said.pid
+    if said.meta is not UNSET:
+        record.meta = {**record.meta, **said.meta}
+
+
+def output_position(last: tuple[int, int, int, int] | None, fence: int, at: int) -> int | None:
+    """Where a piece of output belongs, behind the last kept one's (position, fence, at, size); None: it is there."""
+    if last is None:
+        return at
+    position, its_fence, its_at, size = last
+    if its_fence != fence:
+        return position + size + at
+    return position + at - its_at if at >= its_at + size else None
+
+
+def settle(record: Record, end: Settlement, now: int) -> None:
+    """End the record's claim. A job that would wait again ends cancelled where that was asked for."""
+    state, keep, outcome = end.state, end.keep, end.outcome
+    if record.cancel and state not in TERMINAL:
+        state, keep, outcome = State.CANCELLED, end.cancelled_keep, "cancelled"
+    record.attempt = end.attempt
+    record.suspect = end.suspect
+    record.deaths = end.deaths
+    record.error = end.error
+    record.traceback = end.traceback
+    record.result = end.result
+    record.cancel = False
+    record.waits = None if state in TERMINAL else end.waits
+    if state in TERMINAL:
+        record.state = state
+        record.finished_at = now
+        record.expires_at = expiry(now, keep)
+        return
+    line = Attempt(record.attempt, record.fence, record.life, record.holder, record.started_at, now, outcome, end.error)
+    record.history = (*record.history, line)[-HISTORY_LIMIT:]
+    if end.delay is not None:
+        record.run_at = after(now, end.delay)
+    record.state = state if record.run_at > now or state == State.BLOCKED else State.QUEUED
+    record.holder = record.started_at = record.pid = None
+
+
+def minute(now: int) -> int:
+    """The beginning of the minute."""
+    return now - now % (60 * MICROS)
+
+
+def ended(record: Record, end: Settlement, now: int) -> Minute:
+    """What ending this claim adds to its minute. Asked before `settle` changes the record."""
+    outcome = "cancelled" if record.cancel and end.state not in TERMINAL else end.outcome
+    started = now if record.started_at is None else record.started_at
+    waited, ran = max(0, started - record.run_at), max(0, now - started)
+    return Minute(minute(now), record.queue, outcome, 1, waited, ran)
+
+
+def together(one: Minute, other: Minute) -> Minute:
+    """Two parts of the same minute, queue and outcome."""
+    return Minute(
+        one.at, one.queue, one.outcome, one.count + other.count, one.waited + other.waited, one.ran + other.ran
+    )
+
+
+def patch(record: Record, wanted: Patch, now: int) -> None:
+    """Make an operator's change."""
+    record.changed_at = now
+    for name in _PLAINLY_PATCHED:
+        value = getattr(wanted, name)
+        if value is not UNSET:
+            setattr(record, name, value)
+    if wanted.meta is not UNSET:
+        record.meta = {**record.meta, **wanted.meta}
+    if wanted.delay is not UNSET:
+        record.run_at = after(now, wanted.delay)
+    if wanted.waits is not UNSET:
+        record.waits = wanted.waits
+    elif wanted.state is not UNSET:
+        record.waits = None
+    if wanted.state is UNSET:
+        if wanted.keep is not UNSET and record.state in TERMINAL:
+            record.expires_at = expiry(now, wanted.keep)
+        return
+    record.state = wanted.state
+    if wanted.state in TERMINAL:
+        record.finished_at = now
+        record.expires_at = None if wanted.keep is UNSET else expiry(now, wanted.keep)
+    else:
+        record.finished_at = record.expires_at = record.holder = record.started_at = record.pid = None
+
+
+def removable(record: Record, now: int) -> bool:
+    """Whether an ended job with a retention of 0 goes at once."""
+    return record.state in TERMINAL and record.expires_at is not None and record.expires_at <= now

@@ -1,0 +1,473 @@
+"""The jobs of a store as plain Python values, and every rule of the protocol as a step on them.
+
+Pure: no clock, no chance, no I/O. The same steps with the same times give the same jobs, in whatever process; so this
+is the memory store's heart, and what every process that shares a bucket's log replays.
+
+Leases are not here, for they are a matter of clocks: a holder has a number of beats, and whoever owns the jobs says
+which holders' leases have ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from copy import copy
+from itertools import islice
+
+import msgspec
+
+from ...core.clock import MICROS
+from ...core.job import TERMINAL, WAITING, NewJob, Record, State
+from ...core.operations import (
+    Ask,
+    Beat,
+    Change,
+    Claims,
+    Held,
+    Holder,
+    Inserted,
+    Lost,
+    Minute,
+    Move,
+    Moves,
+    Note,
+    Output,
+    Printed,
+    QueueStats,
+    Settlement,
+    Tidied,
+    Where,
+)
+from ..protocol import MINUTES_KEPT, MOVES_KEPT, Answers, Batch, Versioned
+from . import apply
+from .standing import Picking, Standing
+
+
+class Key(msgspec.Struct):
+    """A key that is remembered, and what it stands for."""
+
+    id: str
+    fingerprint: str
+    expires_at: int | None = None
+    made_at: int = 0
+
+
+class Piece(msgspec.Struct):
+    """A kept piece of output, with where it began in its claim."""
+
+    printed: Printed
+    at: int
+
+    @property
+    def end(self) -> int:
+        return self.printed.position + len(self.printed.data)
+
+
+class Holding(msgspec.Struct):
+    """A holder, how often it has beaten, and its claims."""
+
+    holder: Holder
+    beat: int
+    lease: float
+    left: bool
+    jobs: dict[str, Record]
+
+
+class Jobs:
+    """All jobs, keys, holders, records and minutes. Every method is one atomic step.
+
+    `rung` gathers the topics of bells that a step gives reason to ring; its owner takes them.
+    """
+
+    def __init__(self) -> None:
+        self.seq = 0
+        self.jobs: dict[str, Record] = {}
+        self.by_seq: dict[int, Record] = {}
+        self.nonces: dict[str, int] = {}
+        self.settled: dict[str, int] = {}
+        self.printed: dict[str, list[Piece]] = {}
+        self.keys: dict[str, Key] = {}
+        self.standing = Standing(self.by_seq)
+        self.holders: dict[str, Holding] = {}
+        self.kept: dict[str, dict[str, Versioned]] = {}
+        self.versions = 0
+        """How many records were set so far: the version of the last one."""
+        self.minutes: dict[tuple[int, str, str], Minute] = {}
+        self.moves = 0
+        self.moved: deque[Move] = deque(maxlen=MOVES_KEPT)
+        self.telling = True
+        """Whether moves are kept, which is up to the owner; they are counted always."""
+        self.rung: set[str] = set()
+
+    def write(self, batch: Batch, now: int, renews: Callable[[Holder], bool]) -> Answers:
+        """A whole batch, in the order of its fields; `renews` says whether half of a holder's lease is spent."""
+        return Answers(
+            [self.insert(new, now) for new in batch.inserts],
+            [self.note(note, now) for note in batch.notes],
+            [self.settle(end, now) for end in batch.settles],
+            [self.change(change, now) for change in batch.changes],
+            [self.claim(ask, now, renews) for ask in batch.asks],
+        )
+
+    # -- enqueue
+
+    def insert(self, new: NewJob, now: int) -> Inserted:
+        known = None if new.key is None else self.keys.get(new.key)
+        if new.once and new.id in self.jobs and self.nonces.get(new.id, 0) == new.nonce:
+            return Inserted("created", new.id)  # another may have its key by now
+        if known is not None and self._stands(known, new, now):
+            if known.id == new.id and self.nonces.get(new.id, 0) == new.nonce:
+                return Inserted("created", new.id)
+            same = known.fingerprint == new.fingerprint
+            return Inserted("existing" if same else "conflict", known.id)
+        if new.id in self.jobs:
+            ours = self.nonces.get(new.id, 0) == new.nonce
+            return Inserted("created" if ours else "exists", new.id)
+        if new.max_depth is not None and self.standing.depth(new.queue) >= new.max_depth:
+            return Inserted("full", new.id)
+        self.seq += 1
+        record = apply.new_record(new, self.seq, now)
+        self.standing.turn(record, now)
+        self.jobs[record.id] = self.by_seq[record.seq] = record
+        if new.nonce:
+            self.nonces[record.id] = new.nonce
+        if new.key is not None:
+            self.keys[new.key] = Key(record.id, new.fingerprint, None, now)
+        self._enter(record)
+        self._tell(record.id, record.state, now)
+        return Inserted("created", record.id)
+
+    def _stands(self, known: Key, new: NewJob, now: int) -> bool:
+        """Whether a key's job stands for a new one."""
+        if known.expires_at is not None and known.expires_at <= now:
+            return False
+        if new.once == "window":
+            return apply.after(known.made_at, new.window) > now
+        record = self.jobs.get(known.id)
+        if new.once == "queued":
+            return record is not None and record.state in WAITING
+        return not new.once or (record is not None and record.state not in TERMINAL)
+
+    # -- moving between states: every change leaves one index and enters another
+
+    def _enter(self, record: Record) -> None:
+        self.standing.enter(record)
+        if record.state == State.RUNNING:
+            assert record.holder is not None
+            self.holders[record.holder].jobs[record.id] = record
+        else:
+            self.rung.add(f"job/{record.id}" if record.state in TERMINAL else f"queue/{record.queue}")
+
+    def _exit(self, record: Record) -> None:
+        self.standing.exit(record)
+        if record.state == State.RUNNING:
+            assert record.holder is not None
+            self.holders[record.holder].jobs.pop(record.id, None)
+
+    def forget(self, record: Record) -> None:
+        """Let a job go, but not its key."""
+        self._exit(record)
+        del self.jobs[record.id], self.by_seq[record.seq]
+        self.nonces.pop(record.id, None)
+        self.settled.pop(record.id, None)
+        self.printed.pop(record.id, None)
+
+    # -- claim
+
+    def claim(self, ask: Ask, now: int, renews: Callable[[Holder], bool]) -> Claims:
+        picking = Picking(ask, now)
+        self.standing.reopen(now)
+        for queue in self._open(ask):
+            self.standing.promote(queue, now)
+            self.standing.pick(queue, picking)
+            if picking.over:
+                break
+        if not picking.chosen:
+            return Claims([], picking.suspect_waiting, self._due_in(ask, now) if picking.spare else 0.0)
+        self._renew_for(ask.holder, renews)
+        if picking.lone_suspect is not None:
+            picking.lone_suspect.deaths = max(picking.lone_suspect.deaths, 0)
+        for record in picking.chosen:
+            self._exit(record)
+            self.standing.start(record, now)
+            record.state = State.RUNNING
+            record.holder = ask.holder.id
+            record.attempt += 1
+            record.fence += 1
+            record.token = ask.token
+            record.started_at = now
+            record.pid = record.waits = None
+            self._enter(record)
+            self._tell(record.id, record.state, now)
+        return Claims([copy(record) for record in picking.chosen], picking.suspect_waiting)
+
+    def _open(self, ask: Ask) -> list[str]:
+        paused = self.kept.get("pause", {})
+        return [queue for queue in dict.fromkeys(ask.queues) if queue not in paused]
+
+    def _due_in(self, ask: Ask, now: int) -> float | None:
+        times = [self.standing.next_opening(), *(self.standing.next_due(queue) for queue in self._open(ask))]
+        soon = [when for when in times if when is not None]
+        return max(0.0, (min(soon) - now) / MICROS) if soon else None
+
+    def finds(self, ask: Ask, now: int) -> bool:
+        """Whether a claim would change anything; changes nothing itself."""
+        opening = self.standing.next_opening()
+        if opening is not None and opening <= now:
+            return True
+        return any(self.standing.finds(queue, ask, now) for queue in self._open(ask))
+
+    def _renew_for(self, holder: Holder, renews: Callable[[Holder], bool]) -> None:
+        known = self.holders.get(holder.id)
+        if known is None:
+            self.holders[holder.id] = Holding(holder, 1, holder.lease, False, {})
+        elif known.left or renews(holder):
+            known.beat += 1
+            known.lease = holder.lease
+            known.left = False
+
+    # -- note and settle
+
+    def _claimed(self, id: str, fence: int, token: int) -> Record | None:
+        record = self.jobs.get(id)
+        if record is None or record.state != State.RUNNING or record.fence != fence or record.token != token:
+            return None
+        return record
+
+    def note(self, note: Note, now: int) -> bool:
+        record = self._claimed(note.id, note.fence, note.token)
+        if record is None:
+            return False
+        if note.rest is not msgspec.UNSET and record.lane is not None:
+            self.standing.rest(record.lane.name, apply.after(now, note.rest))
+        apply.note(record, note, now)
+        if note.output is not msgspec.UNSET:
+            self._append(record, note.output)
+        return True
+
+    def _append(self, record: Record, output: Output) -> None:
+        pieces = self.printed.setdefault(record.id, [])
+        last = None
+        if pieces:
+            newest = pieces[-1]
+            last = (newest.printed.position, newest.printed.fence, newest.at, len(newest.printed.data))
+        position = apply.output_position(last, record.fence, output.at)
+        if position is not None:
+            pieces.append(Piece(Printed(position, record.fence, output.data), output.at))
+            first = pieces[-1].end - output.keep
+            self.printed[record.id] = [piece for piece in pieces if piece.end > first]
+
+    def settle(self, end: Settlement, now: int) -> bool:
+        record = self._claimed(end.id, end.fence, end.token)
+        if record is None:
+            return self.settled.get(end.id) == end.nonce
+        assert record.holder is not None
+        if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:
+            return False
+        self._exit(record)
+        self._count(apply.ended(record, end, now))
+        apply.settle(record, end, now)
+        self.settled[record.id] = end.nonce
+        self._entered(record, end.key_keep, now)
+        self._make_room(record)
+        if end.tell:
+            self._tell_ended(record)
+        self._tell(record.id, record.state, now)
+        return True
+
+    def _entered(self, record: Record, key_keep: float, now: int) -> None:
+        """A record has changed: put it where it belongs now, its key too; or remove it, where nothing is to be kept."""
+        known = None if record.key is None else self.keys.get(record.key)
+        if known is not None and known.id == record.id:
+            known.expires_at = apply.after(now, key_keep) if record.state in TERMINAL else None
+        self._enter(record)
+        if apply.removable(record, now):
+            self.forget(record)
+
+    # -- change
+
+    def change(self, change: Change, now: int) -> bool:
+        record = self.jobs.get(change.id)
+        if record is None or record.state != change.seen_state or record.fence != change.seen_fence:
+            return False
+        if change.seen_task not in (None, record.task):
+            return False
+        if change.patch is None:
+            known = None if record.key is None else self.keys.get(record.key)
+            if record.key is not None and known is not None and known.id == record.id and record.state not in TERMINAL:
+                del self.keys[record.key]
+            self.forget(record)
+            self._make_room(record)
+            self._tell(record.id, "deleted", now)
+            return True
+        self._exit(record)
+        was_over, was_ready = record.state in TERMINAL, record.state in (State.QUEUED, State.RUNNING)
+        apply.patch(record, change.patch, now)
+        if change.patch.payload is not msgspec.UNSET and record.key is not None:
+            known = self.keys.get(record.key)
+            if known is not None and known.id == record.id:
+                known.fingerprint = change.patch.fingerprint
+        if record.state in TERMINAL and was_over:
+            self._enter(record)  # a note on an ended job: its key's time goes on
+        else:
+            self._entered(record, change.patch.key_keep, now)
+        if change.patch.state is not msgspec.UNSET:
+            self._tell(record.id, record.state, now)
+            if was_ready:
+                self._make_room(record)
+        if change.patch.tell:
+            self._tell_ended(record)
+        return True
+
+    def _make_room(self, record: Record) -> None:
+        if self.standing.left(record):
+            self.rung.add(f"queue/{record.queue}")
+
+    def _tell_ended(self, record: Record) -> None:
+        if record.state in TERMINAL:
+            self.put_record("ended", record.id, b"{}", None)
+
+    # -- what is told of it
+
+    def _tell(self, id: str, state: str, now: int) -> None:
+        self.moves += 1
+        if self.telling:
+            self.moved.append(Move(id, state, now))
+        elif self.moved:
+            self.moved.clear()
+
+    def moves_since(self, since: str | None, limit: int) -> Moves:
+        if since is None:
+            return Moves([], str(self.moves))
+        behind = self.moves - int(since)
+        if not 0 <= behind <= len(self.moved):
+            return Moves([], str(self.moves), missed=True)
+        told = list(islice(self.moved, len(self.moved) - behind, len(self.moved) - behind + limit))
+        return Moves(told, str(int(since) + len(told)))
+
+    def _count(self, ended: Minute) -> None:
+        where = (ended.at, ended.queue, ended.outcome)
+        before = self.minutes.get(where)
+        self.minutes[where] = ended if before is None else apply.together(before, ended)
+
+    # -- holders
+
+    def beat(self, holder: Holder) -> Beat:
+        known = self.holders.get(holder.id)
+        if known is None:
+            known = self.holders[holder.id] = Holding(holder, 0, holder.lease, False, {})
+        known.holder = holder
+        known.beat += 1
+        known.lease = holder.lease
+        known.left = False
+        return Beat(known.beat, tuple(Held(r.id, r.seq, r.fence, r.token, r.cancel) for r in known.jobs.values()))
+
+    def leave(self, holder: str) -> None:
+        known = self.holders.get(holder)
+        if known is not None:
+            known.left = True
+            if not known.jobs:
+                del self.holders[holder]
+
+    def lost(self, ended: Callable[[Holding], bool], limit: int) -> list[Lost]:
+        """The claims of the holders whose lease has ended."""
+        found: list[Lost] = []
+        for known in self.holders.values():
+            if ended(known):
+                found += [Lost(copy(record), known.beat) for record in known.jobs.values()]
+        return found[:limit]
+
+    # -- retention
+
+    def over(self, now: int, limit: int) -> tuple[list[Record], list[str]]:
+        """The jobs and the keys that are past their time, at most `limit` each."""
+        jobs = (r for r in self.jobs.values() if r.expires_at is not None and r.expires_at <= now)
+        keys = (k for k, v in self.keys.items() if v.expires_at is not None and v.expires_at <= now)
+        return list(islice(jobs, limit)), list(islice(keys, limit))
+
+    def tidy(self, now: int, limit: int, ended: Callable[[Holding], bool]) -> Tidied:
+        jobs, keys = self.over(now, limit)
+        for record in jobs:
+            self.forget(record)
+        for key in keys:
+            del self.keys[key]
+        gone = [name for name, known in self.holders.items() if not known.jobs and ended(known)][:limit]
+        for name in gone:
+            del self.holders[name]
+        self.standing.tidy(now)
+        for where in [where for where in self.minutes if where[0] < now - int(MINUTES_KEPT * MICROS)]:
+            del self.minutes[where]
+        return Tidied(len(jobs), len(keys), len(gone))
+
+    # -- records
+
+    def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
+        kept = self.kept.setdefault(kind, {})
+        version = kept[name].version if name in kept else 0
+        if expect is not None and version != expect:
+            return False
+        if value is None:
+            kept.pop(name, None)
+            if not kept:
+                del self.kept[kind]
+        else:
+            self.versions += 1
+            kept[name] = Versioned(value, self.versions)
+        if kind == "pause":
+            self.rung.add(f"queue/{name}")
+        return True
+
+    # -- looking
+
+    def restore(self, records: Sequence[Record]) -> None:
+        """Take in jobs as they were before, in the order in which they stood."""
+        self.jobs.update((record.id, record) for record in records)
+        self.by_seq.update((record.seq, record) for record in records)
+        self.standing.restore(records)
+
+    def newest(self, where: Where, before: int | None) -> Iterator[Record]:
+        """The jobs that match, newest first; the very records."""
+        some = self.by_seq if where.waits is None else [seq for _, _, seq in self.standing.waiting.get(where.waits, ())]
+        for seq in sorted(some, reverse=True):
+            if before is None or seq < before:
+                record = self.by_seq[seq]
+                if matches(record, where):
+                    yield record
+
+    def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        return read_output([piece.printed for piece in self.printed.get(id, ())], position, limit)
+
+    def stats(self) -> list[QueueStats]:
+        paused = set(self.kept.get("pause", {}))
+        counts: dict[str, dict[str, int]] = {name: {} for name in paused}
+        oldest: dict[str, int] = {}
+        for record in self.jobs.values():
+            of_queue = counts.setdefault(record.queue, {})
+            of_queue[record.state] = of_queue.get(record.state, 0) + 1
+            if record.state == State.QUEUED:
+                oldest[record.queue] = min(oldest.get(record.queue, record.run_at), record.run_at)
+        return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
+
+    def minutes_since(self, since: int) -> list[Minute]:
+        return [self.minutes[where] for where in sorted(self.minutes) if where[0] >= since]
+
+
+def read_output(pieces: Iterable[Printed], position: int, limit: int) -> list[Printed]:
+    """Whole pieces from a position on, of at least `limit` bytes together."""
+    found: list[Printed] = []
+    for piece in pieces:
+        if piece.position + len(piece.data) > position and limit > 0:
+            found.append(piece)
+            limit -= len(piece.data)
+    return found
+
+
+def matches(record: Record, where: Where) -> bool:
+    return (
+        (not where.states or record.state in where.states)
+        and (where.queue is None or record.queue == where.queue)
+        and (where.task is None or record.task == where.task)
+        and (where.tag is None or where.tag in record.tags)
+        and (where.waits is None or record.waits == where.waits)
+        and (where.finished_before is None or (record.finished_at or where.finished_before) < where.finished_before)
+    )

@@ -1,0 +1,205 @@
+"""The reference store: the jobs of this process, under a lock and a clock.
+
+Its answers define what other stores must answer; the conformance suite's state machine compares them with it.
+A sibling shares the same jobs, so several loops and threads of one process may work on one memory store.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from copy import copy
+from itertools import islice
+
+from ...core.clock import MICROS, Clock, SystemClock
+from ...core.job import Record
+from ...core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
+from ..notify import Ring
+from ..protocol import WATCH, Answers, Batch, Bell, Versioned
+from .jobs import Holding, Jobs
+
+
+class _Data:
+    """What siblings share: the jobs, and when each holder has beaten, by the machine's boot clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.jobs = Jobs()
+        self.beats: dict[str, tuple[int, int]] = {}
+        """The last beat of each holder, and when it was."""
+        self.watched_until = 0
+        self.bells: dict[Ring, None] = {}
+        """In the order of listening, so that what follows from a ring is the same in every run."""
+
+    def mark(self, holder: str) -> None:
+        """Note the time of a beat that has just been, if there was one."""
+        known = self.jobs.holders.get(holder)
+        if known is not None and self.beats.get(holder, (0, 0))[0] != known.beat:
+            self.beats[holder] = (known.beat, self.clock.boot())
+
+    def silent(self, holder: str) -> int:
+        """Microseconds since the last beat; a holder that is not marked yet was made by this very write."""
+        return self.clock.boot() - self.beats[holder][1] if holder in self.beats else 0
+
+    def renews(self, holder: Holder) -> bool:
+        lease = int(holder.lease * MICROS)
+        return self.silent(holder.id) > lease - lease // 2
+
+    def ended(self, known: Holding) -> bool:
+        return known.left or self.silent(known.holder.id) >= int(known.lease * MICROS)
+
+    def write(self, batch: Batch) -> Answers:
+        self.jobs.telling = self.clock.boot() < self.watched_until
+        answers = self.jobs.write(batch, self.clock.now(), self.renews)
+        for ask in batch.asks:
+            self.mark(ask.holder.id)
+        return answers
+
+    def beat(self, holder: Holder) -> Beat:
+        beat = self.jobs.beat(holder)
+        self.mark(holder.id)
+        return beat
+
+    def tidy(self, limit: int) -> Tidied:
+        tidied = self.jobs.tidy(self.clock.now(), limit, self.ended)
+        self.beats = {name: beat for name, beat in self.beats.items() if name in self.jobs.holders}
+        return tidied
+
+    def watch(self, since: str | None, limit: int) -> Moves:
+        self.watched_until = self.clock.boot() + int(WATCH * MICROS)
+        return self.jobs.moves_since(since, limit)
+
+    def silence(self, bell: Ring) -> None:
+        with self.lock:
+            self.bells.pop(bell, None)
+
+    def rung(self) -> list[Ring]:
+        """The bells to ring, once the lock is free."""
+        rung, self.jobs.rung = self.jobs.rung, set()
+        return [bell for bell in self.bells if not bell.topics.isdisjoint(rung)] if rung else []
+
+
+class MemoryStore:
+    """Jobs in this process, gone with it: for tests and toys."""
+
+    name = "memory"
+    features = frozenset[str]()
+
+    def __init__(self, clock: Clock | None = None, *, _data: _Data | None = None) -> None:
+        self._data = _data or _Data(clock or SystemClock())
+
+    async def open(self) -> None:
+        """Nothing to connect to."""
+
+    async def close(self) -> None:
+        """Nothing to let go; the jobs stay for as long as the object lives."""
+
+    def sibling(self) -> MemoryStore:
+        return MemoryStore(_data=self._data)
+
+    def release(self) -> None:
+        """Nothing to let go: bells of a loop that has ended are not rung."""
+
+    def abandon(self) -> None:
+        """A forked child has its own copy of the jobs; a lock that another thread held at the fork is replaced."""
+        self._data.lock = threading.Lock()
+        self._data.bells.clear()
+
+    async def write(self, batch: Batch) -> Answers:
+        with self._data.lock:
+            answers = self._data.write(batch)
+            bells = self._data.rung()
+        for bell in bells:
+            bell.ring()
+        return answers
+
+    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+        with self._data.lock:
+            return [self._data.beat(holder) for holder in holders]
+
+    async def leave(self, holders: Sequence[str]) -> None:
+        with self._data.lock:
+            for holder in holders:
+                self._data.jobs.leave(holder)
+                if holder not in self._data.jobs.holders:
+                    self._data.beats.pop(holder, None)  # who comes back by this name begins anew
+
+    async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
+        def is_dead(known: Holding) -> bool:
+            return known.holder.id == holder
+
+        with self._data.lock:
+            return self._data.jobs.lost(self._data.ended if holder is None else is_dead, limit)
+
+    async def tidy(self, limit: int) -> Tidied:
+        with self._data.lock:
+            return self._data.tidy(limit)
+
+    async def get(self, ids: Sequence[str]) -> list[Record | None]:
+        with self._data.lock:
+            return [copy(record) if (record := self._data.jobs.jobs.get(id)) else None for id in ids]
+
+    async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
+        before = int(cursor) if cursor is not None else None
+        with self._data.lock:
+            page = [copy(record) for record in islice(self._data.jobs.newest(where, before), limit + 1)]
+        more = len(page) > limit
+        return Found(page[:limit], str(page[limit - 1].seq) if more else None)
+
+    async def output(self, id: str, position: int, limit: int) -> list[Printed]:
+        with self._data.lock:
+            return self._data.jobs.output(id, position, limit)
+
+    async def stats(self) -> list[QueueStats]:
+        with self._data.lock:
+            return self._data.jobs.stats()
+
+    async def moves(self, since: str | None, limit: int) -> Moves:
+        with self._data.lock:
+            return self._data.watch(since, limit)
+
+    async def minutes(self, since: int) -> list[Minute]:
+        with self._data.lock:
+            return self._data.jobs.minutes_since(since)
+
+    async def holders(self) -> list[HolderSeen]:
+        with self._data.lock:
+            return [
+                HolderSeen(
+                    known.holder,
+                    known.beat,
+                    self._data.silent(known.holder.id) / MICROS,
+                    not self._data.ended(known),
+                    tuple(known.jobs),
+                )
+                for known in self._data.jobs.holders.values()
+            ]
+
+    async def records(self, kind: str) -> dict[str, Versioned]:
+        with self._data.lock:
+            return dict(self._data.jobs.kept.get(kind, {}))
+
+    async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
+        with self._data.lock:
+            done = self._data.jobs.put_record(kind, name, value, expect)
+            bells = self._data.rung()
+        for bell in bells:
+            bell.ring()
+        return done
+
+    async def now(self) -> int:
+        return self._data.clock.now()
+
+    def ring_all(self) -> None:
+        """Wake everybody who waits: for tests, whose clock may jump without a word."""
+        with self._data.lock:
+            bells = list(self._data.bells)
+        for bell in bells:
+            bell.ring()
+
+    def listen(self, topics: Iterable[str]) -> Bell:
+        bell = Ring(frozenset(topics), self._data.silence)
+        with self._data.lock:
+            self._data.bells[bell] = None
+        return bell

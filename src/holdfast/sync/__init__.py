@@ -1,0 +1,1 @@
+"""The app for blocking code."""

@@ -1,0 +1,70 @@
+"""Batches: one call of a task handles several of its jobs, and what it returns is taken apart, one part for each."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any, cast
+
+import msgspec
+
+from ..core.errors import ConfigError, InvalidJob
+from ..core.validation import checked_seconds
+
+SIZE_MOST = 1000
+WAIT_MOST = 3600.0
+
+
+class Batching(msgspec.Struct, frozen=True):
+    """How the jobs of a task are gathered."""
+
+    size: int
+    """Jobs for one call, at the most."""
+    wait: float
+    """Seconds for which the first waits for the rest."""
+
+
+def batching(task: str, run_in: str, size: int | None, wait: float | timedelta | None) -> Batching | None:
+    """What `app.task(batch=…, wait=…)` says, checked; None where its jobs run one by one."""
+    if size is None:
+        if wait is not None:
+            raise ConfigError(f"task {task!r}: wait= is how long a batch gathers; say batch= too")
+        return None
+    if type(size) is not int or not 1 <= size <= SIZE_MOST:
+        raise ConfigError(f"task {task!r}: batch= is a whole number from 1 to {SIZE_MOST}, not {size!r:.100}")
+    if run_in not in ("loop", "thread"):
+        raise ConfigError(f"task {task!r}: a batch runs on the loop or in a thread, not with run_in={run_in!r}")
+    try:
+        seconds = checked_seconds(wait or 0.0, "wait")
+    except InvalidJob as error:
+        raise ConfigError(f"task {task!r}: {error}") from None
+    if seconds > WAIT_MOST:
+        raise ConfigError(f"task {task!r}: wait= is at most {WAIT_MOST:g} seconds, not {wait!r:.100}")
+    return Batching(size, seconds)
+
+
+def item_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a job of a batch was enqueued with: its one argument."""
+    return args[0] if args else next(iter(kwargs.values()))
+
+
+def parts(task: str, value: Any, count: int) -> list[Any]:
+    """What each of `count` jobs gets of what their call returned; an exception is that job's failure.
+
+    TypeError where it cannot be told which is whose.
+    """
+    if value is None:
+        return [None] * count
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"task {task!r} returned {type(value).__name__}: a batch returns None, or a list for its jobs")
+    found = list(cast("list[Any]", value))
+    if len(found) != count:
+        raise TypeError(f"task {task!r} was given {count} jobs and returned a list of {len(found)}: one entry for each")
+    return found
+
+
+def only_part(task: str, value: Any) -> Any:
+    """What a job gets that was alone in its call; raised, where it is an exception."""
+    [part] = parts(task, value, 1)
+    if isinstance(part, BaseException):
+        raise part
+    return part

@@ -1,0 +1,236 @@
+"""What a running job sees of itself, and the words it raises to say how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ..codec import encode_value
+from ..codec.meta import checked_meta
+from ..core.clock import Clock
+from ..core.errors import ConfigError, InvalidJob
+from ..core.job import Record
+from ..core.operations import Note
+from ..core.validation import checked_seconds
+from ..observe.trace_ids import trace_id_of
+from ..views import Job, Progress, job_seen
+from .durable_steps import Remembering, on_loop
+
+if TYPE_CHECKING:
+    from .handle import Handle
+    from .options import Options
+
+T = TypeVar("T")
+REST_MOST = 86400.0
+"""Seconds for which a job can let its lane rest: a day, since nobody can cut it short."""
+
+
+class Work(Protocol):
+    """What can be added to a flow: a task, a task with options, or a call of one."""
+
+    @property
+    def options(self) -> Options:
+        """How its job is enqueued."""
+        ...
+
+
+class GrowingFlows(Protocol):
+    """Who adds a job to the flow of a running one."""
+
+    def add(
+        self, record: Record, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str], /
+    ) -> Coroutine[Any, Any, Handle[Any]]:
+        """The new job's handle."""
+        ...
+
+
+class Retry(Exception):
+    """Raised by a task: this attempt failed, try again (after `after` seconds, else after the usual back-off)."""
+
+    def __init__(self, reason: str = "the task asked for a retry", *, after: float | timedelta | None = None) -> None:
+        super().__init__(reason)
+        self.after = None if after is None else checked_seconds(after, "Retry(after=…)")
+
+
+class Snooze(Exception):
+    """Raised by a task: not now; run again later, uncharged."""
+
+    def __init__(self, until: datetime | timedelta | float) -> None:
+        if isinstance(until, datetime) and until.tzinfo is None:
+            raise InvalidJob("Snooze(until=…) needs an aware datetime, a timedelta or seconds")
+        super().__init__(f"snoozed until {until}")
+        self.until = until if isinstance(until, datetime) else checked_seconds(until, "Snooze(until=…)")
+
+
+class Discard(Exception):
+    """Raised by a task: this job is not worth another attempt; it ends dead, with this reason."""
+
+    def __init__(self, reason: str = "discarded") -> None:
+        super().__init__(reason)
+
+
+class Context(Remembering):
+    """A running job's view of itself. A task gets it by annotating a parameter with `Context`.
+
+    Usable from async tasks and from thread tasks alike; what it writes is fenced. `checkpoint`, `step`, `sleep` and
+    `wait_for` are in `durable_steps.py`.
+    """
+
+    def __init__(
+        self,
+        record: Record,
+        write_note: Callable[[Note], Awaitable[bool]],
+        *,
+        loop: asyncio.AbstractEventLoop,
+        clock: Clock,
+        max_payload: int,
+        max_output: int,
+        progress_soon: Callable[[Context], None],
+        transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
+        flows: GrowingFlows | None = None,
+    ) -> None:
+        super().__init__(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
+        self._transact = transact
+        self._flows = flows
+        self.completed = False
+        """Whether the job's end has been written already, together with the task's own writes."""
+        self.max_output = max_output
+        self._progress_soon = progress_soon
+        self._stopped = False
+        self.stopped_by: str | None = None
+        self.saw_cancelled = False
+        self.progress_busy = False
+        self._job: Job | None = None
+        self.progress_seen: bytes | None = None
+
+    @property
+    def job(self) -> Job:
+        """The job as it was when it was claimed."""
+        if self._job is None:
+            self._job = job_seen(self._record)
+        return self._job
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose lines carry this job's id, task, attempt and worker."""
+        record = self._record
+        about = {
+            "job_id": record.id,
+            "job_type": record.task,
+            "queue": record.queue,
+            "attempt": record.attempt,
+            "worker_id": record.holder,
+            "trace_id": trace_id_of(record.meta),
+        }
+        return logging.LoggerAdapter(logging.getLogger("holdfast.job"), about)
+
+    @property
+    def attempt(self) -> int:
+        """Which charged start this is, from 1."""
+        return self._record.attempt
+
+    @property
+    def fence(self) -> int:
+        """Rises with every claim of this job. Hand it to systems that can refuse an older one."""
+        return self._record.fence
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this run should stop: cancelled, timed out, its lease lost, or its worker shutting down.
+
+        Async tasks are interrupted; a task in a thread looks here now and then.
+        """
+        self.saw_cancelled = self.saw_cancelled or self._stopped
+        return self._stopped
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far the job is. Cheap: only the newest is written, a few times a second."""
+        self.progress_seen = encode_value(Progress(done, total, note), what="progress")
+        self._call_on_loop(self._progress_soon, self)
+
+    def add_meta(self, /, **meta: Any) -> Awaitable[None]:
+        """Add to the job's meta. Await it in async code; in a thread it returns once stored."""
+        record, added = self._record, checked_meta(meta)
+        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=added)))
+
+    def slow_down(self, seconds: float | timedelta) -> Awaitable[None]:
+        """Let no job of this job's lane start for so long, a day at most, whoever runs it: for a service that says 429.
+
+        This job itself goes on; raise Retry to have it run again when the time is over. Await it in async code; in
+        a thread it returns once stored.
+        """
+        record, rest = self._record, checked_seconds(seconds, "slow_down(…)", positive=True)
+        if rest > REST_MOST:
+            raise InvalidJob(f"slow_down(…) takes a time from now of at most a day, not {seconds!r:.100}")
+        if record.lane is None:
+            raise ConfigError(
+                f"job {record.id!r} of task {record.task!r} is in no lane that could be slowed down: "
+                "give the task a limit=, or its queue one in queue_limits="
+            )
+        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, rest=rest)))
+
+    @asynccontextmanager
+    async def transaction(self, result: Any = None) -> AsyncGenerator[Any, None]:
+        """A connection to the store's database, inside a transaction that commits together with the job's success.
+
+        For async tasks; needs a store with `transactional_completion` (Postgres: an asyncpg connection). When the block
+        ends, the success (with `result`, or what it returns if it is a function) is written under this claim's fence,
+        and everything commits: effects in this database happen exactly once. LeaseLost, and nothing is kept, if the
+        claim was ended meanwhile. An exception rolls back and fails the attempt as usual. Let the task end with it.
+        """
+        if self._transact is None:
+            raise ConfigError("this store has no transactional_completion: ctx.transaction() needs Postgres")
+
+        async with self._transact(self._record, result if callable(result) else lambda: result) as connection:
+            yield connection
+        self.completed = True
+
+    def add_to_flow(self, work: Work, /, *args: Any, after: Iterable[Handle[Any]] = (), **kwargs: Any) -> Any:
+        """Add a job to the flow that this one belongs to; await it in async code. Gives the new job's handle.
+
+        It starts at once; or, where it comes `after` others or takes their results (their handles as arguments), once
+        this job and those have ended. Give it a key (`task.using(key=…)`) if another attempt must not add it again.
+        """
+        if self._flows is None:
+            raise ConfigError("a job in a process of its own cannot add to its flow: use run_in='thread' or async")
+        return self._awaited(self._flows.add(self._record, work, args, kwargs, [each.id for each in after]))
+
+    def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T] | T:
+        """A coroutine of the app's: to be awaited on its loop; anywhere else this waits for it."""
+        if on_loop(self._loop):
+            return coroutine
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
+
+    def _call_on_loop(self, function: Callable[[Context], None], argument: Context) -> None:
+        if on_loop(self._loop):
+            function(argument)
+        else:
+            self._loop.call_soon_threadsafe(function, argument)
+
+    # -- for the worker
+
+    def progress_note(self) -> Note | None:
+        """The newest progress that has not been written yet, as a note."""
+        seen, self.progress_seen = self.progress_seen, None
+        if seen is None:
+            return None
+        record = self._record
+        return Note(record.id, record.seq, record.fence, record.token, progress=seen)
+
+    def say(self, **fields: Any) -> Awaitable[bool]:
+        """Write a note of these fields, on the loop; False if the claim has ended."""
+        record = self._record
+        return self.write(Note(record.id, record.seq, record.fence, record.token, **fields))
+
+    def write(self, note: Note) -> Awaitable[bool]:
+        """Write a note that was made elsewhere."""
+        return self._write_note(note)
+
+    def ask_to_stop(self, why: str) -> None:
+        """Make `cancelled` true."""
+        self._stopped = True
+        self.stopped_by = why

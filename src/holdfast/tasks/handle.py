@@ -1,0 +1,124 @@
+"""A handle on one job: look at it, wait for it, take its result, cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from ..core.errors import JobCancelled, JobFailed
+from ..core.job import Record, State
+from ..views import Job, job_seen
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+class BlockingHandle(Protocol[R_co]):
+    """A handle for blocking code; its methods are those of `Handle`."""
+
+    id: str
+
+    def job(self) -> Job:
+        """The job as it is now."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended, however it ended."""
+        ...
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """The value the job returned."""
+        ...
+
+    def cancel(self) -> bool:
+        """End the job if it waits, ask it to stop if it runs."""
+        ...
+
+
+class Blocking(Protocol):
+    """An app's blocking side, as far as handles need it."""
+
+    def wrap(self, handle: Handle[R], /) -> BlockingHandle[R]:
+        """A handle for blocking code."""
+        ...
+
+
+class Results(Protocol):
+    """Who reads the results of tasks that the handle does not know."""
+
+    def decode_result(self, record: Record, /) -> Any:
+        """A stored result as a value."""
+        ...
+
+
+class HandleApp(Protocol):
+    """What a handle asks of its app."""
+
+    @property
+    def sync(self) -> Blocking:
+        """Its blocking side."""
+        ...
+
+    @property
+    def registry(self) -> Results:
+        """Its tasks."""
+        ...
+
+    def job(self, id: str) -> Coroutine[Any, Any, Job]:
+        """One job as it is now."""
+        ...
+
+    def ended(self, id: str, timeout: float | None = None) -> Coroutine[Any, Any, Record]:
+        """The stored job once it has ended."""
+        ...
+
+    def cancel(self, id: str) -> Coroutine[Any, Any, bool]:
+        """End a waiting job, ask a running one to stop."""
+        ...
+
+
+class Handle(Generic[R]):
+    """One job, in any process: `app.handle(id)` makes one from an id alone."""
+
+    __slots__ = ("_app", "_decode", "id")
+
+    def __init__(self, app: HandleApp, id: str, decode: Callable[[bytes], R] | None = None) -> None:
+        self._app = app
+        self._decode = decode
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Handle({self.id!r})"
+
+    @property
+    def sync(self) -> BlockingHandle[R]:
+        """The same handle for blocking code."""
+        return self._app.sync.wrap(self)
+
+    async def job(self) -> Job:
+        """The job as it is now."""
+        return await self._app.job(self.id)
+
+    async def wait(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended, however it ended. TimeoutError where it has not in time."""
+        return job_seen(await self._app.ended(self.id, timeout))
+
+    async def result(self, timeout: float | None = None) -> R:
+        """The value the job returned. Raises JobFailed (with the remote traceback) or JobCancelled where there is
+        none, TimeoutError where it is not ready in time, JobNotFound at once for an unknown id.
+        """
+        return self.decode(await self._app.ended(self.id, timeout))
+
+    async def cancel(self) -> bool:
+        """End the job if it waits, ask it to stop if it runs; False if it had ended already."""
+        return await self._app.cancel(self.id)
+
+    def decode(self, record: Record) -> R:
+        """The result of an ended job, or the error that stands for it."""
+        if record.state == State.CANCELLED:
+            raise JobCancelled(record.id, record.error or "cancelled")
+        if record.state == State.DEAD:
+            raise JobFailed(record.id, record.error or "dead", record.traceback)
+        if self._decode is None or record.result is None:
+            return self._app.registry.decode_result(record)
+        return self._decode(record.result)

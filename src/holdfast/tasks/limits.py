@@ -1,0 +1,226 @@
+"""Limits: what a user says of how many jobs run, how often one starts and whose turn it is, made the lane of a job."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast
+from uuid import UUID
+
+import msgspec
+
+from ..codec import Arguments, decode_value
+from ..core.clock import MICROS
+from ..core.errors import ConfigError, InvalidJob
+from ..core.job import Lane
+from ..core.validation import checked_name
+
+Key = str | Callable[..., str | int]
+MOST = 1_000_000
+"""Jobs of a lane at one time, or in one burst; and starts per second."""
+WEIGHT_MOST = 100
+_MISSING = object()
+SPAN_MOST = 366 * 86400 * MICROS
+"""A burst is used up, at its rate, within this."""
+NAME_MOST = 160
+_CUT = "…"
+"""In the names of lanes that would have been too long, before the digest of the whole."""
+_RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{0,6})\s*(s|sec|min|h|hour|d|day)\s*")
+_UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
+_QUOTED = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/@#"})
+
+
+class LimitedTask(Protocol):
+    """What a limit asks of a task."""
+
+    name: str
+    codec: Any
+    arguments: Arguments
+
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call that a payload stands for."""
+        ...
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """What jobs with the same key share. Made by `limit(…)`, which checks it; 0 means that there is no such bound."""
+
+    key: Key | None
+    takes: tuple[str, ...] | None
+    """The arguments that a key function asks for; None: all of them."""
+    name: str | None
+    running: int
+    interval: int
+    burst: int
+    weight: int | Callable[[Any], int]
+
+    def check(self, task: LimitedTask) -> None:
+        """ConfigError where the key asks for what the task does not have."""
+        names = self.takes if callable(self.key) else None if self.key is None else (self.key.partition(".")[0],)
+        for name in names or ():
+            if not task.arguments.takes(name):
+                raise ConfigError(
+                    f"task {task.name!r}: its limit's key asks for a parameter {name!r}, which it has not"
+                )
+
+    def lane(self, name: str, task: LimitedTask | None, payload: bytes) -> Lane:
+        """The lane of a call of the task `name`, which need not be known here."""
+        return self._lane(name.translate(_QUOTED), f"task {name!r}", task, payload)
+
+    def lane_in_queue(self, queue: str, name: str, task: LimitedTask | None, payload: bytes) -> Lane:
+        """The lane of the same call, where this is the limit of its queue."""
+        return self._lane("#" + queue.translate(_QUOTED), f"task {name!r} in queue {queue!r}", task, payload)
+
+    def _lane(self, owner: str, what: str, task: LimitedTask | None, payload: bytes) -> Lane:
+        if self.name is not None:
+            owner = "@" + self.name.translate(_QUOTED)
+        weight = self.weight
+        if self.key is not None:
+            value = self._value(what, task, payload)
+            owner = f"{owner}/{value}"
+            if callable(weight):
+                weight = _answer(f"{what}: the weight of its limit", weight, value)
+                if type(weight) is not int or not 1 <= weight <= WEIGHT_MOST:
+                    raise InvalidJob(f"{what}: the weight of {value!r:.100} is 1 to {WEIGHT_MOST}, not {weight!r:.100}")
+        return Lane(_bounded(owner), self.running, self.interval, self.burst, cast("int", weight))
+
+    def _value(self, what: str, task: LimitedTask | None, payload: bytes) -> str | int | UUID:
+        key, given = self.key, self._arguments(what, task, payload)
+        value: Any = given
+        if callable(key):
+            value = _answer(f"{what}: the key of its limit", key, **_some(given, self.takes))
+        else:
+            for part in (key or "").split("."):
+                value = _part(value, part)
+        if value is _MISSING:
+            raise InvalidJob(f"{what}: its payload has no {key!r}, which is the key of its limit")
+        if not isinstance(value, str | int | UUID):
+            shown = "" if callable(key) else f" {key!r}"
+            raise InvalidJob(f"{what}: its limit's key{shown} must give text or a whole number, not {value!r:.100}")
+        return value
+
+    def _arguments(self, what: str, task: LimitedTask | None, payload: bytes) -> Mapping[str, Any]:
+        """The call's arguments by name: for a function as the task will get them, for a path as they are stored."""
+        if task is not None and (callable(self.key) or task.codec is not None):
+            return task.arguments.named(*task.decode(payload))
+        try:
+            stored = decode_value(payload)
+        except InvalidJob:
+            stored = None
+        if not isinstance(stored, dict):
+            raise InvalidJob(f"{what}: its limit takes a key from the arguments, but its payload is no JSON object")
+        return {**(task.arguments.defaults if task is not None else {}), **cast("dict[str, Any]", stored)}
+
+
+def limit(
+    *,
+    key: Key | None = None,
+    running: int | None = None,
+    rate: str | None = None,
+    burst: int | None = None,
+    weight: int | Callable[[Any], int] | None = None,
+    name: str | None = None,
+) -> Limit:
+    """A limit for `app.task(limit=…)`, over all workers of the store.
+
+    `key`: a parameter of the task (`"customer_id"`, `"order.customer"`) or a function of some of them; jobs with
+    the same value share a lane, and lanes take turns. `running`: jobs at one time. `rate`: starts such as `"100/min"`,
+    `"5/s"` or `"2/10s"`, evenly spread, or `burst` of them at once. `weight`: turns for one of another lane's, or
+    a function of the key's value. `name`: share the lane with every task whose limit has the same name.
+    """
+    if key is None and running is None and rate is None:
+        raise ConfigError("limit() says nothing: give it running=, rate= or key=")
+    if key is not None and not callable(key) and not (isinstance(key, str) and all(key.split("."))):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise ConfigError(f"limit(key=…) is a parameter, a dotted path or a function, not {key!r:.100}")
+    if burst is not None and rate is None:
+        raise ConfigError("limit(burst=…) says how many may start at once at a rate=, which is missing")
+    if callable(weight) and key is None:
+        raise ConfigError("limit(weight=…) as a function is given the key's value: say key= too")
+    if not (weight is None or callable(weight)):
+        weight = _count(weight, "weight", WEIGHT_MOST)
+    interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MOST)
+    if interval * starts > SPAN_MOST:
+        raise ConfigError(f"limit(rate={rate!r}, burst={burst}): a burst must be used up within a year at its rate")
+    return Limit(
+        key,
+        _asked(key) if callable(key) else None,
+        None if name is None else checked_name(name, "limit"),
+        0 if running is None else _count(running, "running", MOST),
+        interval,
+        starts,
+        weight or (0 if key is None else 1),
+    )
+
+
+def given_limit(given: Any) -> Limit:
+    """What stands where a limit is wanted."""
+    if not isinstance(given, Limit):
+        raise InvalidJob(f"limit= is what holdfast.limit(…) makes, such as limit(running=2), not {given!r:.100}")
+    return given
+
+
+def given_limits(given: Any) -> dict[str, Limit]:
+    """What stands where the limits of queues are wanted."""
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"queue_limits= is a dict of limits by queue, not {given!r:.100}")
+    limits = cast("Mapping[Any, Any]", given)
+    return {checked_name(name, "queue"): given_limit(one) for name, one in limits.items()}
+
+
+def _count(value: Any, what: str, most: int) -> int:
+    if type(value) is not int or not 1 <= value <= most:
+        raise ConfigError(f"limit({what}=…) is a whole number from 1 to {most}, not {value!r:.100}")
+    return value
+
+
+def _interval(rate: Any) -> int:
+    """Microseconds from one start to the next; rounded up, so that the rate is never exceeded."""
+    found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
+    if found is not None:
+        count, period = int(found[1]), int(found[2] or 1) * _UNITS[found[3]] * MICROS
+        if count and period and count * MICROS <= MOST * period:
+            return -(-period // count)
+    raise ConfigError(
+        f"limit(rate=…) is a text such as '100/min', '5/s', '1000/h' or '2/10s', at most {MOST}/s, not {rate!r:.100}"
+    )
+
+
+def _asked(key: Callable[..., Any]) -> tuple[str, ...] | None:
+    try:
+        parameters = inspect.signature(key).parameters.values()
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"limit(key={key!r:.100}): nobody can tell which arguments it takes: {error}") from None
+    if any(one.kind is one.VAR_KEYWORD for one in parameters):
+        return None
+    if any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters):
+        raise ConfigError(f"limit(key={key!r:.100}): a key function is given arguments of the task by their names")
+    return tuple(one.name for one in parameters)
+
+
+def _answer(what: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What a function of the user's says; whatever it raises refuses the job."""
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:
+        raise InvalidJob(f"{what} raised {type(error).__name__}: {error}") from error
+
+
+def _some(given: Mapping[str, Any], names: tuple[str, ...] | None) -> Mapping[str, Any]:
+    return given if names is None else {name: given[name] for name in names if name in given}
+
+
+def _part(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return cast("Mapping[str, Any]", value).get(name, _MISSING)
+    return getattr(value, name, _MISSING)
+
+
+def _bounded(name: str) -> str:
+    """A lane's name that every store can keep, and that no other lane has."""
+    if len(name) <= NAME_MOST and name.isprintable() and _CUT not in name:
+        return name
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    head = "".join(letter if letter.isprintable() else "?" for letter in name[: NAME_MOST - 33])
+    return f"{head}{_CUT}{digest}"

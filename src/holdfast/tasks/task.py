@@ -1,0 +1,306 @@
+"""A task: a named function, the options its jobs start with, and `enqueue` with the function's own signature."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+
+from ..codec import Arguments, Returns, opened
+from ..core.errors import ConfigError, InvalidJob
+from ..core.job import NewJob
+from ..core.retry import Backoff, RetryRule
+from ..core.settings import Settings, parse, size
+from ..core.validation import (
+    checked_name,
+)
+from .batch import batching
+from .context import Context
+from .handle import Blocking, BlockingHandle, Handle
+from .limits import Limit
+from .options import Options
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+RUN_IN = ("loop", "thread", "process", "isolated")
+IN_CHILDREN = frozenset({"process", "isolated"})
+"""Where a job runs in a process of its own: one of a pool, or a fresh one."""
+
+
+class Codec(Protocol):
+    """A user's own encoding of whole calls: (args, kwargs) and results, to bytes and back."""
+
+    def dumps(self, value: Any) -> bytes:
+        """To bytes."""
+        ...
+
+    def loads(self, data: bytes) -> Any:
+        """Back again."""
+        ...
+
+
+class BlockingTask(Protocol[P, R_co]):
+    """A task for blocking code."""
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> BlockingHandle[R_co]:
+        """Store a job that calls the task; durable once this returns."""
+        ...
+
+    def using(self, **options: Any) -> BlockingTask[P, R_co]:
+        """The same task with other options; see `Task.using`."""
+        ...
+
+
+class BlockingTasks(Blocking, Protocol):
+    """An app's blocking side, as far as tasks need it."""
+
+    def task(self, task: Task[P, R], options: Options, /) -> BlockingTask[P, R]:
+        """A task for blocking code."""
+        ...
+
+
+class TaskApp(Protocol):
+    """What a task asks of its app."""
+
+    @property
+    def sync(self) -> BlockingTasks:
+        """Its blocking side."""
+        ...
+
+    def enqueue_call(
+        self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Coroutine[Any, Any, Handle[R]]:
+        """Store one call of a task as a job."""
+        ...
+
+    def new_job(
+        self,
+        settings: Settings,
+        task: Task[..., Any],
+        options: Options,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> NewJob:
+        """The job that a call stands for, checked; nothing is stored yet."""
+        ...
+
+    def known_store_id(self) -> str | None:
+        """The id of the store, where the open session knows it."""
+        ...
+
+
+class Task(Generic[P, R]):
+    """A registered function. Calling it runs it here and now; `enqueue` hands it to a worker."""
+
+    def __init__(
+        self,
+        app: TaskApp,
+        fn: Callable[..., Any],
+        name: str,
+        options: Options,
+        *,
+        retry: RetryRule | None = None,
+        run_in: str | None = None,
+        payload: bool = False,
+        codec: Codec | None = None,
+        result_codec: Codec | None = None,
+        retention: float | timedelta | str | None = None,
+        memory: int | str | None = None,
+        batch: int | None = None,
+        wait: float | timedelta | None = None,
+        built_in: bool = False,
+    ) -> None:
+        self.app = app
+        self.fn = fn
+        self.name = checked_name(name, "task")
+        self.options = options
+        self.retry = retry
+        if not (retry is None or isinstance(retry, Backoff) or callable(retry)):
+            raise ConfigError(f"task {name!r}: retry is a Backoff or a function of (exception, attempt), not {retry!r}")
+        self.is_async = is_async(fn)
+        self.run_in = run_in or ("loop" if self.is_async else "thread")
+        if self.run_in not in RUN_IN:
+            raise ConfigError(f"task {name!r}: run_in must be one of {', '.join(RUN_IN)}, not {run_in!r}")
+        if not self.is_async and self.run_in == "loop":
+            raise ConfigError(f"task {name!r} is a plain function, which would block the loop; leave out run_in='loop'")
+        if self.is_async and self.run_in == "thread":
+            raise ConfigError(f"task {name!r} is async and runs on the loop; run_in={run_in!r} is for plain functions")
+        self.memory = None if memory is None else _checked_memory(memory, self)
+        self.codec = codec
+        if codec is not None and not (hasattr(codec, "dumps") and hasattr(codec, "loads")):
+            raise ConfigError(f"task {name!r}: a codec has dumps and loads, which {codec!r} has not")
+        self._result_codec = codec if result_codec is None else result_codec
+        self.built_in = built_in
+        self.retention = None if retention is None else parse("retention", retention)
+        self.batch = batching(name, self.run_in, batch, wait)
+        self.arguments = Arguments(fn, whole=payload, batch=self.batch is not None, context_type=Context)
+        self.returns = Returns(fn, batch=self.batch is not None)
+        if options.limit is not None:
+            options.limit.check(self)
+        self.__name__ = name
+        self.__doc__ = fn.__doc__
+        self.__wrapped__ = fn
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        return self.fn(*args, **kwargs)
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Store a job that calls this task with these arguments; durable once this returns."""
+        return await self.app.enqueue_call(self, self.options, args, kwargs)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
+        return Call(self, self.options, args, dict(kwargs))
+
+    def using(
+        self,
+        *,
+        queue: str | None = None,
+        priority: int | None = None,
+        max_attempts: int | None = None,
+        timeout: float | timedelta | None = None,
+        retry: Backoff | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        key: str | None = None,
+        id: str | None = None,
+        tags: Sequence[str] | None = None,
+        meta: Mapping[str, Any] | None = None,
+        connection: Any = None,
+        once: str | float | timedelta | None = None,
+        replace: bool | None = None,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
+        expires: float | timedelta | datetime | None = None,
+        limit: Limit | None = None,
+    ) -> Using[P, R]:
+        """The same task with other options for the jobs enqueued through it.
+
+        `delay` in seconds or `at` an aware datetime: when it may start. `priority`: lower first. `key`: the same key
+        gives the same job. `connection`: enqueue inside your own transaction.
+
+        `once`: one job for all calls with the same key (else the same arguments) while it is "queued", while it is
+        "live" (queued or running), or for so many seconds from the first. `replace`: if the job of the key still waits,
+        it gets these arguments and this time. `debounce`: the same, due so many seconds after the last call, but not
+        more than `debounce_max` after the first. `expires`: too late to start, in seconds or as an aware datetime.
+        `limit`: instead of the task's.
+        """
+        options = self.options.changed(
+            queue=queue,
+            priority=priority,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            retry=retry,
+            delay=delay,
+            at=at,
+            key=key,
+            id=id,
+            tags=tags,
+            meta=meta,
+            connection=connection,
+            once=once,
+            replace=replace,
+            debounce=debounce,
+            debounce_max=debounce_max,
+            expires=expires,
+            limit=limit,
+        )
+        return Using(self, options)
+
+    @property
+    def sync(self) -> BlockingTask[P, R]:
+        """The same task for blocking code."""
+        return self.app.sync.task(self, self.options)
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The payload of a call; InvalidJob names the argument that cannot travel."""
+        if self.codec is not None:
+            return self._bytes(self.codec.dumps((args, kwargs)))
+        return self.arguments.encode(args, kwargs)
+
+    def encode_open(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """The payload of a call that has places for the results of other jobs."""
+        if self.codec is None:
+            return self.arguments.encode_open(args, kwargs)
+        if getattr(self.codec, "name", "") != "json":
+            raise InvalidJob(f"task {self.name!r} has a codec of its own, which cannot take the results of other jobs")
+        return self._bytes(self.codec.dumps((tuple(opened(args)), opened(kwargs))))
+
+    def decode(self, payload: bytes) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The call that a payload stands for."""
+        if self.codec is not None:
+            return self.codec.loads(payload)
+        return self.arguments.decode(payload)
+
+    def encode_result(self, value: Any) -> bytes | None:
+        """A returned value as it is stored."""
+        if value is None:
+            return None
+        if self._result_codec is None:
+            return self.returns.encode(value)
+        return self._bytes(self._result_codec.dumps(value))
+
+    def _bytes(self, data: Any) -> bytes:
+        if isinstance(data, bytes):
+            return data
+        raise InvalidJob(f"the codec of task {self.name!r} must make bytes, not {type(data).__name__}")
+
+    def decode_result(self, data: bytes) -> R:
+        """A stored result as a value."""
+        return self._result_codec.loads(data) if self._result_codec is not None else self.returns.decode(data)
+
+
+class Using(Generic[P, R]):
+    """A task with options of one call's own."""
+
+    __slots__ = ("options", "task")
+
+    def __init__(self, task: Task[P, R], options: Options) -> None:
+        self.task = task
+        self.options = options
+
+    async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Store a job that calls the task with these arguments and options."""
+        return await self.task.app.enqueue_call(self.task, self.options, args, kwargs)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
+        return Call(self.task, self.options, args, dict(kwargs))
+
+    @property
+    def sync(self) -> BlockingTask[P, R]:
+        """The same for blocking code."""
+        return self.task.app.sync.task(self.task, self.options)
+
+
+class Call(Generic[R]):
+    """A task with its arguments and options, ready to be enqueued."""
+
+    __slots__ = ("args", "kwargs", "options", "task")
+
+    def __init__(self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.task = task
+        self.options = options
+        self.args = args
+        self.kwargs = kwargs
+
+
+def is_async(fn: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine: async functions, partials of them, objects with an async `__call__`."""
+    while hasattr(fn, "func") and not inspect.isfunction(fn):
+        fn = fn.func  # type: ignore[attr-defined]  # a functools.partial
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def _checked_memory(memory: int | str, task: Task[..., Any]) -> int:
+    if task.run_in not in IN_CHILDREN:
+        raise ConfigError(f"task {task.name!r}: memory= needs run_in='isolated' or 'process'")
+    try:
+        return size(memory, 2**53)
+    except (ValueError, TypeError):
+        raise ConfigError(f"task {task.name!r}: memory= is bytes, or a text such as 500MB or 2GB") from None

@@ -1,0 +1,285 @@
+"""What a person sees of a job: a frozen snapshot, its times aware, its values readable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from .codec import shown
+from .core import step_log as steps
+from .core.clock import moment
+from .core.damage import STATES, damage_of
+from .core.errors import InvalidJob
+from .core.internal import expires_at, flow_of
+from .core.job import UNDECODABLE, Attempt, Record, State
+from .core.lifecycle import failures, history, updated_at
+from .core.operations import Holder, HolderSeen, QueueStats
+
+UNCHARGED = ("parked", "snoozed", "released", "paused")
+"""Outcomes of claims that were given back as they were."""
+
+
+class AttemptSeen(msgspec.Struct, frozen=True):
+    """One attempt that has ended."""
+
+    number: int
+    fence: int
+    life: int
+    worker: str | None
+    started_at: datetime | None
+    ended_at: datetime
+    outcome: str
+    error: str | None
+
+
+class Progress(msgspec.Struct, frozen=True):
+    """How far a job says it is."""
+
+    done: float
+    total: float | None = None
+    note: str | None = None
+
+
+class StepSeen(msgspec.Struct, frozen=True):
+    """A step of a job: finished, or waited in."""
+
+    kind: str
+    """`step`, `sleep` or `signal`."""
+    name: str
+    """A sleep's is its number."""
+    at: datetime | None
+    """When it was finished; a sleep has none."""
+    until: datetime | None
+    """Until when it sleeps, or waits for its signal at the most."""
+    late: bool
+    """The signal has not come in time."""
+    result: Any
+
+
+class Job(msgspec.Struct, frozen=True):
+    """A job as it was when it was read."""
+
+    id: str
+    queue: str
+    task: str
+    state: State
+    priority: int
+    payload: Any
+    """The arguments by name; raw bytes show as {"$bytes": base64}."""
+    attempt: int
+    max_attempts: int
+    timeout: float | None
+    run_at: datetime
+    created_at: datetime
+    updated_at: datetime
+    """When it last came to another state or was changed: by an operator, or by its own progress, checkpoint or meta."""
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    node: str | None
+    pid: int | None
+    fence: int
+    life: int
+    result: Any
+    error: str | None
+    traceback: str | None
+    progress: Progress | None
+    checkpoint: Any
+    key: str | None
+    tags: tuple[str, ...]
+    meta: dict[str, Any]
+    cancel_requested: bool
+    suspect: bool
+    history: tuple[AttemptSeen, ...]
+    waits: str | None = None
+    """What it waits for besides its time, such as `pause:send`."""
+    expires_at: datetime | None = None
+    """Too late to start, from then on."""
+    lane: str | None = None
+    """The lane that its limit puts it in."""
+    flow: str | None = None
+    """The flow that it belongs to."""
+    steps: tuple[StepSeen, ...] = ()
+    """What it has done so far, where it does it in steps."""
+    damage: dict[str, str] = {}
+    """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
+    failures: int = 0
+    """Attempts of this life that failed or were lost."""
+    last_error: str | None = None
+    """The error of the last attempt that had one, whatever came of the job since."""
+
+
+def job_seen(record: Record) -> Job:
+    """The snapshot of a stored record."""
+    node, pid = split_holder(record.holder)
+    memory = steps.read(record.checkpoint)
+    attempts = tuple(_attempt(line) for line in history(record))
+    return Job(
+        id=record.id,
+        queue=record.queue,
+        task=record.task,
+        state=state_seen(record.state),
+        priority=record.priority,
+        payload=shown(record.payload, record.codec),
+        attempt=record.attempt,
+        max_attempts=record.max_attempts,
+        timeout=record.timeout,
+        run_at=moment(record.run_at),
+        created_at=moment(record.created_at),
+        updated_at=moment(updated_at(record)),
+        started_at=_maybe(record.started_at),
+        finished_at=_maybe(record.finished_at),
+        worker=record.holder,
+        node=node,
+        pid=record.pid if record.pid is not None else pid,
+        fence=record.fence,
+        life=record.life,
+        result=None if record.result is None else shown(record.result, _result_codec(record)),
+        error=record.error,
+        traceback=record.traceback,
+        progress=_progress(record.progress),
+        checkpoint=None if memory.value is msgspec.UNSET else shown(bytes(memory.value), "json"),
+        key=record.key,
+        tags=record.tags,
+        meta=deepcopy(record.meta) if record.meta else {},  # the caller's own: a store may share it between jobs
+        cancel_requested=record.cancel,
+        suspect=record.suspect,
+        history=attempts,
+        waits=record.waits,
+        expires_at=_maybe(expires_at(record)),
+        lane=None if record.lane is None else record.lane.name,
+        flow=flow_of(record),
+        steps=tuple(_step(step) for step in memory.steps),
+        damage=damage_of(record),
+        failures=failures(record),
+        last_error=record.error or next((line.error for line in reversed(attempts) if line.error), None),
+    )
+
+
+def state_seen(state: str) -> State:
+    """A stored state; one that is no state cannot go on, and is shown as blocked."""
+    return State(state) if state in STATES else State.BLOCKED
+
+
+class WorkerSeen(msgspec.Struct, frozen=True):
+    """A live worker process, or a claim made by hand."""
+
+    id: str
+    kind: str
+    node: str
+    pid: int
+    queues: tuple[str, ...]
+    tasks: tuple[str, ...]
+    slots: int
+    version: str
+    started_at: datetime
+    last_beat: float
+    """Seconds since its last heartbeat."""
+    lease: float
+    jobs: tuple[str, ...]
+
+
+def worker_seen(seen: HolderSeen) -> WorkerSeen:
+    """The snapshot of a holder."""
+    holder = seen.holder
+    return WorkerSeen(
+        id=holder.id,
+        kind=holder.kind,
+        node=holder.node,
+        pid=holder.pid,
+        queues=holder.queues,
+        tasks=holder.tasks,
+        slots=holder.slots,
+        version=holder.version,
+        started_at=moment(holder.started_at),
+        last_beat=seen.age,
+        lease=holder.lease,
+        jobs=seen.jobs,
+    )
+
+
+def with_listeners(queues: Sequence[QueueStats], workers: Sequence[Holder]) -> list[QueueStats]:
+    """The queues with the number of their workers, by name; and those that have nothing but workers."""
+    listeners = Counter(queue for worker in workers for queue in dict.fromkeys(worker.queues))
+    known = {queue.name: msgspec.structs.replace(queue, listeners=listeners[queue.name]) for queue in queues}
+    known |= {name: QueueStats(name, {}, listeners=count) for name, count in listeners.items() if name not in known}
+    return [known[name] for name in sorted(known)]
+
+
+STATE_WORDS = {
+    "pending": State.QUEUED,
+    "processing": State.RUNNING,
+    "in_progress": State.RUNNING,
+    "reserved": State.RUNNING,
+    "started": State.RUNNING,
+    "completed": State.SUCCEEDED,
+    "complete": State.SUCCEEDED,
+    "success": State.SUCCEEDED,
+}
+"""Everyday words for states, taken beside their names."""
+
+
+def states_named(given: str | Sequence[str] | None) -> tuple[str, ...]:
+    """States from their names or everyday words; InvalidJob for any other."""
+    one = isinstance(given, str) or not isinstance(given, Iterable)
+    words: tuple[Any, ...] = () if given is None else (given,) if one else tuple(given)
+    found: list[str] = []
+    for word in words:
+        lower = word.lower() if isinstance(word, str) else ""
+        if lower in STATE_WORDS:
+            found.append(STATE_WORDS[lower])
+        elif lower in State._value2member_map_:
+            found.append(State(lower))
+        else:
+            raise InvalidJob(f"there is no state {word!r}; there are: {', '.join([*State, *STATE_WORDS])}")
+    return tuple(found)
+
+
+def split_holder(holder: str | None) -> tuple[str | None, int | None]:
+    """Node and pid out of a holder's id."""
+    if holder is None or holder.count(":") < 2:
+        return None, None
+    node, pid, _ = holder.rsplit(":", 2)
+    return node, int(pid) if pid.isascii() and pid.isdigit() and len(pid) < 20 else None
+
+
+def _maybe(micros: int | None) -> datetime | None:
+    return None if micros is None else moment(micros)
+
+
+def _attempt(line: Attempt) -> AttemptSeen:
+    back = line.outcome in UNCHARGED
+    return AttemptSeen(
+        line.number + back,
+        line.fence,
+        line.life,
+        line.worker,
+        _maybe(line.started_at),
+        moment(line.ended_at),
+        line.outcome,
+        None if back else line.error,  # it keeps that of an earlier attempt
+    )
+
+
+def _step(step: steps.Step) -> StepSeen:
+    return StepSeen(
+        step.kind, step.name, _maybe(step.at), _maybe(step.until), step.late, shown(bytes(step.result), "json")
+    )
+
+
+def _progress(raw: bytes | None) -> Progress | None:
+    if raw is None:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=Progress)
+    except UNDECODABLE:
+        return None
+
+
+def _result_codec(record: Record) -> str:
+    return "json" if record.codec == "bytes" else record.codec

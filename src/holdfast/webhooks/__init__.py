@@ -1,0 +1,1 @@
+"""Telling others over HTTP how jobs end."""

@@ -1,0 +1,106 @@
+"""The built-in task `holdfast.webhook`: one signed POST, to a public address, within bounds.
+
+1. The address is checked as the connection is made, whatever the name resolved to before: a name that is pointed at
+   this network a moment later (DNS rebinding) gains nothing.
+2. No redirect is followed, no proxy of the environment is used, nothing of the answer is read but its status.
+3. 2xx is success, 410 ends the delivery for good, everything else is tried again.
+"""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import socket
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import HoldfastError, requires
+from ..tasks.context import Context, Discard
+from ..tasks.options import Options
+from ..version import __version__
+from .service import KIND, TASK, Webhook, proof_of, read, signature, signing_key
+
+if TYPE_CHECKING:
+    from ..client.enqueue import Enqueuing
+
+PATIENCE = 15.0
+"""Seconds for the whole of one POST."""
+GONE = 410
+NAT64 = ipaddress.ip_network("64:ff9b::/96")
+
+
+def allow_webhooks(app: Enqueuing) -> None:
+    """Let this app's workers deliver."""
+
+    async def deliver(ctx: Context, webhook: str, message: str, proof: str) -> dict[str, int]:
+        """Send one message; what the receiver answered."""
+        settings, id, store = app.session.settings, ctx.job.id, await app.session.identify()
+        key = signing_key(settings.secret, webhook)
+        proofs = [proof_of(secret, store, id, webhook, message) for secret in settings.secret]
+        if not any(hmac.compare_digest(one.encode(), proof.encode()) for one in proofs):
+            raise Discard("this delivery was not made by a process with this HOLDFAST_SECRET, or is a copy of one")
+        hooks = {hook.name: hook for hook in read(await app.records(KIND))}
+        if webhook not in hooks:
+            raise Discard(f"there is no webhook {webhook!r} any more")
+        now = app.clock.now() // 1_000_000
+        body = message.encode()
+        headers = {
+            "content-type": "application/json",
+            "user-agent": f"holdfast/{__version__}",
+            "webhook-id": id,
+            "webhook-timestamp": str(now),
+            "webhook-signature": signature(key, id, now, body),
+        }
+        status = await _post(hooks[webhook], body, headers, anywhere=settings.private_webhooks)
+        if status == GONE:
+            raise Discard("its receiver answered 410: it wants no more of these")
+        if not 200 <= status < 300:
+            raise HoldfastError(f"its receiver answered {status}")
+        return {"status": status}
+
+    app.registry.add(deliver, TASK, Options(), built_in=True)
+
+
+async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere: bool) -> int:
+    with requires("delivering webhooks", "server", "aiohttp"):
+        import aiohttp
+
+    refused: list[str] = []
+
+    def checked(info: tuple[Any, ...]) -> socket.socket:
+        family, kind, protocol, _, address = info
+        if not (anywhere or is_public(str(address[0]))):
+            refused.append(str(address[0]))
+            raise OSError("not a public address")
+        return socket.socket(family, kind, protocol)
+
+    connector = aiohttp.TCPConnector(socket_factory=checked, use_dns_cache=False, force_close=True, limit=1)
+    limit = aiohttp.ClientTimeout(total=PATIENCE)
+    try:
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as client,
+            client.post(hook.url, data=body, headers=headers, allow_redirects=False) as answer,
+        ):
+            return answer.status
+    except (aiohttp.ClientError, TimeoutError, OSError) as error:
+        if refused:
+            reason = f"{', '.join(refused)} is no public address; HOLDFAST_PRIVATE_WEBHOOKS=on allows such ones"
+        elif isinstance(error, TimeoutError):
+            reason = f"no answer within {PATIENCE:g} s"
+        else:
+            reason = f"{type(error).__name__}: it could not be reached, or did not speak HTTP"
+        # Not the error's own words: they may hold the URL, which may hold a secret.
+        raise HoldfastError(f"webhook {hook.name!r}: {reason}") from None
+
+
+def is_public(text: str) -> bool:
+    """Whether an address belongs to the internet, and to no network of ours; also one that is wrapped in another."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour or (address.teredo and address.teredo[1])
+        if address in NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return is_public(str(inner))
+        if address.is_site_local:
+            return False
+    return address.is_global and not (address.is_multicast or address.is_reserved or address.is_unspecified)
