@@ -101,7 +101,8 @@ export class Stream {
         await this.read(() => (failures = 0));
         failures += 1;
       } catch (error) {
-        if (error instanceof Problem && (error.status === 401 || error.status === 403)) return this.state(false, null, error);
+        if (error instanceof Problem && (error.status === 401 || error.status === 403))
+          return this.state(false, null, error);
         failures += 1;
       }
       if (this.stopped) return;

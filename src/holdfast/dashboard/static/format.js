@@ -4,13 +4,19 @@ import { now } from "./api.js";
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const clock = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+});
 const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
 const full = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", year: "numeric" });
 
 export const count = (n) => whole.format(n);
-export const brief = (n) => (Math.abs(n) < 10000 ? (Number.isInteger(n) ? whole.format(n) : String(+n.toPrecision(2))) : compact.format(n));
+export const brief = (n) =>
+  Math.abs(n) < 10000 ? (Number.isInteger(n) ? whole.format(n) : String(+n.toPrecision(2))) : compact.format(n);
 export const plural = (n, word, words = `${word}s`) => `${count(n)} ${n === 1 ? word : words}`;
 
 /** 0.012 → "12 ms"; 75 → "1 min 15 s". */
@@ -53,7 +59,9 @@ function coarse(s) {
 export function at(text) {
   const date = new Date(text);
   const today = new Date(now()).toDateString() === date.toDateString();
-  return today ? clock.format(date) : `${date.getFullYear() === new Date(now()).getFullYear() ? day.format(date) : full.format(date)}, ${clock.format(date)}`;
+  return today
+    ? clock.format(date)
+    : `${date.getFullYear() === new Date(now()).getFullYear() ? day.format(date) : full.format(date)}, ${clock.format(date)}`;
 }
 
 export const hour = (ms) => short.format(new Date(ms));
@@ -87,11 +95,15 @@ export function line(text, most = 200) {
 /** What a terminal would have shown: colours left out, a line that was written over left out too. */
 export function printed(text) {
   return plain(
-    text.replace(ANSI, "").replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "").replace(/\r/g, "")
+    text
+      .replace(ANSI, "")
+      .replace(/\r+\n/g, "\n")
+      .replace(/[^\n]*\r(?=[^\n])/g, "")
+      .replace(/\r/g, ""),
   );
 }
 
 /** JSON for people: indented, and short things on one line. */
 export function json(value) {
-  return plain(typeof value === "string" ? JSON.stringify(value) : JSON.stringify(value, null, 2) ?? "null");
+  return plain(typeof value === "string" ? JSON.stringify(value) : (JSON.stringify(value, null, 2) ?? "null"));
 }

@@ -82,8 +82,8 @@ function paint() {
       "main",
       { id: "main", tabindex: "-1" },
       banner(),
-      h("div", { class: `page ${shell.name}`, key: shell.where }, shell.page.view())
-    )
+      h("div", { class: `page ${shell.name}`, key: shell.where }, shell.page.view()),
+    ),
   );
   replay();
 }
@@ -99,7 +99,12 @@ function sidebar() {
   return h(
     "aside",
     { class: "sidebar" },
-    h("a", { class: "brand", href: "#/" }, h("img", { src: "dashboard/icon.svg", alt: "", width: "22", height: "22" }), "Holdfast"),
+    h(
+      "a",
+      { class: "brand", href: "#/" },
+      h("img", { src: "dashboard/icon.svg", alt: "", width: "22", height: "22" }),
+      "Holdfast",
+    ),
     h(
       "nav",
       { "aria-label": "Pages" },
@@ -108,9 +113,14 @@ function sidebar() {
           "a",
           { href: key === "overview" ? "#/" : `#/${key}`, "aria-current": key === name ? "page" : undefined },
           icon(key),
-          h("span", {}, label.split(" ")[0], label.includes(" ") && h("span", { class: "more" }, ` ${label.split(" ")[1]}`))
-        )
-      )
+          h(
+            "span",
+            {},
+            label.split(" ")[0],
+            label.includes(" ") && h("span", { class: "more" }, ` ${label.split(" ")[1]}`),
+          ),
+        ),
+      ),
     ),
     h(
       "div",
@@ -122,21 +132,33 @@ function sidebar() {
         { class: "tools" },
         tool("sun", "Light, dark or as the system", switchTheme),
         tool("help", "Keys", help),
-        hasToken() && tool("leave", "Log out", () => (useToken(""), location.reload()))
-      )
-    )
+        hasToken() && tool("leave", "Log out", () => (useToken(""), location.reload())),
+      ),
+    ),
   );
 }
 
-const tool = (name, label, click) => h("button", { type: "button", class: "tool", title: label, "aria-label": label, on: { click } }, icon(name));
+const tool = (name, label, click) =>
+  h("button", { type: "button", class: "tool", title: label, "aria-label": label, on: { click } }, icon(name));
 
 function banner() {
   const { line, problem } = shell;
   if (!up()) {
     const wait = line.wait === null ? "" : " Trying again in a moment; what you see may be old.";
-    return h("div", { class: "banner bad", role: "alert", key: "lost" }, h("span", {}, `Connection lost.${wait}`), button("Try now", () => (stream.retry(), read(true)), { kind: "small" }));
+    return h(
+      "div",
+      { class: "banner bad", role: "alert", key: "lost" },
+      h("span", {}, `Connection lost.${wait}`),
+      button("Try now", () => (stream.retry(), read(true)), { kind: "small" }),
+    );
   }
-  if (problem) return h("div", { class: "banner bad", role: "alert", key: "problem" }, h("span", {}, plain(problem.message)), button("Try again", () => read(true), { kind: "small" }));
+  if (problem)
+    return h(
+      "div",
+      { class: "banner bad", role: "alert", key: "problem" },
+      h("span", {}, plain(problem.message)),
+      button("Try again", () => read(true), { kind: "small" }),
+    );
   return null;
 }
 
@@ -178,7 +200,11 @@ function tick() {
   if (document.hidden || !shell.page) return;
   const since = performance.now() - shell.readAt;
   const soonest = Math.max(SOONEST, shell.took * 4);
-  if (!shell.reading && ((shell.dirty && since > soonest) || since > Math.max(shell.page.every || EVERY, shell.took * 4))) read();
+  if (
+    !shell.reading &&
+    ((shell.dirty && since > soonest) || since > Math.max(shell.page.every || EVERY, shell.took * 4))
+  )
+    read();
   ticks += 1;
   if (ticks % 4 === 0) draw();
 }
@@ -254,11 +280,19 @@ function login() {
       h("h1", {}, "Holdfast"),
       shell.refused && h("p", { class: "bad", role: "alert" }, plain(shell.refused)),
       h("label", { for: "token" }, "Token"),
-      h("input", { id: "token", name: "token", type: "password", required: true, autocomplete: "current-password", spellcheck: "false", mount: (element) => queueMicrotask(() => element.focus()) }),
+      h("input", {
+        id: "token",
+        name: "token",
+        type: "password",
+        required: true,
+        autocomplete: "current-password",
+        spellcheck: "false",
+        mount: (element) => queueMicrotask(() => element.focus()),
+      }),
       h("button", { type: "submit", class: "button primary" }, "Log in"),
       h("p", { class: "soft" }, "It is kept in this tab alone. To make one:"),
-      h("pre", {}, "holdfast token create --role read --role operate")
-    )
+      h("pre", {}, "holdfast token create --role read --role operate"),
+    ),
   );
 }
 
@@ -278,9 +312,24 @@ function help() {
       "div",
       { class: "ask" },
       h("h2", {}, "Keys"),
-      h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, key.split(/(, | then )/).map((one) => (/^(, | then )$/.test(one) ? one : h("kbd", {}, one)))), h("dd", {}, what)])),
-      h("div", { class: "buttons" }, button("Close", () => close(), { kind: "primary" }))
-    )
+      h(
+        "dl",
+        { class: "keys" },
+        KEYS.map(([key, what]) => [
+          h(
+            "dt",
+            {},
+            key.split(/(, | then )/).map((one) => (/^(, | then )$/.test(one) ? one : h("kbd", {}, one))),
+          ),
+          h("dd", {}, what),
+        ]),
+      ),
+      h(
+        "div",
+        { class: "buttons" },
+        button("Close", () => close(), { kind: "primary" }),
+      ),
+    ),
   );
 }
 
@@ -304,7 +353,12 @@ function key(event) {
     const search = document.querySelector("input[type=search]");
     if (search) search.focus();
     else location.hash = "#/jobs?find";
-  } else if (shell.page.loading && shell.page.loading() && (LIST_KEYS[event.key] || (event.key === "Enter" && held.length))) held.push(event.key);
+  } else if (
+    shell.page.loading &&
+    shell.page.loading() &&
+    (LIST_KEYS[event.key] || (event.key === "Enter" && held.length))
+  )
+    held.push(event.key);
   else if (!LIST_KEYS[event.key] || !LIST_KEYS[event.key]()) return;
   event.preventDefault();
 }
@@ -350,7 +404,10 @@ async function start() {
     if (error.status === 401) return ask(hasToken() ? error.message : "");
     if (error.status === 0) {
       shell.unread = false;
-      render(root, h("main", { class: "login" }, h("p", { class: "panel" }, "The server does not answer. Trying again…")));
+      render(
+        root,
+        h("main", { class: "login" }, h("p", { class: "panel" }, "The server does not answer. Trying again…")),
+      );
       return setTimeout(start, 2000);
     }
     return failed(error);
