@@ -110,7 +110,10 @@ export class Stream {
       this.state(false, wait);
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, wait * 1000);
-        this.wake = () => (clearTimeout(timer), resolve());
+        this.wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
       });
       this.wake = null;
     }

@@ -88,7 +88,7 @@ export class Chart {
     }
     this.times(svg, width, inner);
     if (stacked) this.bars(svg, inner);
-    else spec.series.forEach((one) => this.path(svg, one));
+    else for (const one of spec.series) this.path(svg, one);
     this.cross = make("line", { class: "cross", y1: TOP, y2: height - BOTTOM, visibility: "hidden" }, svg);
     if (this.at !== null) this.read(Math.min(this.at, this.steps - 1));
   }
@@ -130,8 +130,10 @@ export class Chart {
     let run = [];
     const runs = [run];
     values.forEach((value, i) => {
-      if (value === null) runs.push((run = []));
-      else run.push([this.x(i), this.y(value)]);
+      if (value === null) {
+        run = [];
+        runs.push(run);
+      } else run.push([this.x(i), this.y(value)]);
     });
     for (const points of runs) {
       if (!points.length) continue;

@@ -3,9 +3,9 @@
 import { get } from "./api.js";
 import { change } from "./bulk.js";
 import { h } from "./dom.js";
+import { group } from "./errors.js";
 import { at, line, plural } from "./format.js";
 import { button, empty, failed, jobsHref, loading } from "./parts.js";
-import { group } from "./errors.js";
 
 export default function dead(context) {
   let known = null;

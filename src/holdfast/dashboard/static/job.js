@@ -2,15 +2,15 @@
 
 import { get, jobPath, output, post, remove } from "./api.js";
 import { h } from "./dom.js";
-import { ago, age, at, bytes, json, line, plain, printed, span } from "./format.js";
+import { age, ago, at, bytes, json, line, plain, printed, span } from "./format.js";
 import {
   bar,
   block,
   button,
   confirm,
   copy,
-  empty,
   ENDED,
+  empty,
   exact,
   failed,
   jobHref,
@@ -159,7 +159,10 @@ export default function job(context, id) {
         empty("Gone, or never there", "It may have been deleted, or its retention has passed."),
       ];
     if (!job) return [back, ...loading("Job")];
-    const open = (name) => () => (opened.add(name), context.draw());
+    const open = (name) => () => {
+      opened.add(name);
+      context.draw();
+    };
     const shown = (name, text, props) => block(text, opened.has(name), open(name), props);
     return [
       back,

@@ -7,18 +7,18 @@ import { at, count, line, plural } from "./format.js";
 import {
   bar,
   button,
-  empty,
   ENDED,
+  empty,
   exact,
-  failed,
   FIRST_JOB,
+  failed,
   jobHref,
   jobsHref,
   lasted,
   muted,
+  STATES,
   shortId,
   state,
-  STATES,
   when,
   workerName,
 } from "./parts.js";
@@ -44,7 +44,7 @@ export default function jobs(context, search) {
   let matching = null;
   let timer = 0;
   let asking = null;
-  let tasks = new Set();
+  const tasks = new Set();
   let focus = search.has("find");
 
   function read(params) {
@@ -109,6 +109,12 @@ export default function jobs(context, search) {
     chosen = new Set();
     all = false;
     context.reload().then(() => window.scrollTo(0, 0));
+  }
+
+  function clear() {
+    chosen = new Set();
+    all = false;
+    context.draw();
   }
 
   async function selectAll() {
@@ -395,11 +401,7 @@ export default function jobs(context, search) {
       button("Retry", () => act("retry"), { icon: "retry" }),
       button("Cancel", () => act("cancel"), { icon: "cancel" }),
       button("Delete", () => act("delete"), { icon: "delete", kind: "danger" }),
-      h(
-        "button",
-        { type: "button", class: "link", on: { click: () => ((chosen = new Set()), (all = false), context.draw()) } },
-        "Clear",
-      ),
+      h("button", { type: "button", class: "link", on: { click: clear } }, "Clear"),
     );
   }
 
@@ -436,6 +438,9 @@ export default function jobs(context, search) {
       chosen = new Set();
       all = false;
     },
-    stop: () => (clearTimeout(timer), asking && asking.abort()),
+    stop: () => {
+      clearTimeout(timer);
+      asking?.abort();
+    },
   };
 }

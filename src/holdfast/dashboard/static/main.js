@@ -1,14 +1,14 @@
 // The frame around the pages: who is logged in, where one is, what the keys do, and whether the line is up.
 
-import { get, hasToken, setClock, Stream, useToken } from "./api.js";
-import { h, render } from "./dom.js";
-import { button, dialog, failed, icon } from "./parts.js";
-import { plain } from "./format.js";
+import { get, hasToken, Stream, setClock, useToken } from "./api.js";
 import dead from "./dead.js";
+import { h, render } from "./dom.js";
 import errors from "./errors.js";
+import { plain } from "./format.js";
 import job from "./job.js";
 import jobs from "./jobs.js";
 import overview from "./overview.js";
+import { button, dialog, failed, icon } from "./parts.js";
 import queues from "./queues.js";
 import schedules from "./schedules.js";
 import workers from "./workers.js";
@@ -52,8 +52,8 @@ let drawing = 0;
 
 /** What a page is given: who asks, and how it is drawn and read again. */
 const context = {
-  may: (role) => shell.me !== null && shell.me.roles.includes(role),
-  has: (extra) => shell.me !== null && shell.me.extras.includes(extra),
+  may: (role) => shell.me?.roles.includes(role) ?? false,
+  has: (extra) => shell.me?.extras.includes(extra) ?? false,
   draw,
   reload: () => read(true),
   replace(hash) {
@@ -132,7 +132,7 @@ function sidebar() {
         { class: "tools" },
         tool("sun", "Light, dark or as the system", switchTheme),
         tool("help", "Keys", help),
-        hasToken() && tool("leave", "Log out", () => (useToken(""), location.reload())),
+        hasToken() && tool("leave", "Log out", logOut),
       ),
     ),
   );
@@ -140,6 +140,16 @@ function sidebar() {
 
 const tool = (name, label, click) =>
   h("button", { type: "button", class: "tool", title: label, "aria-label": label, on: { click } }, icon(name));
+
+function logOut() {
+  useToken("");
+  location.reload();
+}
+
+function tryNow() {
+  stream.retry();
+  read(true);
+}
 
 function banner() {
   const { line, problem } = shell;
@@ -149,7 +159,7 @@ function banner() {
       "div",
       { class: "banner bad", role: "alert", key: "lost" },
       h("span", {}, `Connection lost.${wait}`),
-      button("Try now", () => (stream.retry(), read(true)), { kind: "small" }),
+      button("Try now", tryNow, { kind: "small" }),
     );
   }
   if (problem)
@@ -211,7 +221,7 @@ function tick() {
 
 function told(moves, missed) {
   const { page } = shell;
-  if (page && page.told && !missed) {
+  if (page?.told && !missed) {
     if (page.told(moves)) shell.dirty = true;
   } else shell.dirty = true;
 }
@@ -236,7 +246,7 @@ function route() {
     shell.page.query(new URLSearchParams(search));
     return read(true);
   }
-  if (shell.page && shell.page.stop) shell.page.stop();
+  if (shell.page?.stop) shell.page.stop();
   let decoded = id;
   try {
     decoded = id === undefined ? undefined : decodeURIComponent(id);
@@ -345,7 +355,10 @@ function key(event) {
   if (performance.now() - going < 1500) {
     going = 0;
     const to = PAGES.find((page) => page[3] === event.key);
-    if (to) return (location.hash = to[0] === "overview" ? "#/" : `#/${to[0]}`);
+    if (to) {
+      location.hash = to[0] === "overview" ? "#/" : `#/${to[0]}`;
+      return;
+    }
   }
   if (event.key === "g") going = performance.now();
   else if (event.key === "?") help();
@@ -353,11 +366,7 @@ function key(event) {
     const search = document.querySelector("input[type=search]");
     if (search) search.focus();
     else location.hash = "#/jobs?find";
-  } else if (
-    shell.page.loading &&
-    shell.page.loading() &&
-    (LIST_KEYS[event.key] || (event.key === "Enter" && held.length))
-  )
+  } else if (shell.page.loading?.() && (LIST_KEYS[event.key] || (event.key === "Enter" && held.length)))
     held.push(event.key);
   else if (!LIST_KEYS[event.key] || !LIST_KEYS[event.key]()) return;
   event.preventDefault();
@@ -368,15 +377,15 @@ let held = []; // keys for a list that is still being read
 
 /** Keys that were pressed while the list was read are meant for the list that came. */
 function replay() {
-  if (!held.length || (shell.page.loading && shell.page.loading())) return;
+  if (!held.length || shell.page.loading?.()) return;
   const keys = held;
   held = [];
   for (const one of keys) one === "Enter" ? document.activeElement.click() : LIST_KEYS[one]();
 }
 
 function select() {
-  const row = document.activeElement.closest && document.activeElement.closest("[data-row]");
-  const box = row && row.querySelector("input[type=checkbox]");
+  const row = document.activeElement.closest?.("[data-row]");
+  const box = row?.querySelector("input[type=checkbox]");
   if (box) box.click();
   return Boolean(box);
 }

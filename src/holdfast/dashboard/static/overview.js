@@ -2,10 +2,10 @@
 
 import { get, now } from "./api.js";
 import { Chart } from "./chart.js";
+import { killer } from "./demo.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
 import { empty, FIRST_JOB, jobsHref, loading, panel, state, when } from "./parts.js";
-import { killer } from "./demo.js";
 
 const RANGES = [
   ["15 min", 900, 60],

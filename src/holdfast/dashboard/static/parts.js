@@ -181,7 +181,10 @@ export function dialog(label, content) {
       resolve(answer);
     };
     const redraw = () => element.isConnected && render(element, content(close, redraw));
-    element.addEventListener("cancel", (event) => (event.preventDefault(), close(undefined)));
+    element.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      close(undefined);
+    });
     element.addEventListener("click", (event) => event.target === element && close(undefined));
     redraw();
     element.showModal();

@@ -4,7 +4,7 @@ import { get, post } from "./api.js";
 import { sparkline } from "./chart.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, span } from "./format.js";
-import { button, confirm, empty, failed, FIRST_JOB, jobsHref, loading, muted, say, when } from "./parts.js";
+import { button, confirm, empty, FIRST_JOB, failed, jobsHref, loading, muted, say, when } from "./parts.js";
 
 const SPAN = 900; // seconds that rates and latencies are of
 
