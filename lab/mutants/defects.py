@@ -377,14 +377,14 @@ DEFECTS = (
     # -- Postgres
     Defect(
         "F", "Postgres ends claims in bulk without comparing the fence",
-        "store/postgres/migrations/0006_settle.sql",
+        "store/postgres/migrations/0001_initial/06_settle.sql",
         "WHERE j.seq = u.seq AND j.fence = u.fence AND j.token = u.token AND j.state || '' = 'running'",
         "WHERE j.seq = u.seq AND j.token = u.token AND j.state || '' = 'running'",
         POSTGRES + "TestFences",
     ),
     Defect(
         "F", "Postgres ends a claim without comparing the token",
-        "store/postgres/migrations/0006_settle.sql",
+        "store/postgres/migrations/0001_initial/06_settle.sql",
         "j.state <> 'running' OR j.fence <> e.fence OR j.token <> e.token THEN",
         "j.state <> 'running' OR j.fence <> e.fence THEN",
         POSTGRES + "TestFences",
@@ -510,7 +510,7 @@ DEFECTS = (
         MEMORY + "TestTurns",
     ),
     Defect(
-        "", "Postgres does not count a lane's room", "store/postgres/migrations/0004_lanes.sql",
+        "", "Postgres does not count a lane's room", "store/postgres/migrations/0001_initial/04_lanes.sql",
         "greatest(0, (lane ->> 'running')::bigint - running)", "greatest(0, (lane ->> 'running')::bigint)",
         POSTGRES + "TestRunningAtOnce",
     ),
@@ -561,7 +561,7 @@ DEFECTS = (
     ),
     Defect(
         "D", "Postgres keeps an older checkpoint that comes late",
-        "store/postgres/migrations/0006_settle.sql",
+        "store/postgres/migrations/0001_initial/06_settle.sql",
         "checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint",
         "checkpoint = CASE WHEN s.saves > 0 THEN s.checkpoint",
         POSTGRES + "test_a_checkpoint_that_comes_late_is_let_be",

@@ -5,8 +5,14 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from functools import partial
 
 import pytest
+import typer
+
+from holdfast.cli import schema as commands
+from holdfast.store.sqlite import schema
+from support.second_step import second_step
 
 
 def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(terminal):
@@ -16,11 +22,32 @@ def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(term
     assert "up to date" in terminal("migrate")
 
 
-def test_the_dumped_schema_is_sql_that_runs(terminal):
-    database = sqlite3.connect(":memory:")
-    database.executescript(terminal("migrate", "--dump-sql"))
-    assert database.execute("SELECT count(*) FROM holdfast_job").fetchone() == (0,)
-    database.close()
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (partial(commands.migrate, check=True), "Missing: version 2."),
+        (commands.doctor, "the schema has version 1 of 2\n      run `holdfast migrate`"),
+    ],
+    ids=["check", "doctor"],
+)
+def test_a_file_that_lacks_the_newest_step_is_told_of(tmp_path, capsys, command, said):
+    url = f"sqlite:///{tmp_path}/jobs.db"
+    commands.migrate(url=url)
+    with second_step(schema, "CREATE TABLE holdfast_next (word TEXT);"):
+        with pytest.raises(typer.Exit) as raised:
+            command(url=url)
+        assert raised.value.exit_code == 1
+        assert said in capsys.readouterr().out
+        commands.migrate(url=url)
+        assert capsys.readouterr().out == "Applied version 2.\n"
+
+
+def test_the_dumped_schema_makes_a_store(terminal):
+    with closing(sqlite3.connect(terminal.folder / "holdfast.db")) as database:
+        database.executescript(terminal("migrate", "--dump-sql"))
+        assert database.execute("SELECT count(*) FROM holdfast_job").fetchone() == (0,)
+    assert "up to date" in terminal("migrate", "--check")
+    assert "up to date" in terminal("migrate")
 
 
 def test_doctor_has_nothing_to_say_about_a_sound_store(terminal):

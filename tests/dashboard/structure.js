@@ -2,7 +2,7 @@
 () => {
   const found = [];
   const all = (s) => [...document.querySelectorAll(s)];
-  const visible = (e) => e.checkVisibility({visibilityProperty: true}) && e.getClientRects().length > 0;
+  const visible = (e) => e.checkVisibility({ visibilityProperty: true }) && e.getClientRects().length > 0;
   if (!document.documentElement.lang) found.push("no language");
   if (!document.title.includes("Holdfast")) found.push(`title: ${document.title}`);
   if (all("h1").filter(visible).length !== 1) found.push("not one h1");
@@ -17,20 +17,35 @@
   if (new Set(ids).size !== ids.length) found.push("an id is there twice");
   for (const e of all("[tabindex]")) if (e.tabIndex > 0) found.push("positive tabindex");
   for (const e of all("img")) if (!e.hasAttribute("alt")) found.push("image without alt");
-  for (const e of all("th")) if (!e.scope && !e.classList.contains("tick") && e.textContent.trim() && e.closest("thead") && !e.querySelector(".hidden")) found.push(`th without scope: ${e.textContent}`);
+  for (const e of all("th"))
+    if (
+      !e.scope &&
+      !e.classList.contains("tick") &&
+      e.textContent.trim() &&
+      e.closest("thead") &&
+      !e.querySelector(".hidden")
+    )
+      found.push(`th without scope: ${e.textContent}`);
   for (const e of all("table")) if (!e.caption) found.push("table without caption");
   for (const e of all("ul > *, ol > *")) if (e.tagName !== "LI") found.push(`in a list: ${e.tagName}`);
   for (const e of all("dl > *")) if (!["DT", "DD", "DIV"].includes(e.tagName)) found.push(`in a dl: ${e.tagName}`);
   for (const e of all("pre, .scroll, nav")) {
-    if (visible(e) && e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX !== "visible"
-        && !e.matches("[tabindex]") && !e.querySelector("a, button")) found.push(`cannot be scrolled by keys: ${e.className}`);
+    if (
+      visible(e) &&
+      e.scrollWidth > e.clientWidth + 1 &&
+      getComputedStyle(e).overflowX !== "visible" &&
+      !e.matches("[tabindex]") &&
+      !e.querySelector("a, button")
+    )
+      found.push(`cannot be scrolled by keys: ${e.className}`);
   }
   for (const e of all("a[href], button, input, select, summary")) {
     if (!visible(e) || e.matches(".skip")) continue;
     const box = e.getBoundingClientRect();
     const inline = e.tagName === "A" && getComputedStyle(e).display === "inline";
-    if (!inline && (box.height < 24 || box.width < 24) && !(e.type === "checkbox")) found.push(`small target: ${e.outerHTML.slice(0, 120)} ${box.width}x${box.height}`);
+    if (!inline && (box.height < 24 || box.width < 24) && !(e.type === "checkbox"))
+      found.push(`small target: ${e.outerHTML.slice(0, 120)} ${box.width}x${box.height}`);
     if (e.closest("[aria-hidden=true]")) found.push("focusable but hidden");
   }
   return found;
-}
+};

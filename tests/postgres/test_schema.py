@@ -17,6 +17,12 @@ from holdfast.store.postgres import schema as steps
 from holdfast.store.postgres.place import from_url
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim, insert
+from support.second_step import second_step
+
+NEXT = """
+ALTER TABLE holdfast.key ADD COLUMN note text;
+CREATE INDEX key_noted ON holdfast.key (note) WHERE note IS NOT NULL;
+"""
 
 
 def test_the_latest_version_is_that_of_the_newest_file():
@@ -43,6 +49,54 @@ async def test_the_dumped_sql_makes_the_same_schema(url, sql, schema):
     assert len(await claim(store)) == 1
     assert all(finding.fine for finding in await store.examine() if "index" in finding.what or "living" in finding.what)
     await store.close()
+
+
+async def shape(sql, schema):
+    """Columns, indexes and functions of a schema, without its name."""
+    found = await sql.fetch(
+        "SELECT c.relname || '.' || a.attname AS name, format_type(a.atttypid, a.atttypmod) AS said"
+        " FROM pg_attribute AS a JOIN pg_class AS c ON c.oid = a.attrelid WHERE c.relnamespace = $1::text::regnamespace"
+        " UNION ALL SELECT i.indexname, i.indexdef FROM pg_indexes AS i WHERE i.schemaname = $1::text"
+        " UNION ALL SELECT p.oid::regprocedure::text, pg_get_functiondef(p.oid)"
+        " FROM pg_proc AS p WHERE p.pronamespace = $1::text::regnamespace",
+        schema,
+    )
+    return sorted((name.replace(f"{schema}.", ""), said.replace(f"{schema}.", "")) for name, said in found)
+
+
+async def test_a_migrated_schema_equals_a_fresh_one(store, url, sql, schema):
+    await insert(store, new_job())
+    old, fresh = PostgresStore(url), PostgresStore(url.replace(schema, f"{schema}_new"))
+    with second_step(steps, NEXT):
+        assert await old.missing() == [2]
+        assert await old.migrate() == [2]
+        assert await fresh.migrate() == [1, 2]
+    assert await shape(sql, schema) == await shape(sql, f"{schema}_new")
+    assert "key_noted" in dict(await shape(sql, schema))
+    assert len(await claim(old)) == 1
+    await old.close()
+    await fresh.close()
+
+
+async def test_the_sql_of_one_step_brings_an_older_schema_up_to_date(store, url, sql, schema):
+    newer = PostgresStore(url)
+    with second_step(steps, NEXT):
+        await sql.execute(steps.dump(schema, after=1))
+        assert await newer.migrate() == []
+    await newer.close()
+
+
+async def test_a_step_is_applied_whole_or_not_at_all(store, url, sql, schema):
+    before = await shape(sql, schema)
+    with (
+        second_step(steps, NEXT + "CREATE TABLE holdfast.key (taken text);"),
+        pytest.raises(ConfigError, match=r"version 2 of the schema cannot be applied .* nothing was changed"),
+    ):
+        await PostgresStore(url).migrate()
+    assert await shape(sql, schema) == before
+    again = PostgresStore(url)
+    assert await again.migrate() == []
+    await again.close()
 
 
 async def test_a_newer_schema_is_refused(store, url, sql, schema):

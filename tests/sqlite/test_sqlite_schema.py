@@ -9,6 +9,12 @@ from holdfast.core.errors import ConfigError, HoldfastError
 from holdfast.core.job import STORED
 from holdfast.store.sqlite import schema, sql
 from holdfast.testing.verbs import enqueue, job
+from support.second_step import second_step
+
+NEXT = """
+ALTER TABLE holdfast_key ADD COLUMN note TEXT;
+CREATE INDEX holdfast_noted ON holdfast_key (note) WHERE note IS NOT NULL;
+"""
 
 
 def shape(path):
@@ -25,31 +31,29 @@ def test_the_code_works_with_the_newest_step():
     assert list(schema.steps()) == list(range(1, schema.LATEST + 1))
 
 
-@pytest.mark.parametrize("start", range(schema.LATEST))
-async def test_a_migrated_file_equals_a_fresh_one(start, tmp_path, open_store):
-    await open_store(path=tmp_path / "fresh.db")
-    connection = sqlite3.connect(tmp_path / "old.db", isolation_level=None)
-    for number, script in schema.steps().items():
-        if number <= start:
-            schema.apply(connection, number, script, 0)
-    connection.close()
-    old = await open_store(path=tmp_path / "old.db")
-    assert shape(tmp_path / "old.db") == shape(tmp_path / "fresh.db")
-    assert await old.migrate() == list(range(start + 1, schema.LATEST + 1))
+async def test_a_migrated_file_equals_a_fresh_one(path, tmp_path, open_store):
+    old = await open_store()
+    await enqueue(old, "kept")
+    await old.close()
+    with second_step(schema, NEXT):
+        old, fresh = await open_store(), await open_store(path=tmp_path / "fresh.db")
+        assert await old.migrate() == [2]
+        assert await fresh.migrate() == [1, 2]
+    assert shape(path) == shape(tmp_path / "fresh.db")
+    assert "holdfast_noted" in [name for _, name, _, _ in shape(path)]
+    assert (await job(old, "kept")).state == "queued"
 
 
-async def test_a_key_of_an_older_file_is_as_old_as_its_job(path, open_store):
-    connection = sqlite3.connect(path, isolation_level=None)
-    for number in (1, 2, 3):
-        schema.apply(connection, number, schema.steps()[number], 0)
-    connection.execute(
-        "INSERT INTO holdfast_job (id, queue, task, state, priority, run_at, codec, max_attempts, created_at)"
-        " VALUES ('old', 'default', 'work', 'queued', 0, 0, 'json', 1, 5000000)"
-    )
-    connection.execute("INSERT INTO holdfast_key VALUES ('of-a-job', 'old', '', NULL), ('alone', 'gone', '', 9)")
-    await open_store()
-    assert dict(connection.execute("SELECT key, made_at FROM holdfast_key")) == {"of-a-job": 5000000, "alone": 0}
-    connection.close()
+async def test_a_step_is_applied_whole_or_not_at_all(path, store, open_store):
+    await store.close()
+    before = shape(path)
+    with (
+        second_step(schema, NEXT + "CREATE TABLE holdfast_key (taken TEXT);"),
+        pytest.raises(ConfigError, match=r"version 2 of the schema cannot be applied .* nothing was changed"),
+    ):
+        await open_store()
+    assert shape(path) == before
+    assert await (await open_store()).migrate() == []
 
 
 async def test_opening_again_changes_nothing(path, open_store):

@@ -101,7 +101,8 @@ export class Stream {
         await this.read(() => (failures = 0));
         failures += 1;
       } catch (error) {
-        if (error instanceof Problem && (error.status === 401 || error.status === 403)) return this.state(false, null, error);
+        if (error instanceof Problem && (error.status === 401 || error.status === 403))
+          return this.state(false, null, error);
         failures += 1;
       }
       if (this.stopped) return;
@@ -109,7 +110,10 @@ export class Stream {
       this.state(false, wait);
       await new Promise((resolve) => {
         const timer = setTimeout(resolve, wait * 1000);
-        this.wake = () => (clearTimeout(timer), resolve());
+        this.wake = () => {
+          clearTimeout(timer);
+          resolve();
+        };
       });
       this.wake = null;
     }

@@ -7,8 +7,18 @@ import { button, dialog, say } from "./parts.js";
 
 const WORDS = {
   cancel: ["Cancel", "cancelled", "Waiting jobs end at once; running ones are asked to stop.", "danger"],
-  retry: ["Retry", "retried", "Ended jobs start again from attempt 0, their history kept; waiting ones become due now.", "primary"],
-  delete: ["Delete", "deleted", "They are removed for good, with their results and output. Running jobs stay.", "danger"],
+  retry: [
+    "Retry",
+    "retried",
+    "Ended jobs start again from attempt 0, their history kept; waiting ones become due now.",
+    "primary",
+  ],
+  delete: [
+    "Delete",
+    "deleted",
+    "They are removed for good, with their results and output. Running jobs stay.",
+    "danger",
+  ],
 };
 
 const REASONS = {
@@ -22,7 +32,10 @@ const REASONS = {
   scope: "out of scope",
 };
 
-const why = (reasons) => Object.entries(reasons).map(([name, number]) => `${count(number)} ${REASONS[name] || name}`).join(", ");
+const why = (reasons) =>
+  Object.entries(reasons)
+    .map(([name, number]) => `${count(number)} ${REASONS[name] || name}`)
+    .join(", ");
 
 /** Jobs of some ids ({ids}) or all that match ({filter}). Resolves with true once something was done. */
 export async function change(action, which) {
@@ -70,16 +83,29 @@ export async function change(action, which) {
       { class: "ask" },
       h("h2", {}, running ? `${verb}: ${count(sum.changed + sum.skipped)} of ${number}` : title),
       running
-        ? h("p", { class: "progress", role: "status" }, h("span", { class: "track wide" }, h("span", { class: "fill", style: { width: `${Math.min(100, ((sum.changed + sum.skipped) / counted.count) * 100)}%` } })))
+        ? h(
+            "p",
+            { class: "progress", role: "status" },
+            h(
+              "span",
+              { class: "track wide" },
+              h("span", {
+                class: "fill",
+                style: { width: `${Math.min(100, ((sum.changed + sum.skipped) / counted.count) * 100)}%` },
+              }),
+            ),
+          )
         : h("p", {}, what),
-      !running && which.filter && h("p", { class: "soft" }, "All that match now; jobs that are enqueued from now on are left alone."),
+      !running &&
+        which.filter &&
+        h("p", { class: "soft" }, "All that match now; jobs that are enqueued from now on are left alone."),
       h(
         "div",
         { class: "buttons" },
         running ? button("Stop", () => (stopped = true)) : button("Keep as they are", () => close(false)),
-        !running && button(`${verb} ${number}`, () => run(close, redraw), { kind })
-      )
-    )
+        !running && button(`${verb} ${number}`, () => run(close, redraw), { kind }),
+      ),
+    ),
   );
   if (running && answer === undefined) stopped = true;
   return running || Boolean(answer);

@@ -88,7 +88,7 @@ export class Chart {
     }
     this.times(svg, width, inner);
     if (stacked) this.bars(svg, inner);
-    else spec.series.forEach((one) => this.path(svg, one));
+    else for (const one of spec.series) this.path(svg, one);
     this.cross = make("line", { class: "cross", y1: TOP, y2: height - BOTTOM, visibility: "hidden" }, svg);
     if (this.at !== null) this.read(Math.min(this.at, this.steps - 1));
   }
@@ -130,15 +130,25 @@ export class Chart {
     let run = [];
     const runs = [run];
     values.forEach((value, i) => {
-      if (value === null) runs.push((run = []));
-      else run.push([this.x(i), this.y(value)]);
+      if (value === null) {
+        run = [];
+        runs.push(run);
+      } else run.push([this.x(i), this.y(value)]);
     });
     for (const points of runs) {
       if (!points.length) continue;
       const d = points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
       if (area && points.length > 1)
-        make("path", { class: `area-${color}`, d: `${d}L${points.at(-1)[0].toFixed(1)} ${this.y(0)}L${points[0][0].toFixed(1)} ${this.y(0)}z` }, svg);
-      if (points.length === 1) make("circle", { class: `fill-${color}`, cx: points[0][0], cy: points[0][1], r: 2 }, svg);
+        make(
+          "path",
+          {
+            class: `area-${color}`,
+            d: `${d}L${points.at(-1)[0].toFixed(1)} ${this.y(0)}L${points[0][0].toFixed(1)} ${this.y(0)}z`,
+          },
+          svg,
+        );
+      if (points.length === 1)
+        make("circle", { class: `fill-${color}`, cx: points[0][0], cy: points[0][1], r: 2 }, svg);
       else make("path", { class: `line-${color}`, d }, svg);
     }
   }
@@ -193,9 +203,19 @@ export function sparkline(element, values, label) {
   element.told = told;
   const width = 84;
   const height = 22;
-  const svg = make("svg", { class: "spark", role: "img", "aria-label": label, width, height, viewBox: `0 0 ${width} ${height}` });
+  const svg = make("svg", {
+    class: "spark",
+    role: "img",
+    "aria-label": label,
+    width,
+    height,
+    viewBox: `0 0 ${width} ${height}`,
+  });
   const top = Math.max(1, ...values);
-  const points = values.map((value, i) => [(i / Math.max(1, values.length - 1)) * (width - 2) + 1, height - 2 - (value / top) * (height - 4)]);
+  const points = values.map((value, i) => [
+    (i / Math.max(1, values.length - 1)) * (width - 2) + 1,
+    height - 2 - (value / top) * (height - 4),
+  ]);
   const d = points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
   if (points.length > 1) {
     make("path", { class: "area-accent", d: `${d}L${width - 1} ${height - 1}L1 ${height - 1}z` }, svg);

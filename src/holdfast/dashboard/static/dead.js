@@ -3,9 +3,9 @@
 import { get } from "./api.js";
 import { change } from "./bulk.js";
 import { h } from "./dom.js";
+import { group } from "./errors.js";
 import { at, line, plural } from "./format.js";
 import { button, empty, failed, jobsHref, loading } from "./parts.js";
-import { group } from "./errors.js";
 
 export default function dead(context) {
   let known = null;
@@ -37,12 +37,48 @@ export default function dead(context) {
         h("h1", {}, "Dead letters"),
         h("p", { class: "soft" }, total ? plural(total, "job") : ""),
         h("span", { class: "space" }),
-        total > 0 && context.may("operate") && h("div", { class: "actions" }, button("Retry all", () => act("retry", all), { icon: "retry" }), button("Delete all", () => act("delete", all), { icon: "delete", kind: "danger" }))
+        total > 0 &&
+          context.may("operate") &&
+          h(
+            "div",
+            { class: "actions" },
+            button("Retry all", () => act("retry", all), { icon: "retry" }),
+            button("Delete all", () => act("delete", all), { icon: "delete", kind: "danger" }),
+          ),
       ),
       known.groups.length
-        ? h("div", { class: "groups" }, known.groups.map((one) => group(one, { href: jobsHref({ state: "dead", error: one.fingerprint }), dead: true }, context.may("operate") && [button("Retry", () => act("retry", { ...all, type: one.task, error: one.fingerprint }), { kind: "small", icon: "retry" }), button("Delete", () => act("delete", { ...all, type: one.task, error: one.fingerprint }), { kind: "small danger", icon: "delete" })])))
-        : empty("No dead letters", "Jobs that have failed for good would be kept here until somebody retries or deletes them."),
-      known.groups.length > 0 && h("p", { class: "soft window" }, known.complete ? `All ${plural(known.looked, "dead letter")} are shown.` : `Of the newest ${plural(known.looked, "dead letter")}, enqueued since ${line(at(known.back_to))}.`),
+        ? h(
+            "div",
+            { class: "groups" },
+            known.groups.map((one) =>
+              group(
+                one,
+                { href: jobsHref({ state: "dead", error: one.fingerprint }), dead: true },
+                context.may("operate") && [
+                  button("Retry", () => act("retry", { ...all, type: one.task, error: one.fingerprint }), {
+                    kind: "small",
+                    icon: "retry",
+                  }),
+                  button("Delete", () => act("delete", { ...all, type: one.task, error: one.fingerprint }), {
+                    kind: "small danger",
+                    icon: "delete",
+                  }),
+                ],
+              ),
+            ),
+          )
+        : empty(
+            "No dead letters",
+            "Jobs that have failed for good would be kept here until somebody retries or deletes them.",
+          ),
+      known.groups.length > 0 &&
+        h(
+          "p",
+          { class: "soft window" },
+          known.complete
+            ? `All ${plural(known.looked, "dead letter")} are shown.`
+            : `Of the newest ${plural(known.looked, "dead letter")}, enqueued since ${line(at(known.back_to))}.`,
+        ),
     ];
   }
 

@@ -20,8 +20,20 @@ export function killer(context) {
   return h(
     "div",
     { class: "demo panel", key: "demo" },
-    h("p", {}, h("b", {}, "This is the demo. "), "Kill a worker in the middle of a long job, without a word of warning: another goes on behind its last checkpoint."),
+    h(
+      "p",
+      {},
+      h("b", {}, "This is the demo. "),
+      "Kill a worker in the middle of a long job, without a word of warning: another goes on behind its last checkpoint.",
+    ),
     button("kill -9 a worker", kill, { kind: "danger" }),
-    last && h("p", { role: "status" }, `Process ${last.pid} is gone. It ran `, h("a", { href: jobHref(last.job) }, `${last.type} `, mono(last.job)), ": watch it survive.")
+    last &&
+      h(
+        "p",
+        { role: "status" },
+        `Process ${last.pid} is gone. It ran `,
+        h("a", { href: jobHref(last.job) }, `${last.type} `, mono(last.job)),
+        ": watch it survive.",
+      ),
   );
 }

@@ -40,7 +40,7 @@ function set(element, name, before, value) {
   if (name === "key" || name === "mount" || name === "update") return;
   if (name === "on") {
     element.handlers = value || {};
-    for (const kind in value) if (!before || !before[kind]) listen(element, kind);
+    for (const kind in value) if (!before?.[kind]) listen(element, kind);
   } else if (name === "style") {
     for (const part in value) if (!before || before[part] !== value[part]) element.style.setProperty(part, value[part]);
   } else if (AS_PROPERTY.has(name)) {
@@ -60,7 +60,7 @@ function listen(element, kind) {
   element.listened = element.listened || new Set();
   if (element.listened.has(kind)) return;
   element.listened.add(kind);
-  element.addEventListener(kind, (event) => element.handlers[kind] && element.handlers[kind](event));
+  element.addEventListener(kind, (event) => element.handlers[kind]?.(event));
 }
 
 function same(one, other) {
@@ -83,7 +83,9 @@ function patch(element, before, node, svg) {
 function reconcile(parent, before, after, svg) {
   const elements = [...parent.childNodes];
   const keyed = new Map();
-  before.forEach((node, at) => node.key !== undefined && keyed.set(node.key, at));
+  before.forEach((node, at) => {
+    if (node.key !== undefined) keyed.set(node.key, at);
+  });
   const used = new Set();
   let free = 0;
   const placed = after.map((node) => {
@@ -99,7 +101,9 @@ function reconcile(parent, before, after, svg) {
     patch(elements[at], before[at], node, svg);
     return elements[at];
   });
-  elements.forEach((element, at) => used.has(at) || remove(element));
+  elements.forEach((element, at) => {
+    if (!used.has(at)) remove(element);
+  });
   placed.forEach((element, at) => {
     if (parent.childNodes[at] !== element) parent.insertBefore(element, parent.childNodes[at] || null);
   });

@@ -16,9 +16,23 @@ export function group(one, { href, dead = false }, actions) {
       { class: "about" },
       h("h2", {}, h("a", { href, "data-open": true }, line(one.task, 128))),
       h("p", { class: "error-text", title: line(one.example, 300) }, line(one.pattern, 300)),
-      h("p", { class: "soft small" }, "last ", when(one.last_seen), one.count > 1 && [", first ", when(one.first_seen)], " · newest ", h("a", { href: jobHref(one.job) }, "job"), " · ", one.queues.slice(0, 5).map((name) => line(name, 40)).join(", "), !dead && Object.entries(one.states).map(([name, many]) => [" · ", state(name, ` ${count(many)}`)]))
+      h(
+        "p",
+        { class: "soft small" },
+        "last ",
+        when(one.last_seen),
+        one.count > 1 && [", first ", when(one.first_seen)],
+        " · newest ",
+        h("a", { href: jobHref(one.job) }, "job"),
+        " · ",
+        one.queues
+          .slice(0, 5)
+          .map((name) => line(name, 40))
+          .join(", "),
+        !dead && Object.entries(one.states).map(([name, many]) => [" · ", state(name, ` ${count(many)}`)]),
+      ),
     ),
-    actions && h("div", { class: "buttons" }, actions)
+    actions && h("div", { class: "buttons" }, actions),
   );
 }
 
@@ -32,9 +46,26 @@ export default function errors() {
   function view() {
     if (!known) return loading("Errors");
     return [
-      h("div", { class: "title" }, h("h1", {}, "Errors"), h("p", { class: "soft" }, "The last error of each job, numbers and quoted parts masked.")),
-      known.groups.length ? h("div", { class: "groups" }, known.groups.map((one) => group(one, { href: jobsHref({ error: one.fingerprint }) }))) : empty("No errors", "No job among the newest has failed."),
-      h("p", { class: "soft window" }, known.complete ? "All jobs were looked at." : `Among the newest 2,000 jobs, and the newest 10,000 each of failed and dead: ${plural(known.looked, "job")} looked at.`),
+      h(
+        "div",
+        { class: "title" },
+        h("h1", {}, "Errors"),
+        h("p", { class: "soft" }, "The last error of each job, numbers and quoted parts masked."),
+      ),
+      known.groups.length
+        ? h(
+            "div",
+            { class: "groups" },
+            known.groups.map((one) => group(one, { href: jobsHref({ error: one.fingerprint }) })),
+          )
+        : empty("No errors", "No job among the newest has failed."),
+      h(
+        "p",
+        { class: "soft window" },
+        known.complete
+          ? "All jobs were looked at."
+          : `Among the newest 2,000 jobs, and the newest 10,000 each of failed and dead: ${plural(known.looked, "job")} looked at.`,
+      ),
     ];
   }
 

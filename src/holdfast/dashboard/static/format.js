@@ -4,13 +4,19 @@ import { now } from "./api.js";
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
-const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+const clock = new Intl.DateTimeFormat(undefined, {
+  hour: "2-digit",
+  minute: "2-digit",
+  second: "2-digit",
+  hourCycle: "h23",
+});
 const short = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
 const day = new Intl.DateTimeFormat("en", { day: "numeric", month: "short" });
 const full = new Intl.DateTimeFormat("en", { day: "numeric", month: "short", year: "numeric" });
 
 export const count = (n) => whole.format(n);
-export const brief = (n) => (Math.abs(n) < 10000 ? (Number.isInteger(n) ? whole.format(n) : String(+n.toPrecision(2))) : compact.format(n));
+export const brief = (n) =>
+  Math.abs(n) < 10000 ? (Number.isInteger(n) ? whole.format(n) : String(+n.toPrecision(2))) : compact.format(n);
 export const plural = (n, word, words = `${word}s`) => `${count(n)} ${n === 1 ? word : words}`;
 
 /** 0.012 → "12 ms"; 75 → "1 min 15 s". */
@@ -53,7 +59,9 @@ function coarse(s) {
 export function at(text) {
   const date = new Date(text);
   const today = new Date(now()).toDateString() === date.toDateString();
-  return today ? clock.format(date) : `${date.getFullYear() === new Date(now()).getFullYear() ? day.format(date) : full.format(date)}, ${clock.format(date)}`;
+  return today
+    ? clock.format(date)
+    : `${date.getFullYear() === new Date(now()).getFullYear() ? day.format(date) : full.format(date)}, ${clock.format(date)}`;
 }
 
 export const hour = (ms) => short.format(new Date(ms));
@@ -64,9 +72,9 @@ export function bytes(n) {
   return n < 1024 * 1024 ? `${Math.round(n / 1024)} KB` : `${(n / 1024 / 1024).toFixed(1)} MB`;
 }
 
-// eslint-disable-next-line no-control-regex
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufeff]/g;
-// eslint-disable-next-line no-control-regex
+// biome-ignore lint/suspicious/noControlCharactersInRegex: these are what it looks for
 const ANSI = /\u001b\[[0-?]*[ -/]*[@-~]|\u001b\][^\u0007\u001b]{0,4096}(?:\u0007|\u001b\\)?|\u001b[@-_]/g;
 
 /** Text of others: what would be invisible, or would turn the text around it, is shown as a sign. */
@@ -87,11 +95,15 @@ export function line(text, most = 200) {
 /** What a terminal would have shown: colours left out, a line that was written over left out too. */
 export function printed(text) {
   return plain(
-    text.replace(ANSI, "").replace(/\r+\n/g, "\n").replace(/[^\n]*\r(?=[^\n])/g, "").replace(/\r/g, "")
+    text
+      .replace(ANSI, "")
+      .replace(/\r+\n/g, "\n")
+      .replace(/[^\n]*\r(?=[^\n])/g, "")
+      .replace(/\r/g, ""),
   );
 }
 
 /** JSON for people: indented, and short things on one line. */
 export function json(value) {
-  return plain(typeof value === "string" ? JSON.stringify(value) : JSON.stringify(value, null, 2) ?? "null");
+  return plain(typeof value === "string" ? JSON.stringify(value) : (JSON.stringify(value, null, 2) ?? "null"));
 }

@@ -2,8 +2,29 @@
 
 import { get, jobPath, output, post, remove } from "./api.js";
 import { h } from "./dom.js";
-import { ago, age, at, bytes, json, line, plain, printed, span } from "./format.js";
-import { bar, block, button, confirm, copy, empty, ENDED, exact, failed, jobHref, jobsHref, lasted, loading, mono, muted, panel, say, state, when, workerName } from "./parts.js";
+import { age, ago, at, bytes, json, line, plain, printed, span } from "./format.js";
+import {
+  bar,
+  block,
+  button,
+  confirm,
+  copy,
+  ENDED,
+  empty,
+  exact,
+  failed,
+  jobHref,
+  jobsHref,
+  lasted,
+  loading,
+  mono,
+  muted,
+  panel,
+  say,
+  state,
+  when,
+  workerName,
+} from "./parts.js";
 
 const PRINTED = 262144; // characters of output that are kept in the page
 
@@ -28,7 +49,9 @@ export default function job(context, id) {
     }
     const [told, whole, workers] = await Promise.all([
       get(jobPath(id, "/explain"), null, { signal: abort.signal }).catch(() => null),
-      job.type === "flow" ? get(`v1/flows/${encodeURIComponent(id)}`, null, { signal: abort.signal }).catch(() => null) : null,
+      job.type === "flow"
+        ? get(`v1/flows/${encodeURIComponent(id)}`, null, { signal: abort.signal }).catch(() => null)
+        : null,
       job.status === "running" ? get("v1/workers", null, { signal: abort.signal }) : null,
     ]);
     why = told;
@@ -69,7 +92,14 @@ export default function job(context, id) {
         return;
       }
       const answer = await post(jobPath(id, `/${action}`), undefined);
-      if (action === "cancel") say(answer.job.status === "running" ? "It was asked to stop" : answer.cancelled ? "Job cancelled" : "It had ended already");
+      if (action === "cancel")
+        say(
+          answer.job.status === "running"
+            ? "It was asked to stop"
+            : answer.cancelled
+              ? "Job cancelled"
+              : "It had ended already",
+        );
       else say("It runs again");
       context.reload();
     } catch (error) {
@@ -84,40 +114,143 @@ export default function job(context, id) {
     return h(
       "div",
       { class: "actions" },
-      operate && !done && !Object.keys(job.damage || {}).length && !["running", "blocked", "queued"].includes(status) && button(ENDED.has(status) ? "Retry" : "Run now", () => act("retry"), { icon: "retry" }),
-      operate && !ENDED.has(status) && !job.cancel_requested && button("Cancel", () => act("cancel", "Cancel it", "Cancel this job?", status === "running" ? "It is asked to stop, and may still succeed." : "It ends at once."), { icon: "cancel" }),
-      operate && status !== "running" && button("Delete", () => act("delete", "Delete it", "Delete this job?", "It is removed for good, with its result and output."), { icon: "delete", kind: "danger" }),
-      button("Copy link", () => copy(location.href, "Link"), { icon: "copy" })
+      operate &&
+        !done &&
+        !Object.keys(job.damage || {}).length &&
+        !["running", "blocked", "queued"].includes(status) &&
+        button(ENDED.has(status) ? "Retry" : "Run now", () => act("retry"), { icon: "retry" }),
+      operate &&
+        !ENDED.has(status) &&
+        !job.cancel_requested &&
+        button(
+          "Cancel",
+          () =>
+            act(
+              "cancel",
+              "Cancel it",
+              "Cancel this job?",
+              status === "running" ? "It is asked to stop, and may still succeed." : "It ends at once.",
+            ),
+          { icon: "cancel" },
+        ),
+      operate &&
+        status !== "running" &&
+        button(
+          "Delete",
+          () => act("delete", "Delete it", "Delete this job?", "It is removed for good, with its result and output."),
+          { icon: "delete", kind: "danger" },
+        ),
+      button("Copy link", () => copy(location.href, "Link"), { icon: "copy" }),
     );
   }
 
   function view() {
-    const back = h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("a", { href: "#/jobs" }, "Jobs"), h("span", { "aria-hidden": "true" }, "/"), mono(line(id, 60)));
-    if (gone) return [back, h("div", { class: "title" }, h("h1", {}, "There is no such job")), empty("Gone, or never there", "It may have been deleted, or its retention has passed.")];
+    const back = h(
+      "nav",
+      { class: "crumbs", "aria-label": "Where this is" },
+      h("a", { href: "#/jobs" }, "Jobs"),
+      h("span", { "aria-hidden": "true" }, "/"),
+      mono(line(id, 60)),
+    );
+    if (gone)
+      return [
+        back,
+        h("div", { class: "title" }, h("h1", {}, "There is no such job")),
+        empty("Gone, or never there", "It may have been deleted, or its retention has passed."),
+      ];
     if (!job) return [back, ...loading("Job")];
-    const open = (name) => () => (opened.add(name), context.draw());
+    const open = (name) => () => {
+      opened.add(name);
+      context.draw();
+    };
     const shown = (name, text, props) => block(text, opened.has(name), open(name), props);
     return [
       back,
-      h("div", { class: "title job-title" }, h("h1", {}, line(job.type, 128)), state(job.status), job.cancel_requested && muted("asked to stop"), Object.keys(job.damage || {}).length > 0 && muted("damaged"), h("span", { class: "space" }), actions()),
+      h(
+        "div",
+        { class: "title job-title" },
+        h("h1", {}, line(job.type, 128)),
+        state(job.status),
+        job.cancel_requested && muted("asked to stop"),
+        Object.keys(job.damage || {}).length > 0 && muted("damaged"),
+        h("span", { class: "space" }),
+        actions(),
+      ),
       explained(),
-      job.progress && panel("Progress", { key: "progress" }, h("div", { class: "wide-progress" }, bar(job.progress.done, job.progress.total, job.progress.total ? `${job.progress.done} of ${job.progress.total}${job.progress.note ? ` · ${job.progress.note}` : ""}` : job.progress.note))),
+      job.progress &&
+        panel(
+          "Progress",
+          { key: "progress" },
+          h(
+            "div",
+            { class: "wide-progress" },
+            bar(
+              job.progress.done,
+              job.progress.total,
+              job.progress.total
+                ? `${job.progress.done} of ${job.progress.total}${job.progress.note ? ` · ${job.progress.note}` : ""}`
+                : job.progress.note,
+            ),
+          ),
+        ),
       h(
         "div",
         { class: "columns" },
         h(
           "div",
           { class: "wide" },
-          job.error && job.status !== "cancelled" && panel(job.status === "dead" ? "Error" : "Last error", { key: "error", kind: "bad" }, shown("error", plain(job.error), { class: "wrap error-text" }), job.traceback && h("details", { open: opened.has("traceback") || job.traceback.length < 6000 }, h("summary", {}, "Traceback"), shown("traceback", plain(job.traceback)))),
-          (printing.text || job.type === "shell") && panel("Output", { key: "output", note: printing.cut ? `the last ${bytes(PRINTED)}` : job.status === "running" ? "live" : "" }, printed_()),
-          flow && panel("Jobs of this flow", { key: "flow", note: `${flow.jobs}` }, h("p", {}, `${job.id}.0 and on: `, Object.entries(flow.counts).map(([word, count]) => [state(word), ` ${count} `]))),
+          job.error &&
+            job.status !== "cancelled" &&
+            panel(
+              job.status === "dead" ? "Error" : "Last error",
+              { key: "error", kind: "bad" },
+              shown("error", plain(job.error), { class: "wrap error-text" }),
+              job.traceback &&
+                h(
+                  "details",
+                  { open: opened.has("traceback") || job.traceback.length < 6000 },
+                  h("summary", {}, "Traceback"),
+                  shown("traceback", plain(job.traceback)),
+                ),
+            ),
+          (printing.text || job.type === "shell") &&
+            panel(
+              "Output",
+              {
+                key: "output",
+                note: printing.cut ? `the last ${bytes(PRINTED)}` : job.status === "running" ? "live" : "",
+              },
+              printed_(),
+            ),
+          flow &&
+            panel(
+              "Jobs of this flow",
+              { key: "flow", note: `${flow.jobs}` },
+              h(
+                "p",
+                {},
+                `${job.id}.0 and on: `,
+                Object.entries(flow.counts).map(([word, count]) => [state(word), ` ${count} `]),
+              ),
+            ),
           panel("Arguments", { key: "arguments" }, shown("payload", json(job.payload))),
-          (job.result !== null || job.status === "succeeded") && panel("Result", { key: "result" }, shown("result", json(job.result))),
-          job.steps.length > 0 && panel("Steps", { key: "steps", note: `${job.steps.length}, remembered by every attempt` }, shown("steps", json(job.steps))),
-          job.checkpoint !== null && panel("Checkpoint", { key: "checkpoint", note: "where the next attempt goes on" }, shown("checkpoint", json(job.checkpoint))),
-          Object.keys(job.meta).length > 0 && panel("Meta", { key: "meta" }, shown("meta", json(job.meta)))
+          (job.result !== null || job.status === "succeeded") &&
+            panel("Result", { key: "result" }, shown("result", json(job.result))),
+          job.steps.length > 0 &&
+            panel(
+              "Steps",
+              { key: "steps", note: `${job.steps.length}, remembered by every attempt` },
+              shown("steps", json(job.steps)),
+            ),
+          job.checkpoint !== null &&
+            panel(
+              "Checkpoint",
+              { key: "checkpoint", note: "where the next attempt goes on" },
+              shown("checkpoint", json(job.checkpoint)),
+            ),
+          Object.keys(job.meta).length > 0 && panel("Meta", { key: "meta" }, shown("meta", json(job.meta))),
         ),
-        h("div", { class: "narrow" }, timeline(), facts())
+        h("div", { class: "narrow" }, timeline(), facts()),
       ),
     ];
   }
@@ -147,7 +280,12 @@ export default function job(context, id) {
       "div",
       { class: `why ${job.status}`, key: "why" },
       h("p", {}, coded(reason), reason.endsWith(".") ? "" : "."),
-      details.length > 0 && h("ul", {}, details.map((one) => h("li", {}, coded(one))))
+      details.length > 0 &&
+        h(
+          "ul",
+          {},
+          details.map((one) => h("li", {}, coded(one))),
+        ),
     );
   }
 
@@ -155,7 +293,10 @@ export default function job(context, id) {
     const rows = [
       ["Id", h("span", { class: "mono breakable" }, line(job.id, 512))],
       ["Queue", h("a", { href: jobsHref({ queue: job.queue }) }, line(job.queue, 128))],
-      ["Attempt", `${job.attempts} of ${job.max_attempts || "any number"}${job.life > 1 ? `, in its ${ordinal(job.life)} life` : ""}`],
+      [
+        "Attempt",
+        `${job.attempts} of ${job.max_attempts || "any number"}${job.life > 1 ? `, in its ${ordinal(job.life)} life` : ""}`,
+      ],
       ["Priority", job.priority ? String(job.priority) : null],
       ["Flow", job.flow ? h("a", { href: jobHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
       ["Lane", job.lane ? h("span", { class: "mono breakable" }, line(job.lane, 160)) : null],
@@ -163,15 +304,35 @@ export default function job(context, id) {
       ["Enqueued", when(job.created_at)],
       ["Due", ["scheduled", "failed"].includes(job.status) ? when(job.run_at) : null],
       ["Waited", job.started_at ? span(waited()) : null],
-      [job.status === "running" ? "Runs for" : "Ran", job.started_at && (job.finished_at || job.status === "running") ? lasted(job.started_at, job.finished_at) : null],
+      [
+        job.status === "running" ? "Runs for" : "Ran",
+        job.started_at && (job.finished_at || job.status === "running")
+          ? lasted(job.started_at, job.finished_at)
+          : null,
+      ],
       ["Worker", job.worker ? h("span", { title: line(job.worker, 200) }, workerName(job.worker)) : null],
       ["Process", job.pid ? String(job.pid) : null],
       ["Heartbeat", worker ? `${span(worker.last_beat)} ago, lease ${span(worker.lease)}` : null],
       ["Fence", String(job.fence)],
       ["Key", job.key ? h("span", { class: "mono breakable" }, line(job.key, 512)) : null],
-      ["Tags", job.tags.length ? job.tags.map((tag) => h("a", { class: "tag", href: jobsHref({ tag }) }, line(tag, 60))) : null],
+      [
+        "Tags",
+        job.tags.length
+          ? job.tags.map((tag) => h("a", { class: "tag", href: jobsHref({ tag }) }, line(tag, 60)))
+          : null,
+      ],
     ];
-    return panel("Facts", { key: "facts" }, h("dl", { class: "facts" }, rows.filter(([, value]) => value !== null).map(([name, value]) => [h("dt", { key: `${name} term` }, name), h("dd", { key: name }, value)])));
+    return panel(
+      "Facts",
+      { key: "facts" },
+      h(
+        "dl",
+        { class: "facts" },
+        rows
+          .filter(([, value]) => value !== null)
+          .map(([name, value]) => [h("dt", { key: `${name} term` }, name), h("dd", { key: name }, value)]),
+      ),
+    );
   }
 
   /** Until its last start: since it was due, or since the attempt before had ended. */
@@ -182,23 +343,73 @@ export default function job(context, id) {
 
   function timeline() {
     const events = [["queued", "Enqueued", job.created_at, null]];
-    if (Date.parse(job.run_at) - Date.parse(job.created_at) > 1500 && !job.history.length && !job.started_at) events.push(["scheduled", age(job.run_at) < 0 ? "Due" : "Was due", job.run_at, null]);
+    if (Date.parse(job.run_at) - Date.parse(job.created_at) > 1500 && !job.history.length && !job.started_at)
+      events.push(["scheduled", age(job.run_at) < 0 ? "Due" : "Was due", job.run_at, null]);
     let life = 1;
     for (const one of job.history) {
       if (one.life > life) events.push(["queued", "Started anew", null, `by an operator; life ${one.life}`]);
       life = Math.max(life, one.life);
-      events.push([outcome(one.outcome), `Attempt ${one.number}: ${one.outcome}`, one.started_at || one.ended_at, h("div", {}, one.worker && h("div", { class: "soft", title: line(one.worker, 200) }, `on ${workerName(one.worker)}`, one.started_at && ` · ran ${lasted(one.started_at, one.ended_at)}`), one.error && h("div", { class: "error-text" }, line(one.error, 300)))]);
+      events.push([
+        outcome(one.outcome),
+        `Attempt ${one.number}: ${one.outcome}`,
+        one.started_at || one.ended_at,
+        h(
+          "div",
+          {},
+          one.worker &&
+            h(
+              "div",
+              { class: "soft", title: line(one.worker, 200) },
+              `on ${workerName(one.worker)}`,
+              one.started_at && ` · ran ${lasted(one.started_at, one.ended_at)}`,
+            ),
+          one.error && h("div", { class: "error-text" }, line(one.error, 300)),
+        ),
+      ]);
     }
     if (job.life > life) events.push(["queued", "Started anew", null, `by an operator; life ${job.life}`]);
     if (job.status === "running")
-      events.push(["running", `Attempt ${job.attempts}: running`, job.started_at, h("div", { class: "soft" }, `on ${workerName(job.worker)} · for ${lasted(job.started_at)}`, worker && h("div", {}, `last heartbeat ${span(worker.last_beat)} ago`))]);
+      events.push([
+        "running",
+        `Attempt ${job.attempts}: running`,
+        job.started_at,
+        h(
+          "div",
+          { class: "soft" },
+          `on ${workerName(job.worker)} · for ${lasted(job.started_at)}`,
+          worker && h("div", {}, `last heartbeat ${span(worker.last_beat)} ago`),
+        ),
+      ]);
     else if (job.status === "failed") events.push(["scheduled", "Next attempt", job.run_at, null]);
-    else if (job.status === "queued" && job.history.length) events.push(["queued", "Waits for a worker", job.run_at, null]);
-    else if (job.status === "cancelled" && (!job.history.length || job.history.at(-1).outcome !== "cancelled")) events.push(["cancelled", "Cancelled", job.finished_at, job.error && muted(line(job.error, 200))]);
+    else if (job.status === "queued" && job.history.length)
+      events.push(["queued", "Waits for a worker", job.run_at, null]);
+    else if (job.status === "cancelled" && (!job.history.length || job.history.at(-1).outcome !== "cancelled"))
+      events.push(["cancelled", "Cancelled", job.finished_at, job.error && muted(line(job.error, 200))]);
     return panel(
       "Timeline",
       { key: "timeline", note: job.history.length >= 50 ? "the last 50 attempts" : "" },
-      h("ol", { class: "timeline" }, events.map(([kind, title, time, detail]) => h("li", { class: kind }, h("div", { class: "head" }, h("b", {}, title), time && h("time", { class: "soft", datetime: time, title: exact(time) }, Date.parse(time) > Date.now() + 1000 ? ago(time) : at(time))), detail)))
+      h(
+        "ol",
+        { class: "timeline" },
+        events.map(([kind, title, time, detail]) =>
+          h(
+            "li",
+            { class: kind },
+            h(
+              "div",
+              { class: "head" },
+              h("b", {}, title),
+              time &&
+                h(
+                  "time",
+                  { class: "soft", datetime: time, title: exact(time) },
+                  Date.parse(time) > Date.now() + 1000 ? ago(time) : at(time),
+                ),
+            ),
+            detail,
+          ),
+        ),
+      ),
     );
   }
 
@@ -213,8 +424,12 @@ export default function job(context, id) {
   return page;
 }
 
-const outcome = (word) => ({ succeeded: "succeeded", failed: "failed", lost: "dead", dead: "dead", cancelled: "cancelled" })[word] || "queued";
+const outcome = (word) =>
+  ({ succeeded: "succeeded", failed: "failed", lost: "dead", dead: "dead", cancelled: "cancelled" })[word] || "queued";
 const ordinal = (n) => (n === 2 ? "second" : n === 3 ? "third" : `${n}th`);
 
 /** What stands between backticks is a command. */
-const coded = (text) => line(text, 400).split("`").map((part, at) => (at % 2 ? h("code", {}, part) : part));
+const coded = (text) =>
+  line(text, 400)
+    .split("`")
+    .map((part, at) => (at % 2 ? h("code", {}, part) : part));

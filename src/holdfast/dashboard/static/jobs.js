@@ -4,7 +4,24 @@ import { get, now } from "./api.js";
 import { change } from "./bulk.js";
 import { h } from "./dom.js";
 import { at, count, line, plural } from "./format.js";
-import { bar, button, empty, ENDED, exact, failed, FIRST_JOB, jobHref, jobsHref, lasted, muted, shortId, state, STATES, when, workerName } from "./parts.js";
+import {
+  bar,
+  button,
+  ENDED,
+  empty,
+  exact,
+  FIRST_JOB,
+  failed,
+  jobHref,
+  jobsHref,
+  lasted,
+  muted,
+  STATES,
+  shortId,
+  state,
+  when,
+  workerName,
+} from "./parts.js";
 
 const TIMES = [
   ["", "Any time"],
@@ -27,7 +44,7 @@ export default function jobs(context, search) {
   let matching = null;
   let timer = 0;
   let asking = null;
-  let tasks = new Set();
+  const tasks = new Set();
   let focus = search.has("find");
 
   function read(params) {
@@ -94,6 +111,12 @@ export default function jobs(context, search) {
     context.reload().then(() => window.scrollTo(0, 0));
   }
 
+  function clear() {
+    chosen = new Set();
+    all = false;
+    context.draw();
+  }
+
   async function selectAll() {
     all = true;
     matching = null;
@@ -127,7 +150,11 @@ export default function jobs(context, search) {
   }
 
   function view() {
-    return [h("div", { class: "title" }, h("h1", {}, "Jobs")), toolbar(), found ? listing() : h("p", { class: "loading" }, "Loading…")];
+    return [
+      h("div", { class: "title" }, h("h1", {}, "Jobs")),
+      toolbar(),
+      found ? listing() : h("p", { class: "loading" }, "Loading…"),
+    ];
   }
 
   function toolbar() {
@@ -135,7 +162,20 @@ export default function jobs(context, search) {
     const queues = stats ? stats.queues.map((one) => one.name) : [];
     if (filters.queue && !queues.includes(filters.queue)) queues.unshift(filters.queue);
     const input = (name, label, more) =>
-      h("div", { class: "field" }, h("input", { type: "text", "aria-label": label, placeholder: label, value: filters[name], spellcheck: "false", autocomplete: "off", on: { input: (event) => set({ [name]: event.target.value }, true) }, ...more }));
+      h(
+        "div",
+        { class: "field" },
+        h("input", {
+          type: "text",
+          "aria-label": label,
+          placeholder: label,
+          value: filters[name],
+          spellcheck: "false",
+          autocomplete: "off",
+          on: { input: (event) => set({ [name]: event.target.value }, true) },
+          ...more,
+        }),
+      );
     return h(
       "div",
       { class: "filters" },
@@ -160,21 +200,42 @@ export default function jobs(context, search) {
               focus = false;
             },
           }),
-          h("kbd", { "aria-hidden": "true" }, "/")
+          h("kbd", { "aria-hidden": "true" }, "/"),
         ),
         h(
           "div",
           { class: "field" },
-          h("select", { "aria-label": "Queue", value: filters.queue, on: { change: (event) => set({ queue: event.target.value }) } }, h("option", { value: "", key: "any" }, "All queues"), queues.map((name) => h("option", { value: name, key: `queue ${name}` }, line(name, 40))))
+          h(
+            "select",
+            {
+              "aria-label": "Queue",
+              value: filters.queue,
+              on: { change: (event) => set({ queue: event.target.value }) },
+            },
+            h("option", { value: "", key: "any" }, "All queues"),
+            queues.map((name) => h("option", { value: name, key: `queue ${name}` }, line(name, 40))),
+          ),
         ),
         input("type", "Task", { list: "tasks" }),
-        h("datalist", { id: "tasks" }, [...tasks].sort().map((name) => h("option", { value: name, key: name }))),
+        h(
+          "datalist",
+          { id: "tasks" },
+          [...tasks].sort().map((name) => h("option", { value: name, key: name })),
+        ),
         input("tag", "Tag"),
         h(
           "div",
           { class: "field" },
-          h("select", { "aria-label": "Enqueued", value: filters.since, on: { change: (event) => set({ since: event.target.value }) } }, TIMES.map(([value, label]) => h("option", { value, key: `time ${value}` }, label)))
-        )
+          h(
+            "select",
+            {
+              "aria-label": "Enqueued",
+              value: filters.since,
+              on: { change: (event) => set({ since: event.target.value }) },
+            },
+            TIMES.map(([value, label]) => h("option", { value, key: `time ${value}` }, label)),
+          ),
+        ),
       ),
       h(
         "div",
@@ -182,18 +243,35 @@ export default function jobs(context, search) {
         STATES.filter((name) => name !== "blocked" || counts.blocked).map((name) => {
           const on = filters.state.includes(name);
           const next = on ? filters.state.filter((one) => one !== name) : [...filters.state, name];
-          return h("button", { type: "button", class: "chip", "aria-pressed": String(on), on: { click: () => set({ state: next }) } }, state(name), h("span", { class: "soft num" }, stats ? count(counts[name] || 0) : "…"));
+          return h(
+            "button",
+            { type: "button", class: "chip", "aria-pressed": String(on), on: { click: () => set({ state: next }) } },
+            state(name),
+            h("span", { class: "soft num" }, stats ? count(counts[name] || 0) : "…"),
+          );
         }),
-        filters.error && h("button", { type: "button", class: "chip", "aria-pressed": "true", on: { click: () => set({ error: "" }) } }, "one error group", h("span", { "aria-hidden": "true" }, "×")),
-        Object.values(filters).some((one) => one.length) && h("button", { type: "button", class: "link", on: { click: () => set(read(new URLSearchParams())) } }, "Clear filters")
-      )
+        filters.error &&
+          h(
+            "button",
+            { type: "button", class: "chip", "aria-pressed": "true", on: { click: () => set({ error: "" }) } },
+            "one error group",
+            h("span", { "aria-hidden": "true" }, "×"),
+          ),
+        Object.values(filters).some((one) => one.length) &&
+          h(
+            "button",
+            { type: "button", class: "link", on: { click: () => set(read(new URLSearchParams())) } },
+            "Clear filters",
+          ),
+      ),
     );
   }
 
   function listing() {
     const { jobs } = found;
     const total = stats ? Object.values(stats.counts).reduce((a, b) => a + b, 0) : 1;
-    if (!total && !jobs.length) return empty("No jobs yet", "Enqueue a first one, and start a worker that runs it:", FIRST_JOB);
+    if (!total && !jobs.length)
+      return empty("No jobs yet", "Enqueue a first one, and start a worker that runs it:", FIRST_JOB);
     return [
       selection(),
       jobs.length
@@ -201,10 +279,27 @@ export default function jobs(context, search) {
             "table",
             { class: "list jobs" },
             h("caption", { class: "hidden" }, "Jobs, newest first"),
-            h("thead", {}, h("tr", {}, context.may("operate") && h("th", { class: "tick" }, everyBox(jobs)), h("th", { scope: "col" }, "State"), h("th", { scope: "col" }, "Task and arguments"), h("th", { scope: "col" }, "Queue"), h("th", { scope: "col", class: "right" }, "Attempt"), h("th", { scope: "col" }, "When"), h("th", { scope: "col", class: "right" }, "Ran"))),
-            h("tbody", {}, jobs.map(row))
+            h(
+              "thead",
+              {},
+              h(
+                "tr",
+                {},
+                context.may("operate") && h("th", { class: "tick" }, everyBox(jobs)),
+                h("th", { scope: "col" }, "State"),
+                h("th", { scope: "col" }, "Task and arguments"),
+                h("th", { scope: "col" }, "Queue"),
+                h("th", { scope: "col", class: "right" }, "Attempt"),
+                h("th", { scope: "col" }, "When"),
+                h("th", { scope: "col", class: "right" }, "Ran"),
+              ),
+            ),
+            h("tbody", {}, jobs.map(row)),
           )
-        : empty(found.cursor ? "Nothing found yet" : "No job matches", found.cursor ? null : "Try fewer filters, or another word."),
+        : empty(
+            found.cursor ? "Nothing found yet" : "No job matches",
+            found.cursor ? null : "Try fewer filters, or another word.",
+          ),
       pages(),
     ];
   }
@@ -216,7 +311,13 @@ export default function jobs(context, search) {
       chosen = new Set(event.target.checked ? jobs.map((job) => job.id) : []);
       context.draw();
     };
-    return h("input", { type: "checkbox", "aria-label": "Select all on this page", checked: on || all, indeterminate: !on && chosen.size > 0, on: { click } });
+    return h("input", {
+      type: "checkbox",
+      "aria-label": "Select all on this page",
+      checked: on || all,
+      indeterminate: !on && chosen.size > 0,
+      on: { click },
+    });
   }
 
   function row(job) {
@@ -224,7 +325,17 @@ export default function jobs(context, search) {
     return h(
       "tr",
       { key: job.id, "data-row": true, class: chosen.has(job.id) || all ? "chosen" : undefined },
-      context.may("operate") && h("td", { class: "tick" }, h("input", { type: "checkbox", "aria-label": `Select ${name} ${shortId(job.id)}`, checked: chosen.has(job.id) || all, on: { click: (event) => pick(job.id, event.target.checked) } })),
+      context.may("operate") &&
+        h(
+          "td",
+          { class: "tick" },
+          h("input", {
+            type: "checkbox",
+            "aria-label": `Select ${name} ${shortId(job.id)}`,
+            checked: chosen.has(job.id) || all,
+            on: { click: (event) => pick(job.id, event.target.checked) },
+          }),
+        ),
       h("td", { class: "state-cell" }, state(job.status), job.cancel_requested && muted(" cancelling")),
       h(
         "td",
@@ -232,20 +343,40 @@ export default function jobs(context, search) {
         h("a", { href: jobHref(job.id), "data-open": true, title: line(job.id, 200) }, name),
         job.tags.map((tag) => h("span", { class: "tag" }, line(tag, 30))),
         h("div", { class: "args mono soft", title: line(job.payload, 200) }, line(job.payload, 160)),
-        job.error && !["succeeded", "cancelled"].includes(job.status) && h("div", { class: "error", title: line(job.error, 200) }, line(job.error, 160)),
-        job.status === "running" && job.progress && bar(job.progress.done, job.progress.total, job.progress.note)
+        job.error &&
+          !["succeeded", "cancelled"].includes(job.status) &&
+          h("div", { class: "error", title: line(job.error, 200) }, line(job.error, 160)),
+        job.status === "running" && job.progress && bar(job.progress.done, job.progress.total, job.progress.note),
       ),
       h("td", { class: "queue-cell" }, line(job.queue, 40)),
-      h("td", { class: "right num attempt-cell" }, h("span", { class: "only-phone soft" }, "attempt "), `${job.attempts}`, muted(job.max_attempts ? ` / ${job.max_attempts}` : "")),
+      h(
+        "td",
+        { class: "right num attempt-cell" },
+        h("span", { class: "only-phone soft" }, "attempt "),
+        `${job.attempts}`,
+        muted(job.max_attempts ? ` / ${job.max_attempts}` : ""),
+      ),
       h("td", { class: "when-cell" }, moved(job)),
-      h("td", { class: "right num ran-cell" }, job.started_at && (ENDED.has(job.status) || job.status === "running") ? lasted(job.started_at, job.finished_at) : muted("–"))
+      h(
+        "td",
+        { class: "right num ran-cell" },
+        job.started_at && (ENDED.has(job.status) || job.status === "running")
+          ? lasted(job.started_at, job.finished_at)
+          : muted("–"),
+      ),
     );
   }
 
   /** The moment that counts in its state. */
   function moved(job) {
     if (ENDED.has(job.status)) return when(job.finished_at || job.created_at);
-    if (job.status === "running") return h("span", { title: `${workerName(job.worker)}, since ${exact(job.started_at)}` }, "since ", at(job.started_at));
+    if (job.status === "running")
+      return h(
+        "span",
+        { title: `${workerName(job.worker)}, since ${exact(job.started_at)}` },
+        "since ",
+        at(job.started_at),
+      );
     if (job.status === "scheduled" || job.status === "failed") return when(job.run_at, "due");
     return when(job.created_at);
   }
@@ -253,17 +384,24 @@ export default function jobs(context, search) {
   function selection() {
     if (!chosen.size && !all) return null;
     const shown = found.jobs.length;
-    const many = all ? (matching ? `${matching.exact ? "All" : "At least"} ${plural(matching.count, "job")} that match` : "All that match") : plural(chosen.size, "job");
+    const many = all
+      ? matching
+        ? `${matching.exact ? "All" : "At least"} ${plural(matching.count, "job")} that match`
+        : "All that match"
+      : plural(chosen.size, "job");
     return h(
       "div",
       { class: "selection", role: "region", "aria-label": "Selected jobs" },
       h("span", { role: "status" }, `${many} selected`),
-      !all && chosen.size === shown && (found.cursor || cursors.length > 1) && h("button", { type: "button", class: "link", on: { click: selectAll } }, "Select all that match"),
+      !all &&
+        chosen.size === shown &&
+        (found.cursor || cursors.length > 1) &&
+        h("button", { type: "button", class: "link", on: { click: selectAll } }, "Select all that match"),
       h("span", { class: "space" }),
       button("Retry", () => act("retry"), { icon: "retry" }),
       button("Cancel", () => act("cancel"), { icon: "cancel" }),
       button("Delete", () => act("delete"), { icon: "delete", kind: "danger" }),
-      h("button", { type: "button", class: "link", on: { click: () => ((chosen = new Set()), (all = false), context.draw()) } }, "Clear")
+      h("button", { type: "button", class: "link", on: { click: clear } }, "Clear"),
     );
   }
 
@@ -273,10 +411,18 @@ export default function jobs(context, search) {
     return h(
       "div",
       { class: "pages" },
-      h("span", { class: "soft", role: "status" }, narrow ? `Looked at ${plural(found.looked, "job")}${found.back_to ? `, enqueued since ${at(found.back_to)}` : ""}.` : cursors.length > 1 ? `Page ${cursors.length}` : ""),
+      h(
+        "span",
+        { class: "soft", role: "status" },
+        narrow
+          ? `Looked at ${plural(found.looked, "job")}${found.back_to ? `, enqueued since ${at(found.back_to)}` : ""}.`
+          : cursors.length > 1
+            ? `Page ${cursors.length}`
+            : "",
+      ),
       h("span", { class: "space" }),
       button("Newer", () => turn(-1), { disabled: cursors.length === 1 }),
-      button(ended ? "Look further" : "Older", () => turn(1), { disabled: !found.cursor })
+      button(ended ? "Look further" : "Older", () => turn(1), { disabled: !found.cursor }),
     );
   }
 
@@ -292,6 +438,9 @@ export default function jobs(context, search) {
       chosen = new Set();
       all = false;
     },
-    stop: () => (clearTimeout(timer), asking && asking.abort()),
+    stop: () => {
+      clearTimeout(timer);
+      asking?.abort();
+    },
   };
 }

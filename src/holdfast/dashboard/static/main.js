@@ -1,14 +1,14 @@
 // The frame around the pages: who is logged in, where one is, what the keys do, and whether the line is up.
 
-import { get, hasToken, setClock, Stream, useToken } from "./api.js";
-import { h, render } from "./dom.js";
-import { button, dialog, failed, icon } from "./parts.js";
-import { plain } from "./format.js";
+import { get, hasToken, Stream, setClock, useToken } from "./api.js";
 import dead from "./dead.js";
+import { h, render } from "./dom.js";
 import errors from "./errors.js";
+import { plain } from "./format.js";
 import job from "./job.js";
 import jobs from "./jobs.js";
 import overview from "./overview.js";
+import { button, dialog, failed, icon } from "./parts.js";
 import queues from "./queues.js";
 import schedules from "./schedules.js";
 import workers from "./workers.js";
@@ -52,8 +52,8 @@ let drawing = 0;
 
 /** What a page is given: who asks, and how it is drawn and read again. */
 const context = {
-  may: (role) => shell.me !== null && shell.me.roles.includes(role),
-  has: (extra) => shell.me !== null && shell.me.extras.includes(extra),
+  may: (role) => shell.me?.roles.includes(role) ?? false,
+  has: (extra) => shell.me?.extras.includes(extra) ?? false,
   draw,
   reload: () => read(true),
   replace(hash) {
@@ -82,8 +82,8 @@ function paint() {
       "main",
       { id: "main", tabindex: "-1" },
       banner(),
-      h("div", { class: `page ${shell.name}`, key: shell.where }, shell.page.view())
-    )
+      h("div", { class: `page ${shell.name}`, key: shell.where }, shell.page.view()),
+    ),
   );
   replay();
 }
@@ -99,7 +99,12 @@ function sidebar() {
   return h(
     "aside",
     { class: "sidebar" },
-    h("a", { class: "brand", href: "#/" }, h("img", { src: "dashboard/icon.svg", alt: "", width: "22", height: "22" }), "Holdfast"),
+    h(
+      "a",
+      { class: "brand", href: "#/" },
+      h("img", { src: "dashboard/icon.svg", alt: "", width: "22", height: "22" }),
+      "Holdfast",
+    ),
     h(
       "nav",
       { "aria-label": "Pages" },
@@ -108,9 +113,14 @@ function sidebar() {
           "a",
           { href: key === "overview" ? "#/" : `#/${key}`, "aria-current": key === name ? "page" : undefined },
           icon(key),
-          h("span", {}, label.split(" ")[0], label.includes(" ") && h("span", { class: "more" }, ` ${label.split(" ")[1]}`))
-        )
-      )
+          h(
+            "span",
+            {},
+            label.split(" ")[0],
+            label.includes(" ") && h("span", { class: "more" }, ` ${label.split(" ")[1]}`),
+          ),
+        ),
+      ),
     ),
     h(
       "div",
@@ -122,21 +132,43 @@ function sidebar() {
         { class: "tools" },
         tool("sun", "Light, dark or as the system", switchTheme),
         tool("help", "Keys", help),
-        hasToken() && tool("leave", "Log out", () => (useToken(""), location.reload()))
-      )
-    )
+        hasToken() && tool("leave", "Log out", logOut),
+      ),
+    ),
   );
 }
 
-const tool = (name, label, click) => h("button", { type: "button", class: "tool", title: label, "aria-label": label, on: { click } }, icon(name));
+const tool = (name, label, click) =>
+  h("button", { type: "button", class: "tool", title: label, "aria-label": label, on: { click } }, icon(name));
+
+function logOut() {
+  useToken("");
+  location.reload();
+}
+
+function tryNow() {
+  stream.retry();
+  read(true);
+}
 
 function banner() {
   const { line, problem } = shell;
   if (!up()) {
     const wait = line.wait === null ? "" : " Trying again in a moment; what you see may be old.";
-    return h("div", { class: "banner bad", role: "alert", key: "lost" }, h("span", {}, `Connection lost.${wait}`), button("Try now", () => (stream.retry(), read(true)), { kind: "small" }));
+    return h(
+      "div",
+      { class: "banner bad", role: "alert", key: "lost" },
+      h("span", {}, `Connection lost.${wait}`),
+      button("Try now", tryNow, { kind: "small" }),
+    );
   }
-  if (problem) return h("div", { class: "banner bad", role: "alert", key: "problem" }, h("span", {}, plain(problem.message)), button("Try again", () => read(true), { kind: "small" }));
+  if (problem)
+    return h(
+      "div",
+      { class: "banner bad", role: "alert", key: "problem" },
+      h("span", {}, plain(problem.message)),
+      button("Try again", () => read(true), { kind: "small" }),
+    );
   return null;
 }
 
@@ -178,14 +210,18 @@ function tick() {
   if (document.hidden || !shell.page) return;
   const since = performance.now() - shell.readAt;
   const soonest = Math.max(SOONEST, shell.took * 4);
-  if (!shell.reading && ((shell.dirty && since > soonest) || since > Math.max(shell.page.every || EVERY, shell.took * 4))) read();
+  if (
+    !shell.reading &&
+    ((shell.dirty && since > soonest) || since > Math.max(shell.page.every || EVERY, shell.took * 4))
+  )
+    read();
   ticks += 1;
   if (ticks % 4 === 0) draw();
 }
 
 function told(moves, missed) {
   const { page } = shell;
-  if (page && page.told && !missed) {
+  if (page?.told && !missed) {
     if (page.told(moves)) shell.dirty = true;
   } else shell.dirty = true;
 }
@@ -210,7 +246,7 @@ function route() {
     shell.page.query(new URLSearchParams(search));
     return read(true);
   }
-  if (shell.page && shell.page.stop) shell.page.stop();
+  if (shell.page?.stop) shell.page.stop();
   let decoded = id;
   try {
     decoded = id === undefined ? undefined : decodeURIComponent(id);
@@ -254,11 +290,19 @@ function login() {
       h("h1", {}, "Holdfast"),
       shell.refused && h("p", { class: "bad", role: "alert" }, plain(shell.refused)),
       h("label", { for: "token" }, "Token"),
-      h("input", { id: "token", name: "token", type: "password", required: true, autocomplete: "current-password", spellcheck: "false", mount: (element) => queueMicrotask(() => element.focus()) }),
+      h("input", {
+        id: "token",
+        name: "token",
+        type: "password",
+        required: true,
+        autocomplete: "current-password",
+        spellcheck: "false",
+        mount: (element) => queueMicrotask(() => element.focus()),
+      }),
       h("button", { type: "submit", class: "button primary" }, "Log in"),
       h("p", { class: "soft" }, "It is kept in this tab alone. To make one:"),
-      h("pre", {}, "holdfast token create --role read --role operate")
-    )
+      h("pre", {}, "holdfast token create --role read --role operate"),
+    ),
   );
 }
 
@@ -278,9 +322,24 @@ function help() {
       "div",
       { class: "ask" },
       h("h2", {}, "Keys"),
-      h("dl", { class: "keys" }, KEYS.map(([key, what]) => [h("dt", {}, key.split(/(, | then )/).map((one) => (/^(, | then )$/.test(one) ? one : h("kbd", {}, one)))), h("dd", {}, what)])),
-      h("div", { class: "buttons" }, button("Close", () => close(), { kind: "primary" }))
-    )
+      h(
+        "dl",
+        { class: "keys" },
+        KEYS.map(([key, what]) => [
+          h(
+            "dt",
+            {},
+            key.split(/(, | then )/).map((one) => (/^(, | then )$/.test(one) ? one : h("kbd", {}, one))),
+          ),
+          h("dd", {}, what),
+        ]),
+      ),
+      h(
+        "div",
+        { class: "buttons" },
+        button("Close", () => close(), { kind: "primary" }),
+      ),
+    ),
   );
 }
 
@@ -296,7 +355,10 @@ function key(event) {
   if (performance.now() - going < 1500) {
     going = 0;
     const to = PAGES.find((page) => page[3] === event.key);
-    if (to) return (location.hash = to[0] === "overview" ? "#/" : `#/${to[0]}`);
+    if (to) {
+      location.hash = to[0] === "overview" ? "#/" : `#/${to[0]}`;
+      return;
+    }
   }
   if (event.key === "g") going = performance.now();
   else if (event.key === "?") help();
@@ -304,7 +366,8 @@ function key(event) {
     const search = document.querySelector("input[type=search]");
     if (search) search.focus();
     else location.hash = "#/jobs?find";
-  } else if (shell.page.loading && shell.page.loading() && (LIST_KEYS[event.key] || (event.key === "Enter" && held.length))) held.push(event.key);
+  } else if (shell.page.loading?.() && (LIST_KEYS[event.key] || (event.key === "Enter" && held.length)))
+    held.push(event.key);
   else if (!LIST_KEYS[event.key] || !LIST_KEYS[event.key]()) return;
   event.preventDefault();
 }
@@ -314,15 +377,15 @@ let held = []; // keys for a list that is still being read
 
 /** Keys that were pressed while the list was read are meant for the list that came. */
 function replay() {
-  if (!held.length || (shell.page.loading && shell.page.loading())) return;
+  if (!held.length || shell.page.loading?.()) return;
   const keys = held;
   held = [];
   for (const one of keys) one === "Enter" ? document.activeElement.click() : LIST_KEYS[one]();
 }
 
 function select() {
-  const row = document.activeElement.closest && document.activeElement.closest("[data-row]");
-  const box = row && row.querySelector("input[type=checkbox]");
+  const row = document.activeElement.closest?.("[data-row]");
+  const box = row?.querySelector("input[type=checkbox]");
   if (box) box.click();
   return Boolean(box);
 }
@@ -350,7 +413,10 @@ async function start() {
     if (error.status === 401) return ask(hasToken() ? error.message : "");
     if (error.status === 0) {
       shell.unread = false;
-      render(root, h("main", { class: "login" }, h("p", { class: "panel" }, "The server does not answer. Trying again…")));
+      render(
+        root,
+        h("main", { class: "login" }, h("p", { class: "panel" }, "The server does not answer. Trying again…")),
+      );
       return setTimeout(start, 2000);
     }
     return failed(error);

@@ -2,10 +2,10 @@
 
 import { get, now } from "./api.js";
 import { Chart } from "./chart.js";
+import { killer } from "./demo.js";
 import { h } from "./dom.js";
 import { age, brief, count, line, plural, span } from "./format.js";
 import { empty, FIRST_JOB, jobsHref, loading, panel, state, when } from "./parts.js";
-import { killer } from "./demo.js";
 
 const RANGES = [
   ["15 min", 900, 60],
@@ -38,7 +38,14 @@ export default function overview(context) {
       get("v1/rates", { since: 3600, step: 3600 }),
     ]);
     if (asked === range)
-      Object.assign(known, { stats, workers: workers.workers, rates: rates.rates, depths: depths.depths, hour: hour.rates, read: now() });
+      Object.assign(known, {
+        stats,
+        workers: workers.workers,
+        rates: rates.rates,
+        depths: depths.depths,
+        hour: hour.rates,
+        read: now(),
+      });
     if (!late) return;
     context.draw();
     known.errors = await waiting;
@@ -70,9 +77,13 @@ export default function overview(context) {
         "div",
         { class: "segments", role: "group", "aria-label": "Time shown in the charts" },
         RANGES.map(([label], index) =>
-          h("button", { type: "button", "aria-pressed": String(index === range), on: { click: () => choose(index) } }, label)
-        )
-      )
+          h(
+            "button",
+            { type: "button", "aria-pressed": String(index === range), on: { click: () => choose(index) } },
+            label,
+          ),
+        ),
+      ),
     );
   }
 
@@ -116,21 +127,17 @@ export default function overview(context) {
         label: `Queue depth, ${what}: ${plural(known.stats.counts.queued, "job")} queued now`,
         series: [{ name: "queued", color: "queued", values: depth, area: true }],
       }),
-      chart(
-        "Latency",
-        ran ? `mean wait ${span(waited / ran)} · mean run ${span(took / ran)}` : "nothing ended",
-        {
-          ...axis,
-          kind: "lines",
-          least: 0.01,
-          label: `Latency, ${what}: mean wait ${span(ran ? waited / ran : null)}, mean run ${span(ran ? took / ran : null)}`,
-          seconds: true,
-          series: [
-            { name: "mean wait", color: "queued", values: mean(all, "waited") },
-            { name: "mean run", color: "running", values: mean(all, "ran") },
-          ],
-        }
-      )
+      chart("Latency", ran ? `mean wait ${span(waited / ran)} · mean run ${span(took / ran)}` : "nothing ended", {
+        ...axis,
+        kind: "lines",
+        least: 0.01,
+        label: `Latency, ${what}: mean wait ${span(ran ? waited / ran : null)}, mean run ${span(ran ? took / ran : null)}`,
+        seconds: true,
+        series: [
+          { name: "mean wait", color: "queued", values: mean(all, "waited") },
+          { name: "mean run", color: "running", values: mean(all, "ran") },
+        ],
+      }),
     );
   }
 
@@ -143,7 +150,11 @@ function chart(title, note, spec) {
   return panel(
     title,
     { note, key: title, kind: "chart" },
-    h("ul", { class: "legend", "aria-hidden": "true" }, spec.series.map((one) => h("li", {}, h("i", { class: `dot fill-${one.color}` }), one.name))),
+    h(
+      "ul",
+      { class: "legend", "aria-hidden": "true" },
+      spec.series.map((one) => h("li", {}, h("i", { class: `dot fill-${one.color}` }), one.name)),
+    ),
     h("div", {
       class: "canvas",
       mount: (element) => {
@@ -151,7 +162,7 @@ function chart(title, note, spec) {
         return () => element.chart.stop();
       },
       update: (element) => element.chart.show({ ...seen, format }),
-    })
+    }),
   );
 }
 
@@ -187,7 +198,10 @@ function noted(depths, { from, to, step }, stats) {
 }
 
 function numbers(stats) {
-  const oldest = stats.queues.filter((queue) => queue.oldest).map((queue) => [queue.oldest, queue.name]).sort()[0];
+  const oldest = stats.queues
+    .filter((queue) => queue.oldest)
+    .map((queue) => [queue.oldest, queue.name])
+    .sort()[0];
   return h(
     "div",
     { class: "numbers" },
@@ -195,19 +209,42 @@ function numbers(stats) {
       "ul",
       { class: "tiles", "aria-label": "Jobs by state" },
       SHOWN.map((name) =>
-        h("li", {}, h("a", { href: jobsHref({ state: name }) }, h("b", { class: "num" }, brief(stats.counts[name] || 0)), state(name)))
-      )
+        h(
+          "li",
+          {},
+          h(
+            "a",
+            { href: jobsHref({ state: name }) },
+            h("b", { class: "num" }, brief(stats.counts[name] || 0)),
+            state(name),
+          ),
+        ),
+      ),
     ),
     h(
       "ul",
       { class: "tiles two", "aria-label": "Workers and waiting" },
-      h("li", {}, h("a", { href: "#/workers" }, h("b", { class: "num" }, count(stats.workers)), h("span", { class: "soft" }, stats.workers === 1 ? "worker alive" : "workers alive"))),
       h(
         "li",
         {},
-        h("a", { href: oldest ? jobsHref({ state: "queued", queue: oldest[1] }) : "#/queues" }, h("b", { class: "num" }, oldest ? span(Math.max(0, age(oldest[0]))) : "–"), h("span", { class: "soft" }, oldest ? `oldest, ${line(oldest[1], 24)}` : "nothing waits"))
-      )
-    )
+        h(
+          "a",
+          { href: "#/workers" },
+          h("b", { class: "num" }, count(stats.workers)),
+          h("span", { class: "soft" }, stats.workers === 1 ? "worker alive" : "workers alive"),
+        ),
+      ),
+      h(
+        "li",
+        {},
+        h(
+          "a",
+          { href: oldest ? jobsHref({ state: "queued", queue: oldest[1] }) : "#/queues" },
+          h("b", { class: "num" }, oldest ? span(Math.max(0, age(oldest[0]))) : "–"),
+          h("span", { class: "soft" }, oldest ? `oldest, ${line(oldest[1], 24)}` : "nothing waits"),
+        ),
+      ),
+    ),
   );
 }
 
@@ -215,40 +252,75 @@ function numbers(stats) {
 function attention({ stats, workers, errors, hour }) {
   const found = [];
   const serving = workers.filter((one) => one.kind === "worker");
-  for (const one of stats.warnings) found.push(["bad", "Store", `${line(one.what, 120)}: ${line(one.advice, 300)}`, "#/"]);
+  for (const one of stats.warnings)
+    found.push(["bad", "Store", `${line(one.what, 120)}: ${line(one.advice, 300)}`, "#/"]);
   for (const queue of stats.queues) {
     const waiting = queue.counts.queued || 0;
     if (!waiting) continue;
     const name = line(queue.name, 60);
     const where = jobsHref({ state: "queued", queue: queue.name });
     const late = queue.oldest ? age(queue.oldest) : 0;
-    if (queue.paused) found.push(["warn", "Paused", `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}`, "#/queues"]);
+    if (queue.paused)
+      found.push([
+        "warn",
+        "Paused",
+        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}`,
+        "#/queues",
+      ]);
     else if (!serving.some((one) => one.queues.includes(queue.name)))
-      found.push(["bad", "No worker", `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}, and no live worker serves it`, where]);
-    else if (late > LATE) found.push(["warn", "Behind", `Queue ${name}: its oldest job has waited ${span(late)}`, where]);
+      found.push([
+        "bad",
+        "No worker",
+        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}, and no live worker serves it`,
+        where,
+      ]);
+    else if (late > LATE)
+      found.push(["warn", "Behind", `Queue ${name}: its oldest job has waited ${span(late)}`, where]);
   }
   const died = hour.filter((one) => one.outcome === "dead").reduce((sum, one) => sum + one.count, 0);
   if (died) found.push(["bad", "Dead letters", `${plural(died, "job")} died within the last hour`, "#/dead"]);
   const recent = (errors ? errors.groups : []).filter((one) => age(one.last_seen) < 3600);
   for (const one of recent.slice(0, 3))
-    found.push(["warn", "Failing", h("span", {}, h("b", {}, line(one.task, 60)), ` ${line(one.pattern, 140)}`), jobsHref({ error: one.fingerprint }), `${count(one.count)} ×`, one.last_seen]);
-  if (recent.length > 3) found.push(["warn", "Failing", `${plural(recent.length - 3, "more error")} within the last hour`, "#/errors"]);
+    found.push([
+      "warn",
+      "Failing",
+      h("span", {}, h("b", {}, line(one.task, 60)), ` ${line(one.pattern, 140)}`),
+      jobsHref({ error: one.fingerprint }),
+      `${count(one.count)} ×`,
+      one.last_seen,
+    ]);
+  if (recent.length > 3)
+    found.push(["warn", "Failing", `${plural(recent.length - 3, "more error")} within the last hour`, "#/errors"]);
   found.sort((a, b) => (a[0] === "bad" ? 0 : 1) - (b[0] === "bad" ? 0 : 1));
-  if (!found.length) return h("p", { class: "quiet", key: "attention" }, h("i", { class: "dot fill-succeeded" }), "Nothing needs attention.");
+  if (!found.length)
+    return h(
+      "p",
+      { class: "quiet", key: "attention" },
+      h("i", { class: "dot fill-succeeded" }),
+      "Nothing needs attention.",
+    );
   return panel(
     "Needs attention",
     { key: "attention", kind: "attention" },
     h(
       "ul",
       {},
-      found.slice(0, 9).map(([kind, word, text, href, many, last]) =>
-        h(
-          "li",
-          { class: kind, "data-row": true },
-          h("a", { href, "data-open": true }, h("span", { class: "word" }, word), h("span", { class: "text" }, text), many && h("span", { class: "soft num" }, many), last && h("span", { class: "soft" }, when(last)))
-        )
-      )
-    )
+      found
+        .slice(0, 9)
+        .map(([kind, word, text, href, many, last]) =>
+          h(
+            "li",
+            { class: kind, "data-row": true },
+            h(
+              "a",
+              { href, "data-open": true },
+              h("span", { class: "word" }, word),
+              h("span", { class: "text" }, text),
+              many && h("span", { class: "soft num" }, many),
+              last && h("span", { class: "soft" }, when(last)),
+            ),
+          ),
+        ),
+    ),
   );
 }
-

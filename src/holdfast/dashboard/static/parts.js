@@ -10,7 +10,10 @@ export const state = (name, more) => h("span", { class: `state ${name}` }, name,
 export const muted = (...text) => h("span", { class: "soft" }, ...text);
 export const mono = (text, title) => h("span", { class: "mono", title }, text);
 /** A page that has nothing to show yet but its heading. */
-export const loading = (title) => [h("div", { class: "title" }, h("h1", {}, title)), h("p", { class: "loading" }, "Loading…")];
+export const loading = (title) => [
+  h("div", { class: "title" }, h("h1", {}, title)),
+  h("p", { class: "loading" }, "Loading…"),
+];
 
 export const jobHref = (id) => `#/jobs/${encodeURIComponent(id)}`;
 
@@ -46,7 +49,7 @@ export function button(label, click, options = {}) {
     "button",
     { type: "button", class: `button ${kind}`, title, disabled, on: { click } },
     name && icon(name),
-    h("span", {}, label)
+    h("span", {}, label),
   );
 }
 
@@ -55,7 +58,8 @@ const PATHS = {
   jobs: "M2.5 4h11M2.5 8h11M2.5 12h7",
   queues: "M2.5 3h11v2.6h-11zM2.5 6.9h11v2.6h-11zM2.5 10.8h11v2.6h-11z",
   schedules: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2M8 4.8V8l2.3 1.5",
-  workers: "M4.5 4.5h7v7h-7zM6.5 1.8v2.7M9.5 1.8v2.7M6.5 11.5v2.7M9.5 11.5v2.7M1.8 6.5h2.7M1.8 9.5h2.7M11.5 6.5h2.7M11.5 9.5h2.7",
+  workers:
+    "M4.5 4.5h7v7h-7zM6.5 1.8v2.7M9.5 1.8v2.7M6.5 11.5v2.7M9.5 11.5v2.7M1.8 6.5h2.7M1.8 9.5h2.7M11.5 6.5h2.7M11.5 9.5h2.7",
   dead: "M2.5 4.5l5.5 4 5.5-4M2.5 3.5h11v9h-11z",
   errors: "M8 2.2l6.2 11.1H1.8zM8 6.4v3.2M8 11.4v.2",
   retry: "M12.8 6.2A5.2 5.2 0 1 0 13.2 9M13.2 2.8v3.6H9.6",
@@ -71,21 +75,37 @@ const PATHS = {
 };
 
 export const icon = (name) =>
-  h("svg", { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true", focusable: "false" }, h("path", { d: PATHS[name] }));
+  h(
+    "svg",
+    { class: "icon", viewBox: "0 0 16 16", "aria-hidden": "true", focusable: "false" },
+    h("path", { d: PATHS[name] }),
+  );
 
 export function panel(title, props, ...content) {
   const { note, side, key, kind = "" } = props || {};
   return h(
     "section",
     { class: `panel ${kind}`, key, "aria-label": typeof title === "string" ? title : undefined },
-    h("header", {}, h("h2", {}, title), note && h("p", { class: "note" }, note), side && h("div", { class: "side" }, side)),
-    ...content
+    h(
+      "header",
+      {},
+      h("h2", {}, title),
+      note && h("p", { class: "note" }, note),
+      side && h("div", { class: "side" }, side),
+    ),
+    ...content,
   );
 }
 
 /** What to do where there is nothing to see. */
 export const empty = (title, text, command) =>
-  h("div", { class: "empty" }, h("p", { class: "title" }, title), text && h("p", {}, text), command && h("pre", {}, command));
+  h(
+    "div",
+    { class: "empty" },
+    h("p", { class: "title" }, title),
+    text && h("p", {}, text),
+    command && h("pre", {}, command),
+  );
 
 export const FIRST_JOB = "holdfast enqueue -- echo hello\nholdfast worker start --foreground";
 
@@ -97,10 +117,17 @@ export function bar(done, total, note) {
     { class: "progress" },
     h(
       "span",
-      { class: "track", role: "progressbar", "aria-valuemin": "0", "aria-valuemax": "100", "aria-valuenow": Math.round(share * 100), "aria-label": "Progress" },
-      h("span", { class: "fill", style: { width: `${share * 100}%` } })
+      {
+        class: "track",
+        role: "progressbar",
+        "aria-valuemin": "0",
+        "aria-valuemax": "100",
+        "aria-valuenow": Math.round(share * 100),
+        "aria-label": "Progress",
+      },
+      h("span", { class: "fill", style: { width: `${share * 100}%` } }),
     ),
-    h("span", { class: "soft num" }, text, note ? ` · ${line(note, 80)}` : "")
+    h("span", { class: "soft num" }, text, note ? ` · ${line(note, 80)}` : ""),
   );
 }
 
@@ -113,7 +140,7 @@ export function block(text, opened, open, props = {}) {
     "div",
     { class: "block" },
     h("pre", { tabindex: "0", ...props }, cut ? `${text.slice(0, LONG)}…` : text),
-    cut && button(`Show all ${Math.round(text.length / 1000)} thousand characters`, open, { kind: "small" })
+    cut && button(`Show all ${Math.round(text.length / 1000)} thousand characters`, open, { kind: "small" }),
   );
 }
 
@@ -154,7 +181,10 @@ export function dialog(label, content) {
       resolve(answer);
     };
     const redraw = () => element.isConnected && render(element, content(close, redraw));
-    element.addEventListener("cancel", (event) => (event.preventDefault(), close(undefined)));
+    element.addEventListener("cancel", (event) => {
+      event.preventDefault();
+      close(undefined);
+    });
     element.addEventListener("click", (event) => event.target === element && close(undefined));
     redraw();
     element.showModal();
@@ -169,7 +199,12 @@ export function confirm(title, text, label, kind = "danger") {
       { class: "ask" },
       h("h2", {}, title),
       text && h("p", {}, text),
-      h("div", { class: "buttons" }, button("Keep as it is", () => close(false)), button(label, () => close(true), { kind }))
-    )
+      h(
+        "div",
+        { class: "buttons" },
+        button("Keep as it is", () => close(false)),
+        button(label, () => close(true), { kind }),
+      ),
+    ),
   );
 }

@@ -3,7 +3,20 @@
 import { get, post, remove } from "./api.js";
 import { h } from "./dom.js";
 import { age, ago, at, line, plural } from "./format.js";
-import { button, confirm, empty, exact, failed, jobHref, jobsHref, loading, muted, say, shortId, when } from "./parts.js";
+import {
+  button,
+  confirm,
+  empty,
+  exact,
+  failed,
+  jobHref,
+  jobsHref,
+  loading,
+  muted,
+  say,
+  shortId,
+  when,
+} from "./parts.js";
 
 const LATE = 60; // seconds after which a run that nobody has made is told as late
 const FIRST_SCHEDULE = "holdfast schedule put backup --cron '0 3 * * *' --tz Europe/Oslo -- echo saved";
@@ -37,7 +50,15 @@ export default function schedules(context) {
   async function pause(schedule) {
     if (schedule.paused) await post(path(schedule, "/resume"));
     else {
-      if (!(await confirm(`Pause ${title(schedule)}?`, "It makes no runs until it is resumed, and those are not made up for.", "Pause it", "primary"))) return "";
+      if (
+        !(await confirm(
+          `Pause ${title(schedule)}?`,
+          "It makes no runs until it is resumed, and those are not made up for.",
+          "Pause it",
+          "primary",
+        ))
+      )
+        return "";
       await post(path(schedule, "/pause"));
     }
     return `${title(schedule)} ${schedule.paused ? "resumed" : "paused"}`;
@@ -45,7 +66,14 @@ export default function schedules(context) {
 
   async function forget(schedule) {
     const again = schedule.in_code ? " The code declares it: a worker that starts makes it again." : "";
-    if (!(await confirm(`Delete ${title(schedule)}?`, `It makes no more runs; the jobs that it made stay.${again}`, "Delete it"))) return "";
+    if (
+      !(await confirm(
+        `Delete ${title(schedule)}?`,
+        `It makes no more runs; the jobs that it made stay.${again}`,
+        "Delete it",
+      ))
+    )
+      return "";
     await remove(path(schedule));
     return `${title(schedule)} deleted`;
   }
@@ -54,7 +82,13 @@ export default function schedules(context) {
     const time = schedule.next_run;
     if (!time) return muted(schedule.paused ? "–" : "never");
     const late = age(time) > LATE;
-    return h("time", { datetime: time, title: exact(time) }, h("span", { class: late ? "late" : undefined }, late ? `due ${ago(time)}` : ago(time)), " ", muted(at(time)));
+    return h(
+      "time",
+      { datetime: time, title: exact(time) },
+      h("span", { class: late ? "late" : undefined }, late ? `due ${ago(time)}` : ago(time)),
+      " ",
+      muted(at(time)),
+    );
   }
 
   function row(schedule) {
@@ -63,19 +97,62 @@ export default function schedules(context) {
     return h(
       "tr",
       { key: name, "data-row": true },
-      h("th", { scope: "row", class: "name" }, h("a", { href: jobsHref({ type, text: `schedule/${name}/` }), title: "The jobs of its runs", "data-open": true }, line(name, 128)), schedule.paused && h("span", { class: "tag warn" }, "paused"), schedule.in_code && h("span", { class: "tag", title: "Declared by code" }, "in code")),
+      h(
+        "th",
+        { scope: "row", class: "name" },
+        h(
+          "a",
+          { href: jobsHref({ type, text: `schedule/${name}/` }), title: "The jobs of its runs", "data-open": true },
+          line(name, 128),
+        ),
+        schedule.paused && h("span", { class: "tag warn" }, "paused"),
+        schedule.in_code && h("span", { class: "tag", title: "Declared by code" }, "in code"),
+      ),
       h("td", { "data-label": "Task" }, h("a", { href: jobsHref({ type }) }, line(type, 128))),
-      h("td", { class: "words", "data-label": "When", title: schedule.cron ? line(schedule.cron, 200) : undefined }, line(schedule.words, 300), schedule.error && h("div", { class: "error-text", title: line(schedule.error, 300) }, line(schedule.error, 160))),
-      h("td", { class: "num", "data-label": "Last run" }, schedule.last_job ? h("a", { class: "open", href: jobHref(schedule.last_job) }, last) : last),
+      h(
+        "td",
+        { class: "words", "data-label": "When", title: schedule.cron ? line(schedule.cron, 200) : undefined },
+        line(schedule.words, 300),
+        schedule.error &&
+          h("div", { class: "error-text", title: line(schedule.error, 300) }, line(schedule.error, 160)),
+      ),
+      h(
+        "td",
+        { class: "num", "data-label": "Last run" },
+        schedule.last_job ? h("a", { class: "open", href: jobHref(schedule.last_job) }, last) : last,
+      ),
       h("td", { class: "num next", "data-label": "Next run" }, next(schedule)),
-      context.may("operate") && h("td", { class: "right act" }, h("div", { class: "buttons" }, button("Run now", () => act(() => run(schedule)), { kind: "small", icon: "run" }), button(schedule.paused ? "Resume" : "Pause", () => act(() => pause(schedule)), { kind: "small", icon: schedule.paused ? "resume" : "pause" }), button("Delete", () => act(() => forget(schedule)), { kind: "small danger", icon: "delete" })))
+      context.may("operate") &&
+        h(
+          "td",
+          { class: "right act" },
+          h(
+            "div",
+            { class: "buttons" },
+            button("Run now", () => act(() => run(schedule)), { kind: "small", icon: "run" }),
+            button(schedule.paused ? "Resume" : "Pause", () => act(() => pause(schedule)), {
+              kind: "small",
+              icon: schedule.paused ? "resume" : "pause",
+            }),
+            button("Delete", () => act(() => forget(schedule)), { kind: "small danger", icon: "delete" }),
+          ),
+        ),
     );
   }
 
   function view() {
     if (!known) return loading("Schedules");
     return [
-      h("div", { class: "title" }, h("h1", {}, "Schedules"), h("p", { class: "soft" }, known.length ? `${plural(known.length, "schedule")}. Whichever worker looks first makes a run.` : "")),
+      h(
+        "div",
+        { class: "title" },
+        h("h1", {}, "Schedules"),
+        h(
+          "p",
+          { class: "soft" },
+          known.length ? `${plural(known.length, "schedule")}. Whichever worker looks first makes a run.` : "",
+        ),
+      ),
       known.length
         ? h(
             "div",
@@ -84,9 +161,18 @@ export default function schedules(context) {
               "table",
               { class: "list schedules" },
               h("caption", { class: "hidden" }, "Schedules"),
-              h("thead", {}, h("tr", {}, ["Schedule", "Task", "When", "Last run", "Next run"].map((label) => h("th", { scope: "col" }, label)), context.may("operate") && h("th", {}, h("span", { class: "hidden" }, "Actions")))),
-              h("tbody", {}, known.map(row))
-            )
+              h(
+                "thead",
+                {},
+                h(
+                  "tr",
+                  {},
+                  ["Schedule", "Task", "When", "Last run", "Next run"].map((label) => h("th", { scope: "col" }, label)),
+                  context.may("operate") && h("th", {}, h("span", { class: "hidden" }, "Actions")),
+                ),
+              ),
+              h("tbody", {}, known.map(row)),
+            ),
           )
         : empty("No schedules yet", "A schedule enqueues a task again and again:", FIRST_SCHEDULE),
     ];

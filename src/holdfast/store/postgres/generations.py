@@ -1,6 +1,6 @@
 """Generations: opens another one when claims have to step over many dead rows, and retires those that are empty.
 
-See holdfast.generation in `migrations/0001_tables.sql` for what they are.
+See holdfast.generation in `migrations/0001_initial/01_tables.sql` for what they are.
 """
 
 from __future__ import annotations

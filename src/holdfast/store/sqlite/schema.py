@@ -9,15 +9,14 @@ from ...core.errors import ConfigError
 from . import connection as connections
 from . import place, sql, trouble
 
+MIGRATIONS = Path(__file__).with_name("migrations")
+LATEST = 1
+"""The version that this code works with; a test holds it to the files."""
+
 
 def steps() -> dict[int, str]:
     """The SQL of every step, by its number."""
-    files = sorted(Path(__file__).with_name("migrations").glob("[0-9]*.sql"))
-    return {int(file.name[:4]): file.read_text(encoding="utf-8") for file in files}
-
-
-LATEST = 5
-"""The version that this code works with; a test holds it to the files."""
+    return {int(file.name[:4]): file.read_text(encoding="utf-8") for file in sorted(MIGRATIONS.glob("[0-9]*.sql"))}
 
 
 def version(connection: sqlite3.Connection) -> int:
@@ -46,6 +45,14 @@ def found(path: str, busy_timeout: float) -> int:
         raise trouble.translate(error, path) or error from error
     finally:
         connection.close()
+
+
+def dump() -> str:
+    """The SQL that makes the schema, for whoever applies it by other means."""
+    parts = [f"{sql.BEGIN_WRITE};"]
+    for number, script in steps().items():
+        parts += [script.strip(), f"{sql.SCHEMA_STEP.format(version=number, now=sql.NOW)};"]
+    return "\n\n".join([*parts, f"{sql.COMMIT};"]) + "\n"
 
 
 def missing(path: str, busy_timeout: float) -> list[int]:

@@ -36,6 +36,8 @@ CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 SCHEMA_TABLE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
 SCHEMA_VERSION = "SELECT max(version) FROM holdfast_schema"
 SCHEMA_STEP = "INSERT INTO holdfast_schema (version, applied_at) VALUES ({version}, {now})"
+NOW = "CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
+"""The wall clock of whoever runs a dumped schema."""
 SEAL = (
     "UPDATE holdfast_schema SET applied_at = applied_at + 1 WHERE version = (SELECT max(version) FROM holdfast_schema)"
 )

@@ -158,7 +158,7 @@ class SqliteStore:
         return await asyncio.to_thread(schema.missing, self.path, self._busy_timeout)
 
     def dump_sql(self) -> str:
-        return "\n".join(schema.steps().values())
+        return schema.dump()
 
     async def examine(self) -> list[Finding]:
         findings = await asyncio.to_thread(doctor.examine, self.path, self._busy_timeout)

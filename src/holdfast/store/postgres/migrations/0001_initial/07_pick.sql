@@ -1,4 +1,4 @@
--- Version 7: what a claim may take, where jobs have lanes.
+-- What a claim may take, where jobs have lanes.
 --
 -- Claims of one lane take turns: who decides about it has locked its gate, counts what runs only then, in a statement of
 -- its own, and keeps the gate until the commit. A claim waits for gates once at the most, for all that it needs then, by

@@ -1,4 +1,4 @@
--- Version 11: turning generations. See holdfast.generation.
+-- Turning generations. See holdfast.generation.
 
 -- How much of the ready index it takes to find the first job of a queue; a few blocks where nothing is worn.
 CREATE FUNCTION holdfast.wear(of_queue text, of_gen integer) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$

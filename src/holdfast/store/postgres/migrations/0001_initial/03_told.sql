@@ -1,4 +1,4 @@
--- Version 3: what is told of a commit, in the same commit: which jobs moved, while somebody watches, and how claims
+-- What is told of a commit, in the same commit: which jobs moved, while somebody watches, and how claims
 -- ended, minute by minute.
 --
 -- Both are only ever appended to. A counter that every commit updates would grow a chain of dead versions as long as an

@@ -1,4 +1,4 @@
--- Version 9: one call for a batch of mixed operations, kind by kind in the order of holdfast.store.protocol.Batch.
+-- One call for a batch of mixed operations, kind by kind in the order of holdfast.store.protocol.Batch.
 -- A NULL array is a kind that the batch does not have. Answers no row where all went as asked and nothing was claimed.
 
 CREATE FUNCTION holdfast.write(

@@ -1,4 +1,4 @@
--- Version 10: leases, which belong to holders, and retention.
+-- Leases, which belong to holders, and retention.
 
 -- Renew each holder (making it if need be). Rows are touched in the order of their ids, so that two callers never
 -- wait for each other; a task's own transaction never touches them.

@@ -1,4 +1,4 @@
--- Version 5: ENQUEUE. New jobs, each recognised if it is sent again.
+-- ENQUEUE. New jobs, each recognised if it is sent again.
 --
 -- An insert that expects no conflict does without the speculative tokens of ON CONFLICT. Ids are made by the client, so
 -- a conflict means that a batch is sent again: it is undone, and done once more the careful way.

@@ -1,4 +1,4 @@
--- Version 1: the tables.
+-- The tables. Version 1 is the whole schema: the parts of this folder, in the order of their names.
 --
 -- Times are whole microseconds since 1970, UTC, by the server's clock: holdfast.micros().
 -- Hot rows stand apart from history: holdfast.job holds what waits or runs, holdfast.ended what has ended.

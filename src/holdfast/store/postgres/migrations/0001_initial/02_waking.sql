@@ -1,4 +1,4 @@
--- Version 2: waking. A hint is one NOTIFY a commit, sent only where somebody listens.
+-- Waking. A hint is one NOTIFY a commit, sent only where somebody listens.
 --
 -- NOTIFY makes its transaction wait for others that notify, so it is not sent into the void: a listener holds an
 -- advisory lock (shared, of its session), and whoever has something to say tries that lock first.

@@ -1,4 +1,4 @@
--- Version 6: NOTE and SETTLE. What a claim says of itself and how it ends, written only under its fence and token.
+-- NOTE and SETTLE. What a claim says of itself and how it ends, written only under its fence and token.
 --
 -- Jobs are found by their numbers. `state || ''` keeps the planner from job_running, which looks cheap while the table
 -- is empty: a plan that was made then went through all that runs, and over all that had run since the last vacuum.

@@ -1,4 +1,4 @@
--- Version 8: CLAIM. Promotes what is due and takes the first in order, in one step; writes nothing if it finds nothing.
+-- CLAIM. Promotes what is due and takes the first in order, in one step; writes nothing if it finds nothing.
 --
 -- The plans must not depend on statistics, which a table that just grew does not have: every statement here can be
 -- answered from its index in order, and the settings on holdfast.write leave the planner no other way.

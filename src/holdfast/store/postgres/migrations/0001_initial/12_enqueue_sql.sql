@@ -1,4 +1,4 @@
--- Version 12: enqueue from SQL: triggers, cron jobs, other languages. Part of whatever transaction calls it.
+-- Enqueue from SQL: triggers, cron jobs, other languages. Part of whatever transaction calls it.
 --
 --     SELECT holdfast.enqueue('send', '{"to": "a@example.com"}', queue => 'mail', key => 'welcome-42');
 --
