@@ -58,9 +58,7 @@ class Serving:
         self._router = Router([Mount(below, routes=routes)])
         options = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
         options |= {"interface": "asgi3", "log_level": "error", "lifespan": "off", "ws": "none"}
-        options["timeout_keep_alive"] = (
-            600  # seconds; uvicorn has 5, and a busy machine takes longer
-        )
+        options["timeout_keep_alive"] = 600  # seconds; uvicorn has 5, and a busy machine takes longer
         config = uvicorn.Config(self._answer, "127.0.0.1", port, **options)
         self._server = QuickServer(config)
         self._runs = False
