@@ -19,6 +19,9 @@ class Ending:
         self._loop = loop
         self._background = background
         self._over: Future[None] = Future()
+        self._task: asyncio.Task[Any] | None = None
+        """Kept alive for its own coroutine, which has this object. Where a loop is closed half-way, the coroutine is ended
+        by the collector, and Python 3.11 crashes if the last reference to the task is that of a timeout inside it."""
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]], linger: float | None = LINGER) -> None:
         """Begin on the loop, from any thread; when that is done, stop the app's own loop (see its `stop`)."""
@@ -39,9 +42,11 @@ class Ending:
 
     def follow(self, task: asyncio.Task[Any]) -> None:
         """It ends when this task does."""
+        self._task = task
         task.add_done_callback(self._end)
 
     def _end(self, task: asyncio.Task[Any]) -> None:
+        self._task = None
         error = NotStarted() if task.cancelled() else task.exception()
         if error is None:
             self._over.set_result(None)
