@@ -15,7 +15,7 @@ CREATE INDEX holdfast_lane ON holdfast_job (lane, state) WHERE lane IS NOT NULL 
 -- What waits, but not for its time alone.
 CREATE INDEX holdfast_blocked ON holdfast_job (queue) WHERE state = 'blocked';
 
--- What is remembered of a lane (holdfast.store.gate.Gate). One of which nothing is to be remembered has no row.
+-- What is remembered of a lane (holdfast.core.limiter.Gate). One of which nothing is to be remembered has no row.
 CREATE TABLE holdfast_gate (
     lane TEXT NOT NULL PRIMARY KEY,
     tat INTEGER NOT NULL DEFAULT 0,
