@@ -20,7 +20,7 @@ from holdfast.client.pauses import Holds
 from holdfast.core.flow_rules import freed
 from holdfast.core.limiter import Gate
 from holdfast.core.step_log import Memory
-from holdfast.flows.service import release as flow_ends
+from holdfast.flows import release as flow_ends
 from holdfast.store.reference.jobs import Jobs
 from support import sizes
 

@@ -56,6 +56,7 @@ INSIDE: dict[type, set[str]] = {
         "carry_on",
         "delete",
         "free",
+        "in_the_making",
         "members",
         "retry_jobs",
         "repair",

@@ -9,7 +9,7 @@ EPOCH = 1_750_000_000 * MICROS
 
 
 class ManualClock:
-    """A holdfast.clock.Clock for tests: time passes only by `advance`."""
+    """A holdfast.core.clock.Clock for tests: time passes only by `advance`."""
 
     def __init__(self, now: int = EPOCH) -> None:
         self._now = now

@@ -1,5 +1,5 @@
 -- GATE: whether jobs of a lane may start, what is set aside until they may, and what is let go again. The rules are
--- those of store/gate.py. A job that is set aside has only changed its sorted set, as one that becomes due.
+-- those of core/limiter.py. A job that is set aside has only changed its sorted set, as one that becomes due.
 
 local PROMOTE = 1000 -- due or held jobs that one claim makes ready per set
 local HELD_LIMIT = 1000 -- jobs that one claim sets aside, and lanes that it looks into

@@ -1,4 +1,4 @@
--- TURN: where new jobs of lanes with a weight stand in their queue, by the rules of store/gate.py. What a batch has to
+-- TURN: where new jobs of lanes with a weight stand in their queue, by the rules of core/limiter.py. What a batch has to
 -- know for that is read once, and what it has changed is written as it ends.
 
 local STEP = 1000 -- microseconds between the turns of two jobs of a lane of weight 1

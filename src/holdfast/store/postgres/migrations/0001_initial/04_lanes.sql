@@ -1,6 +1,6 @@
 -- Lanes: how many jobs of one name run, how often one starts, and whose turn it is.
 --
--- holdfast.store.gate has the rules. A claim that meets a job whose lane does not let it start holds it: it becomes
+-- holdfast.core.limiter has the rules. A claim that meets a job whose lane does not let it start holds it: it becomes
 -- blocked, and waits for `lane:NAME`. Claims of one lane take turns by its row in holdfast.gate; nobody else ever locks
 -- that row, so neither a user's open transaction nor the end of a job waits for a claim, or has one wait for it.
 

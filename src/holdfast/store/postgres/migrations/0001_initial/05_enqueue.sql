@@ -284,7 +284,7 @@ BEGIN
             turn := n.due;
             weight := CASE WHEN n.due <= now AND n.waits IS NULL THEN (n.lane ->> 'weight')::integer END;
             IF weight > 0 THEN
-                -- As holdfast.store.gate has it: behind the last job of its lane, but never before the head of its
+                -- As holdfast.core.limiter has it: behind the last job of its lane, but never before the head of its
                 -- queue nor far behind its tail, and never more than a day back.
                 step := greatest(1, 1000 / weight);
                 at := (places ->> (n.lane ->> 'name'))::integer;
