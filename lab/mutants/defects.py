@@ -35,6 +35,7 @@ LIFE = "tests/unit/test_lifecycle.py -k "
 COMMIT = "tests/unit/test_commit.py -k "
 STEPS = "tests/worker/test_steps.py -k "
 WAITING = "tests/worker/test_waiting.py -k "
+REFUSED = "tests/worker/test_refused_ends.py -k "
 MAKING = "tests/app/test_flow_making.py -k "
 FLOW_WRITES = "tests/faults/test_flow_writes.py -k "
 DAMAGED = "tests/faults/test_damaged_jobs.py -k "
@@ -193,6 +194,17 @@ DEFECTS = (
         "                pause = min(1.0, pause)\n",
         "                break\n",
         "tests/worker/test_store_trouble.py -k test_a_heart_that_misses_a_beat_beats_on",
+    ),
+    Defect(
+        "F", "a worker reports a refused completion as a success", "worker/settle.py",
+        "        if answer:\n            self._app.events.settled(",
+        "        if True:\n            self._app.events.settled(",
+        REFUSED + "by_a_worker",
+    ),
+    Defect(
+        "F", "a refused completion by hand is reported as a success", "client/claims.py",
+        "        if written:\n            self.events.settled(", "        if True:\n            self.events.settled(",
+        REFUSED + "by_hand",
     ),
     Defect(
         "F", "the end of a run is forgotten when the store does not answer", "worker/settle.py",
@@ -524,6 +536,11 @@ DEFECTS = (
         "", "a flow's job is freed before the last of those before it has ended", "core/flow_rules.py",
         "            waits = end_of(id)\n            continue\n", "            continue\n",
         seeds=400,
+    ),
+    Defect(
+        "N", "a compensation forgets an earlier death in the flow", "core/flow_rules.py",
+        "died = died or not (well or idle)", "died = not (well or idle)",
+        "tests/app/test_flow_retries.py -k test_one_compensation_for_several",
     ),
     Defect(
         "N", "an end is not told with its commit", "store/reference/jobs.py",

@@ -221,13 +221,16 @@ async def test_what_comes_after_a_compensation_that_was_not_needed_is_not_needed
     assert await states(handle) == ["succeeded", *["cancelled"] * 3]
 
 
-async def test_one_compensation_for_several_runs_if_one_of_them_died(app, tasks):
+@pytest.mark.parametrize("order", [("good", "bad"), ("bad", "good"), ("good", "bad", "good")], ids="-".join)
+async def test_one_compensation_for_several_runs_if_one_of_them_died(app, tasks, order):
     flow = Flow()
-    both = [flow.add(tasks.note, "good"), flow.add(tasks.fragile, "bad")]
-    flow.add(tasks.note, "undo").after(*both, on_dead="compensate")
-    flow.add(tasks.note, "unneeded").after(both[0], on_dead="compensate")
-    handle, _ = await run(app, flow)
-    assert (tasks.ran, await states(handle)) == (["good", "undo"], ["succeeded", "dead", "succeeded", "cancelled"])
+    before = [flow.add(tasks.fragile if name == "bad" else tasks.note, name) for name in order]
+    flow.add(tasks.note, "undo").after(*before, on_dead="compensate")
+    flow.add(tasks.note, "unneeded").after(before[order.index("good")], on_dead="compensate")
+    handle, status = await run(app, flow)
+    assert tasks.ran == [*(name for name in order if name == "good"), "undo"]
+    ended = ["dead" if name == "bad" else "succeeded" for name in order]
+    assert (status.state, await states(handle)) == (State.DEAD, [*ended, "succeeded", "cancelled"])
 
 
 async def test_a_death_that_only_some_ignore_counts(app, tasks):

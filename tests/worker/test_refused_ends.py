@@ -1,0 +1,74 @@
+"""A completion that the store refuses, since somebody else has ended the claim, is told as a success to nobody."""
+
+import asyncio
+import json
+
+import pytest
+
+from holdfast import LeaseLost, State
+from holdfast.observe.tally import Tally
+from holdfast.webhooks import QUEUE, TASK
+from support.eventually import eventually
+from support.workers import working
+
+
+async def by_a_worker(app):
+    """Two jobs succeed, but the claim of the first has been ended by a monitor meanwhile; their ids."""
+    given_up = asyncio.Event()
+
+    @app.task
+    async def work() -> str:
+        await given_up.wait()
+        return "done"
+
+    async def beaten():
+        """It runs, and the next beat, which would tell the worker that it has lost the job, is far away."""
+        return [one for one in await app.session.store.holders() if one.beat > 1 and one.jobs]
+
+    async with working(app, concurrency=1, lease=300):
+        taken, kept = [await work.enqueue() for _ in range(2)]
+        await eventually(beaten)
+        await app.fail(taken.id, "given up")
+        given_up.set()
+        await kept.result(timeout=30)
+    return taken.id, kept.id
+
+
+async def by_hand(app):
+    ids = [(await app.enqueue("work")).id for _ in range(2)]
+    claims = {claim.job.id: claim for claim in await app.claim(limit=2)}
+    await app.fail(ids[0], "given up")
+    with pytest.raises(LeaseLost):
+        await claims[ids[0]].complete("done")
+    await claims[ids[1]].complete("done")
+    return ids
+
+
+@pytest.mark.parametrize("complete", [by_a_worker, by_hand])
+async def test_a_refused_completion_is_no_success_in_events_webhooks_and_metrics(make_app, complete):
+    app = make_app(secret="an app's secret")
+    heard, tally = [], Tally()
+    for name in ("job_succeeded", "job_failed", "lease_lost"):
+        app.on(name, heard.append)
+    tally.listen(app.events)
+    await app.pause(QUEUE)  # deliveries are made, and stay
+    await app.webhooks.add("shop", "https://example.com/hook")
+    taken, kept = await complete(app)
+
+    assert [(await app.job(id)).state for id in (taken, kept)] == [State.FAILED, State.SUCCEEDED]
+    assert [(event.name, event.job_id) for event in heard if event.job_type == "work"] == [
+        ("job_failed", taken),
+        ("lease_lost", taken),
+        ("job_succeeded", kept),
+    ]
+    assert tally.sums["holdfast_jobs_succeeded_total", "work"] == 1
+    assert tally.sums["holdfast_jobs_failed_total", "work"] == 1
+    assert tally.sums["holdfast_lease_rejected_total",] == 1
+    assert ("holdfast_job_duration_seconds", "work", "succeeded", "sum") in tally.sums
+
+    async def told():
+        messages = [json.loads(job.payload["message"]) for job in (await app.jobs(task=TASK)).jobs]
+        ends = {(message["type"], message["data"]["job_id"]) for message in messages}
+        return ends if ("job_succeeded", kept) in ends else None
+
+    assert await eventually(told) == {("job_failed", taken), ("job_succeeded", kept)}
