@@ -20,8 +20,8 @@ class Ending:
         self._background = background
         self._over: Future[None] = Future()
         self._task: asyncio.Task[Any] | None = None
-        """Kept alive for its own coroutine, which has this object. Where a loop is closed half-way, the collector ends the
-        coroutine, and Python 3.11 crashes if the last reference to the task is that of a timeout inside it."""
+        """Kept alive for its own coroutine, which has this object. Where a loop is closed half-way, the collector ends
+        the coroutine, and Python 3.11 crashes if the last reference to the task is that of a timeout inside it."""
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]], linger: float | None = LINGER) -> None:
         """Begin on the loop, from any thread; when that is done, stop the app's own loop (see its `stop`)."""
