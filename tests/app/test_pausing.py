@@ -154,6 +154,7 @@ async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, 
     stale = app.session.holds._by_task
     await app.resume(task="send")
     app.session.holds._by_task = stale
+    app.session.holds._read_at = app.clock.monotonic()  # and not so long ago that it reads them again
     [claim] = await app.claim()
     assert claim.job.id == held.id
     assert [line.outcome for line in claim.job.history] == ["released"]

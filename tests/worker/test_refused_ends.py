@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import LeaseLost, State
 from holdfast.observe.tally import Tally
-from holdfast.webhooks import QUEUE, TASK
+from holdfast.webhooks.service import QUEUE, TASK
 from support.eventually import eventually
 from support.workers import working
 

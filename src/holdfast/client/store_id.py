@@ -6,9 +6,12 @@ signed before still holds after a restore; so does a copy of a whole store.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import msgspec
 
 from ..core.clock import fresh_secret
+from ..core.errors import OutcomeUnknown
 from ..store.protocol import Store
 
 KIND, NAME = "store", "id"
@@ -17,5 +20,6 @@ KIND, NAME = "store", "id"
 async def store_id(store: Store) -> str:
     """The id, made by the first who asks."""
     while (kept := (await store.records(KIND)).get(NAME)) is None:
-        await store.put_record(KIND, NAME, msgspec.json.encode(fresh_secret()), 0)  # unless somebody was first
+        with suppress(OutcomeUnknown):  # the next look tells
+            await store.put_record(KIND, NAME, msgspec.json.encode(fresh_secret()), 0)  # unless somebody was first
     return kept.value.hex()  # whatever it is: a record that was damaged is an id as well
