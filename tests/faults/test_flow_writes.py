@@ -192,7 +192,8 @@ async def test_a_flow_that_is_said_to_be_cancelled_ends_so_and_one_that_is_not_g
         said = await scene.cut(fate, handle.cancel())
         if isinstance(said, OutcomeUnknown):
             assert said.retry_safe
-            said = await handle.cancel()
+            # A server may have ended the flow by now: then there is nothing left to cancel.
+            said = await handle.cancel() or (await handle.status()).state == State.CANCELLED
         await scene.work_off(queues="elsewhere")  # what is claimed before a worker looks may run
         await scene.work_off()
         state, ran = (await handle.status()).state, scene.ran.count(word)
