@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, StoreLost, Worker
 from holdfast.core.errors import ConfigError, OutcomeUnknown, StoreUnavailable
-from holdfast.store.sqlite import SqliteStore, files, sql
+from holdfast.store.sqlite import SqliteStore, files, place, sql
 from holdfast.store.sqlite import connection as connections
 from holdfast.testing.verbs import enqueue, every
 from support.unseen import PASSING, unseen
@@ -298,3 +298,27 @@ async def test_a_sibling_has_its_own_view(path):
         with pytest.raises(StoreLost, match="was replaced by another file"):
             await enqueue(store)
         await store.close()
+
+
+def test_a_database_that_another_process_is_making_is_not_taken_for_a_truncated_one(tmp_path, monkeypatch):
+    path, looks, real = tmp_path / "new.db", [], Path.stat
+    path.touch()  # as SQLite does when it opens one
+    other = sqlite3.connect(path, isolation_level=None)
+
+    def stat(self, **options):
+        found = real(self, **options) if os.path.exists(self) else None  # noqa: PTH110  # that would call this
+        if not looks:  # between the first look and the second
+            looks.append(self)
+            other.execute("PRAGMA journal_mode=WAL")
+            other.execute("CREATE TABLE made (n)")
+        if found is None:
+            raise FileNotFoundError(self)
+        return found
+
+    monkeypatch.setattr(Path, "stat", stat)
+    try:
+        place._refuse_cut(str(path))
+    finally:
+        monkeypatch.undo()
+        other.close()
+    assert looks

@@ -59,7 +59,8 @@ def _refuse_second_name(path: str, mounted: list[Mount]) -> None:
 def _refuse_cut(path: str) -> None:
     """An empty database with a log was truncated or deleted. SQLite would throw the log away."""
     try:
-        empty, log = Path(path).stat().st_size == 0, Path(path + "-wal").stat().st_size
+        # The log first: whoever makes the database just now writes it before its log.
+        log, empty = Path(path + "-wal").stat().st_size, Path(path).stat().st_size == 0
     except FileNotFoundError:
         return
     if empty and log:
