@@ -22,6 +22,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from holdfast.client.search import Filter
 from holdfast.core.clock import fresh_entropy
 from holdfast.core.job import NewJob
@@ -40,7 +41,7 @@ entropy = fresh_entropy()
 
 async def make_dead(app: Holdfast, count: int) -> None:
     """Have this many jobs die."""
-    store = app.session.store
+    store = parts_of(app).runtime.session.store
     for at in range(0, count, BATCH):
         size = min(BATCH, count - at)
         ids = [entropy.uuid7(time.time_ns() // 1000) for _ in range(size)]
@@ -63,19 +64,19 @@ async def python(store: str, url: str, count: int) -> None:
     async with Holdfast(url) as app:
         await make_dead(app, count)
         start, cpu = time.perf_counter(), time.process_time()
-        done = await app.retry_dead()
+        done = await app.bulk.retry_dead()
         assert done == count, done
         say(store, "retry_dead", count, time.perf_counter() - start, time.process_time() - cpu)
         start, cpu, cursor, done = time.perf_counter(), time.process_time(), None, 0
         while True:
-            step = await app.change_many("cancel", Filter(state="queued"), cursor=cursor)
+            step = await app.bulk.change("cancel", Filter(state="queued"), cursor=cursor)
             done += step.changed
             if (cursor := step.cursor) is None:
                 break
         assert done == count, done
         say(store, "change_many('cancel')", count, time.perf_counter() - start, time.process_time() - cpu)
         start, cpu = time.perf_counter(), time.process_time()
-        done = await app.purge(state="cancelled")
+        done = await app.bulk.purge(state="cancelled")
         assert done == count, done
         say(store, "purge", count, time.perf_counter() - start, time.process_time() - cpu)
         await make_dead(app, count)

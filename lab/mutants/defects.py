@@ -160,7 +160,7 @@ DEFECTS = (
     ),
     Defect(
         "U", "the jobs of a flow that is enqueued again are not recognised", "flows/service.py",
-        "nonce_of(id, digest), msgspec", "app.entropy.token(), msgspec",
+        "nonce_of(id, digest), msgspec", "parts_of(app).runtime.entropy.token(), msgspec",
         FLOW_WRITES + "test_a_flow_that_is_enqueued_again and sqlite",
     ),
     Defect(
@@ -180,8 +180,8 @@ DEFECTS = (
     ),
     Defect(
         "L", "a claim that was answered late is started without looking whether it is still held", "client/claims.py",
-        "(now := app.clock.monotonic()) - asked < holder.lease / 2",
-        "(now := app.clock.monotonic()) - asked < holder.lease * 1e9",
+        "(now := parts_of(app).runtime.clock.monotonic()) - asked < holder.lease / 2",
+        "(now := parts_of(app).runtime.clock.monotonic()) - asked < holder.lease * 1e9",
         "tests/worker/test_late_claims.py -k another_took_while_the_answer_was_late",
     ),
     Defect(
@@ -197,8 +197,8 @@ DEFECTS = (
     ),
     Defect(
         "F", "a worker reports a refused completion as a success", "worker/settle.py",
-        "        if answer:\n            self._app.events.settled(",
-        "        if True:\n            self._app.events.settled(",
+        "        if answer:\n            parts_of(self._app).events.settled(",
+        "        if True:\n            parts_of(self._app).events.settled(",
         REFUSED + "by_a_worker",
     ),
     Defect(
@@ -214,7 +214,7 @@ DEFECTS = (
     Defect(
         "F", "an end that is written again gets another nonce", "worker/settle.py",
         "        self._write(run, end)\n\n\ndef",
-        "        self._write(run, self._app.settlement(run.record, Outcome.succeeded(None)))\n\n\ndef",
+        "        self._write(run, parts_of(self._app).claims.settlement(run.record, Outcome.succeeded(None)))\n\n\ndef",
         seeds=600,
     ),
     Defect(

@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from holdfast import Holdfast, HoldfastError
+from holdfast.app import parts_of
 
 Told = tuple[int, int, int, int]
 """Acknowledged, reported, peak descriptors, peak threads."""
@@ -118,10 +119,10 @@ def processes(method: str) -> Callable[[Holdfast, int], Told]:
     """Four processes of `multiprocessing`; a fork inherits an app that is open."""
 
     def run(app: Holdfast, count: int) -> Told:
-        _apps[app.url] = app
+        _apps[parts_of(app).url] = app
         app.sync.stats()
         with multiprocessing.get_context(method).Pool(4) as pool:
-            told = pool.starmap(child, [(app.url, count // 4)] * 4, chunksize=1)
+            told = pool.starmap(child, [(parts_of(app).url, count // 4)] * 4, chunksize=1)
         counts = list(zip(*told, strict=True))
         return sum(counts[0]), sum(counts[1]), max(counts[2]), max(counts[3])
 

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from holdfast import Context, Holdfast, HoldfastError, limit
+from holdfast.app import parts_of
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.core.operations import Where
@@ -82,7 +83,7 @@ class Features:
             self._count("operations of features that failed")
 
     def _using(self, task: str = "work", **options: Any) -> Any:
-        return self._app.registry.tasks[task].using(max_attempts=0, retry=RETRIES, **options)
+        return parts_of(self._app).registry.tasks[task].using(max_attempts=0, retry=RETRIES, **options)
 
     def _work(self, kind: str) -> Any:
         return self._using().call(kind)
@@ -96,7 +97,7 @@ class Features:
         """A flow is acknowledged whole, or refused whole: by its name, a caller who was told no finds it not begun."""
         planned = planned_flow(self._chance, ("ok", "ok", "slow", "fails", "dies"))
         name = f"{os.getpid()}-{self._number}"
-        flow = made(planned, self._app.registry.tasks["work"], RETRIES, name)
+        flow = made(planned, parts_of(self._app).registry.tasks["work"], RETRIES, name)
         try:
             handle = await self._app.enqueue_flow(flow)
         except OutcomeUnknown:
@@ -150,7 +151,7 @@ async def at_rest(app: Holdfast) -> None:
 
 async def unbegun(app: Holdfast) -> set[str]:
     """The jobs of flows whose caller never got them started: they wait, and never run."""
-    store = app.session.store
+    store = parts_of(app).runtime.session.store
     blocked = [record.id for record in await every(store, Where((State.BLOCKED,)))]
     flow_of = {id: id.rpartition(".")[0] for id in blocked if "." in id}
     flows = sorted(set(flow_of.values()))

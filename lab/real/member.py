@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from holdfast import Context, Holdfast, HoldfastError, OutcomeUnknown, Snooze, Worker
+from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import JobExists, PartlyEnqueued, StoreUnavailable
 from holdfast.store.open import open_store
@@ -122,7 +123,10 @@ class Member:
         name = f"{os.getpid()}-{self.number}"
         way, kind = self.chance.random(), self.chance.choice(KINDS)
         task = "work_in_thread" if kind == "thread" else "work"
-        tasks, options = self.app.registry.tasks, {"max_attempts": 0, "priority": self.chance.choice((0, 0, 0, -1, 1))}
+        tasks, options = (
+            parts_of(self.app).registry.tasks,
+            {"max_attempts": 0, "priority": self.chance.choice((0, 0, 0, -1, 1))},
+        )
         using = tasks[task].using(**options)
         if way < 0.004:
             await self._one(tasks["poison"].using(id=f"poison-{name}"), expect="dead")

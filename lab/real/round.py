@@ -14,6 +14,7 @@ from random import Random
 from typing import Any
 
 from holdfast import Holdfast, HoldfastError
+from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL
 from holdfast.store.protocol import Store
 from holdfast.testing.history import JournalFile, Terms, Verdict, calm, check, final, held_by_the_dead, left, read
@@ -284,7 +285,7 @@ class Round:
                         counts.pop("blocked", None)
                     if not looked and time.monotonic() > look:
                         looked = True
-                        await self._look(app.session.store)
+                        await self._look(parts_of(app).runtime.session.store)
                     over = looked and rested and time.monotonic() > rested + REST and not self._producing()
                     if counts.keys() <= TERMINAL and over:
                         return
@@ -332,7 +333,7 @@ class Round:
 
         async def dump() -> None:
             async with Holdfast(self.place.url(self.folder, self.number)) as app:
-                store: Any = app.session.store
+                store: Any = parts_of(app).runtime.session.store
                 denied = self._noted("flow_denied")
                 for flow in await begun_though_denied(app, set(denied)):
                     self.journal.write(left(f"flow {flow}, whose caller was told that nothing was written"))

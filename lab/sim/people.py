@@ -21,6 +21,7 @@ from holdfast import (
     Worker,
     limit,
 )
+from holdfast.app import parts_of
 from holdfast.client.heartbeat import Heart
 from holdfast.core.clock import Entropy
 from holdfast.core.errors import PartlyEnqueued, StoreUnavailable
@@ -105,7 +106,7 @@ class Member:
             retry_cap=1.0,
             max_silent_deaths=3 if plan.poisonous else 1000,
         )
-        self.app.stay_here(process.loop)  # in a simulation there are no threads
+        parts_of(self.app).runtime.stay_here(process.loop)  # in a simulation there are no threads
         self.app.task(self.work, name="work", timeout=2.0)
 
     # -- the one task
@@ -176,7 +177,7 @@ class Member:
         given: list[Handle[Any]] = []
         for number, kind in enumerate(("fails", "ok")):
             key = f"{ctx.job.id}-{number}"
-            using = self.app.registry.tasks["work"].using(key=key, max_attempts=0, retry=RETRIES)
+            using = parts_of(self.app).registry.tasks["work"].using(key=key, max_attempts=0, retry=RETRIES)
             handle = await ctx.add_to_flow(using, kind, given)
             self.journal.write(acknowledged(handle.id, key=key, expect="" if self._meddled else "succeeded"))
             given = [handle]
@@ -197,7 +198,7 @@ class Member:
 
     async def _enqueue(self, number: int, job: PlannedJob) -> None:
         await asyncio.sleep(job.at)
-        using = self.app.registry.tasks["work"].using(
+        using = parts_of(self.app).registry.tasks["work"].using(
             priority=job.priority, delay=job.delay or None, max_attempts=job.max_attempts, key=job.key or None,
             id=f"own-{self.process.name}-{number}" if job.own_id else None, retry=RETRIES,
             limit=None if job.limit is None else _limit(job.limit), **ONCE[job.once],
@@ -248,7 +249,7 @@ class Member:
 
     async def _enqueue_flow(self, planned: PlannedFlow) -> None:
         await asyncio.sleep(planned.at)
-        flow = made(planned, self.app.registry.tasks["work"], RETRIES)
+        flow = made(planned, parts_of(self.app).registry.tasks["work"], RETRIES)
         for _ in range(FLOW_TRIES):  # each is another flow: one that is not begun comes to nothing
             try:
                 handle = await self.app.enqueue_flow(flow)

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from holdfast.app import parts_of
 from holdfast.client.session import GIVE_WAY
 from holdfast.core.clock import MICROS
 from holdfast.core.internal import flow_of, is_flow
@@ -108,7 +109,7 @@ class Schedule:
             deletes=any(deed.what == "delete" for deed in plan.deeds),
         )
         for member in self.everybody:
-            member.app.drop_quietly()
+            parts_of(member.app).runtime.drop_quietly()
         verdict = check(self.entries, terms)
         self._count(verdict)
         verdict.broken.extend(self._broken_beside(verdict))
@@ -134,7 +135,7 @@ class Schedule:
         for member in self.everybody:
             if not member.closed or member.process.dead:
                 continue
-            if member.app.live_loop() is not None or self.place.left_running(member.process):
+            if parts_of(member.app).runtime.live_loop() is not None or self.place.left_running(member.process):
                 found.append(Broken("what_was_closed_stays_closed", "", f"the app of {member.process.name} lives on"))
         return found
 

@@ -1,12 +1,10 @@
-"""The app: its store, its tasks by name, and what belongs to it. What one can ask of it is in the files below it:
-`client/`: `enqueue.py`, `claims.py`, `inspection.py`, `operations.py`.
-"""
+"""The app as programs see it: its tasks, the everyday verbs, and the services for the rest."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import (
     TYPE_CHECKING,
@@ -14,6 +12,7 @@ from typing import (
     Concatenate,
     ParamSpec,
     Protocol,
+    Self,
     TypedDict,
     TypeVar,
     Unpack,
@@ -21,31 +20,39 @@ from typing import (
     overload,
 )
 
+from .client.bulk import Bulk
+from .client.claims import Claim
 from .client.config import Config
-from .client.enqueue import EnqueueHook, Enqueuing
-from .client.runtime import carried
+from .client.enqueue import EnqueueHook
+from .client.errors import ErrorGroups
+from .client.inspection import Page, Stats
+from .client.pauses import Pause
+from .client.timeseries import Timeseries
 from .codec import Signed
 from .core.clock import Clock, Entropy, SystemClock
 from .core.cron import checked
 from .core.errors import ConfigError, InvalidJob
-from .core.operations import Where
+from .core.operations import Moves, Printed, QueueStats
 from .core.retry import RetryRule
 from .core.settings import combine, from_environment
-from .schedules.schedule import KIND as SCHEDULES
-from .schedules.schedule import read as read_schedule
+from .core.url import redact
+from .observe.events import Handler
+from .parts import Parts
 from .schedules.service import Schedules, made_rule
 from .store.open import client_url, open_store
-from .store.protocol import Store
+from .store.protocol import Finding, Store
 from .sync.app import SyncApp
 from .tasks.context import Context
+from .tasks.handle import Handle
+from .tasks.hooks import ErrorHook, RunHook
 from .tasks.limits import Limit, given_limits
 from .tasks.options import Options
-from .tasks.registry import Registry
-from .tasks.task import Codec, Task
-from .views import Job
-from .webhooks.service import Feed, Webhooks
+from .tasks.task import Call, Codec, Task, Using
+from .views import Job, WorkerSeen
+from .webhooks.service import Webhooks
 
 if TYPE_CHECKING:
+    from .client.explain import Explanation
     from .flows.builder import Flow
     from .flows.service import FlowHandle, Flows
 
@@ -53,8 +60,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F")
 T = TypeVar("T")
-RunHook = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
-ErrorHook = Callable[[BaseException, Job], object]
+H = TypeVar("H", bound=Handler)
 
 
 class Given(TypedDict, total=False):
@@ -84,7 +90,7 @@ class Given(TypedDict, total=False):
     pass_env: str | Sequence[str]
 
 
-class Holdfast(Enqueuing):
+class Holdfast:
     """A job queue on a store, named by a URL (else HOLDFAST_URL, else sqlite:///holdfast.db) or given as an object:
     a store, or a Redis client of yours.
 
@@ -112,23 +118,50 @@ class Holdfast(Enqueuing):
             raise ConfigError("the cloudpickle codec signs what it stores: set secret= or HOLDFAST_SECRET")
         clock = clock or SystemClock()
         if store is None or isinstance(store, str):
-            kept, self.url = open_store(start.url, clock), start.url
+            kept, url = open_store(start.url, clock), start.url
         else:
             kept = cast("Store", store)
-            self.url = f"{kept.name}://"
-        super().__init__(kept, given, clock, entropy, feed=Feed)
+            url = f"{kept.name}://"
         # What a name from the store may be resolved in: the module that makes the app, and those it names.
         own = inspect.currentframe()
         maker = "" if own is None or own.f_back is None else own.f_back.f_globals.get("__name__", "")
-        signed = Signed(start.secret) if start.cloudpickle and start.secret else None
-        self.registry = Registry(self, {maker, *imports}, signed)
-        self.declared = {}
-        self._queue_limits = {} if queue_limits is None else given_limits(queue_limits)
-        self.around_enqueue: list[EnqueueHook] = []
-        self.around_run: list[RunHook] = []
-        self.on_error: list[ErrorHook] = []
-        self._sync = SyncApp(self)
-        self.registry.add(_noop, "noop", Options(), built_in=True)
+        self._parts = parts = Parts(
+            url,
+            kept,
+            given,
+            clock,
+            entropy,
+            trusted={maker, *imports},
+            signed=Signed(start.secret) if start.cloudpickle and start.secret else None,
+            queue_limits={} if queue_limits is None else given_limits(queue_limits),
+        )
+        parts.sync = SyncApp(self, parts.runtime, parts.registry, parts.enqueue, parts.claims)
+
+    def __repr__(self) -> str:
+        return f"Holdfast({redact(self._parts.url)!r})"
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._parts.runtime.leave_block()
+
+    async def open(self) -> None:
+        """Connect now, and live on this loop until it ends or the app is closed.
+
+        An app that lives in the background moves here. One that another loop has opened stays there.
+        """
+        await self._parts.runtime.open()
+
+    async def close(self) -> None:
+        """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
+        await self._parts.runtime.close()
+
+    @property
+    def sync(self) -> SyncApp:
+        """The app for blocking code."""
+        return self._parts.sync
 
     # -- tasks
 
@@ -244,7 +277,7 @@ class Holdfast(Enqueuing):
             expires=expires,
             limit=limit,
         )
-        return self.registry.add(fn, name, options, **rest)
+        return self._parts.registry.add(fn, name, options, **rest)
 
     def cron(
         self,
@@ -269,7 +302,7 @@ class Holdfast(Enqueuing):
         def declare(fn: F) -> F:
             task = cast("Task[..., Any]", fn if isinstance(fn, Task) else self.task(cast("Callable[..., Any]", fn)))
             called = name or task.name
-            before, rule_before = self.declared.get(called, (task, rule))
+            before, rule_before = self._parts.schedules.declared.get(called, (task, rule))
             if (before.name, rule_before) != (task.name, rule):
                 raise InvalidJob(f"two schedules are called {called!r}: give one of them name= in its @app.cron")
             try:
@@ -278,54 +311,235 @@ class Holdfast(Enqueuing):
                 raise InvalidJob(
                     f"schedule {called!r}: {error}; app.schedules.put takes a call with arguments"
                 ) from None
-            self.declared[called] = (task, rule)
+            self._parts.schedules.declared[called] = (task, rule)
             return cast("F", task)
 
         return declare
 
-    # -- its parts
+    # -- hooks and events
 
     @property
-    def sync(self) -> SyncApp:
-        """The app for blocking code."""
-        return self._sync
+    def around_enqueue(self) -> list[EnqueueHook]:
+        """Async functions of (job, store_it) that are called around every insert; the first is the innermost."""
+        return self._parts.enqueue.hooks
+
+    @property
+    def around_run(self) -> list[RunHook]:
+        """Async functions of (context, run_it) that are called around every run, on the worker's loop."""
+        return self._parts.hooks.around_run
+
+    @property
+    def on_error(self) -> list[ErrorHook]:
+        """Functions of (error, job) that are called when a run has failed."""
+        return self._parts.hooks.on_error
+
+    @overload
+    def on(self, name: str, handler: Handler, /) -> None: ...
+    @overload
+    def on(self, name: str, /) -> Callable[[H], H]: ...
+    def on(self, name: str, handler: Any = None, /) -> Any:
+        """Have every event of this name (`*`: of any) handed to a plain function; also as a decorator.
+
+        It is called in this process, usually on the app's loop, after the store has written what it tells of: be quick.
+        """
+        events = self._parts.events
+
+        def listen(handler: H) -> H:
+            events.on(name, handler)
+            return handler
+
+        return listen if handler is None else events.on(name, handler)
+
+    # -- enqueue
+
+    async def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
+        """Enqueue a task, a registered name, or any importable callable; others travel pickled where switched on."""
+        call = self._parts.registry.call(fn, args, kwargs)
+        return await self._parts.enqueue.enqueue_call(call.task, call.options, call.args, call.kwargs)
+
+    def call(
+        self, fn: Callable[..., Any] | str | Task[..., R] | Using[..., R], /, *args: Any, **kwargs: Any
+    ) -> Call[Any]:
+        """A call that is not yet enqueued, for `enqueue_many`."""
+        return self._parts.registry.call(fn, args, kwargs)
+
+    async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
+        """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
+        return await self._parts.enqueue.enqueue_many(calls)
+
+    async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
+        """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
+        return await self._parts.enqueue.submit(name, payload, json=json, **options)
+
+    async def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> FlowHandle:
+        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
+        return await self._parts.flows.enqueue(flow, id)
+
+    # -- one job
+
+    def handle(self, id: str) -> Handle[Any]:
+        """A handle on a job, from its id alone."""
+        return self._parts.handles.handle(id)
+
+    async def job(self, id: str) -> Job:
+        """One job as it is now."""
+        return await self._parts.handles.job(id)
+
+    async def explain(self, id: str) -> Explanation:
+        """Why a job is not running, in words."""
+        return await self._parts.inspection.explain(id)
+
+    async def output(self, id: str, position: int = 0) -> list[Printed]:
+        """What a job has printed from a position on, 1 MiB or a little more at a time."""
+        return await self._parts.inspection.output(id, position)
+
+    async def cancel(self, id: str) -> bool:
+        """End a waiting job, ask a running one to stop; False if it had ended already. Of a flow: all of its jobs."""
+        return await self._parts.operations.cancel(id)
+
+    async def retry(self, id: str) -> Job:
+        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once.
+
+        Of a flow: what died, and then what was not run because of it. A job of a flow takes along what waited for it.
+        """
+        return await self._parts.operations.retry(id)
+
+    async def delete(self, id: str) -> None:
+        """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
+        await self._parts.operations.delete(id)
+
+    async def annotate(self, id: str, /, **meta: Any) -> None:
+        """Add to the meta of a job that lives."""
+        await self._parts.operations.annotate(id, meta)
+
+    async def fail(self, id: str, error: str | BaseException) -> None:
+        """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
+        await self._parts.claims.fail(id, error)
+
+    async def signal(self, name: str, value: Any = None) -> int:
+        """Wake every job that waits for this signal, and hand it the value; how many.
+
+        It is kept for as long as keys are, for those who wait later. Sent again, it has the newer value.
+        """
+        return await self._parts.operations.signal(name, value)
+
+    # -- the store
+
+    async def jobs(
+        self,
+        *,
+        state: str | Sequence[str] | None = None,
+        queue: str | None = None,
+        task: str | None = None,
+        tag: str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
+    ) -> Page:
+        """A page of jobs that match, newest first."""
+        return await self._parts.inspection.jobs(
+            state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor
+        )
+
+    async def stats(self) -> Stats:
+        """Counts by queue and state, and the number of live workers."""
+        return await self._parts.inspection.stats()
+
+    async def queues(self) -> tuple[list[QueueStats], int, tuple[Finding, ...]]:
+        """Every queue in numbers, the store's time, and what may lose jobs as the store is now."""
+        return await self._parts.inspection.queues()
+
+    async def workers(self) -> list[WorkerSeen]:
+        """The live workers (and claims by hand), by node and pid."""
+        return await self._parts.inspection.workers()
+
+    async def moves(self, since: str | None = None, limit: int = 1000) -> Moves:
+        """What jobs did since the cursor of an earlier answer; None: from now on."""
+        return await self._parts.inspection.moves(since, limit)
+
+    async def pause(
+        self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Start no more jobs of a queue, or of a task, or of a task with certain arguments; those that run go on.
+
+        A queue stands still at once. A task's jobs are put aside as they come up; workers hear of it within about a
+        poll interval. False where no job, live worker, schedule or task of this app has that queue or task: it is
+        paused all the same, and logged as a warning, since the name may be misspelled.
+        """
+        return await self._parts.operations.pause(queue, task=task, where=where)
+
+    async def resume(
+        self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None
+    ) -> bool:
+        """Start them again; name what was paused as it was named then. False where nothing of that name was paused."""
+        return await self._parts.operations.resume(queue, task=task, where=where)
+
+    async def paused_tasks(self) -> list[Pause]:
+        """The pauses of tasks that hold, by name; `stats` tells of those of queues."""
+        return await self._parts.operations.paused_tasks()
+
+    async def claim(
+        self,
+        queues: Sequence[str] | str = ("default",),
+        *,
+        tasks: Sequence[str] | None = None,
+        limit: int = 1,
+        lease: float = 300.0,
+        wait: float = 0.0,
+    ) -> list[Claim]:
+        """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.
+
+        [] where there are none, and none came within `wait` seconds. They are released if this process ends.
+        """
+        return await self._parts.claims.claim(queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
+
+    async def recover(self) -> int:
+        """Settle the claims whose lease was lost, so that they run again; how many.
+
+        Claims of a process of this machine that is proven to be gone are lost at once.
+        """
+        return await self._parts.claims.recover()
+
+    # -- services
 
     @property
     def flows(self) -> Flows:
         """Jobs that wait for each other."""
-        from .flows.service import Flows  # late: most programs that enqueue have none
-
-        return Flows(self)
-
-    @carried
-    async def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> FlowHandle:
-        """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""
-        return await self.flows.start(flow, id)
-
-    def flow(self, id: str) -> FlowHandle:
-        """A handle on a flow, from its id alone."""
-        from .flows.service import FlowHandle
-
-        return FlowHandle(self, id)
+        return self._parts.flows
 
     @property
     def schedules(self) -> Schedules:
         """What is enqueued by the clock."""
-        return Schedules(self)
+        return self._parts.schedules
 
-    async def _is_scheduled(self, where: Where) -> bool:
-        kept = [read_schedule(one.value) for one in (await self.session.store.records(SCHEDULES)).values()]
-        return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)
+    @property
+    def bulk(self) -> Bulk:
+        """Many jobs at once: search, count, change, retry the dead, purge."""
+        return self._parts.bulk
+
+    @property
+    def errors(self) -> ErrorGroups:
+        """The last errors of jobs, in groups."""
+        return self._parts.errors
+
+    @property
+    def timeseries(self) -> Timeseries:
+        """What charts show: how claims ended, and how deep the queues were, over time."""
+        return self._parts.timeseries
 
     @property
     def webhooks(self) -> Webhooks:
         """Who is told how jobs end."""
-        return Webhooks(self)
+        return self._parts.webhooks
 
     @property
     def config(self) -> Config:
         """Settings kept in the store, for everybody who uses it."""
-        return Config(self)
+        return self._parts.config
+
+
+def parts_of(app: Holdfast) -> Parts:
+    """What an app is made of, for workers, servers and commands. It is not a part of the public API."""
+    return app._parts  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
 
 
 class TaskMaker(Protocol):
@@ -360,7 +574,3 @@ class BatchMaker(Protocol):
     def __call__(self, fn: Callable[[list[T]], None], /) -> Task[[T], None]: ...
     @overload
     def __call__(self, fn: Callable[[list[T]], Any], /) -> Task[[T], Any]: ...
-
-
-def _noop(*_: Any, **__: Any) -> None:
-    """Does nothing, durably, with whatever it is given."""

@@ -6,6 +6,7 @@ import functools
 import pytest
 
 from holdfast import ConfigError, Holdfast, HoldfastError, InvalidJob, PayloadTooLarge, Worker
+from holdfast.app import parts_of
 from support.ids import words
 
 
@@ -280,7 +281,7 @@ def test_a_task_with_a_wrong_option_cannot_be_defined(app, options):
 
     with pytest.raises(HoldfastError):
         app.task(**options)(work)
-    assert "work" not in app.registry.tasks
+    assert "work" not in parts_of(app).registry.tasks
 
 
 def test_an_async_task_does_not_run_in_a_thread(app):

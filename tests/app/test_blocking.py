@@ -18,7 +18,10 @@ from holdfast import (
     State,
     Worker,
 )
+from holdfast.app import parts_of
+from holdfast.sync.blocking import runs_on
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import working
 
 
@@ -39,11 +42,11 @@ def app(make_app):
 
 @pytest.fixture
 def add(app):
-    return app.registry.tasks["add"]
+    return parts_of(app).registry.tasks["add"]
 
 
 def work_off_blocking(app):
-    app.sync.run(Worker(app, until_idle=True).run)
+    runs_on(parts_of(app).runtime)(Worker(app, until_idle=True).run)
 
 
 def test_the_readmes_one_line_works(app, add):
@@ -112,11 +115,11 @@ def test_a_flow_from_its_start_to_its_end(app, add):
 
 def test_a_flow_that_fails_is_retried_and_cancelled(app):
     flow = Flow("bad")
-    flow.add(app.registry.tasks["fail"])
+    flow.add(parts_of(app).registry.tasks["fail"])
     handle = app.sync.enqueue_flow(flow)
     work_off_blocking(app)
     assert handle.wait(timeout=30).state == State.DEAD
-    assert app.sync.flow(handle.id).retry() == 1
+    assert app.sync.flows.handle(handle.id).retry() == 1
     assert handle.cancel() is True
     assert handle.status().state == State.CANCELLED
 
@@ -165,7 +168,7 @@ def test_claim_by_hand(app):
     [claim] = sync.claim(lease=0.9)
 
     async def beaten_often():
-        [seen] = await app.session.store.holders()
+        [seen] = await session_of(app).store.holders()
         return seen.beat > 5
 
     assert (claim.payload, claim.fence, claim.job.id) == (b"abc", 1, "job")
@@ -248,7 +251,7 @@ async def test_a_thread_beside_the_loop_shares_the_loops_app(app, add):
     await app.open()
     handle = await add.enqueue(1, 1)
     other = await asyncio.to_thread(add.sync.enqueue, 2, 2)
-    assert app.live_loop() is asyncio.get_running_loop()
+    assert parts_of(app).runtime.live_loop() is asyncio.get_running_loop()
     assert {job.id for job in (await app.jobs()).jobs} == {handle.id, other.id}
     async with working(app):
         assert await asyncio.to_thread(other.result, 3) == 4
@@ -326,7 +329,7 @@ def test_closing_from_a_thread_closes_the_loops_app(app):
     async def main():
         await app.enqueue("noop")
         await asyncio.to_thread(app.sync.close)
-        assert app.live_loop() is None
+        assert parts_of(app).runtime.live_loop() is None
         return (await app.stats()).counts["queued"]
 
     assert asyncio.run(main()) == 1

@@ -3,12 +3,6 @@
 import inspect
 
 import pytest
-
-from holdfast import Claim, FlowHandle, Handle, Holdfast, Task
-from holdfast.client.config import Config
-from holdfast.flows.service import Flows
-from holdfast.schedules.service import Schedules
-from holdfast.sync.app import SyncApp
 from holdfast.sync.parts import (
     SyncClaim,
     SyncConfig,
@@ -19,6 +13,12 @@ from holdfast.sync.parts import (
     SyncTask,
     SyncWebhooks,
 )
+
+from holdfast import Claim, FlowHandle, Handle, Holdfast, Task
+from holdfast.client.config import Config
+from holdfast.flows.service import Flows
+from holdfast.schedules.service import Schedules
+from holdfast.sync.app import SyncApp
 from holdfast.tasks.task import Using
 from holdfast.webhooks.service import Webhooks
 from support.surface import surface

@@ -11,6 +11,7 @@ from holdfast.core.operations import Change, Patch
 from holdfast.store.group_commit import guard
 from holdfast.store.reference.memory import MemoryStore
 from support.dead_jobs import make_dead
+from support.inside import session_of
 
 
 @pytest.fixture(autouse=True)
@@ -34,25 +35,25 @@ async def test_a_step_of_dead_jobs_is_retried_in_one_write(make_app):
     app = make_app(store)
     await make_dead(app, 25)
     store.writes = 0
-    assert await app.retry_dead() == 25
+    assert await app.bulk.retry_dead() == 25
     assert store.writes == 3
 
 
 async def test_progress_is_told_after_each_step_with_the_totals_so_far(app):
     await make_dead(app, 25)
     seen = []
-    assert await app.retry_dead(progress=seen.append) == 25
+    assert await app.bulk.retry_dead(progress=seen.append) == 25
     assert [(one.matched, one.changed, one.skipped) for one in seen] == [(10, 10, 0), (20, 20, 0), (25, 25, 0)]
     assert [one.cursor is None for one in seen] == [False, False, True]
 
 
 async def test_progress_can_end_it_and_the_next_call_does_the_rest(app):
     await make_dead(app, 25)
-    assert await app.retry_dead(progress=lambda seen: seen.matched < 20) == 20
+    assert await app.bulk.retry_dead(progress=lambda seen: seen.matched < 20) == 20
     assert await counts(app) == {"queued": 20, "dead": 5}
-    assert await app.retry_dead() == 5
-    assert await app.purge(state="queued", progress=lambda _: False) == 10
-    assert await app.purge(state="queued") == 15
+    assert await app.bulk.retry_dead() == 5
+    assert await app.bulk.purge(state="queued", progress=lambda _: False) == 10
+    assert await app.bulk.purge(state="queued") == 15
 
 
 @pytest.mark.parametrize("action", ["retry", "cancel", "delete"])
@@ -61,7 +62,7 @@ async def test_what_is_skipped_is_counted_by_its_reason(app, action):
     waiting, running = [await app.enqueue("noop") for _ in range(2)]
     [claim] = await app.claim(limit=1)
     other = waiting if claim.job.id == running.id else running
-    done = await app.change_many(action, ids=[*[job.id for job in (await app.jobs()).jobs], "no such job"])
+    done = await app.bulk.change(action, ids=[*[job.id for job in (await app.jobs()).jobs], "no such job"])
     expected = {
         "retry": (3, {"state": 1, "not_found": 1}),
         "cancel": (2, {"state": 2, "not_found": 1}),
@@ -90,11 +91,11 @@ async def test_a_job_that_others_retried_and_finished_meanwhile_does_not_run_aga
     first, *_ = await make_dead(app, 3)
 
     async def succeed():
-        await app.session.store.write(_batch(Change(first, State.DEAD, 0, Patch(state=State.SUCCEEDED, keep=None))))
+        await session_of(app).store.write(_batch(Change(first, State.DEAD, 0, Patch(state=State.SUCCEEDED, keep=None))))
 
     store.meanwhile = succeed
     seen = []
-    assert await app.retry_dead(progress=seen.append) == 2
+    assert await app.bulk.retry_dead(progress=seen.append) == 2
     assert seen[-1].reasons == {"moved": 1}
     assert (await app.job(first)).state == State.SUCCEEDED
 
@@ -118,7 +119,7 @@ async def test_what_one_caller_may_not_change_keeps_no_other_job_from_it(app):
     await app.open()
     token = guard.set(refuse)
     try:
-        done = await app.change_many("retry", Filter(state="dead"))
+        done = await app.bulk.change("retry", Filter(state="dead"))
     finally:
         guard.reset(token)
     assert (done.changed, done.reasons) == (8, {"refused": 1})
@@ -134,7 +135,7 @@ async def test_a_damaged_job_is_skipped_as_it_is_when_it_is_retried_alone(make_a
     with sqlite3.connect(tmp_path / "damaged.db") as connection:
         connection.execute("UPDATE holdfast_job SET history = 'no JSON' WHERE id = ?", (first,))
     connection.close()
-    done = await app.change_many("retry", Filter(state="dead"))
+    done = await app.bulk.change("retry", Filter(state="dead"))
     assert (done.changed, done.reasons) == (2, {"damaged": 1})
 
 
@@ -143,8 +144,8 @@ async def test_every_change_of_many_is_an_event(app):
     for name in ("job_retried", "job_deleted"):
         app.on(name, lambda event: heard.append((event.name, event.job_id)))
     ids = await make_dead(app, 12)
-    await app.retry_dead()
-    await app.purge(state="queued")
+    await app.bulk.retry_dead()
+    await app.bulk.purge(state="queued")
     assert sorted(heard) == sorted([("job_deleted", id) for id in ids] + [("job_retried", id) for id in ids])
 
 
@@ -173,8 +174,8 @@ async def test_a_store_that_fails_half_way_is_told_truthfully_and_the_next_call_
     await make_dead(app, 25)
     store.left, seen = 2, []
     with pytest.raises(OutcomeUnknown, match=said):
-        await app.retry_dead(progress=seen.append)
+        await app.bulk.retry_dead(progress=seen.append)
     assert seen[-1].changed == 10
     assert await counts(app) == {"queued": 10, "dead": 15}
     store.left = -100
-    assert await app.retry_dead() == 15
+    assert await app.bulk.retry_dead() == 15

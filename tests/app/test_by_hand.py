@@ -10,6 +10,7 @@ from holdfast import Holdfast, InvalidJob, JobFailed, LeaseLost, PayloadTooLarge
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off
 
 
@@ -309,7 +310,7 @@ async def test_kept_alive_beats_while_the_block_runs(app):
     [claim] = await app.claim(lease=0.9)
 
     async def beats():
-        return (await app.session.store.holders())[0].beat
+        return (await session_of(app).store.holders())[0].beat
 
     async with claim.kept_alive() as same:
         assert same is claim
@@ -353,12 +354,12 @@ async def test_completing_inside_the_block_is_no_loss(app):
     [claim] = await app.claim(lease=0.3)
 
     async def beaten_again(since):
-        seen = await app.session.store.holders()
+        seen = await session_of(app).store.holders()
         return not seen or seen[0].beat > since
 
     async with claim.kept_alive():
         await claim.complete("done")
-        seen = await app.session.store.holders()
+        seen = await session_of(app).store.holders()
         since = seen[0].beat if seen else 0
         await eventually(lambda: beaten_again(since + 1))
     assert (await app.job("job")).result == "done"
@@ -455,7 +456,7 @@ async def test_a_process_that_is_gone_is_looked_for_every_few_seconds_only(app, 
     monkeypatch.setattr("holdfast.client.session.is_gone", lambda *process: looks.append(process))
     await app.submit("resize", b"raw")
     await app.claim()
-    app.session._abandoned_at = 0.0
+    session_of(app)._abandoned_at = 0.0
     for _ in range(5):
         await app.recover()
     assert len(looks) == 1

@@ -15,6 +15,7 @@ from holdfast import ConfigError, Holdfast, InvalidJob, JobFailed, State
 from holdfast.core.job import NewJob
 from holdfast.store.protocol import Batch
 from support import functions
+from support.inside import session_of
 from support.workers import work_off
 
 SECRET = "a long random text"
@@ -34,7 +35,7 @@ async def forged(app, task, payload=b"{}", codec="json"):
     """A job as somebody who can write to the store would make it."""
     await app.open()
     new = NewJob(f"forged {task}", task, "default", payload, codec, max_attempts=1)
-    await app.session.store.write(Batch(inserts=[new]))
+    await session_of(app).store.write(Batch(inserts=[new]))
     return app.handle(new.id)
 
 
@@ -60,7 +61,7 @@ async def test_a_name_that_is_only_known_elsewhere_is_enqueued_with_plain_json(a
 async def test_a_positional_argument_sent_by_name_alone_reaches_its_parameter(app, make_app):
     await app.open()
     handle = await app.enqueue("resize", 640, height=480)
-    worker = make_app(app.session.store.sibling())
+    worker = make_app(session_of(app).store.sibling())
 
     @worker.task
     def resize(width: int, height: int) -> int:

@@ -3,9 +3,11 @@
 import pytest
 
 from holdfast import ConfigError, State
+from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off
 
 
@@ -56,7 +58,7 @@ async def test_a_name_that_is_no_stored_setting_is_refused(app, name):
 
 async def test_a_stored_setting_is_seen_by_the_next_to_open_the_store(app, make_app):
     await app.config.set("max_retries", 2)
-    other = make_app(app.session.store.sibling())
+    other = make_app(session_of(app).store.sibling())
     assert (await (await other.submit("a", b"")).job()).max_attempts == 2
 
 
@@ -86,7 +88,7 @@ async def test_others_see_it_within_seconds():
 
 async def test_the_call_and_the_environment_come_before_the_store(app, make_app, monkeypatch):
     await app.config.set("max_retries", 2)
-    store = app.session.store
+    store = session_of(app).store
     monkeypatch.setenv("HOLDFAST_MAX_ATTEMPTS", "3")
     by_environment = make_app(store.sibling())
     assert (await (await by_environment.submit("a", b"")).job()).max_attempts == 3
@@ -114,7 +116,7 @@ async def test_one_setting_under_two_names_is_one_setting(app):
 async def test_a_later_retry_base_counts_though_a_backoff_base_was_set_before(app):
     await app.config.set("backoff_base", 3)
     await app.config.set("retry_factor", 7)
-    assert app.session.settings.retry_factor == 7
+    assert session_of(app).settings.retry_factor == 7
 
 
 async def test_settings_of_workers_are_read_when_they_start(app):
@@ -127,14 +129,14 @@ async def test_settings_of_workers_are_read_when_they_start(app):
 
 
 async def test_something_strange_in_the_store_keeps_nobody_from_opening(app, make_app):
-    await app.put_record("config", "concurrency", b'"a great many"')
-    await app.put_record("config", "from_the_future", b"[1]")
-    other = make_app(app.session.store.sibling())
+    await parts_of(app).records.put("config", "concurrency", b'"a great many"')
+    await parts_of(app).records.put("config", "from_the_future", b"[1]")
+    other = make_app(session_of(app).store.sibling())
     assert (await other.stats()).workers == 0
     assert other.session.settings.concurrency == 10
 
 
 async def test_a_record_that_is_no_json_keeps_nobody_from_opening(app, make_app):
-    await app.put_record("config", "concurrency", b"\xff not json")
-    other = make_app(app.session.store.sibling())
+    await parts_of(app).records.put("config", "concurrency", b"\xff not json")
+    other = make_app(session_of(app).store.sibling())
     assert (await other.stats()).workers == 0

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Context, InvalidJob, JobCancelled, State
+from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.workers import work_off
@@ -30,7 +31,7 @@ def app(clock, make_app):
 
 @pytest.fixture
 def send(app):
-    return app.registry.tasks["send"]
+    return parts_of(app).registry.tasks["send"]
 
 
 async def test_in_time_it_runs(app, send, clock):
@@ -52,7 +53,7 @@ async def test_too_late_it_is_cancelled_without_a_run(app, send, clock, seconds)
     assert job.error == f"expired: it was to start before {job.expires_at.isoformat(' ', 'milliseconds')}"
     assert [line.outcome for line in job.history] == ["cancelled"]
     assert [event.job_id for event in told] == [handle.id]
-    assert [(one.outcome, one.count) for one in await app.minutes(3600)] == [("expired", 1)]
+    assert [(one.outcome, one.count) for one in await app.timeseries.minutes(3600)] == [("expired", 1)]
     with pytest.raises(JobCancelled, match="expired: it was to start before"):
         await handle.result()
 

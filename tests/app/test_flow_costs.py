@@ -5,6 +5,7 @@ import random
 import pytest
 
 from holdfast import Discard, Flow, Holdfast, State
+from support.inside import session_of
 from support.workers import working
 
 FEW, MANY = 400, 2400
@@ -41,7 +42,7 @@ async def operations_per_job(jobs: int, *, doomed: bool) -> float:
         parents = {chance.randrange(max(0, number - 40), number) for _ in range(2 if number else 0)}
         flow.add(node, number).after(*(flow.nodes[each] for each in parents))
     async with app:
-        store = app.session.store
+        store = session_of(app).store
         for name in ("get", "find", "records", "put_record", "now", "write"):
             setattr(store, name, counted(getattr(store, name)))
         handle = await app.enqueue_flow(flow)

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from holdfast import Context, Flow, State
+from holdfast.app import parts_of
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.retry import Backoff
 from holdfast.flows.completion import FEW
@@ -14,6 +15,7 @@ from holdfast.flows.release import FlowEnds
 from holdfast.flows.service import Flows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -37,7 +39,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
 
     async def and_the_other_ends(self, children):
         decided = await decide(self, children)
-        if (await app.record(first.id)).state == State.RUNNING:
+        if (await parts_of(app).handles.record(first.id)).state == State.RUNNING:
             await other.end(first)
             await Flows(app).free([first.id])  # by its own worker, which finds nobody waiting yet
         return decided
@@ -61,7 +63,7 @@ async def test_the_same_holds_where_whoever_made_it_wait_dies_then(app, tasks, m
 
     async def dies_behind_it(self, changes):
         await other.end(first)
-        await app.put_record(ENDED, first.id, None)  # its own worker found nobody waiting yet
+        await parts_of(app).records.put(ENDED, first.id, None)  # its own worker found nobody waiting yet
         await change(self, changes)
         raise RuntimeError("the process died here")
 
@@ -97,7 +99,7 @@ async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app
         await handle.handle(grows).result(30)
 
         async def all_told():
-            return await app.records(ENDED) == {}
+            return await parts_of(app).records.all(ENDED) == {}
 
         await eventually(all_told)
     assert ((await handle.status()).state, (await handle.status()).jobs) == (State.BLOCKED, 3)
@@ -106,7 +108,7 @@ async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app
 async def test_an_early_job_that_is_retried_is_waited_for_though_all_before_it_had_ended(app, tasks):
     flow = Flow()
     bad = flow.add(tasks.fragile, "early")
-    flow.group(app.registry.tasks["noop"].using().call() for _ in range(2 * FEW))
+    flow.group(parts_of(app).registry.tasks["noop"].using().call() for _ in range(2 * FEW))
     late = flow.add(tasks.note.using(delay=3600), "late")
     flow.add(tasks.note, "last")
     done = flow.on_end(tasks.note, "done")
@@ -171,9 +173,12 @@ async def test_ends_that_others_left_are_found_while_jobs_end_here_all_the_time(
     flow.add(busy)
     async with working(app, poll=0.1):
         await app.enqueue_flow(flow)
-        app.session.commit.hear_of_ends, heard = set(), app.session.commit.hear_of_ends
+        session_of(app).commit.hear_of_ends, heard = (
+            set(),
+            session_of(app).commit.hear_of_ends,
+        )
         await other.end(record)  # and its worker dies before it frees anything
-        app.session.commit.hear_of_ends = heard
+        session_of(app).commit.hear_of_ends = heard
         assert (await handle.wait(30)).state == State.SUCCEEDED
         stop = True
 
@@ -195,9 +200,9 @@ async def test_an_attempt_that_failed_does_not_unsay_the_end_of_the_next(app, ta
     await app.enqueue_flow(flow)
     other = ByHand(app)
     [record] = await other.claim()
-    await app.put_record(ENDED, record.id, b"{}")  # as if it ended right after the look below
+    await parts_of(app).records.put(ENDED, record.id, b"{}")  # as if it ended right after the look below
     await app.flows.free([record.id])
-    assert list(await app.records(ENDED)) == [record.id]
+    assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 
 
 async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, tasks, monkeypatch):
@@ -210,12 +215,12 @@ async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, 
     gather = FlowEnds._gather
 
     async def told_again(self, flow):
-        await app.put_record(ENDED, record.id, b"{}")  # as if it was retried and has ended once more
+        await parts_of(app).records.put(ENDED, record.id, b"{}")  # as if it was retried and has ended once more
         return await gather(self, flow)
 
     monkeypatch.setattr(FlowEnds, "_gather", told_again)
     await app.flows.free([record.id])
-    assert list(await app.records(ENDED)) == [record.id]
+    assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 
 
 async def test_what_others_say_of_an_end_while_it_is_dealt_with_is_not_lost(app, tasks, monkeypatch):
@@ -229,13 +234,13 @@ async def test_what_others_say_of_an_end_while_it_is_dealt_with_is_not_lost(app,
     decide = FlowEnds._decide
 
     async def and_another_mentions(self, children):
-        await app.put_record(ENDED, second.id, msgspec.json.encode(Pending(also=("another",))))
+        await parts_of(app).records.put(ENDED, second.id, msgspec.json.encode(Pending(also=("another",))))
         return await decide(self, children)
 
     with monkeypatch.context() as patched:
         patched.setattr(FlowEnds, "_decide", and_another_mentions)
         await app.flows.free([second.id])
-    [kept] = (await app.records(ENDED)).values()
+    [kept] = (await parts_of(app).records.all(ENDED)).values()
     assert set(pending(kept).also) == {"another", first.id}
     await other.end(first)
     async with working(app, poll=0.05):
@@ -248,7 +253,7 @@ async def test_what_others_say_of_an_end_while_it_is_dealt_with_is_not_lost(app,
 async def test_a_job_may_be_added_behind_one_that_waits_for_all(app, tasks):
     @app.task
     async def grow(ctx: Context) -> None:
-        flow = app.flow(ctx.job.id.rpartition(".")[0])
+        flow = app.flows.handle(ctx.job.id.rpartition(".")[0])
         behind = await ctx.add_to_flow(tasks.note, "behind", after=[flow.handle(last)])
         await ctx.add_to_flow(tasks.note, "behind that", after=[behind])
         await ctx.add_to_flow(tasks.note, "beside")
@@ -316,7 +321,7 @@ async def test_what_is_added_again_by_another_attempt_counts_once(app, tasks):
 
 
 async def test_ends_that_follow_from_an_end_leave_nothing_behind(app, tasks):
-    await app.put_record("another", "record", b"{}")  # so that an end's own record has not the first version
+    await parts_of(app).records.put("another", "record", b"{}")  # so that an end's own record has not the first version
     flow = Flow()
     bad, good = flow.add(tasks.fragile, "bad"), flow.add(tasks.note, "good")
     flow.add(tasks.note, "both").after(bad, good)
@@ -328,4 +333,4 @@ async def test_ends_that_follow_from_an_end_leave_nothing_behind(app, tasks):
     for claim in reversed(claims):  # so that what waits for both is made to wait for the other one
         await other.end(claim, Outcome.dead("broke") if claim.task == "fragile" else None)
         await app.flows.free([claim.id])
-    assert await app.records(ENDED) == {}
+    assert await parts_of(app).records.all(ENDED) == {}

@@ -5,10 +5,12 @@ import asyncio
 import pytest
 
 from holdfast import Flow, InvalidJob, JobExists, QueueFull, State, WrongState
+from holdfast.app import parts_of
 from holdfast.flows.creation import ENDED, LONGEST_GAP, MakingWatch
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from support.flowing import Tasks
+from support.inside import session_of
 from support.workers import work_off
 
 LOOKS = 61
@@ -24,7 +26,7 @@ class Maker:
     async def enqueue(self, flow, **options):
         """Enqueue a flow in the background, up to its last write."""
         await self.app.open()
-        write, store = self.app.session.store.write, self.app.session.store
+        write, store = session_of(self.app).store.write, session_of(self.app).store
 
         async def stops(batch):
             if any(job.task == "flow" for job in batch.inserts):
@@ -51,7 +53,7 @@ def app(make_app, app_url, clock):
 @pytest.fixture
 def maker(make_app, app, app_url, clock):
     """Another process, as far as the store can tell."""
-    return Maker(make_app(app._store.sibling() if app_url == "memory://" else None, clock=clock))
+    return Maker(make_app(parts_of(app).runtime._store.sibling() if app_url == "memory://" else None, clock=clock))
 
 
 @pytest.fixture
@@ -70,11 +72,11 @@ def flow(tasks):
 async def look(app, looks, *, every=60.0, jump=0.0):
     """What a worker does on the side, over some time. After its first look its wall clock may jump."""
     await app.open()
-    watch, seen = MakingWatch(app.clock), None
+    watch, seen = MakingWatch(parts_of(app).runtime.clock), None
     for _ in range(looks):
         seen = await app.flows.repair(seen, watch)
-        app.clock.advance(every)
-        app.clock.jump_wall(jump)
+        parts_of(app).runtime.clock.advance(every)
+        parts_of(app).runtime.clock.jump_wall(jump)
         jump = 0.0
     return await app.flows.repair(seen, watch)
 
@@ -115,8 +117,8 @@ async def test_a_flow_that_is_not_started_for_a_watched_hour_ends_cancelled(app,
     [status] = (await app.flows.list()).flows
     assert (status.name, status.state, status.jobs) == ("report", State.CANCELLED, 2)
     assert "never started" in status.error
-    assert {str(job.state) for job in await app.flow(status.id).jobs()} == {"cancelled"}
-    assert await app.records(ENDED) == {}
+    assert {str(job.state) for job in await app.flows.handle(status.id).jobs()} == {"cancelled"}
+    assert await parts_of(app).records.all(ENDED) == {}
     enqueuing.cancel()
 
 
@@ -136,7 +138,7 @@ async def test_the_id_of_a_flow_that_was_given_up_stays_taken_where_nothing_is_k
     await app.config.set("retention", 0)
     enqueuing = await maker.enqueue(flow)
     await look(app, LOOKS)
-    await app.session.store.tidy(1000)
+    await session_of(app).store.tidy(1000)
     maker.goes_on.set()
     with pytest.raises(WrongState, match="given up"):
         await enqueuing
@@ -146,12 +148,12 @@ async def test_a_maker_that_goes_on_slowly_is_not_given_up(app, maker, flow, tas
     """It stores a job, is slow for most of an hour, and stores the next."""
     monkeypatch.setattr("holdfast.flows.creation.PAGE", 1)
     await maker.app.open()
-    watch, insert = MakingWatch(app.clock), maker.app.insert_all
+    watch, insert = MakingWatch(parts_of(app).runtime.clock), parts_of(maker.app).enqueue.insert_all
 
     async def slowly(jobs):
         for _ in range(LOOKS - 5 if jobs[0].task != "flow" else 0):
             await app.flows.repair(None, watch)
-            app.clock.advance(LONGEST_GAP)
+            parts_of(app).runtime.clock.advance(LONGEST_GAP)
         return await insert(jobs)
 
     await app.open()
@@ -181,7 +183,7 @@ async def test_jobs_of_a_flow_that_is_not_started_are_not_deleted(app, maker, fl
     [first] = [job for job in (await app.jobs()).jobs if job.id.endswith(".0")]
     with pytest.raises(WrongState, match="has not ended"):
         await app.delete(first.id)
-    assert await app.purge(state="blocked") == 0
+    assert await app.bulk.purge(state="blocked") == 0
     maker.goes_on.set()
     await enqueuing
     await work_off(app)
@@ -255,4 +257,4 @@ async def test_a_flow_that_did_not_fit_leaves_nothing_behind(make_app, clock):
     with pytest.raises(QueueFull):
         await app.enqueue_flow(flow)
     assert [job.id for job in (await app.jobs()).jobs] == [waiting.id]
-    assert await app.records(ENDED) == {}
+    assert await parts_of(app).records.all(ENDED) == {}

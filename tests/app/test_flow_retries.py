@@ -6,12 +6,14 @@ import pickle
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
+from holdfast.app import parts_of
 from holdfast.core.operations import Change, Patch
 from holdfast.flows.creation import ENDED
 from holdfast.flows.release import FlowEnds
 from holdfast.flows.service import Flows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run, states
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -173,8 +175,8 @@ async def test_a_flow_whose_end_was_told_and_no_more_is_closed_by_the_next_worke
             await app.flows.free([record.id])
     assert ((await handle.status()).state, len(await handle.jobs())) == (State.SUCCEEDED, 1)
     await work_off(app)
-    await app.session.store.tidy(100)
-    assert (await handle.jobs(), await app.records(ENDED)) == ([], {})
+    await session_of(app).store.tidy(100)
+    assert (await handle.jobs(), await parts_of(app).records.all(ENDED)) == ([], {})
 
 
 async def test_all_dead_jobs_of_a_flow_are_retried_in_one_look_at_it(app, tasks, monkeypatch):
@@ -189,7 +191,7 @@ async def test_all_dead_jobs_of_a_flow_are_retried_in_one_look_at_it(app, tasks,
         return await retry(self, *args)
 
     monkeypatch.setattr(Flows, "retry_jobs", counted)
-    assert await app.retry_dead(queue="default") == 4
+    assert await app.bulk.retry_dead(queue="default") == 4
     assert len(looks) == 1
     async with working(app, poll=0.05):
         assert (await handle.wait(30)).state == State.SUCCEEDED
@@ -200,12 +202,12 @@ async def test_a_dead_job_whose_flow_is_gone_is_retried_alone(app, tasks):
     bad = flow.add(tasks.fragile, "bad")
     flow.add(tasks.note, "after").after(bad, on_dead="ignore")
     handle, _ = await run(app, flow)
-    own = await app.record(handle.id)
-    await app.session.commit.change([Change(own.id, own.state, own.fence, None)])  # as its retention does
+    own = await parts_of(app).handles.record(handle.id)
+    await session_of(app).commit.change([Change(own.id, own.state, own.fence, None)])  # as its retention does
     tasks.broken = False
     assert (await app.retry(f"{handle.id}.0")).state == State.QUEUED
     await app.cancel(f"{handle.id}.0")
-    assert await app.retry_dead() == 0
+    assert await app.bulk.retry_dead() == 0
 
 
 # -- compensation
@@ -249,10 +251,10 @@ async def test_changes_of_many_go_by_the_rules_of_flows(app, tasks):
     first = flow.add(tasks.note.using(delay=3600), "a")
     flow.add(tasks.note, first)
     handle = await app.enqueue_flow(flow)
-    assert (await app.change_many("delete", ids=[handle.id, f"{handle.id}.0"])).changed == 0
-    assert (await app.change_many("cancel", ids=[handle.id])).changed == 1
+    assert (await app.bulk.change("delete", ids=[handle.id, f"{handle.id}.0"])).changed == 0
+    assert (await app.bulk.change("cancel", ids=[handle.id])).changed == 1
     assert await states(handle) == ["cancelled", "cancelled"]
-    assert (await app.change_many("retry", ids=[handle.id, f"{handle.id}.0"])).changed == 2
+    assert (await app.bulk.change("retry", ids=[handle.id, f"{handle.id}.0"])).changed == 2
     assert await states(handle) == ["queued", "blocked"]
 
 
@@ -274,7 +276,7 @@ async def test_the_retention_of_a_task_holds_once_its_flow_has_ended(app, tasks)
     flow.add(tasks.note, flow.add(brief))
     handle, status = await run(app, flow)
     assert (status.state, tasks.ran) == (State.SUCCEEDED, ["brief"])
-    await app.session.store.tidy(100)
+    await session_of(app).store.tidy(100)
     assert [job.task for job in await handle.jobs()] == ["note"]
 
 
@@ -335,4 +337,4 @@ async def test_a_flow_that_ends_while_it_is_reopened_waits_again(app, tasks, mon
 
         patched.setattr(FlowEnds, "_change", ends_first)
         await app.flows._reopen(handle.id)
-    assert (await app.record(handle.id)).state == State.BLOCKED
+    assert (await parts_of(app).handles.record(handle.id)).state == State.BLOCKED

@@ -7,7 +7,9 @@ from typing import ClassVar
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
+from holdfast.app import parts_of
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -245,11 +247,11 @@ async def test_one_parent_has_many_children(app, tasks):
     flow = Flow()
     parent = flow.add(tasks.note, "parent")
     for _ in range(2500):
-        flow.add(app.registry.tasks["noop"]).after(parent)
+        flow.add(parts_of(app).registry.tasks["noop"]).after(parent)
     handle = await app.enqueue_flow(flow)
 
     async def nothing_is_left_to_tell():
-        return await app.records("ended") == {}
+        return await parts_of(app).records.all("ended") == {}
 
     async with working(app, poll=0.05, concurrency=100):
         status = await handle.wait(60)
@@ -314,8 +316,8 @@ async def test_no_job_is_removed_while_its_flow_needs_it(make_app, tasks):
     handle = await app.enqueue_flow(flow)
     await work_off(app)
     assert (await handle.handle(first).job()).state == State.SUCCEEDED
-    await app.session.store.tidy(100)
-    assert await app.purge(state="succeeded") == 0
+    await session_of(app).store.tidy(100)
+    assert await app.bulk.purge(state="succeeded") == 0
     with pytest.raises(WrongState, match="has not ended"):
         await app.delete(f"{handle.id}.0")
     with pytest.raises(WrongState, match="cancel the flow first"):
@@ -323,7 +325,7 @@ async def test_no_job_is_removed_while_its_flow_needs_it(make_app, tasks):
     await handle.cancel()
 
     async def all_gone():
-        await app.session.store.tidy(100)
+        await session_of(app).store.tidy(100)
         return not (await app.jobs()).jobs
 
     await eventually(all_gone)
@@ -333,7 +335,7 @@ async def test_an_ended_flow_and_its_jobs_can_be_deleted(app, tasks):
     flow = Flow()
     flow.add(tasks.note, "a")
     await run(app, flow)
-    assert await app.purge(state="succeeded") == 2
+    assert await app.bulk.purge(state="succeeded") == 2
 
 
 async def test_a_flow_is_used_from_blocking_code(make_app, app_url):
@@ -381,7 +383,7 @@ async def test_what_cannot_be_a_flow_is_refused(app, tasks):
     with pytest.raises(InvalidJob, match=r"\$result"):
         await app.enqueue_flow(broken)
     with pytest.raises(InvalidJob, match="not a flow"):
-        await app.flow((await tasks.note.enqueue("x")).id).status()
+        await app.flows.handle((await tasks.note.enqueue("x")).id).status()
 
 
 async def test_wrong_arguments_beside_results_are_named_before_anything_is_stored(app, tasks):

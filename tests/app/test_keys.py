@@ -5,8 +5,10 @@ import asyncio
 import pytest
 
 from holdfast import Holdfast, JobExists, JobNotFound, KeyConflict, OutcomeUnknown, State
+from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
+from support.inside import session_of
 from support.workers import work_off
 
 DAY = 86400
@@ -31,7 +33,7 @@ def app(make_app):
 
 @pytest.fixture
 def greet(app):
-    return app.registry.tasks["greet"]
+    return parts_of(app).registry.tasks["greet"]
 
 
 async def test_the_same_key_and_call_give_the_same_job(app, greet):
@@ -66,7 +68,7 @@ async def test_the_same_key_with_another_argument_is_refused(app, greet):
 async def test_the_same_key_with_another_task_is_refused(app, greet):
     await greet.using(key="k").enqueue("ann")
     with pytest.raises(KeyConflict):
-        await app.registry.tasks["part"].using(key="k").enqueue("ann")
+        await parts_of(app).registry.tasks["part"].using(key="k").enqueue("ann")
 
 
 async def test_of_many_who_use_a_key_at_once_all_get_one_job(app, greet):
@@ -84,7 +86,7 @@ async def test_of_many_who_differ_one_wins_and_the_others_are_told(app, greet):
 
 async def test_two_apps_on_one_store_share_its_keys(app, greet, make_app):
     await app.open()
-    other = with_tasks(make_app(app.session.store.sibling()))
+    other = with_tasks(make_app(session_of(app).store.sibling()))
     tries = [task.using(key="k").enqueue("ann") for task in (greet, other.registry.tasks["greet"]) for _ in range(10)]
     assert len({handle.id for handle in await asyncio.gather(*tries)}) == 1
 
@@ -144,11 +146,11 @@ def forgetful(monkeypatch):
 
 async def test_an_enqueue_with_a_key_whose_outcome_is_unknown_may_be_repeated(forgetful):
     async with forgetful as app:
-        greet = app.registry.tasks["greet"].using(key="k")
+        greet = parts_of(app).registry.tasks["greet"].using(key="k")
         with pytest.raises(OutcomeUnknown) as unknown:
             await greet.enqueue("ann")
         assert unknown.value.retry_safe
-        app.session.store.lost = False
+        session_of(app).store.lost = False
         await greet.enqueue("ann")
         assert len((await app.jobs()).jobs) == 1
 
@@ -156,20 +158,20 @@ async def test_an_enqueue_with_a_key_whose_outcome_is_unknown_may_be_repeated(fo
 async def test_an_enqueue_without_a_key_whose_outcome_is_unknown_says_which_job_to_look_for(forgetful):
     async with forgetful as app:
         with pytest.raises(OutcomeUnknown) as unknown:
-            await app.registry.tasks["greet"].enqueue("ann")
+            await parts_of(app).registry.tasks["greet"].enqueue("ann")
         assert not unknown.value.retry_safe, "a second call would be a second job"
-        app.session.store.lost = False
+        session_of(app).store.lost = False
         [id] = unknown.value.job_ids
         assert [job.id for job in (await app.jobs()).jobs] == [id]
 
 
 async def test_an_enqueue_with_an_id_of_its_own_whose_outcome_is_unknown_is_never_stored_twice(forgetful):
     async with forgetful as app:
-        greet = app.registry.tasks["greet"].using(id="mine")
+        greet = parts_of(app).registry.tasks["greet"].using(id="mine")
         with pytest.raises(OutcomeUnknown) as unknown:
             await greet.enqueue("ann")
         assert unknown.value.retry_safe
-        app.session.store.lost = False
+        session_of(app).store.lost = False
         with pytest.raises(JobExists):
             await greet.enqueue("ann")
         assert [job.id for job in (await app.jobs()).jobs] == ["mine"]
@@ -179,11 +181,11 @@ async def test_a_key_outlives_its_job_and_is_forgotten_in_the_end():
     clock = ManualClock()
     app = with_tasks(Holdfast(MemoryStore(clock), clock=clock, retention=60, key_retention=2 * DAY))
     async with app:
-        greet = app.registry.tasks["greet"]
+        greet = parts_of(app).registry.tasks["greet"]
         first = await greet.using(key="k").enqueue("ann")
         await work_off(app)
         clock.advance(DAY)
-        await app.session.store.tidy(100)
+        await session_of(app).store.tidy(100)
         with pytest.raises(JobNotFound):
             await first.job()
         assert (await greet.using(key="k").enqueue("ann")).id == first.id, "remembered, though the job is gone"

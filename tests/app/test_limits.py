@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import ConfigError, InvalidJob, limit
+from holdfast.app import parts_of
 from holdfast.core.job import Lane
 
 
@@ -23,7 +24,7 @@ class Order:
 
 
 async def lane(app, handle) -> Lane | None:
-    return (await app.record(handle.id)).lane
+    return (await parts_of(app).handles.record(handle.id)).lane
 
 
 # -- rates

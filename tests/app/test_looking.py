@@ -6,10 +6,12 @@ from datetime import UTC, timedelta
 import pytest
 
 from holdfast import InvalidJob, JobNotFound, State
+from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.ids import words
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -29,7 +31,7 @@ def app(make_app):
 
 @pytest.fixture
 def task(app):
-    return lambda name: app.registry.tasks[name]
+    return lambda name: parts_of(app).registry.tasks[name]
 
 
 @pytest.fixture
@@ -166,7 +168,7 @@ async def test_one_job_that_cannot_be_shown_does_not_hide_the_others(app):
         NewJob("nan", "t", "default", b'{"a": NaN}'),
         NewJob("far future", "t", "default", b"{}", run_at=2**62),
     ]
-    await app.session.store.write(Batch(inserts=strange))
+    await session_of(app).store.write(Batch(inserts=strange))
     assert len((await app.jobs()).jobs) == 5
 
 
@@ -189,7 +191,7 @@ async def test_a_strange_id_does_not_disturb_those_who_ask_at_the_same_time(app)
 @pytest.mark.parametrize("value", ["\ud800", 5, b"x", ["x"], "a\0b"], ids=words)
 async def test_a_filter_that_can_match_nothing_is_refused_or_matches_nothing(app, part, value):
     await app.enqueue("noop")
-    for call in (app.jobs, app.purge):
+    for call in (app.jobs, app.bulk.purge):
         try:
             found = await call(state="queued", **{part: value})
         except InvalidJob:
@@ -247,7 +249,7 @@ async def test_a_worker_that_died_is_not_listed_any_more(make_app):
 
     clock = ManualClock()
     app = make_app(MemoryStore(clock), clock=clock)
-    await app.beat(new_holder(app, "worker", 30.0, ("default",)))
+    await parts_of(app).claims.beat(new_holder(app, "worker", 30.0, ("default",)))
     assert len(await app.workers()) == 1
     clock.advance(timedelta(seconds=31).total_seconds())
     assert await app.workers() == []

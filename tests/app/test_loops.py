@@ -10,7 +10,9 @@ import threading
 import pytest
 
 from holdfast import Holdfast, HoldfastError, State
+from holdfast.app import parts_of
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off
 
 
@@ -19,16 +21,16 @@ def counts(app):
 
 
 async def test_an_app_opens_at_its_first_use(app):
-    assert app.live_loop() is None
+    assert parts_of(app).runtime.live_loop() is None
     await app.enqueue("noop")
-    assert app.live_loop() is asyncio.get_running_loop()
+    assert parts_of(app).runtime.live_loop() is asyncio.get_running_loop()
 
 
 async def test_a_block_closes_the_app_and_a_later_use_opens_it_again(app):
     async with app as same:
         assert same is app
         await app.enqueue("noop")
-    assert app.live_loop() is None
+    assert parts_of(app).runtime.live_loop() is None
     assert (await app.stats()).counts["queued"] == 1
 
 
@@ -41,7 +43,7 @@ async def test_closing_waits_for_what_was_handed_in(app, make_app):
     enqueues = [asyncio.create_task(app.enqueue("noop")) for _ in range(50)]
     await asyncio.sleep(0)
     await app.open()
-    store = app.session.store.sibling()
+    store = session_of(app).store.sibling()
     await app.close()
     await asyncio.gather(*enqueues)
     other = make_app(store)
@@ -326,7 +328,7 @@ def test_a_signal_ends_a_blocking_wait(tmp_path):
 
 async def test_calls_that_begin_on_a_loop_while_the_app_leaves_it_are_answered(app):
     handle = await asyncio.to_thread(app.sync.enqueue, "noop")
-    background, calls = app.live_loop(), []
+    background, calls = parts_of(app).runtime.live_loop(), []
     assert background is not asyncio.get_running_loop()
 
     def call_again_and_again(left=60):

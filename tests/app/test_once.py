@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Holdfast, InvalidJob, KeyConflict, State, WrongState, limit
+from holdfast.app import parts_of
 from holdfast.client.search import Filter
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock, inline
@@ -36,7 +37,7 @@ def app(make_app):
 
 @pytest.fixture
 def send(app):
-    return app.registry.tasks["send"]
+    return parts_of(app).registry.tasks["send"]
 
 
 @pytest.fixture
@@ -107,16 +108,16 @@ async def test_a_key_names_what_is_to_be_one_and_the_first_wins(app, send):
 async def test_another_task_cannot_stand_for_it(app, send):
     first = await send.using(once="live", key="k").enqueue("ann")
     with pytest.raises(KeyConflict) as refused:
-        await app.registry.tasks["other"].using(once="live", key="k").enqueue("ann")
+        await parts_of(app).registry.tasks["other"].using(once="live", key="k").enqueue("ann")
     assert refused.value.job_id == first.id
 
 
 async def test_a_window_longer_than_keys_are_remembered_is_refused(make_app):
     app = with_tasks(make_app(key_retention="1d"))
     with pytest.raises(InvalidJob, match=r"once=172800 s is longer than .* \(key_retention, 86400 s\)"):
-        await app.registry.tasks["send"].using(once=2 * DAY).enqueue("ann")
+        await parts_of(app).registry.tasks["send"].using(once=2 * DAY).enqueue("ann")
     assert await jobs(app) == []
-    await app.registry.tasks["send"].using(once=DAY).enqueue("ann")
+    await parts_of(app).registry.tasks["send"].using(once=DAY).enqueue("ann")
 
 
 async def test_a_task_may_say_it_for_all_its_jobs(app):
@@ -145,7 +146,7 @@ async def test_many_concurrent_calls_are_one_job(app, send):
 def test_blocking_code_has_it_too(app_url):
     app = with_tasks(Holdfast(app_url))
     with app.sync:
-        send = app.registry.tasks["send"].sync
+        send = parts_of(app).registry.tasks["send"].sync
         assert send.using(once="queued").enqueue("ann").id == send.using(once="queued").enqueue("ann").id
         first = send.using(key="k", debounce=60).enqueue("ann")
         assert send.using(key="k", debounce=60).enqueue("bob").id == first.id
@@ -184,7 +185,7 @@ async def test_in_bulk_it_is_passed_over_and_that_is_said(app, send, superseded,
     first, _ = superseded
     other = await send.using(once="live", max_attempts=1, priority=-1).enqueue("bob")
     await (await app.claim())[0].fail("boom")
-    assert await app.retry_dead() == 1
+    assert await app.bulk.retry_dead() == 1
     assert [(await handle.job()).state for handle in (first, other)] == [State.DEAD, State.QUEUED]
     assert f"not retried: job '{first.id}' is dead: its key" in caplog.text
 
@@ -193,7 +194,7 @@ async def test_in_bulk_it_is_passed_over_and_that_is_said(app, send, superseded,
 async def test_among_many_that_are_changed_it_is_passed_over(app, superseded, by):
     first, _ = superseded
     changed = await (
-        app.change_many("retry", ids=[first.id]) if by == "ids" else app.change_many("retry", Filter(state="dead"))
+        app.bulk.change("retry", ids=[first.id]) if by == "ids" else app.bulk.change("retry", Filter(state="dead"))
     )
     assert (changed.changed, changed.skipped) == (0, 1)
     assert (await first.job()).state == State.DEAD
@@ -248,7 +249,7 @@ async def test_a_job_that_waits_for_its_retry_begins_anew(app, send):
 
 
 async def test_a_key_of_another_task_is_not_replaced(app, send):
-    first = await app.registry.tasks["other"].using(key="k", replace=True, delay=60).enqueue("ann")
+    first = await parts_of(app).registry.tasks["other"].using(key="k", replace=True, delay=60).enqueue("ann")
     with pytest.raises(KeyConflict):
         await send.using(key="k", replace=True).enqueue("bob")
     assert (await first.job()).payload == {"to": "ann"}
@@ -262,7 +263,7 @@ async def test_a_job_of_another_lane_does_not_take_the_place_of_one_that_waits(a
     for other in (bill.using(key="k", debounce=5), bill.using(key="k", replace=True, limit=limit(running=1))):
         with pytest.raises(InvalidJob, match=f"job '{first.id}' has the key 'k' and waits in lane 'bill/1'"):
             await other.enqueue(2)
-    stranger = make_app(app.store.sibling())
+    stranger = make_app(parts_of(app).runtime.store.sibling())
     with pytest.raises(InvalidJob, match="it cannot be given the arguments of a job of no lane"):
         await stranger.submit("bill", b'{"customer":2}', json=True, key="k", replace=True)
     assert (await first.job()).payload == {"customer": 1}

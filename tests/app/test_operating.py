@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from holdfast import HoldfastError, InvalidJob, JobNotFound, LeaseLost, State, WrongState
+from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.ids import words
@@ -29,7 +30,7 @@ def app(make_app):
 
 @pytest.fixture
 def task(app):
-    return lambda name: app.registry.tasks[name]
+    return lambda name: parts_of(app).registry.tasks[name]
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ WRONG = {
     "output": lambda app: app.output(["job"]),
     "position": lambda app: app.output("job", -1),
     "moves": lambda app: app.moves(object()),
-    "ids": lambda app: app.change_many("retry", ids=7),
-    "an id": lambda app: app.change_many("retry", ids=[["job"]]),
+    "ids": lambda app: app.bulk.change("retry", ids=7),
+    "an id": lambda app: app.bulk.change("retry", ids=[["job"]]),
 }
 
 
@@ -287,22 +288,22 @@ async def test_pausing_and_resuming_twice_is_as_good_as_once(app):
 
 async def test_purge_removes_the_dead_and_says_how_many(app, ended, task):
     waiting = await task("good").enqueue()
-    assert await app.purge() == 1
+    assert await app.bulk.purge() == 1
     assert {job.id for job in (await app.jobs()).jobs} == {ended["succeeded"].id, waiting.id}
-    assert await app.purge() == 0
+    assert await app.bulk.purge() == 0
 
 
 async def test_purge_can_be_told_what_to_remove(app, task, ended):
     keep = await task("good").using(tags=["keep"]).enqueue()
     await task("good").using(tags=["drop"], queue="other").enqueue()
-    assert await app.purge(state="queued", tag="drop", queue="other", task="good") == 1
-    assert await app.purge(state=["succeeded", "dead"]) == 2
+    assert await app.bulk.purge(state="queued", tag="drop", queue="other", task="good") == 1
+    assert await app.bulk.purge(state=["succeeded", "dead"]) == 2
     assert [job.id for job in (await app.jobs()).jobs] == [keep.id]
 
 
 async def test_purge_of_thousands_removes_them_all(app, task):
     await app.enqueue_many((task("good"),) for _ in range(2_300))
-    assert await app.purge(state="queued") == 2_300
+    assert await app.bulk.purge(state="queued") == 2_300
     assert (await app.jobs()).jobs == []
 
 
@@ -314,31 +315,31 @@ async def test_purge_can_spare_what_is_recent(make_app):
         [claim] = await app.claim()
         await claim.fail("no", dead=True)
         clock.advance(age)
-    assert await app.purge(older_than=timedelta(seconds=50)) == 1
+    assert await app.bulk.purge(older_than=timedelta(seconds=50)) == 1
     assert [job.id for job in (await app.jobs()).jobs] == ["young"]
 
 
 async def test_running_jobs_are_never_purged(app, running):
     with pytest.raises(InvalidJob, match="running jobs cannot be purged"):
-        await app.purge(state=["dead", "running"])
+        await app.bulk.purge(state=["dead", "running"])
 
 
 @pytest.mark.parametrize("state", [None, [], ()])
 async def test_no_state_is_not_taken_for_every_state(app, task, running, state):
     await task("good").enqueue()
     with pytest.raises(HoldfastError, match="state"):
-        await app.purge(state=state)
+        await app.bulk.purge(state=state)
     assert len((await app.jobs()).jobs) == 2
 
 
 @pytest.mark.parametrize("age", [float("nan"), float("inf"), "yesterday", [5], True])
 async def test_an_age_that_is_none_is_refused(app, ended, age):
     with pytest.raises(InvalidJob, match="older_than"):
-        await app.purge(older_than=age)
+        await app.bulk.purge(older_than=age)
     assert len((await app.jobs(state="dead")).jobs) == 1
 
 
 async def test_a_purged_job_that_somebody_retried_meanwhile_stays(app, ended):
     await app.retry(ended["dead"].id)
-    assert await app.purge() == 0
+    assert await app.bulk.purge() == 0
     assert (await ended["dead"].job()).state == State.QUEUED

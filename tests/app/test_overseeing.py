@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Backoff, InvalidJob, State, Worker
+from holdfast.app import parts_of
 from holdfast.client.error_groups import masked
 from holdfast.client.search import WINDOW, Filter
 from support.workers import work_off
@@ -26,11 +27,11 @@ def tasks(app):
     def flaky(order: int) -> None:
         raise ConnectionError(f"host 10.0.0.{order} is down")
 
-    return app.registry.tasks
+    return parts_of(app).registry.tasks
 
 
 async def ids(app, **parts):
-    return [job.id for job in (await app.search(Filter(**parts))).jobs]
+    return [job.id for job in (await app.bulk.search(Filter(**parts))).jobs]
 
 
 async def test_a_search_reads_id_key_task_error_and_arguments(app, tasks):
@@ -68,7 +69,7 @@ async def test_pages_of_a_search_miss_nothing_and_repeat_nothing(app, tasks):
         made = [handle.id for handle in await app.enqueue_many(calls)]
         found, cursor, looked = [], None, 0
         while True:
-            page = await app.search(Filter(text="odd-"), limit=37, cursor=cursor)
+            page = await app.bulk.search(Filter(text="odd-"), limit=37, cursor=cursor)
             assert len(page.jobs) <= 37
             found += [job.id for job in page.jobs]
             looked += page.looked
@@ -76,10 +77,10 @@ async def test_pages_of_a_search_miss_nothing_and_repeat_nothing(app, tasks):
                 break
         assert found == made[::-1][::2]
         assert looked == 700
-        plain = await app.search(Filter(), limit=50)
+        plain = await app.bulk.search(Filter(), limit=50)
         assert [job.id for job in plain.jobs] == made[::-1][:50]
         with pytest.raises(InvalidJob, match="cursor"):
-            await app.search(Filter(), cursor="no such")
+            await app.bulk.search(Filter(), cursor="no such")
 
 
 async def test_a_search_ends_with_its_window_and_goes_on_behind_it(app, tasks):
@@ -87,10 +88,10 @@ async def test_a_search_ends_with_its_window_and_goes_on_behind_it(app, tasks):
         await tasks["resize"].enqueue("needle")
         for _ in range(0, WINDOW, 1000):
             await app.enqueue_many([app.call(tasks["resize"], "hay")] * 1000)
-        first = await app.search(Filter(text="needle"))
+        first = await app.bulk.search(Filter(text="needle"))
         assert (first.jobs, first.looked) == ([], WINDOW)
         assert first.cursor is not None
-        second = await app.search(Filter(text="needle"), cursor=first.cursor)
+        second = await app.bulk.search(Filter(text="needle"), cursor=first.cursor)
         assert (len(second.jobs), second.looked, second.cursor) == (1, 1, None)
 
 
@@ -98,37 +99,37 @@ async def test_a_count_is_of_what_a_filter_means(app, tasks):
     async with app:
         await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(30)])
         await tasks["charge"].enqueue(1)
-        assert (await app.count(Filter())).count == 31
-        by_state = await app.count(Filter(state=["queued"], queue="default"))
+        assert (await app.bulk.count(Filter())).count == 31
+        by_state = await app.bulk.count(Filter(state=["queued"], queue="default"))
         assert (by_state.count, by_state.exact, by_state.looked) == (30, True, 0)
-        by_text = await app.count(Filter(text="resize"))
+        by_text = await app.bulk.count(Filter(text="resize"))
         assert (by_text.count, by_text.exact, by_text.looked) == (30, True, 31)
-        assert (await app.count(Filter(tag="card"))).count == 1
-        assert (await app.count(Filter(until=by_text.until))).count == 31
+        assert (await app.bulk.count(Filter(tag="card"))).count == 1
+        assert (await app.bulk.count(Filter(until=by_text.until))).count == 31
 
 
 async def test_what_matches_is_cancelled_retried_and_deleted(app, tasks):
     async with app:
         await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(25)])
         other = await tasks["charge"].enqueue(1)
-        counted = await app.count(Filter(task="resize"))
+        counted = await app.bulk.count(Filter(task="resize"))
         late = await tasks["resize"].enqueue("late")
         mine = Filter(task="resize", until=counted.until)
-        done = await app.change_many("cancel", mine)
+        done = await app.bulk.change("cancel", mine)
         assert (done.changed, done.skipped, done.cursor) == (25, 0, None)
         assert (await app.job(late.id)).state == (await app.job(other.id)).state == State.QUEUED
-        again = await app.change_many("cancel", mine)
+        again = await app.bulk.change("cancel", mine)
         assert (again.changed, again.skipped) == (0, 25)
-        assert (await app.change_many("retry", Filter(state="cancelled"))).changed == 25
+        assert (await app.bulk.change("retry", Filter(state="cancelled"))).changed == 25
         await work_off(app)
-        assert (await app.change_many("delete", Filter(state=["succeeded", "dead"]))).changed == 27
+        assert (await app.bulk.change("delete", Filter(state=["succeeded", "dead"]))).changed == 27
         assert (await app.jobs()).jobs == []
 
 
 async def test_some_are_changed_by_their_ids(app, tasks):
     async with app:
         made = [(await tasks["resize"].enqueue(f"{n}")).id for n in range(3)]
-        done = await app.change_many("delete", ids=[*made[:2], made[0], "no such job"])
+        done = await app.bulk.change("delete", ids=[*made[:2], made[0], "no such job"])
         assert (done.changed, done.skipped) == (2, 1)
         assert await ids(app) == [made[2]]
 
@@ -139,7 +140,7 @@ async def test_a_change_of_many_goes_in_steps(app, tasks):
             await app.enqueue_many([app.call(tasks["resize"], "x")] * 900)
         changed, steps, cursor = 0, 0, None
         while True:
-            step = await app.change_many("cancel", Filter(queue="default"), cursor=cursor)
+            step = await app.bulk.change("cancel", Filter(queue="default"), cursor=cursor)
             changed, steps = changed + step.changed, steps + 1
             if (cursor := step.cursor) is None:
                 break
@@ -162,7 +163,7 @@ async def test_a_change_of_many_goes_in_steps(app, tasks):
 async def test_a_change_of_many_that_makes_no_sense_is_refused(app, action, which, words):
     async with app:
         with pytest.raises(InvalidJob, match=words):
-            await app.change_many(action, **which)
+            await app.bulk.change(action, **which)
 
 
 @pytest.mark.parametrize(
@@ -174,22 +175,22 @@ async def test_a_filter_that_names_nothing_changes_jobs_only_where_all_are_meant
         await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(3)])
         for action in ("delete", "cancel", "retry"):
             with pytest.raises(InvalidJob, match=f"every job matches; to {action} them all, set all= to true"):
-                await app.change_many(action, names_nothing)
+                await app.bulk.change(action, names_nothing)
         assert len(await ids(app)) == 3
-        assert (await app.change_many("delete", names_nothing, all=True)).changed == 3
+        assert (await app.bulk.change("delete", names_nothing, all=True)).changed == 3
 
 
 async def test_a_dry_run_says_what_matches_and_changes_nothing(app, tasks):
     async with app:
         made = [handle.id for handle in await app.enqueue_many([app.call(tasks["resize"], "x")] * 1500)]
-        first = await app.change_many("delete", Filter(task="resize"), dry_run=True)
+        first = await app.bulk.change("delete", Filter(task="resize"), dry_run=True)
         assert (first.matched, first.changed, first.skipped) == (1000, 0, 0)
-        rest = await app.change_many("delete", Filter(task="resize"), cursor=first.cursor, dry_run=True)
+        rest = await app.bulk.change("delete", Filter(task="resize"), cursor=first.cursor, dry_run=True)
         assert (rest.matched, rest.cursor) == (500, None)
-        assert (await app.change_many("delete", ids=[made[0], "no such job"], dry_run=True)).matched == 1
-        assert await app.purge(state="queued", dry_run=True) == 1500
-        assert (await app.count(Filter())).count == 1500
-        done = await app.change_many("delete", ids=[made[0], "no such job"])
+        assert (await app.bulk.change("delete", ids=[made[0], "no such job"], dry_run=True)).matched == 1
+        assert await app.bulk.purge(state="queued", dry_run=True) == 1500
+        assert (await app.bulk.count(Filter())).count == 1500
+        done = await app.bulk.change("delete", ids=[made[0], "no such job"])
         assert (done.matched, done.changed, done.skipped) == (1, 1, 1)
 
 
@@ -197,7 +198,7 @@ async def test_a_dry_run_counts_the_dead(app, tasks):
     async with app:
         await tasks["charge"].enqueue(1)
         await work_off(app)
-        assert await app.retry_dead(dry_run=True) == await app.purge(dry_run=True) == 1
+        assert await app.bulk.retry_dead(dry_run=True) == await app.bulk.purge(dry_run=True) == 1
         assert (await app.stats()).counts["dead"] == 1
 
 
@@ -205,9 +206,9 @@ async def test_running_jobs_are_asked_to_stop_and_not_deleted(app, tasks):
     async with app:
         await tasks["resize"].enqueue("x")
         [claim] = await app.claim()
-        assert (await app.change_many("delete", all=True)).skipped == 1
-        assert (await app.change_many("retry", all=True)).skipped == 1
-        assert (await app.change_many("cancel", Filter(), all=True)).changed == 1
+        assert (await app.bulk.change("delete", all=True)).skipped == 1
+        assert (await app.bulk.change("retry", all=True)).skipped == 1
+        assert (await app.bulk.change("cancel", Filter(), all=True)).changed == 1
         assert (await app.job(claim.job.id)).cancel_requested
         await claim.release()
 
@@ -218,7 +219,7 @@ async def test_errors_that_differ_by_numbers_are_one_group(app, tasks):
         await app.enqueue_many([app.call(tasks["flaky"], n) for n in range(2)])
         await tasks["resize"].enqueue("fine")
         await work_off(app)
-        found = await app.errors()
+        found = await app.errors.groups()
         assert [(one.task, one.count) for one in found.groups] == [("charge", 5), ("flaky", 2)]
         charge, flaky = found.groups
         assert charge.pattern == "ValueError: order … has no '…' address"
@@ -228,9 +229,9 @@ async def test_errors_that_differ_by_numbers_are_one_group(app, tasks):
         assert "order 700" in charge.example
         assert found.complete
         assert flaky.states == {"failed": 2}
-        assert [one.task for one in (await app.errors(dead=True)).groups] == ["charge"]
+        assert [one.task for one in (await app.errors.groups(dead=True)).groups] == ["charge"]
         assert len(await ids(app, error=charge.fingerprint)) == 5
-        assert (await app.change_many("retry", Filter(error=charge.fingerprint, state="dead"))).changed == 5
+        assert (await app.bulk.change("retry", Filter(error=charge.fingerprint, state="dead"))).changed == 5
 
 
 async def test_a_job_that_went_on_still_counts_for_its_last_error(app):
@@ -245,7 +246,7 @@ async def test_a_job_that_went_on_still_counts_for_its_last_error(app):
         handle = await second_time.enqueue(1)
         while (await app.job(handle.id)).state != State.SUCCEEDED:
             await Worker(app, until_idle=True).run()
-        [group] = (await app.errors()).groups
+        [group] = (await app.errors.groups()).groups
         assert (group.pattern, group.states) == ("OSError: disk … full", {"succeeded": 1})
 
 
@@ -270,25 +271,25 @@ async def test_rates_are_in_steps(app, tasks):
         await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(4)])
         await tasks["charge"].enqueue(1)
         await work_off(app)
-        together = await app.rates(3600, 3600)
+        together = await app.timeseries.rates(3600, 3600)
         assert sum(one.count for one in together if one.outcome == "succeeded") == 4
         assert {one.queue for one in together} == {None}
-        assert {one.queue for one in await app.rates(3600, 60, by_queue=True)} == {"default", "money"}
+        assert {one.queue for one in await app.timeseries.rates(3600, 60, by_queue=True)} == {"default", "money"}
         with pytest.raises(InvalidJob, match="whole minutes"):
-            await app.rates(3600, 61)
+            await app.timeseries.rates(3600, 61)
 
 
 async def test_depth_is_noted_once_a_minute(app):
     async with app:
         await app.enqueue_many([("noop",)] * 3)
-        assert await app.note_depth()
-        assert not await app.note_depth()
-        [depth] = await app.depths(3600)
+        assert await app.timeseries.note_depth()
+        assert not await app.timeseries.note_depth()
+        [depth] = await app.timeseries.depths(3600)
         assert (depth.queued, depth.queues) == (3, {"default": 3})
-        old = str(int(app.clock.now() / 1_000_000 - 9 * 86400) // 3600 * 3600)
-        await app.put_record("depth", old, b"{}")
-        for name in await app.records("depth"):
+        old = str(int(parts_of(app).runtime.clock.now() / 1_000_000 - 9 * 86400) // 3600 * 3600)
+        await parts_of(app).records.put("depth", old, b"{}")
+        for name in await parts_of(app).records.all("depth"):
             if name != old:
-                await app.put_record("depth", name, b"not JSON")
-        assert await app.note_depth(), "what is not ours is replaced"
-        assert old not in await app.records("depth")
+                await parts_of(app).records.put("depth", name, b"not JSON")
+        assert await app.timeseries.note_depth(), "what is not ours is replaced"
+        assert old not in await parts_of(app).records.all("depth")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import KeyConflict, PartlyEnqueued, QueueFull, StoreUnavailable
+from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 
 
@@ -66,7 +67,7 @@ async def test_what_was_stored_before_a_hook_raised_is_named(make_app):
             raise ValueError("not this one")
         return await insert(job)
 
-    noop = app.registry.tasks["noop"]
+    noop = parts_of(app).registry.tasks["noop"]
     with pytest.raises(PartlyEnqueued) as partly:
         await app.enqueue_many([noop.using(key=key).call() for key in "abcd"])
     handles = partly.value.handles

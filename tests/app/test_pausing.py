@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from holdfast import InvalidJob, State, StoreUnavailable, WrongState
+from holdfast.app import parts_of
 from holdfast.client.pauses import KIND, Pause
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -34,12 +36,12 @@ def app(make_app):
 
 @pytest.fixture
 def send(app):
-    return app.registry.tasks["send"]
+    return parts_of(app).registry.tasks["send"]
 
 
 @pytest.fixture
 def other(app):
-    return app.registry.tasks["other"]
+    return parts_of(app).registry.tasks["other"]
 
 
 async def states(*handles):
@@ -114,11 +116,15 @@ async def test_two_pauses_of_a_job_hold_it_until_both_are_over(app, send):
 
 
 async def test_a_running_worker_hears_of_it(app, make_app, send):
-    operator = make_app(app.store.sibling()) if app.url == "memory://" else make_app(app.url)
+    operator = (
+        make_app(parts_of(app).runtime.store.sibling())
+        if parts_of(app).url == "memory://"
+        else make_app(parts_of(app).url)
+    )
     async with working(app):
         await (await send.enqueue("ann")).wait(30)
         await operator.pause(task="send")
-        await eventually(lambda: app.session.holds._by_task)
+        await eventually(lambda: session_of(app).holds._by_task)
         held = await send.enqueue("bob")
 
         async def aside():
@@ -151,10 +157,12 @@ async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, 
     await app.pause(task="send")
     held = await send.enqueue("ann")
     # As by a worker that read its pauses before they were lifted.
-    stale = app.session.holds._by_task
+    stale = session_of(app).holds._by_task
     await app.resume(task="send")
-    app.session.holds._by_task = stale
-    app.session.holds._read_at = app.clock.monotonic()  # and not so long ago that it reads them again
+    session_of(app).holds._by_task = stale
+    session_of(app).holds._read_at = parts_of(
+        app
+    ).runtime.clock.monotonic()  # and not so long ago that it reads them again
     [claim] = await app.claim()
     assert claim.job.id == held.id
     assert [line.outcome for line in claim.job.history] == ["released"]
@@ -162,8 +170,8 @@ async def test_a_worker_that_had_not_heard_of_the_end_does_not_defer_a_job(app, 
 
 async def test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next(app, send, monkeypatch):
     await app.pause(task="send")
-    holds, store = app.session.holds, app.session.store
-    jobs = [await app.record((await send.enqueue(name)).id) for name in ("ann", "bob", "eve")]
+    holds, store = session_of(app).holds, session_of(app).store
+    jobs = [await parts_of(app).handles.record((await send.enqueue(name)).id) for name in ("ann", "bob", "eve")]
     paused = await store.records(KIND)
     answers = [paused, StoreUnavailable("the store is away"), {}]  # it is lifted and forgotten after the first read
 
@@ -184,8 +192,8 @@ async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
     held = await send.enqueue("ann")
     await work_off(app)
     # As by somebody who died after the mark, before the first page.
-    over = Pause("send", resumed_at=await app.now())
-    await app.put_record(KIND, "send", msgspec.json.encode(over))
+    over = Pause("send", resumed_at=await parts_of(app).records.now())
+    await parts_of(app).records.put(KIND, "send", msgspec.json.encode(over))
     async with working(app):
         await held.wait(30)
     assert await states(held) == [State.SUCCEEDED]
@@ -193,7 +201,7 @@ async def test_what_a_killed_operator_left_is_freed_by_any_worker(app, send):
 
 async def test_records_that_cannot_be_read_harm_nobody(app, send):
     for name, value in (("x", b'"?"'), ("y", b'{"task": "send"}'), ("send", b'{"task": 5}')):
-        await app.put_record(KIND, name, value)
+        await parts_of(app).records.put(KIND, name, value)
     handle = await send.enqueue("ann")
     await work_off(app)
     assert await states(handle) == [State.SUCCEEDED]
@@ -215,8 +223,8 @@ class Between(MemoryStore):
 
 async def look(app):
     """What the maintenance of a worker does about pauses."""
-    await app.session.holds.refresh()
-    await app.session.holds.free_the_late()
+    await session_of(app).holds.refresh()
+    await session_of(app).holds.free_the_late()
 
 
 @pytest.mark.parametrize("off", [-61 * 60, 61 * 60, 26 * 3600])
@@ -253,27 +261,31 @@ async def test_a_lifted_pause_is_forgotten_once_every_claim_of_its_time_has_ende
     await look(app)
     await late.complete()
     await look(app)
-    assert list(await app.records(KIND)) == ["send"], "the early claim could still defer its job"
+    assert list(await parts_of(app).records.all(KIND)) == ["send"], "the early claim could still defer its job"
     await early.complete()
     await look(app)
-    assert await app.records(KIND) == {}
+    assert await parts_of(app).records.all(KIND) == {}
 
 
 async def test_a_claim_of_later_does_not_keep_a_lifted_pause(app, send):
     await app.pause(task="send")
     await app.resume(task="send")
     await look(app)
-    assert await app.records(KIND) == {}
+    assert await parts_of(app).records.all(KIND) == {}
     assert await app.paused_tasks() == []
 
 
 async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(app, make_app):
-    other = make_app(app.store.sibling()) if app.url == "memory://" else make_app(app.url)
+    other = (
+        make_app(parts_of(app).runtime.store.sibling())
+        if parts_of(app).url == "memory://"
+        else make_app(parts_of(app).url)
+    )
     await app.pause(task="send")
     await app.resume(task="send")
-    await app.session.holds.refresh()
+    await session_of(app).holds.refresh()
     await other.pause(task="send")
-    await app.session.holds.free_the_late()
+    await session_of(app).holds.free_the_late()
     assert [one.name for one in await app.paused_tasks()] == ["send"]
 
 
@@ -281,7 +293,7 @@ async def test_to_resume_frees_what_waits_even_where_no_pause_is_known(app, send
     await app.pause(task="send")
     held = await send.enqueue("ann")
     await work_off(app)
-    await app.put_record(KIND, "send", None)
+    await parts_of(app).records.put(KIND, "send", None)
     said = await app.explain(held.id)
     assert "resume it once more" in said.reason
     assert await app.resume(task="send")
@@ -376,7 +388,11 @@ async def test_what_nothing_knows_is_paused_all_the_same_and_said_to_be_unknown(
 
 
 async def test_what_a_job_a_worker_a_schedule_or_the_code_has_is_known(app, send, make_app, caplog):
-    other = make_app(app.store.sibling()) if app.url == "memory://" else make_app(app.url)
+    other = (
+        make_app(parts_of(app).runtime.store.sibling())
+        if parts_of(app).url == "memory://"
+        else make_app(parts_of(app).url)
+    )
     assert await app.pause(task="send"), "by the code"
     await other.submit("import", b"", queue="files")
     assert await app.pause("files"), "by a job"

@@ -6,6 +6,7 @@ import time
 import pytest
 
 from holdfast import Discard, JobCancelled, JobFailed, JobNotFound, State
+from holdfast.app import parts_of
 from support.eventually import eventually
 from support.workers import work_off, working
 
@@ -31,7 +32,7 @@ def app(make_app):
 
 @pytest.fixture
 def task(app):
-    return lambda name: app.registry.tasks[name]
+    return lambda name: parts_of(app).registry.tasks[name]
 
 
 @pytest.mark.parametrize("value", [None, 0, False, "", [], {}, "text", 1.5, [1, {"a": None}], "\u2028 ü 🎈"])

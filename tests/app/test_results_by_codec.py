@@ -6,6 +6,8 @@ import pickle
 import pytest
 
 from holdfast import Flow, InvalidJob
+from holdfast.app import parts_of
+from support.inside import session_of
 from support.workers import work_off
 
 pytest.importorskip("cloudpickle")
@@ -41,7 +43,7 @@ def app(make_app):
 async def again(app, make_app):
     """Another process with the same code, on the same store."""
     await app.open()
-    return with_tasks(make_app(app.session.store.sibling(), **SIGNED))
+    return with_tasks(make_app(session_of(app).store.sibling(), **SIGNED))
 
 
 @pytest.mark.parametrize("kind", ["codec", "pickled"])
@@ -69,7 +71,7 @@ async def test_a_job_that_was_submitted_as_bytes_has_its_tasks_result(app):
 
 async def test_the_jobs_of_a_flow_are_read_by_their_numbers(app, again):
     flow = Flow()
-    node = flow.add(app.registry.tasks["strange"])
+    node = flow.add(parts_of(app).registry.tasks["strange"])
     handle = await app.enqueue_flow(flow)
     await work_off(app)
     assert await handle.handle(node).result(timeout=30) == VALUE
@@ -104,14 +106,14 @@ async def test_a_snapshot_shows_it_as_bytes_and_opens_nothing(app):
 async def test_an_app_without_the_codec_says_what_is_missing(app, make_app, kind):
     handle = await app.enqueue("strange" if kind == "codec" else lambda: VALUE)
     await work_off(app)
-    plain = make_app(app.session.store.sibling())
+    plain = make_app(session_of(app).store.sibling())
     with pytest.raises(InvalidJob, match=rf"job {handle.id} is encoded by the codec .* this app does not have"):
         await plain.handle(handle.id).result(timeout=30)
 
 
 async def test_what_an_app_without_the_codec_completed_is_json_to_such_apps(app, make_app):
     handle = await app.enqueue("strange")
-    plain = make_app(app.session.store.sibling())
+    plain = make_app(session_of(app).store.sibling())
     (claim,) = await plain.claim()
     await claim.complete({"width": 128})
     assert await plain.handle(handle.id).result(timeout=30) == {"width": 128}

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, InvalidJob, limit
+from holdfast.app import parts_of
 from holdfast.core.errors import ScheduleNotFound
 from holdfast.schedules.service import KIND
 from holdfast.store.reference.memory import MemoryStore
@@ -135,8 +136,12 @@ async def test_a_change_by_hand_takes_the_trouble_away_and_a_deploy_of_the_same_
 @pytest.mark.parametrize("by", ["the task", "the queue"])
 async def test_a_service_that_does_not_know_the_task_makes_its_runs_in_its_lane(app, make_app, clock, by):
     alone = limit(name="api", running=1)
-    owner = make_app(app.store.sibling(), clock=clock, queue_limits={"default": alone} if by == "the queue" else None)
-    stranger = make_app(app.store.sibling(), clock=clock)
+    owner = make_app(
+        parts_of(app).runtime.store.sibling(),
+        clock=clock,
+        queue_limits={"default": alone} if by == "the queue" else None,
+    )
+    stranger = make_app(parts_of(app).runtime.store.sibling(), clock=clock)
     owner.task(name="sync", limit=alone if by == "the task" else None)(lambda: None)
     await owner.schedules.put("s", "sync", every=HOUR)
     clock.advance(HOUR)
@@ -149,11 +154,11 @@ async def test_a_service_that_does_not_know_the_task_makes_its_runs_in_its_lane(
 
 
 async def test_what_knows_the_task_finds_the_lane_anew_at_every_run(app, make_app, clock):
-    stranger = make_app(app.store.sibling(), clock=clock)
+    stranger = make_app(parts_of(app).runtime.store.sibling(), clock=clock)
     await stranger.schedules.put("s", "sync", every=HOUR)
     await stranger.schedules.put("command", stranger.call("shell", command="true"), every=HOUR)
     for bound in (1, 2, None):
-        deployed = make_app(app.store.sibling(), clock=clock)
+        deployed = make_app(parts_of(app).runtime.store.sibling(), clock=clock)
         deployed.task(name="sync", limit=None if bound is None else limit(running=bound))(lambda: None)
         clock.advance(HOUR)
         await deployed.schedules.make_due_runs()
@@ -198,7 +203,7 @@ async def test_a_run_in_the_making_does_not_bring_back_what_was_deleted(app, clo
 async def test_a_deleted_schedule_leaves_nothing_behind(app, clock):
     await app.schedules.put("s", "report", every=HOUR)
     await app.schedules.delete("s")
-    assert await app.records(KIND) == {}
+    assert await parts_of(app).records.all(KIND) == {}
     with pytest.raises(ScheduleNotFound):
         await app.schedules.delete("s")
 
@@ -268,7 +273,7 @@ async def test_a_clock_that_goes_back_a_little_makes_no_run_twice(app, clock):
 async def test_what_could_not_be_read_again_is_refused_before_it_is_stored(app, given):
     with pytest.raises(InvalidJob):
         await app.schedules.put("s", "report", **{"every": 60, **given})
-    assert await app.records(KIND) == {}
+    assert await parts_of(app).records.all(KIND) == {}
     with pytest.raises((InvalidJob, ConfigError)):
         app.cron(given.get("cron"), **{"every": 60, **{word: value for word, value in given.items() if word != "cron"}})
 
@@ -291,5 +296,5 @@ async def test_what_could_not_be_read_again_is_refused_before_it_is_stored(app, 
 )
 async def test_what_a_schedule_does_not_keep_of_a_call_is_refused(app, given, words):
     with pytest.raises(InvalidJob, match=f"schedule 's': {words} of one call is not kept"):
-        await app.schedules.put("s", app.registry.tasks["report"].using(**given).call(), every=60)
+        await app.schedules.put("s", parts_of(app).registry.tasks["report"].using(**given).call(), every=60)
     assert await app.schedules.list() == []

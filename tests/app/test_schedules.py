@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import HoldfastError, InvalidJob, State, limit
+from holdfast.app import parts_of
 from holdfast.core.errors import ScheduleNotFound
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -55,7 +56,7 @@ async def test_a_look_asks_no_calendar_while_nothing_is_due(app, clock, monkeypa
 
 
 async def test_a_run_is_the_job_that_the_call_says(app, clock):
-    task = app.registry.tasks["report"]
+    task = parts_of(app).registry.tasks["report"]
     kept = await app.schedules.put("daily", task.using(priority=-3, tags=["cron"]).call(day="monday"), every=60)
     clock.advance(60)
     await app.schedules.make_due_runs()
@@ -75,7 +76,7 @@ async def test_looking_again_makes_nothing_again(app, clock):
 
 
 async def test_many_who_look_at_once_make_one_run(app, make_app, clock):
-    others = [make_app(app.store.sibling(), clock=clock) for _ in range(8)]
+    others = [make_app(parts_of(app).runtime.store.sibling(), clock=clock) for _ in range(8)]
     await app.schedules.put("daily", "report", every=60)
     for turn in range(1, 6):
         clock.advance(60)
@@ -206,11 +207,15 @@ async def test_bad_schedules_are_refused_before_anything_is_stored(app):
 
 async def test_a_record_that_cannot_be_read_harms_no_other(app, clock):
     await app.schedules.put("daily", "report", every=60)
-    await app.put_record("schedule", "a", b"[1, 2")
-    await app.put_record("schedule", "b", b'{"name": "b", "task": "report", "rule": {"every": 1e-9}, "next": 1}')
-    await app.put_record("schedule", "c", b'{"name": "c", "task": "report", "rule": {"every": 1}, "next": -9e99}')
+    await parts_of(app).records.put("schedule", "a", b"[1, 2")
+    await parts_of(app).records.put(
+        "schedule", "b", b'{"name": "b", "task": "report", "rule": {"every": 1e-9}, "next": 1}'
+    )
+    await parts_of(app).records.put(
+        "schedule", "c", b'{"name": "c", "task": "report", "rule": {"every": 1}, "next": -9e99}'
+    )
     beyond = b'{"name": "d", "task": "report", "rule": {"every": 3600}, "next": 1, "priority": 99999999}'
-    await app.put_record("schedule", "d", beyond)
+    await parts_of(app).records.put("schedule", "d", beyond)
     clock.advance(60)
     await app.schedules.make_due_runs()
     assert len(await jobs_of(app)) == 1
@@ -238,8 +243,8 @@ async def test_a_plain_function_is_made_a_task(make_app):
     @app.cron("*/5 * * * *", tz="Europe/Oslo")
     async def tick() -> None: ...
 
-    assert list(app.declared) == ["tick"]
-    assert "tick" in app.registry.tasks
+    assert list(parts_of(app).schedules.declared) == ["tick"]
+    assert "tick" in parts_of(app).registry.tasks
     with pytest.raises(InvalidJob, match="no cron line"):
         app.cron("every now and then")
 
@@ -254,7 +259,7 @@ async def test_what_cannot_be_declared_is_refused_where_it_is_declared(app):
     @app.cron("0 4 * * *", name="later")
     async def nightly() -> None: ...
 
-    assert set(app.declared) == {"nightly", "later"}
+    assert set(parts_of(app).schedules.declared) == {"nightly", "later"}
     with pytest.raises(InvalidJob, match=r"two schedules are called 'later'.*name="):
         app.cron(every=60, name="later")(nightly)
 

@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from holdfast import ConfigError, Holdfast, HoldfastError, InvalidJob, JobExists, JobNotFound, KeyConflict, State
+from holdfast.app import parts_of
 from support.workers import work_off, working
 
 
@@ -42,7 +43,7 @@ async def make_sqlite_app(file):
 
 @pytest.fixture
 def ship(app):
-    return app.registry.tasks["ship"]
+    return parts_of(app).registry.tasks["ship"]
 
 
 @pytest.fixture
@@ -197,7 +198,7 @@ def test_the_users_own_settings_of_the_connection_are_left_alone(app, ship, conn
 
 async def test_a_waiting_worker_starts_the_job_soon_after_the_commit(make_sqlite_app, connection):
     app = make_sqlite_app(poll=60)
-    ship = app.registry.tasks["ship"]
+    ship = parts_of(app).registry.tasks["ship"]
     async with working(app):
         handle = await ship.using(connection=connection).enqueue(1)
         connection.commit()
@@ -236,7 +237,7 @@ async def test_enqueue_many_does_not_take_a_connection(app, ship, connection):
 async def test_a_store_that_cannot_share_a_transaction_says_so():
     async with Holdfast("memory://") as app:
         with closing(sqlite3.connect(":memory:")) as connection:
-            task = app.registry.tasks["noop"].using(connection=connection)
+            task = parts_of(app).registry.tasks["noop"].using(connection=connection)
             with pytest.raises(ConfigError, match="the memory store cannot enqueue inside your transaction"):
                 await task.enqueue()
 

@@ -51,7 +51,7 @@ async def test_every_dead_job_runs_again_once(app):
     for queue in ("a", "a", "b"):
         await app.task(bad.fn, name="bad").using(queue=queue).enqueue()
     await work_off(app, queues=["a", "b"])
-    assert await app.retry_dead(queue="b") == 1
-    assert await app.retry_dead() == 2
-    assert await app.retry_dead() == 0
+    assert await app.bulk.retry_dead(queue="b") == 1
+    assert await app.bulk.retry_dead() == 2
+    assert await app.bulk.retry_dead() == 0
     assert (await app.stats()).counts["queued"] == 3

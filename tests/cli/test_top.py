@@ -4,6 +4,7 @@ import pytest
 from textual.widgets import DataTable, Static
 
 from holdfast import Context, Holdfast
+from holdfast.app import parts_of
 from holdfast.cli.live import Top
 from support.workers import working
 
@@ -37,7 +38,7 @@ async def test_it_shows_the_store_and_its_keys_act(app):
     bad = await app.enqueue("bad")
     async with working(app):
         await bad.wait(10)
-        top = Top(Holdfast(app.url))
+        top = Top(Holdfast(parts_of(app).url))
         async with top.run_test(size=(160, 40)) as pilot:
             await pilot.pause()
             await top.refresh_all()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Worker
+from holdfast.app import parts_of
 from holdfast.http import serve
 from holdfast.http.service import Service
 from support import browser as browsers
@@ -73,7 +74,7 @@ class Lab:
 
     def enqueue(self, task: str, *args, **options) -> str:
         async def store() -> str:
-            return (await self.app.registry.tasks[task].using(**options).enqueue(*args)).id
+            return (await parts_of(self.app).registry.tasks[task].using(**options).enqueue(*args)).id
 
         return self.do(store())
 

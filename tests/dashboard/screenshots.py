@@ -11,6 +11,8 @@ import tempfile
 import threading
 from pathlib import Path
 
+from holdfast.app import parts_of
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
 socket.gethostname = lambda: "worker-1"  # the pictures show no machine of ours
@@ -70,8 +72,8 @@ class Show:
             await scene.by_the_clock(app)
             command = 'for n in 1 2 3 4 5 6; do echo "table $n of 6: 40,000 rows copied"; sleep 0.05; done; sleep 90'
             self.shell = (await app.enqueue("shell", command=command)).id
-            self.film = (await app.registry.tasks["encode_film"].enqueue("holiday.mov", 40)).id
-            await app.registry.tasks["encode_film"].enqueue("garden.mov", 60)
+            self.film = (await parts_of(app).registry.tasks["encode_film"].enqueue("holiday.mov", 40)).id
+            await parts_of(app).registry.tasks["encode_film"].enqueue("garden.mov", 60)
             workers = [
                 Worker(app, ["default", "mail", "media"], 10, grace=0.1),
                 Worker(app, ["payments", "reports", "stock", "default"], 4, grace=0.1),
@@ -83,7 +85,7 @@ class Show:
                     break
                 await asyncio.sleep(0.1)
             number = 0
-            task = app.registry.tasks
+            task = parts_of(app).registry.tasks
             while not self.over.is_set():
                 number += 1
                 if number % 3 == 0:

@@ -8,11 +8,13 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.core.job import State
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.operations import Ask, Holder, Note, Output
 from holdfast.store.protocol import Batch
 from support.browser import look
+from support.inside import session_of
 
 MARKUP = (
     "<script>window.ran = 1</script>",
@@ -74,9 +76,9 @@ async def hostile(lab):
         ids.append(handle.id)
         if number % 4 == 3:
             continue  # waits
-        await app.session.store.beat([holder])
+        await session_of(app).store.beat([holder])
         record = await take(app, holder, name)
-        await app.session.store.write(notes(record, text))
+        await session_of(app).store.write(notes(record, text))
         if number % 4 != 2:
             await end(app, record, text, dead=number % 4 == 0)
     return ids
@@ -87,8 +89,8 @@ def payload(text):
 
 
 async def take(app, holder, name):
-    ask = Ask(holder, (name,), 1, app.entropy.token(), None)
-    answers = await app.session.store.write(Batch(asks=[ask]))
+    ask = Ask(holder, (name,), 1, parts_of(app).runtime.entropy.token(), None)
+    answers = await session_of(app).store.write(Batch(asks=[ask]))
     return answers.asks[0].records[0]
 
 
@@ -104,5 +106,7 @@ def notes(record, text):
 
 async def end(app, record, text, *, dead):
     died = Outcome.dead(f"{text}\nsecond line {text[:100]}", f"Traceback\n  {text}")
-    await app.settle(record, died if dead else Outcome.succeeded(msgspec.json.encode({text[:100]: text[:100_000]})))
+    await parts_of(app).claims.settle(
+        record, died if dead else Outcome.succeeded(msgspec.json.encode({text[:100]: text[:100_000]}))
+    )
     assert (await app.job(record.id)).state in (State.DEAD, State.SUCCEEDED)

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from holdfast.app import parts_of
 from support.browser import look
 
 UPDATES = int(os.environ.get("HOLDFAST_UPDATES", "30"))
@@ -32,7 +33,7 @@ def test_live_updates_do_not_fill_the_memory(lab, make_page, where):
     over = asyncio.Event()
 
     async def busy():
-        task, number = lab.app.registry.tasks["resize_image"], 0
+        task, number = parts_of(lab.app).registry.tasks["resize_image"], 0
         while not over.is_set():
             await lab.app.enqueue_many([lab.app.call(task, f"{number}-{n}.raw", n) for n in range(5)])
             number += 1

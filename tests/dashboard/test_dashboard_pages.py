@@ -10,6 +10,7 @@ from pathlib import Path
 from playwright.sync_api import Error, expect
 
 from holdfast import State
+from holdfast.app import parts_of
 from holdfast.http import tokens
 from holdfast.store.protocol import Finding
 from support.browser import look
@@ -59,7 +60,7 @@ def test_the_overview_tells_of_a_store_that_may_lose_jobs(lab, page, monkeypatch
         return (Finding(False, "maxmemory-policy is allkeys-lru", "CONFIG SET maxmemory-policy noeviction"),)
 
     lab.do(a_few(lab.app))
-    monkeypatch.setattr(lab.service.app._session.health, "warnings", warnings)
+    monkeypatch.setattr(parts_of(lab.service.app).runtime._session.health, "warnings", warnings)
     look(page, lab)
     first = page.locator(".attention li").first
     expect(first).to_contain_text("maxmemory-policy is allkeys-lru: CONFIG SET maxmemory-policy noeviction")
@@ -113,7 +114,7 @@ def test_jobs_are_filtered_and_searched_as_one_types(lab, page):
 
 def test_jobs_come_in_pages(lab, page):
     async def many():
-        task = lab.app.registry.tasks["resize_image"]
+        task = parts_of(lab.app).registry.tasks["resize_image"]
         await lab.app.enqueue_many([lab.app.call(task, f"{n}.raw", n) for n in range(120)])
 
     lab.do(many())
@@ -131,7 +132,7 @@ def test_jobs_come_in_pages(lab, page):
 
 def test_some_jobs_are_cancelled_and_all_that_match_deleted(lab, page):
     async def many():
-        task = lab.app.registry.tasks["resize_image"]
+        task = parts_of(lab.app).registry.tasks["resize_image"]
         await lab.app.enqueue_many([lab.app.call(task, f"{n}.raw", n) for n in range(70)])
 
     lab.do(many())

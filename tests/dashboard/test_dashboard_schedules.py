@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
+from holdfast.app import parts_of
 from holdfast.http import tokens
 from holdfast.schedules.service import KIND
 from support.browser import look
@@ -55,7 +56,7 @@ def test_schedules_are_seen_with_their_last_and_next_runs(lab, page):
 def test_a_run_that_nobody_makes_is_late(lab, page):
     kept = lab.do(lab.app.schedules.put("forgotten", "some_task", every=3600))
     long_ago = msgspec.json.encode(msgspec.structs.replace(kept, next=1_000_000))
-    lab.do(lab.app.put_record(KIND, "forgotten", long_ago))
+    lab.do(parts_of(lab.app).records.put(KIND, "forgotten", long_ago))
     look(page, lab, "#/schedules")
     expect(page.locator(".next .late")).to_contain_text("due")
 
@@ -63,7 +64,9 @@ def test_a_run_that_nobody_makes_is_late(lab, page):
 def test_why_a_run_could_not_be_made_is_seen(lab, page):
     kept = lab.do(lab.app.schedules.put("refused", "some_task", every=3600))
     lab.do(
-        lab.app.put_record(KIND, "refused", msgspec.json.encode(msgspec.structs.replace(kept, error="queue is full")))
+        parts_of(lab.app).records.put(
+            KIND, "refused", msgspec.json.encode(msgspec.structs.replace(kept, error="queue is full"))
+        )
     )
     look(page, lab, "#/schedules")
     expect(row(page, "refused").locator(".error-text")).to_have_text("queue is full")

@@ -10,23 +10,25 @@ import msgspec
 import pytest
 
 from holdfast import Flow, Holdfast, JobNotFound, State
+from holdfast.app import parts_of
 from holdfast.core.job import NewJob
 from holdfast.core.operations import Ask, Holder
 from holdfast.store.protocol import Batch
+from support.inside import session_of
 from support.workers import work_off, working
 
 # -- how each store is written to by hand
 
 
 async def in_sqlite(app, id, column, value):
-    connection = sqlite3.connect(app.session.store.path, timeout=30)
+    connection = sqlite3.connect(session_of(app).store.path, timeout=30)
     with connection:
         connection.execute(f"UPDATE holdfast_job SET {column} = ? WHERE id = ?", (value, id))
     connection.close()
 
 
 async def in_sqlite_as_text(app, id, column, value):
-    connection = sqlite3.connect(app.session.store.path, timeout=30)
+    connection = sqlite3.connect(session_of(app).store.path, timeout=30)
     with connection:
         connection.execute(f"UPDATE holdfast_job SET {column} = CAST(? AS TEXT) WHERE id = ?", (value, id))
     connection.close()
@@ -34,7 +36,7 @@ async def in_sqlite_as_text(app, id, column, value):
 
 async def in_postgres(app, id, column, value):
     asyncpg = pytest.importorskip("asyncpg")
-    url, _, schema = app.url.partition("?schema=")
+    url, _, schema = parts_of(app).url.partition("?schema=")
     connection = await asyncpg.connect(url)
     try:
         for table in ("job", "ended"):
@@ -45,7 +47,10 @@ async def in_postgres(app, id, column, value):
 
 async def in_redis(app, id, part, change):
     """Change the stored bytes of a job's body (``) or life (`~`)."""
-    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    link, head = (
+        session_of(app).store._open(),
+        f"{{{session_of(app).store.address.prefix}}}:",
+    )
     seq = int((await link.command("HGET", f"{head}ids", id)).partition(b":")[0])
     key, field = f"{head}jobs:{seq // 256}", f"{seq}{part}"
     await link.command("HSET", key, field, change(await link.command("HGET", key, field)))
@@ -182,7 +187,7 @@ async def test_a_damaged_job_that_ended_is_listed_shown_and_deleted(request, app
     assert await app.explain(seen.id)
     assert (await app.jobs(tag="none")).jobs == []
     assert await good.result(timeout=30) == 2
-    await app.session.store.tidy(10)
+    await session_of(app).store.tidy(10)
     await delete(app, seen.id)
     assert [job.id for job in (await app.jobs()).jobs] == [good.id]
 
@@ -192,7 +197,7 @@ async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_reco
     store = request.node.callspec.params["store_url"]
     bad, good = await app.enqueue("add", 5, 5), await app.enqueue("add", 1, 1)
     holder = Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))
-    claims = await app.session.store.write(Batch(asks=[Ask(holder, ("default",), 2, 7)]))
+    claims = await session_of(app).store.write(Batch(asks=[Ask(holder, ("default",), 2, 7)]))
     assert len(claims.asks[0].records) == 2
     await damage(app, store, name, bad.id)
 
@@ -214,9 +219,9 @@ async def test_a_damaged_suspect_keeps_no_other_from_its_run(request, app, name)
     store = request.node.callspec.params["store_url"]
     jobs = [await app.enqueue("add", number, number) for number in range(3)]
     holder = Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))
-    claims = await app.session.store.write(Batch(asks=[Ask(holder, ("default",), 3, 7)]))
+    claims = await session_of(app).store.write(Batch(asks=[Ask(holder, ("default",), 3, 7)]))
     assert len(claims.asks[0].records) == 3
-    assert await app.recover(holder=holder.id) == 3
+    assert await parts_of(app).claims.recover(holder=holder.id) == 3
     await damage(app, store, name, jobs[0].id)
     await work_off(app, concurrency=3)
     assert [await job.result(timeout=30) for job in jobs[1:]] == [2, 4]
@@ -243,7 +248,7 @@ async def test_postgres_refuses_a_lane_that_it_could_not_count_with(tmp_path):
 @pytest.mark.parametrize("fields", [{"extra": b"\xff"}, {"extra": b'{"after": 5}'}, {"timeout": 1e300}])
 async def test_a_job_with_fields_that_only_the_core_can_decode(app, fields):
     bad = NewJob("bad", "add", "default", b'{"a": 1, "b": 1}', **fields)
-    await app.session.store.write(Batch(inserts=[bad]))
+    await session_of(app).store.write(Batch(inserts=[bad]))
     good = await app.enqueue("add", 1, 1)
     assert (await the_damaged(app)).id == "bad"
     await work_off(app, concurrency=2)
@@ -278,13 +283,13 @@ BAD_FLOWS = {
 @pytest.mark.parametrize("what", BAD_FLOWS)
 async def test_a_damaged_flow_keeps_no_other_from_its_end(app, what):
     jobs, count = BAD_FLOWS[what]
-    store = app.session.store
+    store = session_of(app).store
     await store.write(Batch(inserts=jobs))
     if count is not None:
         await store.put_record("flow:bad", "jobs", count)
     await store.put_record("ended", "bad", b"{}")
     flow = Flow()
-    add = app.registry.tasks["add"]
+    add = parts_of(app).registry.tasks["add"]
     flow.add(add, flow.add(add, 1, 1), 1)
     good = await app.enqueue_flow(flow)
     async with working(app):
@@ -298,8 +303,8 @@ RECORDS = ("config", "pause", "task_pause", "schedule", "webhook", "signal", "en
 @pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"null", b"[]", b'{"name": 5}', b"[" * 5000])
 async def test_a_record_that_cannot_be_decoded_stops_nothing(app, value):
     for kind in RECORDS:
-        await app.session.store.put_record(kind, "broken", value)
-    await app.session.refresh()
+        await session_of(app).store.put_record(kind, "broken", value)
+    await session_of(app).refresh()
     good = await app.enqueue("add", 1, 1)
     await work_off(app, concurrency=2)
     assert await good.result(timeout=30) == 2
@@ -314,7 +319,7 @@ async def test_a_record_that_cannot_be_decoded_stops_nothing(app, value):
 async def test_sqlite_refuses_a_suspicion_by_which_no_claim_would_find_the_job(tmp_path):
     async with Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
         job = await app.submit("add", b"{}", json=True)
-        with closing(sqlite3.connect(app.session.store.path, timeout=30)) as connection:
+        with closing(sqlite3.connect(session_of(app).store.path, timeout=30)) as connection:
             for suspect in (2, -1, "yes"):
                 with pytest.raises(sqlite3.IntegrityError), connection:
                     connection.execute("UPDATE holdfast_job SET suspect = ? WHERE id = ?", (suspect, job.id))
@@ -325,7 +330,7 @@ async def test_sqlite_refuses_a_suspicion_by_which_no_claim_would_find_the_job(t
 
 
 def sqlite_change(app, statement, *values):
-    with closing(sqlite3.connect(app.session.store.path, timeout=30)) as connection, connection:
+    with closing(sqlite3.connect(session_of(app).store.path, timeout=30)) as connection, connection:
         assert connection.execute(statement, values).rowcount == 1
 
 
@@ -333,7 +338,7 @@ async def held_by_another(app, lease=0.05):
     """A job that a process which is gone has claimed."""
     job = await app.enqueue("add", 1, 1)
     holder = Holder("gone:1:1", lease, "hand", "gone", 1, ("default",))
-    claims = await app.session.store.write(Batch(asks=[Ask(holder, ("default",), 1, 7)]))
+    claims = await session_of(app).store.write(Batch(asks=[Ask(holder, ("default",), 1, 7)]))
     assert [record.id for record in claims.asks[0].records] == [job.id]
     return job
 
@@ -351,7 +356,7 @@ async def recovered_and_run(app, job):
 
 async def processes(app):
     await app.workers()
-    return [seen.holder.id for seen in await app.session.store.holders()]
+    return [seen.holder.id for seen in await session_of(app).store.holders()]
 
 
 async def looked_at(app, job):
@@ -371,7 +376,7 @@ async def test_a_process_that_sqlite_cannot_decode_harms_no_other_and_loses_its_
         sqlite_change(app, f"UPDATE holdfast_holder SET {column} = ? WHERE id = 'gone:1:1'", value)
     await looked_at(app, job)
     await recovered_and_run(app, job)
-    await app.session.store.tidy(10)
+    await session_of(app).store.tidy(10)
     assert "gone:1:1" not in await processes(app)
 
 
@@ -379,7 +384,7 @@ async def test_a_process_that_sqlite_cannot_decode_harms_no_other_and_loses_its_
 async def test_a_heartbeat_has_numbers_where_those_of_a_claim_cannot_be_decoded(app):
     job = await held_by_another(app)
     sqlite_change(app, "UPDATE holdfast_job SET fence = ?, token = ? WHERE id = ?", b"\xff", "abc", job.id)
-    [beat] = await app.session.store.beat([Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))])
+    [beat] = await session_of(app).store.beat([Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))])
     assert [(held.id, held.fence, held.token) for held in beat.held] == [(job.id, 0, 0)]
 
 
@@ -395,12 +400,15 @@ async def test_a_watch_that_sqlite_cannot_decode_stops_nothing(app, value):
 @pytest.mark.parametrize("store_url", ["redis"], indirect=True)
 async def test_an_index_of_redis_that_names_no_job_stops_nothing(app):
     job = await held_by_another(app)
-    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    link, head = (
+        session_of(app).store._open(),
+        f"{{{session_of(app).store.address.prefix}}}:",
+    )
     await link.command("SADD", f"{head}held:gone:1:1", b"\xff\xfe")
     await link.command("ZADD", f"{head}ended", "0", b"\xff\xfe")
     await looked_at(app, job)
     await recovered_and_run(app, job)
-    await app.session.store.tidy(10)
+    await session_of(app).store.tidy(10)
 
 
 @pytest.mark.parametrize("store_url", ["redis"], indirect=True)
@@ -408,7 +416,10 @@ async def test_an_index_of_redis_that_names_no_job_stops_nothing(app):
 @pytest.mark.parametrize("field", ["about", "beat", "at"])
 async def test_a_process_that_redis_cannot_decode_harms_no_other_and_loses_its_claims(app, field, value):
     job = await held_by_another(app)
-    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    link, head = (
+        session_of(app).store._open(),
+        f"{{{session_of(app).store.address.prefix}}}:",
+    )
     await link.command("HSET", f"{head}holder:gone:1:1", field, value)
     await looked_at(app, job)
     await recovered_and_run(app, job)
@@ -417,14 +428,17 @@ async def test_a_process_that_redis_cannot_decode_harms_no_other_and_loses_its_c
 @pytest.mark.parametrize("store_url", ["redis"], indirect=True)
 @pytest.mark.parametrize("value", [b"\xff\xfe", b"", b"9" * 20, b"9223372036854775807"])
 async def test_a_count_that_redis_cannot_add_to_leaves_no_step_half_done(app, value):
-    link, head = app.session.store._open(), f"{{{app.session.store.address.prefix}}}:"
+    link, head = (
+        session_of(app).store._open(),
+        f"{{{session_of(app).store.address.prefix}}}:",
+    )
     job = await held_by_another(app)
     for letter in "tbrs":
         await link.command("HSET", f"{head}counts", f"{letter}:default", value)
     await link.command("HSET", f"{head}holder:gone:1:1", "beat", value)
-    [beat] = await app.session.store.beat([Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))])
+    [beat] = await session_of(app).store.beat([Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))])
     assert [held.id for held in beat.held] == [job.id]
     more = [await app.enqueue("add", 1, 1), *await app.enqueue_many([("add", 1, 1), ("add", 1, 1)])]
     await recovered_and_run(app, job)
     assert [await each.result(timeout=30) for each in more] == [2, 2, 2]
-    assert await app.purge(state="succeeded") == 4
+    assert await app.bulk.purge(state="succeeded") == 4

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from holdfast import Holdfast, State, Worker
+from support.inside import session_of
 
 STEPS = 60
 JOBS = 5
@@ -20,11 +21,13 @@ async def moments(app: Holdfast, chance, done: Callable[[], bool]) -> Sequence[i
     while not done():
         await asyncio.sleep(0)
         turns += 1
-    return range(STEPS) if app.session.store.name == "memory" else [chance.randrange(2 * turns) for _ in range(STEPS)]
+    return (
+        range(STEPS) if session_of(app).store.name == "memory" else [chance.randrange(2 * turns) for _ in range(STEPS)]
+    )
 
 
 async def demand_nothing_held(app: Holdfast, step: int) -> None:
-    await app.session.commit.drain()
+    await session_of(app).commit.drain()
     held = (await app.jobs(state="running")).jobs
     assert not held, f"after {step} steps: {held}"
 

@@ -13,9 +13,11 @@ import pytest
 import pytest_asyncio
 
 from holdfast import Flow, Holdfast, JobNotFound, OutcomeUnknown, State, StoreUnavailable, WrongState
+from holdfast.app import parts_of
 from holdfast.flows.creation import ENDED, pending
 from support.eventually import eventually
 from support.flowing import ByHand
+from support.inside import session_of
 from support.workers import work_off
 
 READS = ("get", "find", "records", "now")
@@ -67,7 +69,7 @@ class Scene:
         for app in (self.app, self.worker):
             app.task(name="note")(self._note)
             app.task(name="fragile", max_attempts=1)(self._fragile)
-        self.note, self.fragile = (self.app.registry.tasks[name] for name in ("note", "fragile"))
+        self.note, self.fragile = (parts_of(self.app).registry.tasks[name] for name in ("note", "fragile"))
 
     async def _note(self, word: str) -> None:
         self.ran.append(word)
@@ -111,7 +113,7 @@ class Scene:
         await work_off(self.worker, **options)
 
     async def _worker_has_seen_all(self):
-        return await self.worker.records(ENDED) == await self.app.records(ENDED)
+        return await self.worker.records(ENDED) == await parts_of(self.app).records.all(ENDED)
 
     async def left_over(self):
         """What workers have still to do about flows that were started."""
@@ -130,7 +132,7 @@ async def scene(store_url, monkeypatch):
     monkeypatch.setattr("holdfast.store.group_commit.RESENDS", (0.01,))
     scene = Scene(store_url)
     async with scene.app, scene.worker:
-        scene.outage = Outage(scene.app.session.store)
+        scene.outage = Outage(session_of(scene.app).store)
         yield scene
 
 

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import ConfigError, Filter, Holdfast, HoldfastError, OutcomeUnknown, PartlyEnqueued, StoreUnavailable
+from holdfast.app import parts_of
 from holdfast.client import bulk as bulk_module
 from holdfast.client import enqueue as enqueuing_module
 from holdfast.client.signals import SignalMaintenance, kind_of
@@ -24,6 +25,7 @@ from holdfast.http import tokens
 from holdfast.store import group_commit as commit_module
 from holdfast.store.open import open_store
 from support.failing import Failing
+from support.inside import session_of
 
 KINDS = ("config", "webhook", "pause", "task_pause", "schedule", "token", "signal", kind_of("go"))
 OPERATIONS = {}
@@ -43,7 +45,7 @@ def operation(*, prepare=None):
 
 
 async def waiting_jobs(app):
-    await app.session.commit.insert(
+    await session_of(app).commit.insert(
         [NewJob(f"w{n}", "work", "default", b"{}", waits=steps.waits_for("go")) for n in range(3)]
     )
 
@@ -70,7 +72,7 @@ async def queued_jobs(app):
 
 
 async def a_keyed_job(app):
-    await app.registry.tasks["work"].using(key="k", replace=True).enqueue(1)
+    await parts_of(app).registry.tasks["work"].using(key="k", replace=True).enqueue(1)
 
 
 async def a_schedule(app):
@@ -85,7 +87,7 @@ async def a_paused_schedule(app):
 async def a_due_schedule(app):
     kept = await app.schedules.put("s", "noop", every=3600)
     due = msgspec.structs.replace(kept, next=kept.counted // 3_600_000_000 * 3_600_000_000)
-    await app.put_record("schedule", "s", msgspec.json.encode(due))
+    await parts_of(app).records.put("schedule", "s", msgspec.json.encode(due))
 
 
 async def a_webhook(app):
@@ -197,22 +199,22 @@ async def enqueue_without_a_key(app):
 
 @operation()
 async def enqueue_with_a_key(app):
-    await app.registry.tasks["work"].using(key="k").enqueue(1)
+    await parts_of(app).registry.tasks["work"].using(key="k").enqueue(1)
 
 
 @operation(prepare=a_keyed_job)
 async def replace(app):
-    await app.registry.tasks["work"].using(key="k", replace=True).enqueue(2)
+    await parts_of(app).registry.tasks["work"].using(key="k", replace=True).enqueue(2)
 
 
 @operation(prepare=a_keyed_job)
 async def debounce(app):
-    await app.registry.tasks["work"].using(key="k", debounce=60, debounce_max=600).enqueue(2)
+    await parts_of(app).registry.tasks["work"].using(key="k", debounce=60, debounce_max=600).enqueue(2)
 
 
 @operation()
 async def enqueue_many(app):
-    await app.enqueue_many([app.registry.tasks["work"].using(key=f"k{n}").call(n) for n in range(5)])
+    await app.enqueue_many([parts_of(app).registry.tasks["work"].using(key=f"k{n}").call(n) for n in range(5)])
 
 
 @operation(prepare=dead_jobs)
@@ -222,27 +224,27 @@ async def retry(app):
 
 @operation(prepare=dead_jobs)
 async def retry_dead(app):
-    await app.retry_dead()
+    await app.bulk.retry_dead()
 
 
 @operation(prepare=dead_jobs)
 async def purge(app):
-    await app.purge()
+    await app.bulk.purge()
 
 
 @operation(prepare=queued_jobs)
 async def cancel_many(app):
-    await app.change_many("cancel", Filter(state=("queued",)))
+    await app.bulk.change("cancel", Filter(state=("queued",)))
 
 
 @operation(prepare=dead_jobs)
 async def retry_many(app):
-    await app.change_many("retry", Filter(state=("dead",)))
+    await app.bulk.change("retry", Filter(state=("dead",)))
 
 
 @operation(prepare=dead_jobs)
 async def delete_many(app):
-    await app.change_many("delete", Filter(state=("dead",)))
+    await app.bulk.change("delete", Filter(state=("dead",)))
 
 
 # -- the test
@@ -264,29 +266,29 @@ async def app(store_url, monkeypatch):
 
 async def records_of(app, kind):
     with suppress(ConfigError):  # tokens are out of reach over HTTP
-        return await app.session.store.records(kind)
+        return await session_of(app).store.records(kind)
     return {}
 
 
 async def wiped(app):
     """An empty store."""
-    store = app.session.store
+    store = session_of(app).store
     while found := (await store.find(Where(), None, 1000)).records:
-        await app.session.commit.change([delete(record) for record in found])
+        await session_of(app).commit.change([delete(record) for record in found])
     for kind in KINDS:
         for name in await records_of(app, kind):
             await store.put_record(kind, name, None)
-    await app.session.refresh()
+    await session_of(app).refresh()
 
 
 async def seen(app):
     """What there is, once workers have done their part; without ids and times."""
-    await app.session.holds.refresh()
-    await app.session.holds.free_the_late()
-    await SignalMaintenance(app.session).run()
+    await session_of(app).holds.refresh()
+    await session_of(app).holds.free_the_late()
+    await SignalMaintenance(session_of(app)).run()
     records = {kind: await records_of(app, kind) for kind in KINDS if kind != "signal"}
     values = records.pop(kind_of("go"))
-    jobs = (await app.session.store.find(Where(), None, 1000)).records
+    jobs = (await session_of(app).store.find(Where(), None, 1000)).records
     return {
         "jobs": sorted((r.task, r.state, r.waits or "", r.payload, r.key or "", r.life) for r in jobs),
         "config": sorted((name, kept.value) for name, kept in records.pop("config").items()),
@@ -309,15 +311,15 @@ async def tried(app, operate):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("loses_answers", [False, True], ids=["goes away", "loses an answer"])
 async def test_an_operation_that_is_interrupted_says_what_was_written(app, loses_answers):
-    app.store.loses_answers = loses_answers
+    parts_of(app).runtime.store.loses_answers = loses_answers
     for name, (prepare, operate) in OPERATIONS.items():
-        if name != "make_a_token" or app.store.name != "remote":  # tokens are made where the store is
+        if name != "make_a_token" or parts_of(app).runtime.store.name != "remote":  # tokens are made where the store is
             await demand_the_truth(app, name, prepare, operate)
 
 
 async def demand_the_truth(app, name, prepare, operate):
     """Interrupt one operation at each of its calls."""
-    store = app.store
+    store = parts_of(app).runtime.store
 
     async def begin():
         await wiped(app)

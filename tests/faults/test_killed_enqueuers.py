@@ -10,6 +10,7 @@ import pytest
 from support.look import looking
 from support.until import until
 
+from holdfast.app import parts_of
 from support.sizes import size
 
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS") or size(3))
@@ -39,7 +40,7 @@ def test_every_acknowledged_job_survives_kill_9_of_its_enqueuer(store_url, proce
         # A server may still be storing what a dead client had sent it.
         until(lambda: look.counts() == {"queued": len(look.jobs())}, "every job is whole, and waits")
         # The store goes on: a job that is put before all of them is run at once.
-        first = look.sync.enqueue(look.app.registry.tasks["work"].using(priority=-1), 3)
+        first = look.sync.enqueue(parts_of(look.app).registry.tasks["work"].using(priority=-1), 3)
         processes.worker(concurrency=1)
         look.until_ended([first.id])
         look.demand(first.id, look.job(first.id).result == 9, "it did not run")

@@ -9,6 +9,7 @@ from support.flow_tasks import mended
 from support.until import until
 
 from holdfast import Flow
+from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL
 from holdfast.core.retry import Backoff
 
@@ -23,7 +24,7 @@ LIMIT = 120 + NODES / 10
 def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal, chance):
     look.sync.config.set("max_silent_deaths", 1000)
     flow = Flow("graph")
-    task = look.app.registry.tasks["node"].using(max_attempts=0, retry=Backoff(base=0, jitter=0))
+    task = parts_of(look.app).registry.tasks["node"].using(max_attempts=0, retry=Backoff(base=0, jitter=0))
     doomed = {chance.randrange(NODES) for _ in range(max(1, NODES // 100))}
     parents: list[list[int]] = []
     for number in range(NODES):

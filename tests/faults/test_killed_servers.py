@@ -10,6 +10,7 @@ import pytest
 from support.until import until
 
 from holdfast import OutcomeUnknown, StoreUnavailable
+from holdfast.app import parts_of
 from support.served import Served
 
 pytest.importorskip("uvicorn")
@@ -58,7 +59,7 @@ def test_whoever_enqueues_while_the_server_is_killed_again_and_again_has_each_jo
         number = 0
         while not done.is_set():
             try:
-                handle = look.app.registry.tasks["work"].using(key=f"key-{number}").sync.enqueue(number)
+                handle = parts_of(look.app).registry.tasks["work"].using(key=f"key-{number}").sync.enqueue(number)
             except (OutcomeUnknown, StoreUnavailable):
                 continue  # a repeat with the same key is the same job
             made[f"key-{number}"] = handle.id

@@ -7,7 +7,9 @@ from support.step_tasks import POINTS, SIGNAL, STEPS, Deaths
 from support.stores import task_on_every_store
 from support.until import until
 
+from holdfast.app import parts_of
 from holdfast.client.signals import SignalMaintenance
+from support.inside import session_of
 
 WRITES = 4
 """Of a signal that is waited for: that there is one, its value, its waiters, and that they were told."""
@@ -18,7 +20,7 @@ WRITES = 4
 def test_each_steps_effect_is_there_once_per_remembered_result(look, processes, journal, task):
     look.sync.config.set("max_silent_deaths", 1000)  # it is not the job that is to blame here
     Deaths(journal).arm()
-    id = look.sync.enqueue(look.app.registry.tasks[task].using(max_attempts=0)).id
+    id = look.sync.enqueue(parts_of(look.app).registry.tasks[task].using(max_attempts=0)).id
     worker = processes.worker()
 
     def dead() -> list[str]:
@@ -52,7 +54,7 @@ def test_a_sender_that_is_killed_at_any_of_its_writes_has_not_sent_or_is_finishe
     for n in waiters:
         sender = processes.start("signal_main", signal=f"go-{n}", dies_at=n)
         assert sender.ended() == -9, "it has not died where it should"
-    look.sync.run(SignalMaintenance(look.app.session).run)
+    look.sync.run(SignalMaintenance(session_of(look.app)).run)
     sent = [id for n in range(2, WRITES) for id in waiters[n]]
     look.until_ended(sent)
     look.demand_all(sent, lambda job: job.result == "sent", "what was sent arrives")

@@ -10,10 +10,12 @@ from support.limited_main import RUNNING, build
 from support.processes import Process
 from support.until import until
 
+from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL, Record
 from holdfast.core.operations import Where
 from holdfast.testing.history import JournalFile, Terms, acknowledged, check, final, read
 from holdfast.views import split_holder
+from support.inside import session_of
 
 WORKERS = 3
 KILLS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
@@ -30,8 +32,8 @@ def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
     app = build(store_url, str(journal))
     with app.sync as sync:
         lasting = [LONG if n % 5 == 0 else chance.uniform(0, 0.04) for n in range(LIMITED)]
-        calls = [(app.registry.tasks["limited"], n % KEYS, seconds) for n, seconds in enumerate(lasting)]
-        calls += [(app.registry.tasks["rated"], n % KEYS) for n in range(RATED)]
+        calls = [(parts_of(app).registry.tasks["limited"], n % KEYS, seconds) for n, seconds in enumerate(lasting)]
+        calls += [(parts_of(app).registry.tasks["rated"], n % KEYS) for n in range(RATED)]
         chance.shuffle(calls)
         ids = [handle.id for handle in sync.enqueue_many(calls)]
         journalled = JournalFile(journal)
@@ -40,7 +42,7 @@ def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
 
         def running() -> list[Record]:
             """What runs, all at one moment."""
-            found = sync.run(app.session.store.find, Where(states=("running",)), None, 1000).records
+            found = sync.run(session_of(app).store.find, Where(states=("running",)), None, 1000).records
             for lane, count in Counter(one.lane.name for one in found if one.lane and one.lane.running).items():
                 most[lane] = max(most[lane], count)
             return found
@@ -68,11 +70,11 @@ def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
             victim = until(struck, "a worker runs a long job")
             workers[workers.index(victim)] = processes.start("limited_main")
         until(lambda: left() == 0, "all jobs have ended", 60)
-        records = sync.run(app.session.store.get, ids)
+        records = sync.run(session_of(app).store.get, ids)
         processes.close()
     assert max(most.values()) == RUNNING, f"never full, so nothing was shown; or more than full: {most}"
     journalled.write(*final(records))
-    verdict = check(read(journal), Terms(runs=False, everybody="sweeps" not in app._store.features))
+    verdict = check(read(journal), Terms(runs=False, everybody="sweeps" not in parts_of(app).runtime._store.features))
     verdict.demand()
     lost = sum(line.outcome == "lost" for record in records for line in record.history)
     print(f"{verdict.explain()}; {lost} claims were lost under {KILLS} kills")

@@ -11,6 +11,7 @@ from support.tasks import build
 from support.until import until
 
 from holdfast import Job, State
+from holdfast.app import parts_of
 from holdfast.client.pauses import KIND as PAUSES
 
 ROUNDS = int(os.environ.get("HOLDFAST_ROUNDS", "2"))
@@ -20,7 +21,9 @@ MANY = 200
 async def _enqueue_from_many_places(url, journal, places, options):
     apps = [build(url, journal) for _ in range(4)]
     try:
-        calls = [app.registry.tasks["work"].using(**options).enqueue(n) for app in apps for n in range(places // 4)]
+        calls = [
+            parts_of(app).registry.tasks["work"].using(**options).enqueue(n) for app in apps for n in range(places // 4)
+        ]
         return {handle.id for handle in await asyncio.gather(*calls)}
     finally:
         for app in apps:
@@ -113,8 +116,8 @@ def _is_put_aside(look, id: str) -> bool:
 
 
 def test_expired_jobs_are_discarded_by_whoever_claims_them(look, processes):
-    late = look.sync.enqueue(look.app.registry.tasks["work"].using(expires=0.001), 1)
-    fine = look.sync.enqueue(look.app.registry.tasks["work"].using(expires=3600), 2)
+    late = look.sync.enqueue(parts_of(look.app).registry.tasks["work"].using(expires=0.001), 1)
+    fine = look.sync.enqueue(parts_of(look.app).registry.tasks["work"].using(expires=3600), 2)
     until(lambda: look.sync.now() > look.job(late.id).expires_at.timestamp() * 1_000_000, "it is too late")
     processes.worker()
     look.until_ended([late.id, fine.id])

@@ -8,13 +8,14 @@ import time
 from support.journal import spans
 
 from holdfast import State
+from holdfast.app import parts_of
 
 NEIGHBOURS = 9
 
 
 def enqueue_poison(look, n, company):
     """With no limit of attempts: only the rule about poison ends it."""
-    return look.enqueue(look.app.registry.tasks["poison"].using(max_attempts=0), n, company)
+    return look.enqueue(parts_of(look.app).registry.tasks["poison"].using(max_attempts=0), n, company)
 
 
 def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look, processes, journal, gates):

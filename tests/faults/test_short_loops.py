@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from holdfast import ConfigError, Holdfast, HoldfastError, Worker
+from holdfast.app import parts_of
 from holdfast.client.loop_calls import LoopEnded
+from holdfast.sync.blocking import runs_on
 from support.eventually import eventually
 
 
@@ -59,13 +61,13 @@ def test_a_loop_that_opened_the_app_and_ends_closes_it(app):
 
     async def main():
         await app.open()
-        assert app.live_loop() is asyncio.get_running_loop()
+        assert parts_of(app).runtime.live_loop() is asyncio.get_running_loop()
         await app.enqueue("noop")
 
     files = None
     for _ in range(3):
         asyncio.run(main())
-        assert app.live_loop() is None
+        assert parts_of(app).runtime.live_loop() is None
         asyncio.run(eventually(lambda: set(threading.enumerate()) <= before))
         files = files or descriptors()
     assert descriptors() <= files
@@ -104,11 +106,11 @@ def test_apps_that_are_dropped_are_closed(store_url):
 async def test_a_worker_takes_the_app_to_its_own_loop(app):
     await asyncio.to_thread(app.sync.stats)
     handle = await app.enqueue("noop")
-    assert app.live_loop() is not asyncio.get_running_loop()
+    assert parts_of(app).runtime.live_loop() is not asyncio.get_running_loop()
     waiting = asyncio.create_task(asyncio.to_thread(handle.sync.result, 30))
     await asyncio.sleep(0)
     await Worker(app, until_idle=True).run()
-    assert app.live_loop() is asyncio.get_running_loop()
+    assert parts_of(app).runtime.live_loop() is asyncio.get_running_loop()
     assert await waiting is None, "whoever waited before is answered after the move"
     await app.close()
 
@@ -129,7 +131,7 @@ async def test_a_worker_cannot_take_the_app_from_a_loop_that_opened_it(app):
             await Worker(app, until_idle=True).run()
         async with app:
             await app.enqueue("noop")
-        assert app.live_loop() is not None, "the end of this block does not close what another opened"
+        assert parts_of(app).runtime.live_loop() is not None, "the end of this block does not close what another opened"
     finally:
         end.set()
         await asyncio.to_thread(thread.join)
@@ -186,9 +188,9 @@ def test_a_finalizer_on_a_thread_of_the_store_is_refused(tmp_path):
                 told.append(str(error))
 
     async def on_the_writer():
-        await app.store._line.run(finalize)
+        await parts_of(app).runtime.store._line.run(finalize)
 
-    app.sync.run(on_the_writer)
+    runs_on(parts_of(app).runtime)(on_the_writer)
     assert len(told) == 2
     assert all("finalizer" in one for one in told)
     app.sync.close()
@@ -197,7 +199,7 @@ def test_a_finalizer_on_a_thread_of_the_store_is_refused(tmp_path):
 def test_an_opening_whose_loop_has_ended_harms_no_later_one(app):
     loop = asyncio.new_event_loop()
     opening = loop.create_task(app.open())
-    while app._opening is None:
+    while parts_of(app).runtime._opening is None:
         loop.run_until_complete(asyncio.sleep(0))
     loop.close()
     gc.disable()
@@ -243,7 +245,7 @@ async def test_calls_that_are_under_way_when_the_app_moves_are_answered(app):
     calls = {
         "claim": lambda: app.sync.claim(["none"], wait=0.2),
         "stats": app.sync.stats,
-        "bulk": lambda: [app.sync.change_many(action, ids=ids) for action in ("cancel", "retry")],
+        "bulk": lambda: [app.sync.bulk.change(action, ids=ids) for action in ("cancel", "retry")],
     }
     async with asyncio.TaskGroup() as group:
         for name, call in calls.items():

@@ -11,6 +11,8 @@ import asyncio
 import pytest
 
 from holdfast import Flow
+from holdfast.app import parts_of
+from support.inside import session_of
 
 HOUR = 3600.0
 
@@ -59,7 +61,7 @@ def test_a_worker_whose_wall_clock_is_off_loses_no_flow(look, processes, monkeyp
     """It looks for abandoned flows again and again before each write of the process that enqueues one."""
     wrong = processes.worker(lease=1.0, wall_skew=skew)
     look.until_registered(wrong.pid)
-    store, held = look.app.session.store, 0
+    store, held = session_of(look.app).store, 0
 
     def slowly(write):
         async def make(*given):
@@ -71,7 +73,7 @@ def test_a_worker_whose_wall_clock_is_off_loses_no_flow(look, processes, monkeyp
         return make
 
     flow = Flow()
-    flow.chain(look.app.registry.tasks["work"].using().call(3), look.app.registry.tasks["work"])
+    flow.chain(parts_of(look.app).registry.tasks["work"].using().call(3), parts_of(look.app).registry.tasks["work"])
     with monkeypatch.context() as patched:
         for name in ("write", "put_record"):
             patched.setattr(store, name, slowly(getattr(store, name)))

@@ -7,8 +7,10 @@ import pickle
 
 import pytest
 
+from holdfast.app import parts_of
 from support.eventually import eventually
 from support.http import serving
+from support.inside import session_of
 
 
 async def claim(http, **wish):
@@ -109,9 +111,9 @@ async def test_release_gives_the_job_back_uncharged(http):
 async def test_extend_renews_the_lease_and_tells_of_a_cancellation(http, app):
     id = (await http.submit("t")).json["id"]
     [held] = await claim(http, lease=30, queues=["default", "mail"])
-    before = (await app.store.holders())[0]
+    before = (await parts_of(app).runtime.store.holders())[0]
     assert (await settle(http, held, "extend")).json == {"lease": 30.0, "cancel_requested": False}
-    after = (await app.store.holders())[0]
+    after = (await parts_of(app).runtime.store.holders())[0]
     assert after.beat > before.beat
     assert (after.holder.lease, after.holder.queues) == (30.0, ("default", "mail"))
     await http("POST", f"/v1/jobs/{id}/cancel")
@@ -317,6 +319,6 @@ async def test_a_result_that_no_store_keeps_is_refused_and_the_claim_still_holds
 async def test_a_claim_belongs_to_its_client_and_not_to_the_servers_process(http, app):
     await http.submit("t")
     [held] = await claim(http)
-    [holder] = [seen.holder for seen in await app.session.store.holders() if seen.jobs]
+    [holder] = [seen.holder for seen in await session_of(app).store.holders() if seen.jobs]
     assert holder.process == "", "a server that is started anew must not cost its clients their claims"
     assert (await settle(http, held, "complete")).status == 204

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ConfigError, Holdfast, HoldfastError
+from holdfast.app import parts_of
 from holdfast.http import asgi, tokens
 from support.eventually import eventually
 from support.http import serving
@@ -97,7 +98,7 @@ async def test_a_stored_token_opens_what_its_roles_say(closed, app):
 async def test_a_token_is_stored_as_a_digest_and_shown_nowhere(app):
     token = await tokens.create(app, ["read"], "grafana")
     _, id, secret = token.split("_", 2)
-    [(name, kept)] = (await app.records("token")).items()
+    [(name, kept)] = (await parts_of(app).records.all("token")).items()
     assert name == id
     assert secret.encode() not in kept.value
     [seen] = await tokens.tokens(app)
@@ -123,7 +124,7 @@ async def test_a_revoked_token_is_refused_within_seconds(closed, app, monkeypatc
 
 
 async def test_a_record_that_is_no_token_lets_nobody_in_and_harms_nobody(closed, app):
-    await app.put_record("token", "broken", b"{}")
+    await parts_of(app).records.put("token", "broken", b"{}")
     token = await tokens.create(app, ["read"])
     assert (await closed("GET", "/v1/stats", token=token)).status == 200
     assert (await closed("GET", "/v1/stats", token="hf_broken_")).status == 401

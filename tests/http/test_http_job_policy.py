@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from holdfast import ConfigError, Flow, Holdfast, InvalidJob, State, UnknownTask
+from holdfast.app import parts_of
 from holdfast.core.job import NewJob
 from holdfast.core.operations import Change, Patch, Settlement
 from holdfast.http import asgi
@@ -16,6 +17,7 @@ from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.worker.run.shell import allow_shell
 from support.http import serving
+from support.inside import session_of
 from support.workers import work_off
 
 EVIL = b'{"command": "touch /tmp/evil"}'
@@ -25,19 +27,19 @@ async def a_shell_job(app, id, **fields):
     """One that somebody with the store's own URL has made."""
     await app.open()
     job = NewJob(id, "shell", "default", b'{"command": "date"}', **fields)
-    assert (await app.session.store.write(Batch(inserts=[job]))).inserts[0].outcome == "created"
+    assert (await session_of(app).store.write(Batch(inserts=[job]))).inserts[0].outcome == "created"
 
 
 async def a_dead_one(app, id, task="shell", payload=b'{"command": "date"}'):
     await app.open()
-    await app.session.store.write(Batch(inserts=[NewJob(id, task, "default", payload)]))
+    await session_of(app).store.write(Batch(inserts=[NewJob(id, task, "default", payload)]))
     [claim] = await app.claim()
     await claim.fail("broken", dead=True)
 
 
 async def over_http(app, client):
     """The store as another Holdfast reaches it."""
-    store = open_store(client.url, app.clock)
+    store = open_store(client.url, parts_of(app).runtime.clock)
     await store.open()
     return store
 
@@ -69,7 +71,7 @@ async def test_a_job_that_is_made_and_changed_in_one_batch_is_checked(app):
 async def test_a_change_of_a_job_that_another_got_the_id_of_is_not_made(app, http):
     await a_shell_job(app, "s")
     change = Change("s", State.QUEUED, 0, Patch(payload=EVIL), "noop")
-    assert not (await app.session.store.write(Batch(changes=[change]))).changes[0]
+    assert not (await session_of(app).store.write(Batch(changes=[change]))).changes[0]
     assert (await app.job("s")).payload == {"command": "date"}
 
 
@@ -131,7 +133,7 @@ async def test_a_job_that_may_not_run_keeps_no_other_from_being_retried(app, htt
 async def test_a_flow_of_a_shell_command_is_not_retried_and_keeps_no_other_job_from_it(app, http):
     allow_shell(app)
     flow = Flow("f")
-    flow.add(app.registry.tasks["shell"].using(max_attempts=1).call("exit 3"))
+    flow.add(parts_of(app).registry.tasks["shell"].using(max_attempts=1).call("exit 3"))
     made = await app.enqueue_flow(flow)
     await work_off(app)
     await a_dead_one(app, "n", "noop", b"{}")
@@ -158,7 +160,7 @@ async def test_a_result_that_is_no_json_adds_no_argument_to_a_shell_command(app,
         result = f'"", "command": "touch {evil}"'.encode()
         end = Settlement(
             "f.0",
-            (await app.record("f.0")).seq,
+            (await parts_of(app).handles.record("f.0")).seq,
             claim.fence,
             claim.token,
             1,
@@ -296,7 +298,7 @@ async def test_a_private_function_or_a_class_is_refused_when_it_is_enqueued(app,
         with pytest.raises(InvalidJob, match="cannot be found again by a worker"):
             await app.enqueue(what)
     with pytest.raises(UnknownTask, match="private"):
-        app.registry.find(f"{__name__}:_private")
+        parts_of(app).registry.find(f"{__name__}:_private")
 
 
 def _private():

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Discard, limit
+from holdfast.app import parts_of
 from holdfast.http import limits
 from support.workers import work_off
 
@@ -330,9 +331,11 @@ async def test_output_is_read_from_a_position_on(http, app):
     from holdfast.core.operations import Note, Output
 
     [claim] = await app.claim()
-    record = await app.record(id)
+    record = await parts_of(app).handles.record(id)
     for at, data in ((0, b"<b>one</b>\n"), (11, "zwölf\n".encode())):
-        await app.note(Note(id, record.seq, record.fence, record.token, output=Output(at, data, 1 << 20)))
+        await parts_of(app).claims.note(
+            Note(id, record.seq, record.fence, record.token, output=Output(at, data, 1 << 20))
+        )
     whole = await http("GET", f"/v1/jobs/{id}/output")
     assert whole.content.decode() == "<b>one</b>\nzwölf\n"
     assert whole.headers["content-type"].startswith("text/plain")

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.http import limits
 from holdfast.http import service as service_module
 from support.eventually import eventually
@@ -90,7 +91,7 @@ async def test_a_setting_that_makes_no_sense_is_refused(http, key, value):
 
 async def test_requests_are_told_by_the_route_s_template(http, app):
     heard = []
-    app.events.on("http_request", heard.append)
+    parts_of(app).events.on("http_request", heard.append)
     await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000")
     await http("GET", "/nothing/here")
     await http("PATCH", "/v1/jobs")

@@ -14,6 +14,7 @@ from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from holdfast.http import asgi
 from holdfast.http.serve import bind
 from support.http import Client
@@ -56,7 +57,7 @@ async def test_it_lives_below_a_path_and_within_the_other_s_lifespan(app, http):
         assert (await client("GET", "/queue/v1/stats")).json["counts"]["queued"] == 2
         assert (await client("GET", "/queue/nope")).problem == "not-found"
         assert (await client("GET", "/queue/health")).status == 200
-    assert app.live_loop() is None
+    assert parts_of(app).runtime.live_loop() is None
 
 
 async def test_it_opens_by_itself_where_nobody_runs_its_lifespan(app):

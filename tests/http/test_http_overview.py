@@ -89,7 +89,7 @@ async def test_errors_rates_and_depths(app, http):
     rates = (await http("GET", "/v1/rates?since=3600&step=3600&queues=true")).json["rates"]
     assert [(one["queue"], one["outcome"], one["count"]) for one in rates] == [("default", "dead", 1)]
     assert (await http("GET", "/v1/rates?since=59")).problem == "invalid"
-    await app.note_depth()
+    await app.timeseries.note_depth()
     [depth] = (await http("GET", "/v1/depths?step=86400")).json["depths"]
     assert depth["queued"] in (0, 1), "the server may have noted it before"
 

@@ -10,6 +10,7 @@ from holdfast.http import scoping, tokens
 from holdfast.store import rpc as wire
 from support.eventually import eventually
 from support.http import serving
+from support.inside import session_of
 
 TOKEN = "a-token-of-the-environment"
 INSIDE, OUTSIDE = ("mail", "report_daily"), ("money", "charge")
@@ -286,12 +287,12 @@ async def test_the_caller_is_told_what_its_token_is_for(closed, made):
 async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
     token = await tokens.create(app, ["read"], expires=3600)
     assert (await closed("GET", "/v1/jobs", token=token)).status == 200
-    now = app.session.store.now
+    now = session_of(app).store.now
 
     async def later():
         return await now() + 3_601_000_000
 
-    monkeypatch.setattr(app.session.store, "now", later)
+    monkeypatch.setattr(session_of(app).store, "now", later)
     monkeypatch.setattr(tokens, "STALE", 0.01)
 
     async def refused():

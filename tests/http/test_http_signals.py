@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Context
+from holdfast.app import parts_of
 from holdfast.http import tokens
 from support.http import serving
 from support.workers import work_off
@@ -39,19 +40,19 @@ async def test_a_signal_wakes_a_job_whose_steps_are_seen(http, app):
 @pytest.mark.parametrize("path", ["%20x", "x" * 129, "a%00b"])
 async def test_a_name_that_is_none_is_refused(http, app, path):
     assert (await http("POST", f"/v1/signals/{path}", {"value": 1})).status == 422
-    assert await app.records("signal") == {}
+    assert await parts_of(app).records.all("signal") == {}
 
 
 async def test_a_body_with_anything_else_is_refused(http, app):
     assert (await http("POST", "/v1/signals/x", {"valeu": 1})).status == 422
-    assert await app.records("signal") == {}
+    assert await parts_of(app).records.all("signal") == {}
 
 
 async def test_a_value_that_is_too_large_is_refused(http, app):
     await app.config.set("max_payload", 1000)
     refused = await http("POST", "/v1/signals/x", {"value": "y" * 1000})
     assert (refused.status, refused.problem) == (413, "too-large")
-    assert await app.records("signal") == {}
+    assert await parts_of(app).records.all("signal") == {}
 
 
 async def test_who_may_submit_may_signal(app):

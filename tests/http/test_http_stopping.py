@@ -7,6 +7,7 @@ import asyncio
 import aiohttp
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from support.eventually import eventually
 from support.http import Client, served, serving
 
@@ -16,7 +17,7 @@ async def test_accepted_requests_are_answered_and_claims_that_wait_end_empty(app
         waiting = asyncio.create_task(client("POST", "/v1/claims", {"wait": 60}))
         await eventually(lambda: client.service.waiting == 1)
         entered, go = asyncio.Event(), asyncio.Event()
-        real = app.insert_all
+        real = parts_of(app).enqueue.insert_all
 
         async def slowly(*given):
             entered.set()

@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.http import limits
 from holdfast.store import rpc as wire
 
@@ -172,7 +173,7 @@ async def test_a_call_with_one_wrong_field_is_refused(app, http, method, argumen
     reply = await http("POST", f"{wire.PATH}/{method}", data=json.dumps(arguments).encode(), **headers)
     assert reply.status == 422, reply
     assert (await app.jobs()).jobs == []
-    assert await app.records("k") == {}
+    assert await parts_of(app).records.all("k") == {}
 
 
 async def test_a_call_of_very_many_values_is_refused_before_it_is_decoded(app, http, monkeypatch):

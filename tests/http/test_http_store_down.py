@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
 from holdfast.http import limits
 from support.eventually import eventually
@@ -113,7 +114,7 @@ async def test_what_the_store_says_is_told(app: Holdfast, monkeypatch, error, ki
         async def broken(*_: object) -> None:
             raise error
 
-        monkeypatch.setattr(app.store, "write", broken)
+        monkeypatch.setattr(parts_of(app).runtime.store, "write", broken)
         reply = await client.submit("t", key="k")
         assert reply.status == 503
         assert reply.problem == kind

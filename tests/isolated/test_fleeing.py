@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from support.eventually import eventually
 from support.workers import working
 
@@ -39,7 +40,7 @@ def is_free(path):
 @pytest.mark.parametrize("name", [pytest.param("flee_and_stay", marks=pytest.mark.extended), "flee_and_return"])
 async def test_children_that_fork_and_flee_end_with_their_job(app, tmp_path, name):
     path = tmp_path / "lock"
-    handle = await app.registry.tasks[name].enqueue(str(path))
+    handle = await parts_of(app).registry.tasks[name].enqueue(str(path))
     async with working(app, concurrency=2):
         if name == "flee_and_stay":
             await eventually(lambda: path.exists() and not is_free(path))

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast, Worker
+from holdfast.app import parts_of
 from holdfast.core.errors import ConfigError
 from support.eventually import eventually
 from support.workers import working
@@ -77,7 +78,7 @@ ENDS = {
 
 
 async def test_every_bad_end_is_one_failed_attempt_in_words(app):
-    ended = await run(app, *(app.registry.tasks[name] for name in ENDS))
+    ended = await run(app, *(parts_of(app).registry.tasks[name] for name in ENDS))
     assert [job.state for job in ended] == ["dead"] * len(ENDS)
     for job, (name, error) in zip(ended, ENDS.items(), strict=True):
         assert job.error.startswith(error), (name, job.error)

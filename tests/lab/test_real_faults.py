@@ -18,6 +18,7 @@ from lab.real.places import PLACES
 from lab.real.round import Mix, Round
 
 from holdfast import Holdfast, OutcomeUnknown, Worker
+from holdfast.app import parts_of
 from holdfast.testing.history import Pages, check, recorded
 from support.postgres import installed
 from support.redis import valkey_binary
@@ -101,9 +102,9 @@ class Deaf(Crash):
 
 async def test_every_named_point_that_a_store_can_pass_is_passed(make_app):
     app = make_app()
-    journal = Pages("test", app.clock)
+    journal = Pages("test", parts_of(app).runtime.clock)
     crash = Deaf(journal)
-    store = Faulty(app.store, journal, crash, 0.0, Random(1))
+    store = Faulty(parts_of(app).runtime.store, journal, crash, 0.0, Random(1))
     faulty = make_app(recorded(store, journal))
 
     @faulty.task
@@ -117,8 +118,8 @@ async def test_every_named_point_that_a_store_can_pass_is_passed(make_app):
 
 async def test_a_lost_answer_is_an_unknown_outcome_of_a_write_that_was_made():
     app = Holdfast("memory://")
-    journal = Pages("test", app.clock)
-    store = Faulty(app.store, journal, Crash(journal, "", 0), 1.0, Random(1))
+    journal = Pages("test", parts_of(app).runtime.clock)
+    store = Faulty(parts_of(app).runtime.store, journal, Crash(journal, "", 0), 1.0, Random(1))
     async with Holdfast(recorded(store, journal)) as faulty:
         with pytest.raises(OutcomeUnknown):
             await faulty.submit("anything", b"")

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from holdfast import ConfigError, Retry
+from holdfast.app import parts_of
 from holdfast.observe.events import KINDS, JobEvent, WorkerEvent
 from support.workers import work_off
 
@@ -79,7 +80,7 @@ async def test_a_coroutine_function_cannot_listen(app):
 async def test_a_handler_can_be_taken_off_again(app):
     heard = []
     app.on("*", heard.append)
-    app.events.off("*", heard.append)
+    parts_of(app).events.off("*", heard.append)
     await app.enqueue("noop")
     assert heard == []
 

@@ -6,6 +6,7 @@ import urllib.request
 import pytest
 
 from holdfast import ConfigError, Holdfast
+from holdfast.app import parts_of
 from holdfast.core.operations import QueueStats
 from holdfast.observe.events import JobEvent
 from holdfast.observe.metrics import MOST_QUEUES, Depths, Metrics
@@ -63,7 +64,7 @@ async def lived_through(app):
     await app.submit("raw", b"", queue="slow")
     (claim,) = await app.claim(["slow"])
     await app.fail(claim.job.id, "a monitor's word")
-    assert not await app.settle(await app.record(claim.job.id), _ended(claim))
+    assert not await parts_of(app).claims.settle(await parts_of(app).handles.record(claim.job.id), _ended(claim))
 
 
 def _ended(claim):
@@ -74,7 +75,7 @@ def _ended(claim):
 
 async def test_the_promised_series_have_their_labels_and_count_right(app):
     metrics = Metrics()
-    metrics.listen(app.events)
+    metrics.listen(parts_of(app).events)
     await lived_through(app)
     metrics.tally._answered(_request())
     page = metrics.page(await app.queues()).decode()

@@ -12,10 +12,12 @@ import pytest
 from aiohttp import web
 
 from holdfast import ConfigError, Holdfast, OutcomeUnknown, StoreUnavailable
+from holdfast.app import parts_of
 from holdfast.webhooks.delivery import is_public
 from holdfast.webhooks.service import QUEUE, TASK
 from support.eventually import eventually
 from support.http import serving
+from support.inside import session_of
 from support.workers import work_off, working
 
 SECRET = "an app's secret"
@@ -193,14 +195,17 @@ async def test_a_store_that_does_not_answer_at_that_moment_is_asked_again(app, m
     await app.webhooks.add("shop", "https://a.example/")
     await app.submit("raw", b"", queue="hands")
     (claim,) = await app.claim(["hands"])
-    real, failures = app.session.commit.insert, [StoreUnavailable("down"), OutcomeUnknown("who knows")]
+    real, failures = (
+        session_of(app).commit.insert,
+        [StoreUnavailable("down"), OutcomeUnknown("who knows")],
+    )
 
     async def insert(jobs):
         if failures:
             raise failures.pop()
         return await real(jobs)
 
-    monkeypatch.setattr(app.session.commit, "insert", insert)
+    monkeypatch.setattr(session_of(app).commit, "insert", insert)
     await claim.complete()
     await eventually(lambda: _deliveries(app))
     assert len(await _deliveries(app)) == 1
@@ -232,7 +237,7 @@ async def ended_delivery(app, other, receiver):
 
 async def test_a_delivery_of_an_older_secret_is_sent_and_signed_with_the_first(app, make_app):
     await app.open()
-    rotated = make_app(app.session.store.sibling(), secret=["new", SECRET])
+    rotated = make_app(session_of(app).store.sibling(), secret=["new", SECRET])
     async with receiving() as receiver:
         old_key, delivery = await ended_delivery(app, rotated, receiver)
         assert delivery.state == "succeeded"
@@ -243,7 +248,7 @@ async def test_a_delivery_of_an_older_secret_is_sent_and_signed_with_the_first(a
 
 async def test_a_worker_without_the_secret_leaves_a_delivery_to_others(app, make_app):
     await app.open()
-    poor = make_app(app.session.store.sibling())
+    poor = make_app(session_of(app).store.sibling())
     async with receiving() as receiver:
         _, delivery = await ended_delivery(app, poor, receiver)
     assert (delivery.state, receiver.got) == ("failed", [])
@@ -430,7 +435,7 @@ async def test_nobody_submits_deliveries_over_http(app, task):
 
 async def test_the_key_is_nowhere_in_the_store(app):
     key = await app.webhooks.add("shop", "https://a.example/")
-    kept = (await app.records("webhook"))["shop"].value.decode()
+    kept = (await parts_of(app).records.all("webhook"))["shop"].value.decode()
     assert key not in kept
     assert SECRET not in kept
 

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast import ConfigError, Holdfast, JobNotFound, KeyConflict
+from support.inside import session_of
 
 
 @asynccontextmanager
@@ -140,7 +141,7 @@ async def test_fifty_submissions_while_the_winner_rolls_back_still_make_one_job(
     transaction = connection.transaction()
     await transaction.start()
     winner = await app.add.using(connection=connection, key="one").enqueue(1, 2)
-    others = [Holdfast(app.session.store.sibling()) for _ in range(5)]
+    others = [Holdfast(session_of(app).store.sibling()) for _ in range(5)]
     for each in others:
         each.add = each.task(name="add")(lambda a, b: a + b)
     waiting = [asyncio.create_task(others[n % 5].add.using(key="one").enqueue(1, 2)) for n in range(49)]

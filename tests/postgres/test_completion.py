@@ -11,6 +11,7 @@ from holdfast import Context, Holdfast
 from holdfast.core.job import State
 from holdfast.testing.build import change
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -66,9 +67,9 @@ async def test_a_claim_that_was_ended_meanwhile_keeps_nothing(app, sql, table):
     async def pay(ctx: Context) -> None:
         async with ctx.transaction() as connection:
             await connection.execute(f"INSERT INTO {table} VALUES (1)")
-            record = (await app.session.store.get([ctx.job.id]))[0]
+            record = (await session_of(app).store.get([ctx.job.id]))[0]
             # A monitor ends the claim while the task's transaction is open.
-            [done] = await app.session.commit.change([change(record, state=State.DEAD, error="monitor", keep=None)])
+            [done] = await session_of(app).commit.change([change(record, state=State.DEAD, error="monitor", keep=None)])
             assert done
 
     handle = await pay.enqueue()
@@ -104,7 +105,7 @@ async def test_beats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, s
     handle = await pay.enqueue()
     async with working(app) as worker:
         await inside.wait()
-        store = app.session.store
+        store = session_of(app).store
         record = (await store.get([handle.id]))[0]
         async with asyncio.timeout(30):
             [beat] = await store.beat([worker.holder])

@@ -12,6 +12,7 @@ import pytest_asyncio
 from holdfast import ConfigError, Holdfast, Worker
 from holdfast.store.postgres import PostgresStore
 from holdfast.testing.verbs import every
+from support.inside import session_of
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "postgres.md"
 
@@ -45,7 +46,7 @@ async def test_a_worker_does_all_of_its_work(role, store):
         return a + b
 
     async with app:
-        cursor = (await app.session.store.moves(None, 100)).cursor
+        cursor = (await session_of(app).store.moves(None, 100)).cursor
         handles = await app.enqueue_many([app.call(add, n, 1) for n in range(20)])
         keyed = await add.using(key="k", tags=["x"], delay=0.01).enqueue(5, 5)
         await Worker(app, until_idle=True).run()
@@ -55,10 +56,10 @@ async def test_a_worker_does_all_of_its_work(role, store):
         await app.cancel(keyed.id)
         await app.pause("default")
         await app.resume("default")
-        assert (await app.session.store.moves(cursor, 1000)).moves
-        assert await app.session.store.minutes(0)
-        await app.session.store.tidy(100)
-        assert all(finding.fine for finding in await app.session.store.examine() if "schema" in finding.what)
+        assert (await session_of(app).store.moves(cursor, 1000)).moves
+        assert await session_of(app).store.minutes(0)
+        await session_of(app).store.tidy(100)
+        assert all(finding.fine for finding in await session_of(app).store.examine() if "schema" in finding.what)
 
 
 async def test_a_worker_makes_no_tables(role, sql, schema):

@@ -13,6 +13,7 @@ from holdfast.store.postgres import PostgresStore
 from holdfast.testing.build import holder, new_job, succeeded
 from holdfast.testing.verbs import claim, insert, settle
 from support.eventually import eventually
+from support.inside import session_of
 from support.redis import Server, valkey_binary
 from support.workers import working
 
@@ -66,7 +67,7 @@ async def test_jobs_run_by_polling_while_redis_is_down_and_hints_resume_afterwar
         handle = await asyncio.wait_for(work.enqueue(), 30)
         assert await handle.result(timeout=10) == "done"
         redis.start()
-        bell = app.session.store.listen(["queue/elsewhere"])
+        bell = session_of(app).store.listen(["queue/elsewhere"])
 
         async def heard():
             await work.using(queue="elsewhere").enqueue()

@@ -3,6 +3,7 @@
 import pytest
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import ConfigError
 from holdfast.store.open import open_store
@@ -46,7 +47,7 @@ async def test_a_unix_socket_is_taken(start_server, tmp_path, open_at):
 def test_other_processes_are_told_the_same_place():
     """A supervisor opens the app's URL for itself."""
     app = Holdfast(redis.Redis(host="::1", port=7, username="me", password="p@/s", db=2))
-    there = open_store(app.url, SystemClock()).address
+    there = open_store(parts_of(app).url, SystemClock()).address
     assert (there.nodes, there.username, there.password, there.db) == ((("::1", 7),), "me", "p@/s", 2)
 
 

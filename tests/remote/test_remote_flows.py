@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, Context, Flow, Holdfast, QueueFull, State
+from holdfast.app import parts_of
 from holdfast.flows.creation import ENDED, Pending
 from support.workers import work_off, working
 
@@ -68,9 +69,9 @@ async def test_a_workers_token_does_not_have_the_server_cancel_or_delete_a_flow(
         flow = Flow()
         flow.add(one)
         handle = await app.enqueue_flow(flow)
-        await app.put_record(ENDED, handle.id, msgspec.json.encode(Pending(also=(f"{handle.id}.0",))))
+        await parts_of(app).records.put(ENDED, handle.id, msgspec.json.encode(Pending(also=(f"{handle.id}.0",))))
         with pytest.raises(ConfigError, match="operate"):
-            await app.put_record(ENDED, handle.id, msgspec.json.encode(left))
+            await parts_of(app).records.put(ENDED, handle.id, msgspec.json.encode(left))
         with pytest.raises(ConfigError, match="operate"):
             await handle.cancel()
         await work_off(app)

@@ -3,6 +3,8 @@
 import pytest
 
 from holdfast import ConfigError, Holdfast, InvalidJob
+from holdfast.app import parts_of
+from support.inside import session_of
 from support.workers import work_off
 
 pytest.importorskip("cloudpickle")
@@ -23,11 +25,11 @@ async def test_no_token_sets_the_stores_id_but_every_worker_learns_it(serve, tok
     serving = await serve(roles=ROLES)
     monkeypatch.setenv("HOLDFAST_TOKEN", token)
     async with Holdfast(serving.url, **SIGNED) as app:
-        assert app.session.store_id
+        assert session_of(app).store_id
         for expect in (None, 0, 1):
             with pytest.raises((ConfigError, InvalidJob), match=r"cannot be set over HTTP|role 'operate'"):
-                await app.put_record("store", "id", b'"mine"', expect)
-        assert await serving.app.session.identify() == app.session.store_id
+                await parts_of(app).records.put("store", "id", b'"mine"', expect)
+        assert await session_of(serving.app).identify() == session_of(app).store_id
 
 
 async def test_a_result_is_read_over_http_by_its_id_alone(serving):

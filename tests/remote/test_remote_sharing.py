@@ -8,11 +8,12 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import holder, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import working
 
 
 async def test_the_batches_of_many_clients_share_commits(serving, open_at):
-    behind = serving.app.session.store
+    behind = session_of(serving.app).store
     writes = 0
     through = behind.write
 

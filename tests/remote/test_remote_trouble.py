@@ -20,6 +20,7 @@ from holdfast.store.remote import trouble
 from holdfast.testing.build import cancellation, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert
 from support.eventually import eventually
+from support.inside import session_of
 from support.outage import outlasted
 from support.ports import free_port
 from support.served import Served
@@ -257,7 +258,7 @@ def test_an_answer_in_the_servers_place_is_taken_for_what_it_can_mean(status, ki
 
 
 async def test_what_the_servers_store_raises_is_raised_here(serving, open_at):
-    store, behind = await open_at(serving.url), serving.app.session.store
+    store, behind = await open_at(serving.url), session_of(serving.app).store
 
     def raises(error):
         async def call(*_):

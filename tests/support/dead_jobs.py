@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast import Holdfast, State
 from holdfast.core.operations import Change, Patch
+from support.inside import session_of
 
 
 async def make_dead(app: Holdfast, count: int, **options: Any) -> list[str]:
@@ -15,6 +16,6 @@ async def make_dead(app: Holdfast, count: int, **options: Any) -> list[str]:
         handles = await app.enqueue_many([app.call("noop", **options)] * min(1000, count - start))
         new = [handle.id for handle in handles]
         dead = Patch(state=State.DEAD, attempt=1, error="boom", keep=None)
-        assert all(await app.session.commit.change([Change(id, State.QUEUED, 0, dead) for id in new]))
+        assert all(await session_of(app).commit.change([Change(id, State.QUEUED, 0, dead) for id in new]))
         ids += new
     return ids

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from holdfast.app import parts_of
 from holdfast.core.lifecycle import Outcome, Rules, settle
 from holdfast.core.operations import Ask, Holder
+from support.inside import session_of
 from support.workers import working
 
 
@@ -49,9 +51,11 @@ class ByHand:
         self.holder = Holder("elsewhere:1:1", 60.0)
 
     async def claim(self):
-        claims = await self.app.session.commit.claim(Ask(self.holder, ("default",), 100, self.app.entropy.token()))
+        claims = await session_of(self.app).commit.claim(
+            Ask(self.holder, ("default",), 100, parts_of(self.app).runtime.entropy.token())
+        )
         return sorted(claims.records, key=lambda record: record.seq)
 
     async def end(self, record, outcome=None):
-        outcome, nonce = outcome or Outcome.succeeded(b'"x"'), self.app.entropy.token()
-        await self.app.session.commit.settle(settle(record, outcome, Rules(), nonce=nonce, fraction=0.0))
+        outcome, nonce = outcome or Outcome.succeeded(b'"x"'), parts_of(self.app).runtime.entropy.token()
+        await session_of(self.app).commit.settle(settle(record, outcome, Rules(), nonce=nonce, fraction=0.0))

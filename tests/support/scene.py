@@ -11,6 +11,7 @@ import time
 import msgspec
 
 from holdfast import Backoff, Context, Holdfast, Worker
+from holdfast.app import parts_of
 
 NEVER_SOON = Backoff(base=900, factor=1, jitter=300)
 
@@ -63,7 +64,7 @@ def rename_source(app: Holdfast, name: str) -> None:
 
     lines = Path(__file__).read_text().splitlines(keepends=True)
     linecache.cache[name] = (len(lines), None, lines, name)
-    for function in (_check, *(task.fn for task in app.registry.tasks.values())):
+    for function in (_check, *(task.fn for task in parts_of(app).registry.tasks.values())):
         if function.__code__.co_filename == __file__:
             function.__code__ = function.__code__.replace(co_filename=name)
 
@@ -76,7 +77,7 @@ def _check(order: int) -> None:
 
 async def fill(app: Holdfast, scale: int = 1) -> None:
     """Jobs in every state but running; whoever runs a worker beside it gets those too."""
-    task = app.registry.tasks
+    task = parts_of(app).registry.tasks
     call = app.call
     made = [call(task["send_invoice"], 1000 + n, "2026-10") for n in range(60 * scale)]
     made += [call(task["resize_image"], f"uploads/{n:04}.raw", 640) for n in range(120 * scale)]
@@ -89,7 +90,7 @@ async def fill(app: Holdfast, scale: int = 1) -> None:
 
 async def a_few(app: Holdfast) -> None:
     """3 succeeded, 3 dead of two causes, 2 queued that nobody serves, 1 failed, 1 scheduled."""
-    task, call = app.registry.tasks, app.call
+    task, call = parts_of(app).registry.tasks, app.call
     made = [call(task["resize_image"], f"uploads/{n:04}.raw", 640) for n in range(3)]
     made += [call(task["charge_card"], 7000 + n, "9.90") for n in range(3)]
     made.append(call(task["sync_stock"], "oslo", 3))
@@ -102,7 +103,7 @@ async def a_few(app: Holdfast) -> None:
 
 async def leave_waiting(app: Holdfast) -> None:
     """What nobody works on, and what is to come."""
-    task = app.registry.tasks
+    task = parts_of(app).registry.tasks
     await app.enqueue_many([app.call(task["export_orders"], f"2026-11-{day:02}") for day in range(1, 13)])
     await task["send_invoice"].using(delay=3600, key="invoice-2048-2026-11").enqueue(2048, "2026-11")
     await task["send_invoice"].using(delay=7200).enqueue(2049, "2026-11")
@@ -112,7 +113,7 @@ async def leave_waiting(app: Holdfast) -> None:
 
 async def by_the_clock(app: Holdfast) -> None:
     """Schedules of every kind: by the day and by the minute, one that has run, one in code, one that is paused."""
-    task, call, put = app.registry.tasks, app.call, app.schedules.put
+    task, call, put = parts_of(app).registry.tasks, app.call, app.schedules.put
     await put("nightly-export", call(task["export_orders"], "yesterday"), cron="0 3 * * *", tz="Europe/Oslo")
     await put("month-end", call(task["monthly_report"], "last"), cron="30 6 1 * *")
     await put("stock-oslo", call(task["sync_stock"], "oslo", 3), every=900, overlap="skip")
@@ -156,7 +157,7 @@ async def remember(app: Holdfast, path: str) -> None:
 
     minutes, depths = past(time.time())
     for name, value in depths.items():
-        await app.put_record("depth", name, value)
+        await parts_of(app).records.put("depth", name, value)
     with sqlite3.connect(path) as connection:
         connection.executemany("INSERT OR REPLACE INTO holdfast_minute VALUES (?, ?, ?, ?, ?, ?)", minutes)
     connection.close()

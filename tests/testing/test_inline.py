@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 
 from holdfast import Backoff, Context, Holdfast, InvalidJob, JobFailed, JobNotFound, Snooze, State
+from holdfast.app import parts_of
 from holdfast.testing import inline
 
 
@@ -81,7 +82,7 @@ async def test_arguments_are_really_encoded(app):
     async with inline(app):
         await app.enqueue("greet", "ann", at=datetime(2030, 1, 1, tzinfo=UTC))
         with pytest.raises(InvalidJob, match="'name'"):
-            await app.registry.tasks["greet"].enqueue(object())
+            await parts_of(app).registry.tasks["greet"].enqueue(object())
 
 
 async def test_a_failed_attempt_is_repeated_without_waiting(app):
@@ -109,7 +110,7 @@ async def test_what_is_due_later_stays_where_it_is(app):
         raise Snooze(60)
 
     async with inline(app):
-        delayed = await app.registry.tasks["greet"].using(delay=60).enqueue("ann")
+        delayed = await parts_of(app).registry.tasks["greet"].using(delay=60).enqueue("ann")
         snoozed = await snoozing.enqueue()
     assert (await delayed.job()).state == (await snoozed.job()).state == State.SCHEDULED
     assert app.ran == []
@@ -126,7 +127,7 @@ async def test_every_way_to_enqueue_runs_inline(app):
     async with inline(app):
         await app.enqueue_many([("greet", "a"), ("greet", "b")])
         await app.submit("greet", b'{"name": "c"}', json=True)
-        await app.registry.tasks["greet"].using(queue="elsewhere").enqueue("d")
+        await parts_of(app).registry.tasks["greet"].using(queue="elsewhere").enqueue("d")
     assert app.ran == ["a", "b", "c", "d"]
 
 
@@ -164,7 +165,7 @@ async def test_a_job_that_enqueues_itself_by_its_key_does_not_wait_for_itself(ap
 async def test_the_same_key_runs_once(app):
     async with inline(app):
         for _ in range(3):
-            await app.registry.tasks["greet"].using(key="k").enqueue("ann")
+            await parts_of(app).registry.tasks["greet"].using(key="k").enqueue("ann")
     assert app.ran == ["ann"]
 
 
@@ -222,6 +223,6 @@ def test_a_job_in_the_users_own_transaction_is_left_to_its_commit(tmp_path):
     with app.sync as sync, inline(app):
         sync.stats()
         with closing(sqlite3.connect(tmp_path / "jobs.db")) as connection:
-            handle = sync.enqueue(app.registry.tasks["noop"].using(connection=connection))
+            handle = sync.enqueue(parts_of(app).registry.tasks["noop"].using(connection=connection))
             connection.commit()
         assert handle.job().state == State.QUEUED

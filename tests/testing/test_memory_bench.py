@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import ConfigError, Holdfast, State
+from holdfast.app import parts_of
 from holdfast.testing import ManualClock, on_memory
 from support.eventually import eventually
 from support.workers import working
@@ -55,13 +56,13 @@ async def test_async_code_does_the_same_with_await(app):
 
 
 def test_every_block_begins_empty_and_leaves_the_app_as_it_was(app):
-    url, clock = app.url, app.clock
+    url, clock = parts_of(app).url, parts_of(app).runtime.clock
     for _ in range(2):
         with on_memory(app):
             app.sync.enqueue("signup", "ann")
             assert app.sync.stats().counts["queued"] == 1
-            assert app.url == "memory://"
-    assert (app.url, app.clock) == (url, clock)
+            assert parts_of(app).url == "memory://"
+    assert (parts_of(app).url, parts_of(app).runtime.clock) == (url, clock)
     assert app.sync.stats().counts["queued"] == 0
 
 
@@ -76,7 +77,7 @@ def test_how_long_a_job_ran_is_told_by_the_clock_of_the_test(app):
 
 def test_work_finds_queues_that_no_task_names(app):
     with on_memory(app) as bench:
-        handle = app.registry.tasks["signup"].using(queue="unheard of").sync.enqueue("ann")
+        handle = parts_of(app).registry.tasks["signup"].using(queue="unheard of").sync.enqueue("ann")
         bench.work()
         assert handle.job().state == State.SUCCEEDED
 
@@ -90,7 +91,7 @@ def test_a_job_may_run_where_it_is_enqueued(app):
 async def test_advancing_wakes_a_worker_that_waits_for_its_time(app):
     with on_memory(app) as bench:
         async with working(app, poll=60):
-            handle = await app.registry.tasks["remind"].using(delay=3600).enqueue("ann")
+            handle = await parts_of(app).registry.tasks["remind"].using(delay=3600).enqueue("ann")
 
             async def listed():
                 return (await app.stats()).workers == 1
@@ -156,7 +157,7 @@ TESTS = """
         assert sent == ["ann", "bob"]
 
     def test_afterwards_the_app_is_as_it_was():
-        assert app.url == "sqlite:////nowhere/at/all/jobs.db"
+        assert parts_of(app).url == "sqlite:////nowhere/at/all/jobs.db"
 """
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from holdfast import ConfigError, Context, Discard, Retry, Snooze, State, limit
+from holdfast.app import parts_of
 from support.eventually import eventually
 from support.workers import work_off, working
 
@@ -338,7 +339,7 @@ async def test_a_suspect_is_a_batch_of_its_own(app):
     task = app.task(noted(calls), name="handle", batch=10)
     suspect = await task.enqueue(0)
     [claim] = await app.claim(lease=60)
-    await app.recover(holder=claim.holder.id)
+    await parts_of(app).claims.recover(holder=claim.holder.id)
     assert (await suspect.job()).suspect
     await app.enqueue_many([(task, n) for n in range(1, 4)])
     await work_off(app)

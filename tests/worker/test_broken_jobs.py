@@ -7,8 +7,10 @@ import threading
 import pytest
 
 from holdfast import Backoff, InvalidJob, JobFailed, State
+from holdfast.app import parts_of
 from holdfast.core.job import NewJob
 from holdfast.store.protocol import Batch
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -37,7 +39,7 @@ async def beside_good_ones(app, make_bad):
 async def stored(app, task="add", payload=b"{}", codec="json", **fields):
     await app.open()
     job = NewJob("bad", task, "default", payload, codec, max_attempts=1, **fields)
-    await app.session.store.write(Batch(inserts=[job]))
+    await session_of(app).store.write(Batch(inserts=[job]))
     return app.handle("bad")
 
 
@@ -317,7 +319,7 @@ async def test_a_function_whose_call_itself_fails(app):
     async def bad(n: int) -> int:
         return n
 
-    app.registry.tasks["bad"].fn = lambda n: 5  # says it is async, but is not
+    parts_of(app).registry.tasks["bad"].fn = lambda n: 5  # says it is async, but is not
     job = await beside_good_ones(app, lambda: bad.enqueue(1))
     assert "TypeError" in job.error
 
@@ -327,7 +329,7 @@ async def test_a_task_that_was_renamed_between_deploys_recovers(app, make_app):
         "new_name", b'{"a": 1, "b": 2}', json=True, max_attempts=2, retry=Backoff(base=0, jitter=0)
     )
     await asyncio.wait_for(_fail_once(app), 30)
-    new = make_app(app.session.store.sibling())
+    new = make_app(session_of(app).store.sibling())
 
     @new.task(name="new_name")
     def add(a: int, b: int) -> int:

@@ -8,11 +8,13 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from holdfast import Holdfast, State
+from holdfast.app import parts_of
 from holdfast.client.claims import new_holder
 from holdfast.core.operations import Ask
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually, still
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -106,7 +108,9 @@ async def test_a_job_that_an_operator_makes_due_starts_at_once(patient):
 async def test_jobs_wait_for_a_clock_that_jumps():
     clock = ManualClock()
     async with Holdfast(MemoryStore(clock), clock=clock, poll=0.02) as app:
-        handles = [await app.registry.tasks["noop"].using(delay=hours * 3600).enqueue() for hours in (1, 2, 3)]
+        handles = [
+            await parts_of(app).registry.tasks["noop"].using(delay=hours * 3600).enqueue() for hours in (1, 2, 3)
+        ]
         await work_off(app)
         assert (await app.stats()).counts["scheduled"] == 3
         clock.advance(2 * 3600)
@@ -135,7 +139,9 @@ async def left_behind(app, *ids, lease=0.2):
     for id in ids:
         await app.submit("noop", b"{}", json=True, id=id)
     dead = new_holder(app, "worker", lease, ("default",))
-    records = (await app.session.commit.claim(Ask(dead, ("default",), len(ids), app.entropy.token()))).records
+    records = (
+        await session_of(app).commit.claim(Ask(dead, ("default",), len(ids), parts_of(app).runtime.entropy.token()))
+    ).records
     assert [record.id for record in records] == list(ids)
     return records
 
@@ -170,10 +176,12 @@ def watched(make_app):
 async def suspected(app, *names, queue="default"):
     """Jobs of the task `work` that were in flight when a process died."""
     await app.open()
-    work = app.registry.tasks["work"].using(queue=queue)
+    work = parts_of(app).registry.tasks["work"].using(queue=queue)
     await app.enqueue_many([work.call(name) for name in names])
     dead = new_holder(app, "worker", 0.01, (queue,))
-    taken = (await app.session.commit.claim(Ask(dead, (queue,), len(names), app.entropy.token()))).records
+    taken = (
+        await session_of(app).commit.claim(Ask(dead, (queue,), len(names), parts_of(app).runtime.entropy.token()))
+    ).records
     assert len(taken) == len(names)
 
     async def swept():
@@ -265,7 +273,9 @@ async def test_a_job_that_kills_its_process_again_and_again_is_dead_as_poisonous
     await app.submit("killer", b"{}", json=True, id="killer")
     for _ in range(4):
         dead = new_holder(app, "worker", 0.05, ("default",))
-        [record] = (await app.session.commit.claim(Ask(dead, ("default",), 1, app.entropy.token()))).records
+        [record] = (
+            await session_of(app).commit.claim(Ask(dead, ("default",), 1, parts_of(app).runtime.entropy.token()))
+        ).records
 
         async def lost(fence=record.fence):
             await app.recover()

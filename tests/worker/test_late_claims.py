@@ -9,6 +9,7 @@ from holdfast.core.errors import OutcomeUnknown
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import working
 
 LEASE = 0.6
@@ -192,7 +193,7 @@ async def test_claims_that_cannot_be_confirmed_are_released(timed):
     store.let_go()
     with pytest.raises(StoreUnavailable, match="away"):
         await asyncio.wait_for(claiming, 30)
-    await app.session.commit.drain()
+    await session_of(app).commit.drain()
     job = await handle.job()
     assert (job.state, job.attempt) == (State.QUEUED, 0)
 
@@ -213,7 +214,7 @@ async def test_a_line_that_is_always_late_starts_nothing_and_says_so(timed):
     store.let_go()
     with pytest.raises(StoreUnavailable, match=r"half of a lease of 0\.6 s; the claimed jobs were released"):
         await asyncio.wait_for(claiming, 30)
-    await app.session.commit.drain()
+    await session_of(app).commit.drain()
     assert (await handle.job()).state == State.QUEUED
 
 

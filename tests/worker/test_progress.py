@@ -8,6 +8,7 @@ from holdfast import Backoff, Context, Holdfast, State
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -64,13 +65,13 @@ async def test_progress_costs_a_few_writes_a_second_at_most(app):
 
     handle = await work.enqueue()
     await app.open()
-    write = app.session.store.write
+    write = session_of(app).store.write
 
     async def counted(batch):
         written.extend(batch.notes)
         return await write(batch)
 
-    app.session.store.write = counted
+    session_of(app).store.write = counted
     await work_off(app)
     assert (await handle.job()).state == State.SUCCEEDED
     assert 1 <= len(written) <= 5

@@ -6,9 +6,11 @@ import json
 import pytest
 
 from holdfast import LeaseLost, State
+from holdfast.app import parts_of
 from holdfast.observe.tally import Tally
 from holdfast.webhooks.service import QUEUE, TASK
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import working
 
 
@@ -23,7 +25,7 @@ async def by_a_worker(app):
 
     async def beaten():
         """It runs, and the next beat, which would tell the worker that it has lost the job, is far away."""
-        return [one for one in await app.session.store.holders() if one.beat > 1 and one.jobs]
+        return [one for one in await session_of(app).store.holders() if one.beat > 1 and one.jobs]
 
     async with working(app, concurrency=1, lease=300):
         taken, kept = [await work.enqueue() for _ in range(2)]
@@ -50,7 +52,7 @@ async def test_a_refused_completion_is_no_success_in_events_webhooks_and_metrics
     heard, tally = [], Tally()
     for name in ("job_succeeded", "job_failed", "lease_lost"):
         app.on(name, heard.append)
-    tally.listen(app.events)
+    tally.listen(parts_of(app).events)
     await app.pause(QUEUE)  # deliveries are made, and stay
     await app.webhooks.add("shop", "https://example.com/hook")
     taken, kept = await complete(app)

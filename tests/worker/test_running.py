@@ -8,7 +8,9 @@ import time
 import pytest
 
 from holdfast import ConfigError, Context, State, Worker
+from holdfast.app import parts_of
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 current_user = contextvars.ContextVar("current_user", default="nobody")
@@ -55,7 +57,9 @@ async def test_an_async_task_that_blocks_the_loop_runs_once(make_app):
         runs.append(1)
         time.sleep(2.5)  # noqa: ASYNC251  # more than two leases
 
-    other = make_app(None if app.url.startswith("sqlite") else app._store.sibling(), lease=1.0, poll=0.05)
+    other = make_app(
+        None if parts_of(app).url.startswith("sqlite") else parts_of(app).runtime._store.sibling(), lease=1.0, poll=0.05
+    )
     handle = await block.enqueue()
     sweeping = threading.Event()
 
@@ -339,7 +343,7 @@ async def test_two_workers_share_an_app(app):
 
 async def test_two_apps_on_one_store_share_the_work(app, make_app):
     await app.open()
-    other = make_app(app.session.store.sibling())
+    other = make_app(session_of(app).store.sibling())
     ran = []
 
     for one in (app, other):
@@ -361,7 +365,7 @@ async def test_until_idle_ends_when_nothing_is_ready(app):
         await app.enqueue("noop")
 
     await parent.enqueue()
-    later = await app.registry.tasks["noop"].using(delay=60).enqueue()
+    later = await parts_of(app).registry.tasks["noop"].using(delay=60).enqueue()
     await work_off(app)
     counts = (await app.stats()).counts
     assert (counts["succeeded"], counts["scheduled"], counts["running"]) == (2, 1, 0)

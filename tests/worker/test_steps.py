@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Backoff, Context, State
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 AT_ONCE = Backoff(base=0, jitter=0)
@@ -379,7 +380,7 @@ async def test_a_step_that_is_done_as_its_worker_stops_is_remembered(app, monkey
 
     handle = await work.enqueue()
     await app.open()
-    write = app.session.store.write
+    write = session_of(app).store.write
 
     async def slow(batch):
         if batch.notes and not writing.is_set():
@@ -387,9 +388,9 @@ async def test_a_step_that_is_done_as_its_worker_stops_is_remembered(app, monkey
             await written.wait()
         return await write(batch)
 
-    monkeypatch.setattr(app.session.store, "write", slow)
+    monkeypatch.setattr(session_of(app).store, "write", slow)
     async with working(app) as worker:
-        await eventually(lambda: ran and app.session.commit._notes)
+        await eventually(lambda: ran and session_of(app).commit._notes)
         worker.stop()
         worker.stop()  # twice: give everything back now
         await eventually(lambda: not worker.active)
@@ -412,7 +413,7 @@ async def test_a_store_that_does_not_answer_for_a_while_costs_no_step(app, monke
 
     handle = await work.enqueue()
     await app.open()
-    write = app.session.store.write
+    write = session_of(app).store.write
 
     async def sometimes(batch):
         if batch.notes and len(refused) < 3:
@@ -420,6 +421,6 @@ async def test_a_store_that_does_not_answer_for_a_while_costs_no_step(app, monke
             raise StoreUnavailable("not now")
         return await write(batch)
 
-    monkeypatch.setattr(app.session.store, "write", sometimes)
+    monkeypatch.setattr(session_of(app).store, "write", sometimes)
     await work_off(app)
     assert (await handle.result(30), len(ran), len(refused)) == (1, 1, 3)

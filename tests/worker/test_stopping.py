@@ -10,6 +10,7 @@ import time
 import pytest
 
 from holdfast import Context, State, Worker
+from holdfast.app import parts_of
 from holdfast.core.operations import Ask, Holder
 from holdfast.core.settings import Settings
 from holdfast.store.protocol import Batch
@@ -227,7 +228,7 @@ async def test_stopping_while_a_claim_is_under_way_strands_nothing(app, start):
         job = await handle.job()
         assert (job.state, job.attempt) in ((State.QUEUED, 0), (State.SUCCEEDED, 1)), f"stopped after {steps} ms"
         assert not job.suspect
-        await app.purge(state=["queued", "succeeded"])
+        await app.bulk.purge(state=["queued", "succeeded"])
 
 
 async def test_a_stopped_worker_is_not_listed_any_more(app, start):
@@ -350,7 +351,7 @@ async def test_what_is_being_given_back_when_a_worker_ends_does_not_open_the_app
     await ended(running)
     await app.close()
     store.gate.set()
-    await still(lambda: app.live_loop() is None)
+    await still(lambda: parts_of(app).runtime.live_loop() is None)
 
 
 def test_the_default_grace_and_the_hand_back_fit_in_ten_seconds():

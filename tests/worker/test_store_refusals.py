@@ -8,6 +8,7 @@ import pytest
 from test_store_trouble import Troubled
 
 from holdfast import ConfigError, Holdfast, StoreRefused, Worker
+from holdfast.app import parts_of
 from holdfast.observe.outages import Outages
 from holdfast.worker.service import Service
 from holdfast.worker.supervisor import Supervisor
@@ -44,7 +45,7 @@ async def test_a_worker_whose_store_becomes_a_standby_says_so_once_and_goes_on_a
             await eventually(lambda: all(store.trouble[name][0] < 10**9 - 1 for name in ("beat", "write", "expired")))
             store.recover()
             assert await (await add.enqueue(2, 2)).result(timeout=10) == 4
-            await eventually(lambda: not app.outages._failing)
+            await eventually(lambda: not parts_of(app).runtime.outages._failing)
     said = [record.event for record in caplog.records if hasattr(record, "event")]
     assert said.count("outage_began") == 1
 

@@ -7,11 +7,13 @@ from contextlib import suppress
 import pytest
 
 from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreLost, StoreUnavailable, Worker
+from holdfast.app import parts_of
 from holdfast.client.heartbeat import Heart
 from holdfast.store import group_commit as commit
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually, still
+from support.inside import session_of
 from support.virtual import VirtualClock, VirtualLoop, run_virtually
 from support.workers import work_off, working
 
@@ -249,7 +251,7 @@ async def test_a_heart_that_misses_a_beat_beats_on(app, store, error):
         await eventually(lambda: store.trouble["beat"][0] == 0)
 
         async def beaten():
-            [seen] = await app.session.store.holders()
+            [seen] = await session_of(app).store.holders()
             return seen.beat
 
         since = await beaten()
@@ -418,7 +420,7 @@ async def test_jobs_that_were_taken_from_a_worker_that_lives_are_not_quarantined
     running = asyncio.create_task(worker.run())
     await asyncio.wait_for(entered.wait(), 30)
     await app.pause("default")
-    assert await app.recover(holder=worker.holder.id) == 1
+    assert await parts_of(app).claims.recover(holder=worker.holder.id) == 1
     assert (await handle.job()).suspect
 
     async def cleared():

@@ -7,6 +7,7 @@ import time
 
 from holdfast import Backoff, Context, State
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 
@@ -82,7 +83,7 @@ async def test_a_thread_keeps_its_slot_and_lease_until_it_really_ends(make_app):
         await eventually(entered.is_set)
 
         async def past_its_lease():
-            seen = await app.session.store.holders()
+            seen = await session_of(app).store.holders()
             return bool(seen) and seen[0].beat >= 6
 
         await eventually(past_its_lease)

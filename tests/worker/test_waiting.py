@@ -7,10 +7,12 @@ import msgspec
 import pytest
 
 from holdfast import Backoff, Context, InvalidJob, PayloadTooLarge, State
+from holdfast.app import parts_of
 from holdfast.client import signals
 from holdfast.client.signals import SignalMaintenance
 from holdfast.core import step_log as steps
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 AT_ONCE = Backoff(base=0, jitter=0)
@@ -162,7 +164,7 @@ async def test_a_value_that_cannot_be_kept_is_refused_and_nothing_is_stored(make
     app = make_app(max_payload=1000)
     with pytest.raises((InvalidJob, PayloadTooLarge), match="signal 'go'"):
         await app.signal("go", value)
-    assert await app.records(signals.KIND) == {}
+    assert await parts_of(app).records.all(signals.KIND) == {}
 
 
 # -- whoever dies when
@@ -176,7 +178,7 @@ async def test_a_signal_sent_between_a_waiters_look_and_its_parking_is_found_by_
     work, _ = waiter(app, "async")
     handle = await work.enqueue()
     await app.open()
-    settle = app.session.commit.settle_soon
+    settle = session_of(app).commit.settle_soon
 
     def sent_just_before(end, answered):
         async def later():
@@ -188,7 +190,7 @@ async def test_a_signal_sent_between_a_waiters_look_and_its_parking_is_found_by_
         else:
             asyncio.get_running_loop().create_task(later())
 
-    monkeypatch.setattr(app.session.commit, "settle_soon", sent_just_before)
+    monkeypatch.setattr(session_of(app).commit, "settle_soon", sent_just_before)
     await work_off(app)
     assert await handle.result(30) == 7
 
@@ -197,7 +199,7 @@ async def test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_
     work, _ = waiter(app, "async")
     handle = await work.enqueue()
     await app.open()
-    find = app.session.store.find
+    find = session_of(app).store.find
 
     async def found_too_soon(where, cursor, limit):
         found = await find(where, cursor, limit)
@@ -206,7 +208,7 @@ async def test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_
             await work_off(app)
         return found
 
-    monkeypatch.setattr(app.session.store, "find", found_too_soon)
+    monkeypatch.setattr(session_of(app).store, "find", found_too_soon)
     await app.signal("approval-42", 7)
     await work_off(app)
     assert await handle.result(30) == 7
@@ -286,12 +288,12 @@ async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finish
         return dies
 
     with monkeypatch.context() as patched:
-        patched.setattr(app.session.store, "put_record", counted(app.session.store.put_record))
-        patched.setattr(app.session.commit, "change", counted(app.session.commit.change))
+        patched.setattr(session_of(app).store, "put_record", counted(session_of(app).store.put_record))
+        patched.setattr(session_of(app).commit, "change", counted(session_of(app).commit.change))
         with pytest.raises(Died):
             await app.signal("approval-42", "once")
-    await SignalMaintenance(app.session).run()
-    sent = bool(await app.records(signals.kind_of("approval-42")))
+    await SignalMaintenance(session_of(app)).run()
+    sent = bool(await parts_of(app).records.all(signals.kind_of("approval-42")))
     assert sent == (dies_at >= 2)
     await work_off(app)
     states = {(await handle.job()).state for handle in handles}
@@ -308,17 +310,17 @@ async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_t
         patched.setattr(signals, "look_again", lambda *_: asyncio.sleep(0))
         await work_off(app)
     assert (await handle.job()).state == State.SCHEDULED
-    find = app.session.store.find
+    find = session_of(app).store.find
 
     async def moved_after(*args):
         found = await find(*args)
         if found.records and found.records[0].state == State.SCHEDULED:
             seen = found.records[0]
-            change = signals._left_in_peace(seen, "approval-42", await app.now())
-            assert await app.session.commit.change([change]) == [True]
+            change = signals._left_in_peace(seen, "approval-42", await parts_of(app).records.now())
+            assert await session_of(app).commit.change([change]) == [True]
         return found
 
-    monkeypatch.setattr(app.session.store, "find", moved_after)
+    monkeypatch.setattr(session_of(app).store, "find", moved_after)
     assert await app.signal("approval-42", "yes") == 1
     await work_off(app)
     assert await handle.result(30) == "yes"
@@ -326,13 +328,13 @@ async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_t
 
 async def kept(app):
     """The signals that there are, each as often as it is entered; and how many values of each."""
-    entered = sorted(name.partition(":")[2] for name in await app.records(signals.KIND))
-    return entered, {name: len(await app.records(signals.kind_of(name))) for name in ("old", "new")}
+    entered = sorted(name.partition(":")[2] for name in await parts_of(app).records.all(signals.KIND))
+    return entered, {name: len(await parts_of(app).records.all(signals.kind_of(name))) for name in ("old", "new")}
 
 
 async def test_signals_are_forgotten_with_the_keys(clocked):
     app, clock = clocked
-    maintenance = SignalMaintenance(app.session)
+    maintenance = SignalMaintenance(session_of(app))
     await app.signal("old", 1)
     await maintenance.run()
     clock.advance(4 * DAY)
@@ -355,12 +357,12 @@ async def test_signals_are_forgotten_with_the_keys(clocked):
 @pytest.mark.parametrize("call", ["records", "put_record"])
 async def test_maintenance_that_is_late_does_not_forget_what_was_sent_again(clocked, monkeypatch, back, call):
     app, clock = clocked
-    slow, quick = SignalMaintenance(app.session), SignalMaintenance(app.session)
+    slow, quick = SignalMaintenance(session_of(app)), SignalMaintenance(session_of(app))
     await app.signal("old", 1)
     for one in (slow, quick):
         await one.run()
     clock.advance(8 * DAY)
-    made, late = getattr(app.session.store, call), True
+    made, late = getattr(session_of(app).store, call), True
 
     async def another_was_faster(*args):
         nonlocal late
@@ -371,7 +373,7 @@ async def test_maintenance_that_is_late_does_not_forget_what_was_sent_again(cloc
             await app.signal("old", 2)
         return await made(*args)
 
-    monkeypatch.setattr(app.session.store, call, another_was_faster)
+    monkeypatch.setattr(session_of(app).store, call, another_was_faster)
     await slow.run()
     assert await kept(app) == (["old"], {"old": 1, "new": 0})
     work, _ = waiter(app, "async", "old")
@@ -383,7 +385,7 @@ async def test_maintenance_that_is_late_does_not_forget_what_was_sent_again(cloc
 async def test_a_clock_that_is_ahead_forgets_no_signal_that_it_has_just_seen(clocked):
     app, clock = clocked
     await app.config.set("key_retention", DAY)
-    maintenance = SignalMaintenance(app.session)
+    maintenance = SignalMaintenance(session_of(app))
     await app.signal("old", 1)
     clock.jump_wall(26 * 3600)
     for _ in range(3):
@@ -407,16 +409,16 @@ async def test_what_is_sent_last_counts_though_the_clock_went_back(clocked):
 
 async def test_records_that_nobody_can_read_harm_no_maintenance(clocked):
     app, clock = clocked
-    await app.put_record(signals.KIND, "odd", b"{}")
-    await app.put_record(signals.KIND, "7:odd", b"{}")
-    await app.put_record(signals.kind_of("odd"), "odd", b"7")
-    await app.put_record(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(told=False)))
-    await app.put_record(signals.kind_of("true"), "7", b"[")
-    maintenance = SignalMaintenance(app.session)
+    await parts_of(app).records.put(signals.KIND, "odd", b"{}")
+    await parts_of(app).records.put(signals.KIND, "7:odd", b"{}")
+    await parts_of(app).records.put(signals.kind_of("odd"), "odd", b"7")
+    await parts_of(app).records.put(signals.KIND, "7:true", msgspec.json.encode(signals.Entry(told=False)))
+    await parts_of(app).records.put(signals.kind_of("true"), "7", b"[")
+    maintenance = SignalMaintenance(session_of(app))
     await maintenance.run()
     clock.advance(8 * DAY)
     await maintenance.run()
-    assert sorted(await app.records(signals.KIND)) == ["7:odd", "odd"]
+    assert sorted(await parts_of(app).records.all(signals.KIND)) == ["7:odd", "odd"]
 
 
 async def test_a_thousand_waiters_are_woken_in_pages(app, monkeypatch):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .connect import make_app, run
+from .connect import make_app, parts_of, run
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -37,7 +37,8 @@ def bench(
 async def _measure(app: Holdfast, count: int) -> dict[str, float]:
     from ..worker import Worker
 
-    noop = app.registry.tasks["noop"].using(queue=QUEUE)
+    parts = parts_of(app)
+    noop, clock = parts.registry.tasks["noop"].using(queue=QUEUE), parts.runtime.clock
     rates: dict[str, float] = {}
 
     async def one_by_one(number: int) -> None:
@@ -45,9 +46,9 @@ async def _measure(app: Holdfast, count: int) -> dict[str, float]:
             await noop.enqueue()
 
     async def timed(name: str, number: int, *work: object) -> None:
-        began = app.clock.monotonic()
+        began = clock.monotonic()
         await asyncio.gather(*work)  # type: ignore[arg-type]
-        rates[name] = number / (app.clock.monotonic() - began)
+        rates[name] = number / (clock.monotonic() - began)
 
     few = count // 10
     await timed("enqueue, one at a time", few, one_by_one(few))
@@ -55,5 +56,5 @@ async def _measure(app: Holdfast, count: int) -> dict[str, float]:
     await timed("enqueue, in bulk", count, app.enqueue_many([noop.call() for _ in range(count)]))
     waiting = few + count // 100 * 100 + count
     await timed("run no-op jobs", waiting, Worker(app, [QUEUE], 100, until_idle=True).run())
-    await app.purge(state=["succeeded"], queue=QUEUE)
+    await app.bulk.purge(state=["succeeded"], queue=QUEUE)
     return rates

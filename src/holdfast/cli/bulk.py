@@ -16,7 +16,7 @@ from .connect import with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..client.bulk import Changed, OnProgress
+    from ..client.bulk_change import Changed, OnProgress
     from ..client.search import Filter
 
 WORDS = {
@@ -40,7 +40,7 @@ def in_bulk(
     """
 
     async def run(app: Holdfast) -> _Watch:
-        counted = None if wanted is None or not sys.stderr.isatty() else await app.count(wanted)
+        counted = None if wanted is None or not sys.stderr.isatty() else await app.bulk.count(wanted)
         watch = _Watch(done, counted.count if counted is not None and counted.exact else None)
         loop = asyncio.get_running_loop()
         with suppress(NotImplementedError, RuntimeError):  # not in the main thread, as under a test
@@ -85,7 +85,7 @@ class _Watch:
     """Takes in what each step did, and shows it where a person looks on."""
 
     def __init__(self, done: str, total: int | None) -> None:
-        from ..client.bulk import Changed
+        from ..client.bulk_change import Changed
 
         self.last = Changed(0, 0, 0, 0, None)
         self.shown: AbstractContextManager[Any] = nullcontext()

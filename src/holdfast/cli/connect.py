@@ -14,6 +14,7 @@ from ..core.url import redact
 
 if TYPE_CHECKING:
     from ..app import Holdfast
+    from ..parts import Parts
 
 T = TypeVar("T")
 root: dict[str, str | None] = {"url": None, "app": None}
@@ -34,16 +35,25 @@ def make_app(url: str | None, application: str | None = None) -> Holdfast:
     return Holdfast(url)
 
 
+def parts_of(app: Holdfast) -> Parts:
+    """What an app is made of; the app is imported by now."""
+    from ..app import parts_of
+
+    return parts_of(app)
+
+
 def where(app: Holdfast) -> str:
     """The store of an app, to be shown: its URL, and for a relative one the file that it means here."""
-    shown, path = redact(app.url), getattr(app.store, "path", None)
+    parts = parts_of(app)
+    shown, path = redact(parts.url), getattr(parts.runtime.store, "path", None)
     return shown if path is None or path in unquote(shown) else f"{shown} ({path})"
 
 
 async def _exists(app: Holdfast) -> bool:
     from ..store.protocol import Existing
 
-    return not isinstance(app.store, Existing) or await app.store.exists()
+    store = parts_of(app).runtime.store
+    return not isinstance(store, Existing) or await store.exists()
 
 
 async def refuse_missing(app: Holdfast) -> None:
@@ -63,7 +73,7 @@ async def _instead(app: Holdfast) -> Holdfast:
 
     print(f"holdfast: note: there is no store at {where(app)} yet, and none was made", file=sys.stderr)
     empty = Holdfast("memory://")
-    empty.url = app.url
+    parts_of(empty).url = parts_of(app).url
     return empty
 
 
@@ -100,7 +110,7 @@ def with_app(
 
 def note_unknown(app: Holdfast, application: str | None, task: str | None) -> None:
     """Say where an application has no task of this name, which may be a typing error; another program may have it."""
-    known = app.registry.tasks
+    known = parts_of(app).registry.tasks
     if (application or root["app"]) is None or task is None or task in known or ":" in task:
         return
     import difflib

@@ -55,7 +55,7 @@ def retry(
         url,
         "counted" if dry_run else "retried",
         Filter(state="dead", queue=queue),
-        lambda app, progress: app.retry_dead(queue=queue, dry_run=dry_run, progress=progress),
+        lambda app, progress: app.bulk.retry_dead(queue=queue, dry_run=dry_run, progress=progress),
         "holdfast dlq retry --all",
     )
     if dry_run:

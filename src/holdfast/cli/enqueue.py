@@ -12,7 +12,7 @@ import typer
 
 from ..core.errors import HoldfastError, InvalidJob
 from . import options
-from .connect import make_app, note_unknown, run
+from .connect import make_app, note_unknown, parts_of, run
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -139,7 +139,7 @@ def _enqueue_one(app: Holdfast, given: dict[str, Any], *, as_json: bool) -> None
 
     async def store(app: Holdfast) -> str:
         made = call(app, given)
-        return (await app.enqueue_call(made.task, made.options, made.args, made.kwargs)).id
+        return (await parts_of(app).enqueue.enqueue_call(made.task, made.options, made.args, made.kwargs)).id
 
     id = run(app, store, create=True)
     if as_json:
@@ -193,7 +193,7 @@ async def _attempt(app: Holdfast, one: Call[Any]) -> HoldfastError | None:
     from ..core.errors import JobExists, KeyConflict, QueueFull
 
     try:
-        await app.enqueue_call(one.task, one.options, one.args, one.kwargs)
+        await parts_of(app).enqueue.enqueue_call(one.task, one.options, one.args, one.kwargs)
     except (JobExists, KeyConflict, QueueFull) as error:
         return error
     return None

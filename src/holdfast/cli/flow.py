@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .connect import say_none, watching, with_app
+from .connect import parts_of, say_none, watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -73,9 +73,11 @@ def show(
             from ..core.job import TERMINAL
             from .printing import document, json
 
-            status = await app.flow(id).status()
-            cancelling = status.state not in TERMINAL and bool((await app.record(id)).meta.get("cancelled"))
-            members = [_member(record) for record in await app.at_home(lambda: app.flows.members(id))]
+            status = await app.flows.handle(id).status()
+            parts = parts_of(app)
+            own = await parts.handles.record(id)
+            cancelling = status.state not in TERMINAL and bool(own.meta.get("cancelled"))
+            members = [_member(record) for record in await parts.flows.members(id)]
             if as_json:
                 said = to_builtins(status) | {"cancelling": cancelling, "members": members}
                 (json if watch else document)(said)

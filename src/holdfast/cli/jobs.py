@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .connect import watching, where, with_app
+from .connect import parts_of, watching, where, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
     from ..client.explain import Explanation
-    from ..client.operations import Page
+    from ..client.inspection import Page
     from ..core.job import Record
     from ..views import Job, StepSeen
 
@@ -162,7 +162,7 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
 
     async def ask(app: Holdfast) -> Record:
         done = await app.cancel(id)
-        record = await app.record(id)
+        record = await parts_of(app).handles.record(id)
         if not done and not record.cancel:
             from ..core.errors import WrongState
 
@@ -184,7 +184,7 @@ async def retried(app: Holdfast, id: str, state: str | None = None) -> str:
     from ..core.errors import WrongState
     from ..core.internal import is_flow
 
-    before = await app.record(id)
+    before = await parts_of(app).handles.record(id)
     if state not in (None, before.state):
         raise WrongState(id, before.state, f"it is not among the {state}")
     after = await app.retry(id)
@@ -206,7 +206,7 @@ def explain(id: options.JobId, url: options.Url = None, as_json: options.AsJson 
     from .printing import document, say
 
     async def ask(app: Holdfast) -> tuple[Explanation, Record]:
-        return await app.explain(id), await app.record(id)
+        return await app.explain(id), await parts_of(app).handles.record(id)
 
     said, record = with_app(url, ask)
     if as_json:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import options
-from .connect import with_app
+from .connect import parts_of, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -33,7 +33,8 @@ def logs(
             if job.state.value == "running":
                 known[job.attempt] = job.fence
             wanted = known.get(attempt, -1)
-        async for piece in follow_output(app, id, follow=follow):
+        parts = parts_of(app)
+        async for piece in follow_output(parts.handles, parts.inspection, id, follow=follow):
             if wanted is not None and piece.fence != wanted:
                 continue
             if as_json:

@@ -112,7 +112,9 @@ def purge_jobs(url: str | None, which: dict[str, Any], words: str, *, yes: bool,
         wanted = Filter(state=which["state"], queue=which["queue"], task=which.get("task"), tag=which.get("tag"))
     if dry_run or not yes:
         again = "holdfast purge"
-        seen = in_bulk(url, "counted", wanted, lambda app, on: app.purge(**which, dry_run=True, progress=on), again)
+        seen = in_bulk(
+            url, "counted", wanted, lambda app, on: app.bulk.purge(**which, dry_run=True, progress=on), again
+        )
         matched = seen.matched - seen.skipped
         if dry_run:
             print(f"{matched} {words} match; none was deleted.")
@@ -120,7 +122,7 @@ def purge_jobs(url: str | None, which: dict[str, Any], words: str, *, yes: bool,
         if matched:
             whose = f" of queue {which['queue']}" if which["queue"] else ""
             typer.confirm(f"Delete {matched} {words}{whose} for good?", abort=True)
-    seen = in_bulk(url, "deleted", wanted, lambda app, on: app.purge(**which, progress=on), "holdfast purge")
+    seen = in_bulk(url, "deleted", wanted, lambda app, on: app.bulk.purge(**which, progress=on), "holdfast purge")
     print(f"{seen.changed} of {seen.matched} {words} deleted.")
     if seen.skipped:
         print(f"{seen.skipped} skipped: {why(seen)}.")

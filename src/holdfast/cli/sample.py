@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import msgspec
 
 from ..app import Holdfast
-from ..client.operations import Stats
+from ..client.inspection import Stats
+from ..core.clock import SystemClock
 from ..core.job import TERMINAL
 from ..views import Job, WorkerSeen
 
@@ -34,9 +35,10 @@ class Sample(msgspec.Struct):
 
 async def look(app: Holdfast) -> Sample:
     """Ask the store."""
+    clock = SystemClock()
     return Sample(
-        app.clock.monotonic(),
-        app.clock.now(),
+        clock.monotonic(),
+        clock.now(),
         await app.stats(),
         await app.workers(),
         (await app.jobs(state="running", limit=SHOWN)).jobs,

@@ -9,7 +9,7 @@ import typer
 
 from ..core.errors import SERVER, requires
 from . import options
-from .connect import make_app
+from .connect import make_app, parts_of
 
 
 def serve(
@@ -63,7 +63,7 @@ def serve(
         service,
         host,
         port,
-        lambda address: print(f"Serving {redact(app.url)} on {address}", flush=True),
+        lambda address: print(f"Serving {redact(parts_of(app).url)} on {address}", flush=True),
         settings.grace,
         proxies=trust_proxy or (),
     )

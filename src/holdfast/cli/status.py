@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from . import options
-from .connect import say_none, watching, where, with_app
+from .connect import parts_of, say_none, watching, where, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..client.operations import Stats
+    from ..client.inspection import Stats
     from ..client.pauses import Pause
     from ..views import WorkerSeen
 
@@ -25,8 +25,10 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
             from .printing import document, json, say
 
             stats, workers, paused = await app.stats(), await app.workers(), await app.paused_tasks()
-            cost = await app.store.cost() if isinstance(app.store, Costing) else None
-            paid = not app.url.startswith("file:")  # a folder of one's own has no price
+            parts = parts_of(app)
+            store = parts.runtime.store
+            cost = await store.cost() if isinstance(store, Costing) else None
+            paid = not parts.url.startswith("file:")  # a folder of one's own has no price
             if as_json:
                 said: dict[str, Any] = {"store": where(app), "counts": stats.counts, "queues": stats.queues}
                 said["workers"] = workers

@@ -1,90 +1,78 @@
-"""Retry, cancel and delete in bulk: read a page, decide about each job, write all changes in one commit, count."""
+"""Many jobs at once: search, count, and retry, cancel and delete in bulk."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
-from datetime import timedelta
-from functools import partial
+from datetime import datetime, timedelta
 
 import msgspec
 
 from ..core import internal as extra
-from ..core import lifecycle
-from ..core.damage import damage_of
-from ..core.errors import HoldfastError, InvalidJob, JobNotFound, StoreUnavailable, WrongState
-from ..core.job import TERMINAL, Record, State
-from ..core.operations import Change, Where
-from ..core.validation import checked_cursor, checked_seconds, checked_text
+from ..core.errors import HoldfastError, InvalidJob
+from ..core.job import State
+from ..core.validation import checked_cursor, checked_limit, checked_seconds, checked_text
 from ..core.writes import Writes
-from ..views import states_named
-from .operations import TRIES, Operating, where_of
-from .runtime import carried
-from .search import WINDOW, Filter, Looked, Sought, search
+from ..views import job_seen, moment, states_named
+from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
+from .operations import OperatedFlows, Operations
+from .runtime import Runtime, on_app_loop
+from .search import CHUNK, WINDOW, Filter, Looked, Search, Sought, search, where_of
+from .session import Session
 
-logger = logging.getLogger("holdfast")
+COUNTED = 50_000
+"""Jobs that are read to count those that match."""
 STEP = 1000
-"""Jobs that one call of `change_many` changes, at the most."""
-PAGE = 1000
-"""Jobs that an operation on all that match reads and changes at once: what one commit of the app takes."""
-LOGGED = 10
-"""Jobs of one operation whose reason to be skipped is logged; all are counted."""
-ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
-"""With the words for what is done then."""
+"""Jobs that one call of `change` changes, at the most."""
 
 
-class Changed(msgspec.Struct, frozen=True):
-    """What one step of a bulk operation did, or all of its steps so far."""
+class Count(msgspec.Struct, frozen=True):
+    """How many jobs match."""
 
-    matched: int
-    """Jobs that it was about: those that match, or those of the ids that there are."""
-    changed: int
-    """None in a dry run."""
-    skipped: int
-    """Those that were not changed. None in a dry run."""
+    count: int
+    exact: bool
+    """False: there are at least so many; more were not looked at."""
     looked: int
-    """Jobs that were read."""
-    cursor: str | None
-    """Goes on with the rest; None: done."""
-    reasons: dict[str, int] = {}
-    """How many were skipped and why: `state` (in no state for it), `moved` (no longer as it was found), `not_found`,
-    `flow` (its flow needs it, or has nothing to retry), `key` (another live job has its key), `damaged` (what is stored
-    cannot be decoded), `refused` (this caller may not), `scope` (a flow is not within the token's)."""
+    """Jobs that were read; 0 where the store keeps count."""
+    until: datetime
+    """The store's time. As `until` of a filter it leaves out what is enqueued later."""
 
 
-OnProgress = Callable[[Changed], object]
-"""Called on the app's loop after each step, with the totals so far; where it answers False, this step is the last."""
-
-
-class Tally:
-    """The exact counts of an operation, as it goes."""
-
-    def __init__(self, done: str) -> None:
-        self._done = done
-        self._logged = 0
-        self.matched = self.changed = self.looked = 0
-        self.reasons: dict[str, int] = {}
-
-    def skip(self, reason: str, error: Exception | None = None, number: int = 1) -> None:
-        """Jobs are left as they are. An error says why; a job that is in no state for it needs no words."""
-        self.reasons[reason] = self.reasons.get(reason, 0) + number
-        if error is not None and self._logged < LOGGED:
-            self._logged += 1
-            last = "; more are not logged" if self._logged == LOGGED else ""
-            logger.warning("not %s: %s%s", self._done, error, last)
-
-    def seen(self, cursor: str | None) -> Changed:
-        """The counts now."""
-        skipped = sum(self.reasons.values())
-        return Changed(self.matched, self.changed, skipped, self.looked, cursor, dict(self.reasons))
-
-
-class Bulk(Operating):
+class Bulk:
     """The operations of an app on many jobs at once."""
 
-    @carried
-    async def change_many(
+    def __init__(self, runtime: Runtime, operations: Operations, flows: Callable[[], OperatedFlows]) -> None:
+        self._runtime = runtime
+        self._operations = operations
+        self._flows = flows
+
+    @on_app_loop
+    async def search(self, session: Session, wanted: Filter, *, limit: int = 50, cursor: str | None = None) -> Search:
+        """The jobs that match, newest first, among the next 10,000; the cursor goes on from there."""
+        found = await _look(session, Sought(wanted), cursor, checked_limit(limit), WINDOW)
+        back_to = None if found.back_to is None else moment(found.back_to)
+        return Search([job_seen(record) for record in found.records], found.cursor, found.looked, back_to)
+
+    @on_app_loop
+    async def count(self, session: Session, wanted: Filter) -> Count:
+        """How many jobs match: by the store's own count, or among the newest 50,000."""
+        sought, store = Sought(wanted), session.store
+        until = moment(await store.now())
+        if sought.counted:
+            where = sought.where
+            queues = [one for one in await store.stats() if where.queue is None or one.name == where.queue]
+            states = where.states or tuple(State)
+            return Count(sum(one.counts.get(state, 0) for one in queues for state in states), True, 0, until)
+        count, looked, cursor = 0, 0, None
+        while True:
+            found = await _look(session, sought, cursor, CHUNK, COUNTED - looked)
+            count, looked, cursor = count + len(found.records), looked + found.looked, found.cursor
+            if cursor is None or looked >= COUNTED:
+                return Count(count, cursor is None, looked, until)
+
+    @on_app_loop
+    async def change(
         self,
+        session: Session,
         action: str,
         wanted: Filter | None = None,
         *,
@@ -108,9 +96,9 @@ class Bulk(Operating):
             raise InvalidJob("give a filter or ids, and not both")
         if len(ids) > STEP:
             raise InvalidJob(f"at most {STEP} ids at once, not {len(ids)}")
-        tally, states = Tally(ACTIONS[action]), tuple[str, ...]()
+        change = self._begin(session, action)
         if wanted is None:
-            records = await self.session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
+            records = await session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
             found = Looked([record for record in records if record is not None], None, len(records), None)
             gone = len(records) - len(found.records)
         else:
@@ -121,7 +109,9 @@ class Bulk(Operating):
                 )
             if all and not sought.everything:
                 raise InvalidJob("give a filter that names something, or all=, and not both")
-            found, states = await self._look(sought, cursor, STEP, WINDOW), sought.where.states
+            found = await _look(session, sought, cursor, STEP, WINDOW)
+            change = self._begin(session, action, sought.where.states)
+        tally = change.tally
         tally.matched, tally.looked = len(found.records), found.looked
         if dry_run:
             return tally.seen(found.cursor)
@@ -134,12 +124,12 @@ class Bulk(Operating):
                 tally.skip("scope", number=len(found.records) - len(records))
         then = "look at the jobs before you retry them again" if action == "retry" else f"{action} them again"
         with Writes(f"{action} of {tally.matched} jobs", then, retry_safe=action != "retry") as writes:
-            await self._change_page(action, records, tally, writes, states)
+            await change.page(records, writes)
         return tally.seen(found.cursor)
 
-    @carried
+    @on_app_loop
     async def retry_dead(
-        self, *, queue: str | None = None, dry_run: bool = False, progress: OnProgress | None = None
+        self, session: Session, *, queue: str | None = None, dry_run: bool = False, progress: OnProgress | None = None
     ) -> int:
         """Run every job that is dead now again, from attempt 0; how many. `dry_run`: how many are dead.
 
@@ -147,11 +137,12 @@ class Bulk(Operating):
         """
         where = where_of((State.DEAD,), queue, None, None)
         writes = Writes("the retry of the dead jobs", "retry_dead again goes on with those that are still dead")
-        return await self._change_pages("retry", where, writes, dry_run=dry_run, progress=progress)
+        return await self._begin(session, "retry").all(where, writes, dry_run=dry_run, progress=progress)
 
-    @carried
+    @on_app_loop
     async def purge(
         self,
+        session: Session,
         *,
         state: str | Sequence[str] = "dead",
         queue: str | None = None,
@@ -172,168 +163,26 @@ class Bulk(Operating):
         if State.RUNNING in states:
             raise InvalidJob("running jobs cannot be purged; cancel them first")
         age = None if older_than is None else checked_seconds(older_than, "older_than")
-        before = None if age is None else await self.session.store.now() - int(age * 1_000_000)
+        before = None if age is None else await session.store.now() - int(age * 1_000_000)
         where = where_of(states, queue, task, tag, finished_before=before)
         writes = Writes("the purge", "purge again removes the rest")
-        return await self._change_pages("delete", where, writes, dry_run=dry_run, progress=progress)
+        return await self._begin(session, "delete").all(where, writes, dry_run=dry_run, progress=progress)
 
-    async def _change_pages(
-        self, action: str, where: Where, writes: Writes, *, dry_run: bool, progress: OnProgress | None
-    ) -> int:
-        """Change all that match, page by page; how many. In a dry run: how many match."""
-        tally, cursor = Tally(ACTIONS[action]), None
-        with writes:
-            while True:
-                found = await self.session.store.find(where, cursor, PAGE)
-                records, cursor = found.records, found.cursor
-                if action == "delete":
-                    needed = await self._needed(records)
-                    if needed:
-                        tally.skip("flow", number=len(needed))
-                    records = [record for record in records if record.id not in needed]
-                tally.matched += len(found.records)
-                tally.looked += len(found.records)
-                if action == "delete" and not dry_run:
-                    await self._change_plain(action, records, tally, writes, where.states)
-                elif not dry_run:
-                    await self._change_page(action, records, tally, writes, where.states)
-                if progress is not None and progress(tally.seen(cursor)) is False:
-                    cursor = None
-                if cursor is None:
-                    return tally.matched - sum(tally.reasons.values()) if dry_run else tally.changed
+    def _begin(self, session: Session, action: str, states: tuple[str, ...] = ()) -> BulkChange:
+        return BulkChange(
+            session,
+            action,
+            operations=self._operations,
+            flows=self._flows(),
+            events=self._runtime.events,
+            states=states,
+        )
 
-    async def _change_page(
-        self, action: str, records: Sequence[Record], tally: Tally, writes: Writes, states: tuple[str, ...]
-    ) -> None:
-        """Change these jobs by the rules that hold for one of them."""
-        plain = list(records)
-        if action == "retry":
-            plain = await self._retryable(records, tally)
-        elif action == "delete" and (needed := await self._needed(records)):
-            tally.skip("flow", number=len(needed))
-            plain = [record for record in records if record.id not in needed]
-        flows: dict[str, list[Record]] = {}
-        for record in plain:
-            if (flow := extra.read(record.extra).flow) is not None and (action == "retry" or flow == record.id):
-                flows.setdefault(flow, []).append(record)
-        if action == "retry" and flows:
-            flows = await self._retried_by_flow(flows)
-        by_flow = {record.id for members in flows.values() for record in members}
-        plain = [record for record in plain if record.id not in by_flow]
-        changed = await self._change_plain(action, plain, tally, writes, states)
-        if action == "cancel":
-            in_flows = {record.id for record in plain if extra.flow_of(record) is not None}
-            if told := [id for id in changed if id in in_flows]:
-                await self.flows.carry_on(told)
-        for flow, members in flows.items():
-            await self._change_flow(action, flow, members, tally, writes)
 
-    async def _retryable(self, records: Sequence[Record], tally: Tally) -> list[Record]:
-        rivals, wanted = await self._rivals(records), list[Record]()
-        for record in records:
-            if damaged := damage_of(record):
-                said = f"what is stored of it cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
-                tally.skip("damaged", WrongState(record.id, record.state, said))
-            elif (rival := rivals.get(record.id)) is not None:
-                said = f"its key {record.key!r} belongs to job {rival!r} by now, which lives"
-                tally.skip("key", WrongState(record.id, record.state, said))
-            else:
-                wanted.append(record)
-        return wanted
-
-    async def _retried_by_flow(self, flows: dict[str, list[Record]]) -> dict[str, list[Record]]:
-        """Those that are retried together with what waits for them: they have ended, and their flow is kept."""
-        kept = {flow.id for flow in await self.session.store.get(list(flows)) if flow is not None}
-        ended = {
-            flow: [record for record in members if record.id == flow or record.state in TERMINAL]
-            for flow, members in flows.items()
-            if flow in kept
-        }
-        return {flow: members for flow, members in ended.items() if members}
-
-    async def _change_flow(
-        self, action: str, flow: str, members: Sequence[Record], tally: Tally, writes: Writes
-    ) -> None:
-        """Change a flow as a whole, or retry some of its jobs: it is looked through once."""
-        ids = [record.id for record in members]
-        try:
-            if action == "retry":
-                changed = await self.flows.retry_jobs(flow, None if flow in ids else ids)
-                done = sum(id in changed or id == flow for id in ids)
-            elif action == "cancel":
-                done = int(await self.cancel(flow))
-            else:
-                await self.delete(flow)
-                done = 1
-        except JobNotFound:
-            tally.skip("not_found", number=len(ids))
-        except (WrongState, InvalidJob) as error:
-            reason = "refused" if isinstance(error, InvalidJob) else "flow"
-            tally.skip(reason, error, number=len(ids))
-        else:
-            tally.changed += done
-            writes.made += done
-            if done < len(ids):
-                tally.skip("state", number=len(ids) - done)
-
-    async def _change_plain(
-        self, action: str, records: Sequence[Record], tally: Tally, writes: Writes, states: tuple[str, ...]
-    ) -> list[str]:
-        """Change these jobs in one commit; one that has moved since it was read is read and decided about again."""
-        decide, changed = self._decision(action), list[str]()
-        for _ in range(TRIES):
-            wanted: list[tuple[Record, Change]] = []
-            for record in records:
-                try:
-                    change = decide(record)
-                except WrongState as error:
-                    tally.skip("state", error)
-                    continue
-                if change is None:
-                    tally.skip("state")
-                else:
-                    wanted.append((record, change))
-            if not wanted:
-                return changed
-            moved: list[str] = []
-            for (record, change), done in zip(wanted, await self._commit(wanted, tally), strict=True):
-                if done:
-                    tally.changed += 1
-                    writes.made += 1
-                    changed.append(record.id)
-                    self.events.changed(record, change)
-                elif done is not None:
-                    moved.append(record.id)
-            if not moved:
-                return changed
-            found = [record for record in await self.session.store.get(moved) if record is not None]
-            if len(found) < len(moved):
-                tally.skip("not_found", number=len(moved) - len(found))
-            records = [record for record in found if not states or record.state in states]
-            if len(records) < len(found):  # it is none of those that were asked for any more
-                tally.skip("moved", number=len(found) - len(records))
-        raise StoreUnavailable(f"{len(records)} jobs were not {ACTIONS[action]}: the store refused {TRIES} times")
-
-    async def _commit(self, wanted: Sequence[tuple[Record, Change]], tally: Tally) -> list[bool | None]:
-        """Write changes in one commit; None for one that this caller may not make, which keeps no other from it."""
-        try:
-            return [*await self.session.commit.change([change for _, change in wanted])]
-        except InvalidJob as error:
-            if len(wanted) == 1:
-                tally.skip("refused", error)
-                return [None]
-        half = len(wanted) // 2
-        return [*await self._commit(wanted[:half], tally), *await self._commit(wanted[half:], tally)]
-
-    def _decision(self, action: str) -> Callable[[Record], Change | None]:
-        if action == "cancel":
-            return partial(lifecycle.cancel, rules=self.session.rules)
-        return lifecycle.retry if action == "retry" else lifecycle.delete
-
-    async def _look(self, sought: Sought, cursor: str | None, limit: int, window: int) -> Looked:
-        try:
-            return await search(self.session.store, sought, checked_cursor(cursor), limit, window)
-        except (ValueError, OverflowError) as error:
-            if cursor is None or isinstance(error, HoldfastError):
-                raise
-            raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None
+async def _look(session: Session, sought: Sought, cursor: str | None, limit: int, window: int) -> Looked:
+    try:
+        return await search(session.store, sought, checked_cursor(cursor), limit, window)
+    except (ValueError, OverflowError) as error:
+        if cursor is None or isinstance(error, HoldfastError):
+            raise
+        raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None

@@ -8,20 +8,20 @@ import asyncio
 import os
 import socket
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
 
 from ..core import lifecycle
 from ..core.errors import (
-    HoldfastError,
     LeaseLost,
     PayloadTooLarge,
     StoreUnavailable,
     WrongState,
 )
 from ..core.job import Record, State
+from ..core.lifecycle import Outcome
 from ..core.operations import Ask, Beat, Claims, Holder, Note, Settlement
 from ..core.retry import Backoff
 from ..core.validation import (
@@ -33,12 +33,13 @@ from ..core.validation import (
     checked_seconds,
     error_text,
 )
+from ..tasks.registry import Registry
 from ..version import __version__
 from ..views import Job, job_seen
 from .heartbeat import Heart
-from .inspection import Overseeing
 from .process_identity import own_process
-from .runtime import carried, unless_delivered
+from .runtime import Runtime, on_app_loop, unless_delivered
+from .session import Session
 
 CONFIRMATIONS = 3
 """Heartbeats after a claim that was answered late: a line that is late with all of them cannot keep a lease."""
@@ -47,8 +48,8 @@ CONFIRMATIONS = 3
 class Claim:
     """One job, held by you under a lease until you settle it. Every way to end it is fenced: LeaseLost if it ended."""
 
-    def __init__(self, app: Settling, record: Record, holder: Holder) -> None:
-        self._app = app
+    def __init__(self, claims: ManualClaims, record: Record, holder: Holder) -> None:
+        self._claims = claims
         self._record = record
         self._ended = False
         self.holder = holder
@@ -84,41 +85,40 @@ class Claim:
 
     async def extend(self) -> None:
         """Renew the lease, for every claim that was made in the same call."""
-        if not self._held(await self._app.beat(self.holder)):
+        if not self._held(await self._claims.beat(self.holder)):
             raise LeaseLost(self._record.id, self._record.fence)
 
     async def started(self, pid: int) -> None:
         """Record the process that works on the job."""
         record = self._record
-        if not await self._app.note(Note(record.id, record.seq, record.fence, record.token, pid=checked_pid(pid))):
+        if not await self._claims.note(Note(record.id, record.seq, record.fence, record.token, pid=checked_pid(pid))):
             raise LeaseLost(record.id, record.fence)
 
     async def complete(self, result: Any = None) -> None:
         """The work is done; the result is kept as JSON, or by the codec of the task where this app has it."""
-        limit = (await self._app.opened()).settings.max_payload
-        data = self._app.registry.encode_result(self._record, result)
+        data, limit = await self._claims.encode_result(self._record, result)
         if data is not None and len(data) > limit:
             raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit}); the claim still holds")
-        await self._end(lifecycle.Outcome.succeeded(data))
+        await self._end(Outcome.succeeded(data))
 
     async def fail(self, error: str | BaseException, *, retry_in: float | None = None, dead: bool = False) -> None:
         """This attempt failed; the job is retried after its back-off, or `retry_in` seconds, or not at all (`dead`)."""
         text, delay = error_text(error), None if retry_in is None else checked_seconds(retry_in, "retry_in")
-        await self._end(lifecycle.Outcome.dead(text) if dead else lifecycle.Outcome.failed(text, delay=delay))
+        await self._end(Outcome.dead(text) if dead else Outcome.failed(text, delay=delay))
 
     async def release(self, *, delay: float | None = None) -> None:
         """Give the job back uncharged, at once or after `delay` seconds."""
-        later = None if delay is None else lifecycle.Outcome.snoozed(checked_seconds(delay, "delay"))
-        await self._end(later or lifecycle.Outcome.released())
+        later = None if delay is None else Outcome.snoozed(checked_seconds(delay, "delay"))
+        await self._end(later or Outcome.released())
 
     async def cancel(self) -> None:
         """End the job as cancelled."""
-        await self._end(lifecycle.Outcome.cancelled())
+        await self._end(Outcome.cancelled())
 
-    async def _end(self, outcome: lifecycle.Outcome) -> None:
+    async def _end(self, outcome: Outcome) -> None:
         self._ended = True  # from here on, not to be held any more is no loss
         try:
-            written = await self._app.settle(self._record, outcome)
+            written = await self._claims.settle(self._record, outcome)
         except BaseException:
             self._ended = False
             raise
@@ -130,7 +130,7 @@ class Claim:
 
     async def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
         """A heart for this claim, not yet started."""
-        session = await self._app.opened()
+        session = await self._claims.opened()
         return Heart(session.store.sibling(), self.holder, frozenset, after, session.give_way, outages=session.outages)
 
     @asynccontextmanager
@@ -163,16 +163,16 @@ class Claim:
             await heart.stopped()
 
 
-async def confirmed(app: Settling, ask: Ask) -> Claims:
+async def confirmed(session: Session, ask: Ask) -> Claims:
     """Claim jobs. An answer that took half a lease or longer is confirmed by a heartbeat before anybody starts them.
 
     Their lease may have ended on the way: whatever is not held any more is left out.
     """
-    session, holder, asked = app.session, ask.holder, app.clock.monotonic()
+    clock, holder, asked = session.clock, ask.holder, session.clock.monotonic()
     claims = await session.commit.claim(ask)
     try:
         for _ in range(CONFIRMATIONS):
-            if not claims.records or (now := app.clock.monotonic()) - asked < holder.lease / 2:
+            if not claims.records or (now := clock.monotonic()) - asked < holder.lease / 2:
                 return claims
             asked = now
             [beat] = await session.store.beat([holder])
@@ -190,36 +190,8 @@ def _still_held(records: list[Record], beat: Beat) -> list[Record]:
     return [record for record in records if (record.id, record.fence, record.token) in held]
 
 
-async def claim_by_hand(
-    app: Settling, queues: tuple[str, ...], tasks: tuple[str, ...] | None, limit: int, lease: float, *, process: str
-) -> list[Claim]:
-    """Claim jobs under a holder of this call's own; whatever is paused or expired is settled, and not among them."""
-    holder, session = new_holder(app, "hand", lease, queues, process=process), app.session
-    while True:
-        await session.holds.fresh(session.settings.poll)
-        found = await confirmed(app, Ask(holder, queues, limit, app.entropy.token(), tasks))
-        for record in found.records:
-            app.events.claimed(record)
-        starts = [(record, session.may_start(record)) for record in found.records]
-        claims = [Claim(app, record, holder) for record, fine in starts if fine]
-        refused = [_refuse(app, record) for record, fine in starts if not fine]
-        try:
-            failed = [error for error in await asyncio.gather(*refused, return_exceptions=True) if error is not None]
-        except asyncio.CancelledError:
-            session.commit.give_back(found)
-            raise
-        if claims or not found.records:
-            return claims  # whatever could not be refused is found lost when this holder's lease ends
-        if failed:
-            raise failed[0]
-
-
-async def _refuse(app: Settling, record: Record) -> None:
-    await app.settle(record, await app.session.refusal(record))
-
-
 def new_holder(
-    app: Settling,
+    session: Session,
     kind: str,
     lease: float,
     queues: tuple[str, ...],
@@ -230,21 +202,26 @@ def new_holder(
 ) -> Holder:
     """A holder that no other can be mistaken for."""
     node, pid = socket.gethostname(), os.getpid()
-    name = f"{node}:{pid}:{app.entropy.token():x}"
-    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, app.clock.now(), process)
+    name = f"{node}:{pid}:{session.entropy.token():x}"
+    return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, session.clock.now(), process)
 
 
-def _give_back(app: Settling, claims: list[Claim]) -> None:
-    with suppress(HoldfastError):  # the app was closed meanwhile: the lease's end gives them back
-        app.session.commit.give_back(Claims([claim.record for claim in claims]))
+def _give_back(_: ManualClaims, session: Session, claims: list[Claim]) -> None:
+    session.commit.give_back(Claims([claim.record for claim in claims]))
 
 
-class Settling(Overseeing):
-    """The part of an app that claims and settles."""
+class ManualClaims:
+    """Claims of people who consume jobs themselves, what such a claim writes, and the recovery of lost claims."""
 
-    @carried
+    def __init__(self, runtime: Runtime, registry: Registry) -> None:
+        self._runtime = runtime
+        self._registry = registry
+        self.opened = runtime.opened
+
+    @on_app_loop
     async def claim(
         self,
+        session: Session,
         queues: Sequence[str] | str = ("default",),
         *,
         tasks: Sequence[str] | None = None,
@@ -256,13 +233,14 @@ class Settling(Overseeing):
 
         [] where there are none, and none came within `wait` seconds. They are released if this process ends.
         """
-        process = own_process(self.clock)
+        process = own_process(session.clock)
         return await self.claim_for(process, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
 
-    @carried
+    @on_app_loop
     @unless_delivered(_give_back)
     async def claim_for(
         self,
+        session: Session,
         process: str,
         queues: Sequence[str] | str,
         *,
@@ -275,7 +253,7 @@ class Settling(Overseeing):
         names = checked_names(queues, "queue")
         wanted = None if tasks is None else checked_names(tasks, "task")
         limit, lease, patience = checked_limit(limit), checked_lease(lease), checked_seconds(wait, "wait")
-        session, loop = self.session, asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
         deadline = loop.time() + patience  # the waiter's own time: a clock that a test has stopped must not stop it
         bell = session.store.listen([f"queue/{name}" for name in names]) if patience else None
         try:
@@ -283,7 +261,7 @@ class Settling(Overseeing):
                 if "sweeps" not in session.store.features:  # else whoever has the store does
                     await self.recover()
                     await session.tidy_now_and_then()
-                claims = await claim_by_hand(self, names, wanted, limit, lease, process=process)
+                claims = await self._claim_once(session, names, wanted, limit, lease, process=process)
                 if claims or bell is None or (left := deadline - loop.time()) <= 0:
                     return claims
                 await session.wait(bell, min(left, session.settings.poll))
@@ -291,13 +269,45 @@ class Settling(Overseeing):
             if bell is not None:
                 bell.close()
 
-    @carried
-    async def recover(self, *, holder: str | None = None) -> int:
+    async def _claim_once(
+        self,
+        session: Session,
+        queues: tuple[str, ...],
+        tasks: tuple[str, ...] | None,
+        limit: int,
+        lease: float,
+        *,
+        process: str,
+    ) -> list[Claim]:
+        """Claim jobs under a holder of this call's own; what is paused or expired is settled, and not among them."""
+        holder = new_holder(session, "hand", lease, queues, process=process)
+        while True:
+            await session.holds.fresh(session.settings.poll)
+            found = await confirmed(session, Ask(holder, queues, limit, session.entropy.token(), tasks))
+            for record in found.records:
+                self._runtime.events.claimed(record)
+            starts = [(record, session.may_start(record)) for record in found.records]
+            claims = [Claim(self, record, holder) for record, fine in starts if fine]
+            refused = [self._refuse(session, record) for record, fine in starts if not fine]
+            try:
+                answers = await asyncio.gather(*refused, return_exceptions=True)
+            except asyncio.CancelledError:
+                session.commit.give_back(found)
+                raise
+            if claims or not found.records:
+                return claims  # whatever could not be refused is found lost when this holder's lease ends
+            if failed := [error for error in answers if error is not None]:
+                raise failed[0]
+
+    async def _refuse(self, session: Session, record: Record) -> None:
+        await self.settle(record, await session.refusal(record))
+
+    @on_app_loop
+    async def recover(self, session: Session, *, holder: str | None = None) -> int:
         """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many.
 
         Claims of a process of this machine that is proven to be gone are lost at once.
         """
-        session = self.session
         if holder is None:
             found = [*await session.lost(PAGE_LIMIT), *await session.abandoned(PAGE_LIMIT)]
             lost = list({(one.record.id, one.record.fence): one for one in found}.values())
@@ -305,7 +315,7 @@ class Settling(Overseeing):
             lost = await session.store.expired(PAGE_LIMIT, holder)
         if not lost:
             return 0
-        ends = [self.settlement(one.record, lifecycle.Outcome.lost(), seen_beat=one.beat) for one in lost]
+        ends = [self.settlement(session, one.record, Outcome.lost(), seen_beat=one.beat) for one in lost]
         try:
             written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
         except Exception:
@@ -313,57 +323,63 @@ class Settling(Overseeing):
             raise
         settled = [(one.record, end) for one, end, ok in zip(lost, ends, written, strict=True) if ok]
         for record, end in settled:
-            self.events.settled(record, end)
-        self.events.swept([record for record, _ in settled])
+            self._runtime.events.settled(record, end)
+        self._runtime.events.swept([record for record, _ in settled])
         return len(settled)
 
-    def settlement(self, record: Record, outcome: lifecycle.Outcome, *, seen_beat: int | None = None) -> Settlement:
+    def settlement(
+        self, session: Session, record: Record, outcome: Outcome, *, seen_beat: int | None = None
+    ) -> Settlement:
         """How a claim ends, by the rules of the app and the task."""
-        rules = self.session.rules
-        task = self.registry.tasks.get(record.task)
+        rules, entropy = session.rules, session.entropy
+        task = self._registry.tasks.get(record.task)
         if task is not None and (task.retry is not None or task.retention is not None):
             rules = msgspec.structs.replace(
                 rules,
                 backoff=task.retry if isinstance(task.retry, Backoff) else rules.backoff,
                 retention=rules.retention if task.retention is None else task.retention,
             )
-        entropy = self.entropy
         return lifecycle.settle(
             record, outcome, rules, nonce=entropy.token(), fraction=entropy.fraction(), seen_beat=seen_beat
         )
 
-    @carried
-    async def settle(self, record: Record, outcome: lifecycle.Outcome) -> bool:
+    @on_app_loop
+    async def settle(self, session: Session, record: Record, outcome: Outcome) -> bool:
         """End a claim, fenced; False if somebody else has ended it."""
-        end = self.settlement(record, outcome)
-        written = await self.session.commit.settle(end)
+        end = self.settlement(session, record, outcome)
+        written = await session.commit.settle(end)
         if written:
-            self.events.settled(record, end)
+            self._runtime.events.settled(record, end)
         else:
-            self.events.refused(record)
+            self._runtime.events.refused(record)
         return written
 
-    @carried
-    async def note(self, note: Note) -> bool:
+    @on_app_loop
+    async def note(self, session: Session, note: Note) -> bool:
         """Write what a running job says of itself, fenced."""
-        return await self.session.commit.note(note)
+        return await session.commit.note(note)
 
-    @carried
-    async def beat(self, holder: Holder) -> Beat:
+    @on_app_loop
+    async def beat(self, session: Session, holder: Holder) -> Beat:
         """Renew a holder's lease; what it still holds."""
-        return (await self.session.store.beat([holder]))[0]
+        return (await session.store.beat([holder]))[0]
 
-    @carried
-    async def leave(self, holders: Sequence[str]) -> None:
+    @on_app_loop
+    async def leave(self, session: Session, holders: Sequence[str]) -> None:
         """These holders are gone: forget them, or end the leases of those that still hold jobs."""
-        await self.session.store.leave(holders)
+        await session.store.leave(holders)
 
-    @carried
-    async def fail(self, id: str, error: str | BaseException) -> None:
+    async def encode_result(self, record: Record, result: Any) -> tuple[bytes | None, int]:
+        """A result as it is stored, and how many bytes it may have."""
+        limit = (await self.opened()).settings.max_payload
+        return self._registry.encode_result(record, result), limit
+
+    @on_app_loop
+    async def fail(self, session: Session, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
         text = error_text(error)
-        record = await self.session.record(id)
+        record = await session.record(id)
         if record.state != State.RUNNING:
             raise WrongState(id, record.state, "only a running job can be failed")
-        if not await self.settle(record, lifecycle.Outcome.failed(text)):
+        if not await self.settle(record, Outcome.failed(text)):
             raise LeaseLost(id, record.fence)

@@ -2,33 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from ..core.settings import ALIASES, SAME, parse_stored, stored_name
 from ..core.writes import Writes
+from .records import Records
 from .session import readable
-
-if TYPE_CHECKING:
-    from .operations import Operating
 
 
 class Config:
     """`max_retries`, `backoff_base`, … in the store, below the environment and above the defaults."""
 
-    def __init__(self, app: Operating) -> None:
-        self._app = app
+    def __init__(self, records: Records) -> None:
+        self._records = records
 
     async def set(self, name: str, value: Any) -> tuple[str, Any]:
         """Keep a setting in the store; the name and value as they were understood."""
         key, checked = parse_stored(name, value)
         with Writes(f"setting {key}", "set it again") as writes:
-            await self._app.put_record("config", key, msgspec.json.encode(checked))
+            await self._records.put("config", key, msgspec.json.encode(checked))
             writes.made += 1
             for other in SAME.get(key, ()):
                 if other in await self.list():
-                    await self._app.put_record("config", other, None)
+                    await self._records.put("config", other, None)
         return key, checked
 
     async def get(self, name: str) -> Any:
@@ -38,18 +36,18 @@ class Config:
 
     async def unset(self, name: str) -> bool:
         """Forget a stored setting; False where it was not set."""
-        key, kept = stored_name(name), await self._app.records("config")
+        key, kept = stored_name(name), await self._records.all("config")
         if not any(one in kept for one in (key, *_aliases(key))):
             return False
         with Writes(f"the removal of setting {key}", "remove it again") as writes:
             for one in (key, *_aliases(key)):
-                await self._app.put_record("config", one, None)
+                await self._records.put("config", one, None)
                 writes.made += 1
         return True
 
     async def list(self) -> dict[str, Any]:
         """Everything that is set in the store."""
-        return readable(await self._app.records("config"))
+        return readable(await self._records.all("config"))
 
 
 def _aliases(key: str) -> list[str]:

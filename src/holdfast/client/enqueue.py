@@ -14,7 +14,6 @@ from typing import (
 import msgspec
 
 from ..codec import check_json
-from ..core.cron import Rule
 from ..core.errors import (
     ConfigError,
     HoldfastError,
@@ -38,11 +37,13 @@ from ..store.protocol import Binding
 from ..tasks.handle import Handle
 from ..tasks.limits import Limit
 from ..tasks.options import Options
-from ..tasks.task import BlockingTasks, Call, Task, Using
+from ..tasks.registry import Registry
+from ..tasks.task import BlockingTasks, Call, Task
 from ..views import moment
-from .claims import Settling
+from .handles import Handles
 from .loop_calls import LoopEnded
-from .runtime import carried
+from .runtime import Runtime, on_app_loop
+from .session import Session
 from .unique import REPLACED, insert_or_replace
 
 R = TypeVar("R")
@@ -50,37 +51,28 @@ BULK = 1000
 EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
 
 
-class Enqueuing(Settling):
-    """The part of an app that stores jobs."""
+class Enqueue:
+    """Stores jobs, one or many. Calls are encoded, and hooks run, on the caller's own thread and loop."""
 
-    around_enqueue: list[EnqueueHook]
-    _queue_limits: Mapping[str, Limit]
-    declared: dict[str, tuple[Task[..., Any], Rule]]
-    """The schedules that the code declares, by name; a worker that starts puts them into the store."""
+    def __init__(
+        self, runtime: Runtime, registry: Registry, handles: Handles, queue_limits: Mapping[str, Limit]
+    ) -> None:
+        self._runtime = runtime
+        self._registry = registry
+        self.handles = handles
+        self._queue_limits = queue_limits
+        self.known_store_id = runtime.known_store_id
+        self.hooks: list[EnqueueHook] = []
+        """Called around every insert, the last one first."""
 
     @property
     def sync(self) -> BlockingTasks:
         """The app for blocking code."""
-        raise NotImplementedError
-
-    def handle(self, id: str) -> Handle[Any]:
-        """A handle on a job, from its id alone."""
-        return Handle(self, id)
-
-    async def enqueue(self, fn: Callable[..., Any] | str, /, *args: Any, **kwargs: Any) -> Handle[Any]:
-        """Enqueue a task, a registered name, or any importable callable; others travel pickled where switched on."""
-        call = self.call(fn, *args, **kwargs)
-        return await self.enqueue_call(call.task, call.options, call.args, call.kwargs)
-
-    def call(
-        self, fn: Callable[..., Any] | str | Task[..., R] | Using[..., R], /, *args: Any, **kwargs: Any
-    ) -> Call[Any]:
-        """A call that is not yet enqueued, for `enqueue_many`."""
-        return self.registry.call(fn, args, kwargs)
+        return self.handles.sync
 
     async def enqueue_many(self, calls: Iterable[Call[Any] | tuple[Any, ...]]) -> list[Handle[Any]]:
         """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
-        settings = (await self.opened()).fresh_settings()
+        settings = (await self._runtime.opened()).fresh_settings()
         made = [self._called(call) for call in calls]
         jobs = [self.new_job(settings, call.task, call.options, call.args, call.kwargs) for call in made]
         if any(call.options.connection is not None for call in made):
@@ -88,7 +80,7 @@ class Enqueuing(Settling):
         if any(call.options.replace for call in made):
             raise InvalidJob("enqueue_many does not take replace= or debounce=; enqueue one by one")
         ids: list[str | Exception] = []
-        step = 1 if self.around_enqueue else BULK
+        step = 1 if self.hooks else BULK
         for start in range(0, len(jobs), step):
             part = jobs[start : start + step]
             try:
@@ -100,7 +92,7 @@ class Enqueuing(Settling):
         if len(refused) == len(ids) and refused:
             raise refused[0]
         handles = [
-            None if isinstance(id, Exception) else Handle(self, id, call.task.decode_result)
+            None if isinstance(id, Exception) else self.handles.handle(id, call.task.decode_result)
             for id, call in zip(ids, made, strict=True)
         ]
         if refused:
@@ -111,21 +103,22 @@ class Enqueuing(Settling):
         if isinstance(call, Call):
             return cast("Call[Any]", call)
         if isinstance(call, tuple) and call:
-            return self.call(*cast("tuple[Any, ...]", call))
+            fn, *args = cast("tuple[Any, ...]", call)
+            return self._registry.call(fn, tuple(args), {})
         raise InvalidJob(f"a call is app.call(task, …) or a tuple (task, …), not {call!r:.100}")
 
     async def enqueue_call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Handle[R]:
         """Store one call of a task as a job."""
-        session = self._session
-        if session is None or not session.loop.is_running():
+        session = self._runtime.live_session()
+        if session is None:
             self.check_bound(options.connection)
-            session = await self.opened()
+            session = await self._runtime.opened()
         job = self.new_job(session.fresh_settings(), task, options, args, kwargs)
         if options.connection is not None:
-            return Handle(self, await self.insert_bound(options.connection, job), task.decode_result)
-        return Handle(self, await self.insert(job, options), task.decode_result)
+            return self.handles.handle(await self.insert_bound(options.connection, job), task.decode_result)
+        return self.handles.handle(await self.insert(job, options), task.decode_result)
 
     def new_job(
         self,
@@ -155,13 +148,14 @@ class Enqueuing(Settling):
                 f"task {name!r}: once={options.window:g} s is longer than keys are remembered (key_retention, "
                 f"{settings.key_retention:g} s); raise key_retention, or ask for a shorter time"
             )
-        if options.expires_at is not None and options.expires_at <= self.clock.now():
+        if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():
             raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is past, so it could never start")
+        runtime = self._runtime
         id, key, attempts, once = options.id, options.key, options.max_attempts, options.once
         if once is not None:
             key = key or f"{name}:{_fingerprint(name, payload, codec)}"
         return NewJob(
-            self.entropy.uuid7(self.clock.now()) if id is None else id,
+            runtime.entropy.uuid7(runtime.clock.now()) if id is None else id,
             name,
             options.queue or "default",
             payload,
@@ -173,7 +167,7 @@ class Enqueuing(Settling):
             options.timeout,
             key,
             "" if key is None else _fingerprint(name, payload, codec) if once is None else _fingerprint(name),
-            0 if id is None else self.entropy.token(),
+            0 if id is None else runtime.entropy.token(),
             settings.max_depth,
             options.tags,
             dict(options.meta) if options.meta else {},
@@ -186,7 +180,7 @@ class Enqueuing(Settling):
 
     def _lane(self, name: str, payload: bytes, options: Options) -> Lane | None:
         """Where a job stands: in the lane of its call's limit, else its task's, else its queue's, else in none."""
-        task = self.registry.tasks.get(name)
+        task = self._registry.tasks.get(name)
         limit = options.limit or (None if task is None else task.options.limit)
         if limit is not None:
             return limit.lane(name, task, payload)
@@ -216,13 +210,13 @@ class Enqueuing(Settling):
     async def _insert_traced(
         self, jobs: Sequence[NewJob], insert: Callable[[NewJob], Awaitable[Inserted]] | None
     ) -> list[str | HoldfastError]:
-        if not self.around_enqueue and insert is None:
+        if not self.hooks and insert is None:
             answers = await self._insert_jobs(jobs)
             return [self._accepted(job, answer) for job, answer in zip(jobs, answers, strict=True)]
         ids: list[str | HoldfastError] = []
         for job in jobs:
             try:
-                answer = await self._hooked(job, len(self.around_enqueue), insert or self._insert_one)
+                answer = await self._hooked(job, len(self.hooks), insert or self._insert_one)
             except HoldfastError as error:
                 if not ids:
                     raise
@@ -233,13 +227,13 @@ class Enqueuing(Settling):
     async def _insert_one(self, job: NewJob) -> Inserted:
         return (await self._insert_jobs([job]))[0]
 
-    @carried
-    async def _insert_or_replace(self, put_off: float | None, job: NewJob) -> Inserted:
-        return await insert_or_replace(self.session, self._insert_one, job, put_off)
+    @on_app_loop
+    async def _insert_or_replace(self, session: Session, put_off: float | None, job: NewJob) -> Inserted:
+        return await insert_or_replace(session, self._insert_one, job, put_off)
 
-    @carried
-    async def _commit_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        return await self.session.commit.insert(jobs)
+    @on_app_loop
+    async def _commit_jobs(self, session: Session, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        return await session.commit.insert(jobs)
 
     async def _insert_jobs(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         try:
@@ -254,17 +248,18 @@ class Enqueuing(Settling):
     async def _hooked(self, job: NewJob, left: int, insert: Callable[[NewJob], Awaitable[Inserted]]) -> Inserted:
         if left == 0:
             return await insert(job)
-        return await self.around_enqueue[left - 1](job, lambda changed: self._hooked(changed, left - 1, insert))
+        return await self.hooks[left - 1](job, lambda changed: self._hooked(changed, left - 1, insert))
 
     def check_bound(self, connection: Any) -> None:
         """Before the app opens for the user's own transaction: look at the store through its connection."""
-        if connection is not None and self.live_loop() is None:
+        if connection is not None and self._runtime.live_loop() is None:
             self._binding().check_bound(connection)
 
     def _binding(self) -> Binding:
-        if not isinstance(self.store, Binding):
-            raise ConfigError(f"the {self.store.name} store cannot enqueue inside your transaction (connection=)")
-        return self.store
+        store = self._runtime.store
+        if not isinstance(store, Binding):
+            raise ConfigError(f"the {store.name} store cannot enqueue inside your transaction (connection=)")
+        return store
 
     async def insert_bound(self, connection: Any, job: NewJob) -> str:
         """Store a job inside the user's own transaction, on the thread that owns its connection."""
@@ -274,19 +269,19 @@ class Enqueuing(Settling):
             return (await store.insert_bound(connection, [job]))[0]
 
         with traces.enqueuing([job]) as (stamped,):
-            return _or_raise(self._accepted(stamped, await self._hooked(stamped, len(self.around_enqueue), insert)))
+            return _or_raise(self._accepted(stamped, await self._hooked(stamped, len(self.hooks), insert)))
 
     def _accepted(self, job: NewJob, answer: Inserted) -> str | HoldfastError:
         """The id of the job that stands for a call now, or why there is none."""
         outcome = answer.outcome
         if outcome == "created":
-            self.events.created(job)
+            self._runtime.events.created(job)
             return answer.id
         if outcome == "existing":
-            self.events.idempotent(job, answer.id)
+            self._runtime.events.idempotent(job, answer.id)
             return answer.id
         if outcome == REPLACED:
-            self.events.replaced(job, answer.id)
+            self._runtime.events.replaced(job, answer.id)
             return answer.id
         if outcome == "conflict":
             return KeyConflict(job.key or "", answer.id)
@@ -294,12 +289,15 @@ class Enqueuing(Settling):
 
     async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
-        chosen = Options().changed(**options)
+        return await self.submit_with(name, payload, Options().changed(**options), json=json)
+
+    async def submit_with(self, name: str, payload: bytes, chosen: Options, *, json: bool) -> Handle[Any]:
+        """The same, with options that were checked before."""
         self.check_bound(chosen.connection)
-        job = self.submission((await self.opened()).fresh_settings(), name, payload, chosen, json=json)
+        job = self.submission((await self._runtime.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
-            return Handle(self, await self.insert_bound(chosen.connection, job))
-        return Handle(self, await self.insert(job, chosen))
+            return self.handles.handle(await self.insert_bound(chosen.connection, job))
+        return self.handles.handle(await self.insert(job, chosen))
 
     def submission(
         self, settings: Settings, name: str, payload: bytes, options: Options, *, json: bool = False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,9 +19,7 @@ from ..core.waiting import beginning_of
 from ..views import moment
 from .pauses import KIND as PAUSES
 from .pauses import PAUSE, Pause, read
-
-if TYPE_CHECKING:
-    from .operations import Operating
+from .session import Session
 
 MOST_RUNNING = 200
 """Running jobs that are looked at to say since when the workers are busy, or which of a lane run."""
@@ -38,9 +35,9 @@ class Explanation(msgspec.Struct, frozen=True):
     details: tuple[str, ...] = ()
 
 
-async def explain(app: Operating, id: str) -> Explanation:
-    """Ask the store, on the app's own loop, and say why."""
-    record, store = await app.record(id), app.session.store
+async def explain(session: Session, id: str) -> Explanation:
+    """Ask the store, and say why."""
+    record, store = await session.record(id), session.store
     holders, pauses, now = await store.holders(), await store.records("pause"), await store.now()
     serving = [seen for seen in holders if seen.alive and record.queue in seen.holder.queues]
     held = [job for seen in serving for job in seen.jobs][:MOST_RUNNING]

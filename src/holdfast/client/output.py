@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from ..core.job import TERMINAL
 from ..core.operations import Printed
-
-if TYPE_CHECKING:
-    from .operations import Operating
+from .handles import Handles
+from .inspection import Inspection
 
 LOOK_EVERY = 0.2
 
 
-async def follow_output(app: Operating, id: str, *, position: int = 0, follow: bool = True) -> AsyncIterator[Printed]:
+async def follow_output(
+    handles: Handles, inspection: Inspection, id: str, *, position: int = 0, follow: bool = True
+) -> AsyncIterator[Printed]:
     """The kept output from a position on, piece by piece; with `follow`, until the job has ended."""
     while True:
-        ended = not follow or (await app.record(id)).state in TERMINAL
-        pieces = await app.output(id, position)
+        ended = not follow or (await handles.record(id)).state in TERMINAL
+        pieces = await inspection.output(id, position)
         for piece in pieces:
             seen = max(0, position - piece.position)
             yield Printed(piece.position + seen, piece.fence, piece.data[seen:]) if seen else piece

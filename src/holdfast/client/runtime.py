@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import atexit
 import functools
+import inspect
 import os
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from ..core.clock import Clock, Entropy, SystemClock, fresh_entropy
 from ..core.errors import ConfigError, HoldfastError
@@ -32,19 +33,21 @@ from .session import MakeFeed, Moved, Session, UnderWay
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F", bound=Callable[..., Any])
-S = TypeVar("S", bound="Home")
+S = TypeVar("S")
+Work = Callable[..., Coroutine[Any, Any, R]]
+"""An async function whose first argument is the open session."""
 
 EXIT_LIMIT = 3.0
 """Seconds that the end of a program waits for apps that were left open."""
 ENDING_LOOKS, ENDING_PAUSE = 20, 0.01
 """How often, and after how many seconds each, to look whether a loop that stands still is closed, or goes on."""
-_homes: weakref.WeakSet[Home] = weakref.WeakSet()
+_runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 _inherited: list[object] = []
 """A parent's loops, kept from being collected in a forked child."""
 
 
-def unless_delivered(undo: Callable[[Any, Any], object]) -> Callable[[F], F]:
-    """For a `carried` method: what undoes an answer whose caller was cancelled just before it came."""
+def unless_delivered(undo: Callable[[Any, Session, Any], object]) -> Callable[[F], F]:
+    """For a method on the app's loop: what undoes an answer whose caller was cancelled just before it came."""
 
     def mark(method: F) -> F:
         vars(method)["undelivered"] = undo
@@ -53,25 +56,35 @@ def unless_delivered(undo: Callable[[Any, Any], object]) -> Callable[[F], F]:
     return mark
 
 
-def carried(
-    method: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+def on_app_loop(
+    method: Callable[Concatenate[S, Session, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Makes a method open the app at its first use, and run on the app's own loop wherever it is called."""
+    """Makes a service's method open the app at its first use, and run on the app's own loop wherever it is called.
+
+    The method gets the open session as its first argument; its callers do not give it. The service has the app's
+    `Runtime` as `_runtime`.
+    """
 
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        session = self._session  # pyright: ignore[reportPrivateUsage]  # this wraps methods of the class itself
+        runtime: Runtime = self._runtime  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        session = runtime._session  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  # its own module
         if session is not None and session.loop is running_loop():
             try:
-                return await _call(session, method, self, args, kwargs)
+                if session.under_way is None:
+                    return await method(self, session, *args, **kwargs)
+                return await session.under_way.run(lambda: method(self, session, *args, **kwargs))
             except Moved:
                 pass
-        return await self._carry(method, args, kwargs)  # pyright: ignore[reportPrivateUsage]
+        return await runtime.carry(functools.partial(method, self), args, kwargs)
 
+    seen = inspect.signature(method)
+    parameters = [one for name, one in seen.parameters.items() if name != "session"]
+    vars(call)["__signature__"] = seen.replace(parameters=parameters)
     return call
 
 
-class Home:
+class Runtime:
     """Opens a store at the first use, keeps it on one loop, and closes it in order."""
 
     def __init__(
@@ -96,7 +109,7 @@ class Home:
         self._make_feed = feed
         self._seeded = entropy is not None
         self._forget()
-        _homes.add(self)
+        _runtimes.add(self)
 
     def _forget(self) -> None:
         self._session: Session | None = None
@@ -115,16 +128,6 @@ class Home:
         self._dropped: weakref.finalize[Any, Any] | None = None
         self._choosing = threading.RLock()  # a finalizer may call while its own thread is choosing
         self._starting = False
-
-    async def __aenter__(self) -> Self:
-        await self.open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        home = self._loop
-        if home is None or home is running_loop() or self.in_background() or not home.is_running():
-            await self.close()
-        # Else it lives in another block, on another loop, whose end closes it.
 
     async def open(self) -> None:
         """Connect now, and live on this loop until it ends or the app is closed.
@@ -149,27 +152,28 @@ class Home:
                 self._release()
             self._loop = loop
 
+    async def leave_block(self) -> None:
+        """The end of an `async with` block: close the app, unless it lives in another block, on another loop."""
+        home = self._loop
+        if home is None or home is running_loop() or self.in_background() or not home.is_running():
+            await self.close()
+
     async def opened(self) -> Session:
         """The open session, for what may be asked of it from any thread: its settings."""
         while True:
             try:
-                return await self._opened()
+                return await self.carry(_itself, (), {})
             except LoopEnded:  # with that loop; there is another
                 pass
 
-    @carried
-    async def _opened(self) -> Session:
-        return self.session
-
-    @carried
-    async def at_home(self, work: Callable[[], Coroutine[Any, Any, R]]) -> R:
-        """Do something on the app's own loop, wherever this is called."""
-        return await work()
+    async def run(self, work: Callable[[Session], Coroutine[Any, Any, R]]) -> R:
+        """Do something with the open session on the app's own loop, wherever this is called."""
+        return await self.carry(work, (), {})
 
     async def close(self) -> None:
         """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
         if self.before_close and self.live_loop() is not None:
-            await self.at_home(self.end_workers)
+            await self.run(lambda _: self.end_workers())
         left = self.disconnect()
         if left is not None:
             if not await left.ended():
@@ -189,18 +193,18 @@ class Home:
 
     # -- where
 
-    async def _carry(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
-        """Run a method on the app's loop, whichever that is by then."""
+    async def carry(self, work: Work[R], args: Any, kwargs: Any) -> R:
+        """Call a function with the open session on the app's loop, whichever that is by then."""
         loop, leaving = running_loop(), self._leaving
         if leaving is not None and leaving.loop is loop and leaving.under_way is not None:
             try:  # a part of a call that is under way there, or one that begins there: the app leaves after it
-                return await leaving.under_way.run(lambda: method(self, *args, **kwargs))
+                return await leaving.under_way.run(lambda: work(leaving, *args, **kwargs))
             except Moved:
-                return await leaving.under_way.pause(self._make_at_home(method, args, kwargs))
-        return await self._make_at_home(method, args, kwargs)
+                return await leaving.under_way.pause(self._carry_over(work, args, kwargs))
+        return await self._carry_over(work, args, kwargs)
 
-    async def _make_at_home(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
-        loop, undo = running_loop(), getattr(method, "undelivered", None)
+    async def _carry_over(self, work: Work[R], args: Any, kwargs: Any) -> R:
+        loop = running_loop()
         refuse_caller()
         for _ in range(ENDING_LOOKS):
             if not self.loop_is_ending():
@@ -210,13 +214,26 @@ class Home:
             home = self.choose_loop(loop)
             try:
                 if home is loop:
-                    return await self._run(method, args, kwargs)
-                undelivered = None if undo is None else functools.partial(undo, self)
-                return await call_on_loop(self._run(method, args, kwargs), home, undelivered)
+                    return await self._run(work, args, kwargs)
+                return await call_on_loop(self._run(work, args, kwargs), home, self.undo_of(work))
             except (NotStarted, Moved):
                 pass
 
-    async def _run(self, method: Callable[..., Coroutine[Any, Any, R]], args: Any, kwargs: Any) -> R:
+    def undo_of(self, work: Callable[..., Any]) -> Callable[[Any], object] | None:
+        """What undoes an answer of this method that is never delivered; None where nothing has to be undone."""
+        method = work.func if isinstance(work, functools.partial) else work
+        undo = getattr(method, "undelivered", None)
+        if undo is None:
+            return None
+        service = work.args[0] if isinstance(work, functools.partial) else getattr(work, "__self__", None)
+
+        def undone(answer: Any) -> None:
+            if (session := self._session) is not None:  # else it was closed meanwhile: leases end by themselves
+                undo(service, session, answer)
+
+        return undone
+
+    async def _run(self, work: Work[R], args: Any, kwargs: Any) -> R:
         """On the loop that was chosen: open the app where it is closed. Raises Moved where it has left meanwhile."""
         loop = asyncio.get_running_loop()
         while (session := self._session) is None or session.loop is not loop:
@@ -228,7 +245,9 @@ class Home:
                     opening = self._opening = Ending(loop)
                     opening.follow(loop.create_task(self._open(opening, self._before)))
             await opening.ended()
-        return await _call(session, method, self, args, kwargs)
+        if session.under_way is None:
+            return await work(session, *args, **kwargs)
+        return await session.under_way.run(lambda: work(session, *args, **kwargs))
 
     def choose_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
         """The loop that the app lives on. Where it has none that runs: `loop`, if it seems to last, else its own."""
@@ -371,13 +390,18 @@ class Home:
 
     def live_loop(self) -> asyncio.AbstractEventLoop | None:
         """The loop that the app lives on, if it runs."""
+        session = self.live_session()
+        return None if session is None else session.loop
+
+    def live_session(self) -> Session | None:
+        """The open session, if its loop runs; for what may be asked of it from any thread: its settings."""
         session = self._session
-        return session.loop if session is not None and session.loop.is_running() else None
+        return session if session is not None and session.loop.is_running() else None
 
     def current_settings(self) -> Settings:
         """What the app goes by. While it is closed, what the store says is not known."""
-        session = self._session
-        if session is None or not session.loop.is_running():
+        session = self.live_session()
+        if session is None:
             return combine(self._given, from_environment(os.environ), {})
         return session.settings
 
@@ -415,22 +439,18 @@ class Home:
             self.entropy = fresh_entropy()
 
 
-async def _call(
-    session: Session, method: Callable[..., Coroutine[Any, Any, R]], home: Home, args: Any, kwargs: Any
-) -> R:
-    if session.under_way is None:
-        return await method(home, *args, **kwargs)
-    return await session.under_way.run(lambda: method(home, *args, **kwargs))
+async def _itself(session: Session) -> Session:
+    return session
 
 
-async def _close_with_loop(home: weakref.ref[Home]) -> None:
+async def _close_with_loop(runtime: weakref.ref[Runtime]) -> None:
     """The loop is about to end: close what lives on it."""
-    app = home()
-    if app is not None and app.live_loop() is asyncio.get_running_loop():
-        app.loop_ends()
+    left = runtime()
+    if left is not None and left.live_loop() is asyncio.get_running_loop():
+        left.loop_ends()
         with suppress(TimeoutError):  # then the next use finds that the loop has ended
             async with asyncio.timeout(EXIT_LIMIT):
-                await app.close()
+                await left.close()
 
 
 def _drop(loop: asyncio.AbstractEventLoop, store: Store, background: BackgroundLoop | None) -> None:
@@ -442,15 +462,15 @@ def _drop(loop: asyncio.AbstractEventLoop, store: Store, background: BackgroundL
 
 
 def _forget_parents() -> None:
-    for home in list(_homes):
-        home.after_fork()
+    for runtime in list(_runtimes):
+        runtime.after_fork()
 
 
 def _close_at_exit() -> None:
     """Close the apps that live in the background: drivers would complain of connections that were left open."""
     clock = SystemClock()
     deadline = clock.monotonic() + EXIT_LIMIT
-    for left in [home.at_exit() for home in list(_homes)]:
+    for left in [runtime.at_exit() for runtime in list(_runtimes)]:
         if left is not None:
             with suppress(Exception):
                 left.wait(max(0.0, deadline - clock.monotonic()))

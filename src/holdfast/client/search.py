@@ -196,3 +196,11 @@ def _checked_time(at: datetime, what: str) -> int:
     if at.tzinfo is None or at.utcoffset() is None:
         raise InvalidJob(f"{what} needs an aware datetime, such as datetime.now(UTC), not {at!r}")
     return micros(at)
+
+
+def where_of(
+    states: tuple[str, ...], queue: str | None, task: str | None, tag: str | None, *, finished_before: int | None = None
+) -> Where:
+    """What a store is asked for, of names that a caller gave."""
+    checked = [checked_filter(value, what) for value, what in ((queue, "queue"), (task, "task"), (tag, "tag"))]
+    return Where(states, *checked, finished_before=finished_before)

@@ -7,15 +7,19 @@ minute, an hour to a record, for as long as minutes are kept. Where none ran, th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 import msgspec
 
 from ..core.clock import MICROS
+from ..core.errors import InvalidJob
 from ..core.job import UNDECODABLE, State
 from ..core.operations import Minute, QueueStats
+from ..core.validation import checked_seconds
 from ..store.protocol import MINUTES_KEPT, Versioned
 from ..views import moment
+from .runtime import Runtime, on_app_loop
+from .session import Session
 
 KIND = "depth"
 """Of the store's small shared records; each is named after the hour in which it begins, in seconds."""
@@ -46,6 +50,52 @@ class Depth(msgspec.Struct, frozen=True):
     queued: int
     queues: dict[str, int]
     """By queue, those with none left out."""
+
+
+class Timeseries:
+    """What charts show, read from a store."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @on_app_loop
+    async def minutes(self, session: Session, since: timedelta | float) -> list[Minute]:
+        """How claims ended, minute by minute, over this long until now."""
+        return await session.store.minutes(await _start(session, since))
+
+    async def rates(
+        self, since: timedelta | float, step: timedelta | float = 60, *, by_queue: bool = False
+    ) -> list[Rate]:
+        """How claims ended over this long until now, in steps of whole minutes."""
+        return rates(await self.minutes(since), _checked_step(step), by_queue=by_queue)
+
+    @on_app_loop
+    async def depths(self, session: Session, since: timedelta | float, step: timedelta | float = 60) -> list[Depth]:
+        """How many jobs stood queued over this long until now, as `note_depth` noted it, in steps of whole minutes."""
+        start = await _start(session, since)
+        return depths(await session.store.records(KIND), start, _checked_step(step))
+
+    @on_app_loop
+    async def note_depth(self, session: Session) -> bool:
+        """Note how many jobs stand queued in this minute; False where somebody has already."""
+        store = session.store
+        note = noting(await store.records(KIND), await store.stats(), await store.now())
+        if note is None:
+            return False
+        for name in note.over:
+            await store.put_record(KIND, name, None)
+        return await store.put_record(KIND, note.name, note.value, note.version)
+
+
+async def _start(session: Session, since: timedelta | float) -> int:
+    return await session.store.now() - int(checked_seconds(since, "since") * MICROS)
+
+
+def _checked_step(step: timedelta | float) -> int:
+    seconds = int(checked_seconds(step, "step"))
+    if seconds < 60 or seconds % 60:
+        raise InvalidJob(f"a step is of whole minutes, not of {seconds} seconds")
+    return seconds
 
 
 def rates(minutes: Iterable[Minute], step: int, *, by_queue: bool) -> list[Rate]:

@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .. import Handle, Holdfast, Job, State
+from ..core.clock import SystemClock
 from ..core.job import TERMINAL
 
 LEASE = 2.0
@@ -60,6 +61,7 @@ class Story:
         self.seen: dict[str, tuple[str, int]] = {}
         self.lines: list[Text] = []
         self.jobs: dict[str, Job] = {}
+        self.clock = SystemClock()
         self.started = 0.0
 
     async def tell(self) -> bool:
@@ -67,7 +69,7 @@ class Story:
         from .tasks import app
 
         async with app:
-            self.started = app.clock.monotonic()
+            self.started = self.clock.monotonic()
             film = await enqueue_all(app)
             self.say(app, f"{(await app.stats()).counts['queued']} jobs are queued in {self.url.rpartition('/')[2]}")
             self.supervisor = start_workers()
@@ -90,7 +92,7 @@ class Story:
                 self.say(app, f"kill -9 {job.pid}: the worker that runs {job.task} is gone, without a word", "bold red")
             if all(one.state in TERMINAL for one in self.jobs.values()):
                 break
-            if app.clock.monotonic() - self.started > PATIENCE:
+            if self.clock.monotonic() - self.started > PATIENCE:
                 self.say(app, "this took too long; something is wrong", "bold red")
                 break
             await asyncio.sleep(0.1)
@@ -125,7 +127,7 @@ class Story:
 
     def say(self, app: Holdfast, text: str, style: str = "") -> None:
         """One line of the story."""
-        line = Text(f"{app.clock.monotonic() - self.started:5.1f} s  {text}", style=style)
+        line = Text(f"{self.clock.monotonic() - self.started:5.1f} s  {text}", style=style)
         self.lines.append(line)
         if not self.console.is_terminal:
             self.console.print(line, soft_wrap=True)

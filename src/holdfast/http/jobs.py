@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ..client.bulk import Changed
+from ..client.bulk_change import Changed
 from ..codec.values import read
 from ..core import internal as extra
 from ..core.clock import MICROS

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from ..client.operations import Stats
+from ..client.inspection import Stats
 from ..client.pauses import checked_pause
 from ..core.errors import HoldfastError, StoreUnavailable
 from ..core.operations import QueueStats

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ..client.bulk import STEP, Changed
+from ..client.bulk import STEP, Count
+from ..client.bulk_change import Changed
 from ..client.error_groups import Errors
 from ..client.explain import Explanation
-from ..client.inspection import Count
 from ..client.search import TEXT_LIMIT, Filter, Scope
 from ..client.timeseries import Depth, Rate
 from ..core.job import State

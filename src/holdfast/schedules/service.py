@@ -37,10 +37,16 @@ from .schedule import KIND, Schedule, glance, read
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from ..client.enqueue import Enqueuing
+    from ..client.enqueue import Enqueue
+    from ..client.handles import Handles
+    from ..client.records import Records
+    from ..client.runtime import Runtime
+    from ..client.session import Session
     from ..core.job import NewJob
+    from ..core.operations import Where
     from ..store.protocol import Versioned
     from ..tasks.handle import Handle
+    from ..tasks.registry import Registry
 
 _NOT_KEPT = {
     "delay": "delay",
@@ -65,8 +71,16 @@ logger = logging.getLogger("holdfast")
 class Schedules:
     """The schedules of a store."""
 
-    def __init__(self, app: Enqueuing) -> None:
-        self._app = app
+    def __init__(
+        self, runtime: Runtime, records: Records, registry: Registry, enqueue: Enqueue, handles: Handles
+    ) -> None:
+        self._runtime = runtime
+        self._records = records
+        self._registry = registry
+        self._enqueue = enqueue
+        self._handles = handles
+        self.declared: dict[str, tuple[Task[..., Any], Rule]] = {}
+        """The schedules that the code declares, by name; a worker that starts puts them into the store."""
 
     async def list(self) -> list[Schedule]:
         """All of them, by name."""
@@ -93,15 +107,15 @@ class Schedules:
 
         `call` is a task, its name, or a call with arguments and options: `task.using(queue="x").call(1, 2)`.
         """
-        await self._app.opened()
+        await self._runtime.opened()
         rule = made_rule(cron, every, tz=tz, catch_up=catch_up, jitter=jitter, overlap=overlap)
         return await self.keep(self.of_call(name, call, rule))
 
     def of_call(self, name: str, call: Call[Any] | Task[..., Any] | str, rule: Rule) -> Schedule:
         """The schedule that a call and a rule stand for, checked; nothing is stored yet."""
         if not isinstance(call, Call):
-            call = self._app.call(call)
-        options, app = call.options, self._app
+            call = self._registry.call(call, (), {})
+        options = call.options
         own = call.task.options
         extra = {f"{word}=" for part, word in _NOT_KEPT.items() if getattr(options, part) != getattr(own, part)}
         if extra:
@@ -109,7 +123,7 @@ class Schedules:
                 f"schedule {name!r}: {', '.join(sorted(extra))} of one call is not kept; what is kept of it is queue=, "
                 "priority=, max_attempts=, timeout=, retry=, tags=, and expires= in seconds. A limit is the task's"
             )
-        job = app.new_job(app.current_settings(), call.task, options, call.args, call.kwargs)
+        job = self._enqueue.new_job(self._runtime.current_settings(), call.task, options, call.args, call.kwargs)
         if job.codec != "json":
             raise InvalidJob(f"schedule {name!r}: task {job.task!r} has a codec of its own; JSON alone is kept here")
         return self.of_job(name, job, options, rule)
@@ -138,7 +152,7 @@ class Schedules:
 
         One that cannot be kept harms no other.
         """
-        for name, (task, rule) in self._app.declared.items():
+        for name, (task, rule) in self.declared.items():
             try:
                 await self.keep(msgspec.structs.replace(self.of_call(name, task, rule), in_code=True))
             except (InvalidJob, ConfigError) as error:
@@ -147,7 +161,7 @@ class Schedules:
     async def keep(self, wanted: Schedule) -> Schedule:
         """Store a schedule; where there was one of this name and rule, it goes on from where that one is."""
         while True:
-            kept = (await self._app.records(KIND)).get(wanted.name)
+            kept = (await self._records.all(KIND)).get(wanted.name)
             before, after = None if kept is None else read(kept.value), wanted
             if before is not None:
                 after = msgspec.structs.replace(
@@ -161,12 +175,12 @@ class Schedules:
                     lane=self._lane(wanted.lane, before) if wanted.makes_the_same(before) else wanted.lane,
                 )
             if before is None or before.rule != wanted.rule or before.next is None:
-                after = after.from_now(await self._app.now())
+                after = after.from_now(await self._records.now())
             if after == before:
                 return after
             after = msgspec.structs.replace(after, error=None)
             version = 0 if kept is None else kept.version
-            if await self._app.put_record(KIND, after.name, msgspec.json.encode(after), version):
+            if await self._records.put(KIND, after.name, msgspec.json.encode(after), version):
                 return after
 
     async def pause(self, name: str) -> Schedule:
@@ -175,7 +189,7 @@ class Schedules:
 
     async def resume(self, name: str) -> Schedule:
         """Make its runs again, from now on: those of the pause are not made up for."""
-        now = await self._app.now()
+        now = await self._records.now()
 
         def resumed(kept: Schedule) -> Schedule:
             return msgspec.structs.replace(kept, paused=False).from_now(now) if kept.paused else kept
@@ -185,22 +199,22 @@ class Schedules:
     async def run_now(self, name: str) -> Handle[Any]:
         """Enqueue it once, beside its usual runs."""
         kept, _ = await self._one(name)
-        return self._app.handle((await self._enqueue(kept))[0])
+        return self._handles.handle((await self._store_run(kept))[0])
 
     async def delete(self, name: str) -> None:
         """Forget it; jobs that it made stay."""
         await self._one(name)
-        await self._app.put_record(KIND, name, None)
+        await self._records.put(KIND, name, None)
 
     async def make_due_runs(self) -> float | None:
         """Enqueue whatever is due; seconds until something is due next, None where nothing is known to be.
 
         What is due and cannot be made is for the next look.
         """
-        records = await self._app.records(KIND)
+        records = await self._records.all(KIND)
         if not records:
             return None
-        now = await self._app.now()
+        now = await self._records.now()
         with Writes("a run that is due", "the next look makes the same one") as writes:
             following = [await self._look(record, now, writes) for _, record in sorted(records.items())]
         soonest = min((due for due in following if due is not None and due > now), default=None)
@@ -231,7 +245,7 @@ class Schedules:
         except Exception as error:  # noqa: BLE001  # a hook may raise anything
             moved, trouble = kept.troubled(error), error
         try:
-            written = moved != kept and await self._app.put_record(KIND, kept.name, msgspec.json.encode(moved), version)
+            written = moved != kept and await self._records.put(KIND, kept.name, msgspec.json.encode(moved), version)
         except InvalidJob as error:  # a server does not let everybody make runs of a shell command
             if (kept.name, version) not in _left:
                 _left.add((kept.name, version))
@@ -264,7 +278,7 @@ class Schedules:
     async def _enqueue_run(self, kept: Schedule, due: int) -> tuple[str, Lane | None]:
         later = schedule.put_off(kept.rule, kept.name, due)
         try:
-            return await self._enqueue(
+            return await self._store_run(
                 kept,
                 key=f"schedule/{kept.name}/{due}",
                 meta={"schedule": kept.name},
@@ -273,10 +287,9 @@ class Schedules:
         except KeyConflict as error:
             return error.job_id, kept.lane  # made with what the schedule said before it was changed
 
-    async def _enqueue(self, kept: Schedule, **more: Any) -> tuple[str, Lane | None]:
+    async def _store_run(self, kept: Schedule, **more: Any) -> tuple[str, Lane | None]:
         """Store a job of a schedule; its id and its lane."""
-        app = self._app
-        settings = (await app.opened()).fresh_settings()
+        settings = (await self._runtime.opened()).fresh_settings()
         options = Options().changed(
             queue=kept.queue,
             priority=kept.priority,
@@ -287,26 +300,26 @@ class Schedules:
             expires=kept.expires,
             **more,
         )
-        job = app.submission(settings, kept.task, bytes(kept.payload), options, json=True)
+        job = self._enqueue.submission(settings, kept.task, bytes(kept.payload), options, json=True)
         job = msgspec.structs.replace(job, lane=self._lane(job.lane, kept))
-        return await app.insert(job, options), job.lane
+        return await self._enqueue.insert(job, options), job.lane
 
     def _lane(self, found: Lane | None, kept: Schedule) -> Lane | None:
         """The lane that was found for a job of it; the one that it has kept, where the task is not known here."""
-        return found if kept.task in self._app.registry.tasks else kept.lane or found
+        return found if kept.task in self._registry.tasks else kept.lane or found
 
     async def _ended(self, id: str) -> bool:
         try:
-            return (await self._app.record(id)).state in TERMINAL
+            return (await self._handles.record(id)).state in TERMINAL
         except JobNotFound:
             return True
 
     async def _all(self) -> list[tuple[Schedule, int]]:
-        found = [(read(kept.value), kept.version) for _, kept in sorted((await self._app.records(KIND)).items())]
+        found = [(read(kept.value), kept.version) for _, kept in sorted((await self._records.all(KIND)).items())]
         return [(kept, version) for kept, version in found if kept is not None]
 
     async def _one(self, name: str) -> tuple[Schedule, int]:
-        record = (await self._app.records(KIND)).get(name)
+        record = (await self._records.all(KIND)).get(name)
         kept = None if record is None else read(record.value)
         if record is None or kept is None:
             raise ScheduleNotFound(name)
@@ -316,7 +329,7 @@ class Schedules:
         while True:
             kept, version = await self._one(name)
             changed = change(kept)
-            if await self._app.put_record(KIND, name, msgspec.json.encode(changed), version):
+            if await self._records.put(KIND, name, msgspec.json.encode(changed), version):
                 return changed
 
 
@@ -340,3 +353,9 @@ def made_rule(
         jitter=checked_seconds(jitter, "jitter"),
         overlap=overlap,
     )
+
+
+async def is_scheduled(session: Session, where: Where) -> bool:
+    """Whether a schedule has a queue, or a task."""
+    kept = [read(one.value) for one in (await session.store.records(KIND)).values()]
+    return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)

@@ -43,15 +43,7 @@ class Blocking(Protocol):
         ...
 
 
-class Results(Protocol):
-    """Who reads the results of tasks that the handle does not know."""
-
-    def decode_result(self, record: Record, /) -> Any:
-        """A stored result as a value."""
-        ...
-
-
-class HandleApp(Protocol):
+class HandleClient(Protocol):
     """What a handle asks of its app."""
 
     @property
@@ -59,9 +51,8 @@ class HandleApp(Protocol):
         """Its blocking side."""
         ...
 
-    @property
-    def registry(self) -> Results:
-        """Its tasks."""
+    def decode_result(self, record: Record, /) -> Any:
+        """A stored result as a value, by the codec of its task where the app knows that."""
         ...
 
     def job(self, id: str) -> Coroutine[Any, Any, Job]:
@@ -80,10 +71,10 @@ class HandleApp(Protocol):
 class Handle(Generic[R]):
     """One job, in any process: `app.handle(id)` makes one from an id alone."""
 
-    __slots__ = ("_app", "_decode", "id")
+    __slots__ = ("_client", "_decode", "id")
 
-    def __init__(self, app: HandleApp, id: str, decode: Callable[[bytes], R] | None = None) -> None:
-        self._app = app
+    def __init__(self, client: HandleClient, id: str, decode: Callable[[bytes], R] | None = None) -> None:
+        self._client = client
         self._decode = decode
         self.id = id
 
@@ -93,25 +84,25 @@ class Handle(Generic[R]):
     @property
     def sync(self) -> BlockingHandle[R]:
         """The same handle for blocking code."""
-        return self._app.sync.wrap(self)
+        return self._client.sync.wrap(self)
 
     async def job(self) -> Job:
         """The job as it is now."""
-        return await self._app.job(self.id)
+        return await self._client.job(self.id)
 
     async def wait(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended, however it ended. TimeoutError where it has not in time."""
-        return job_seen(await self._app.ended(self.id, timeout))
+        return job_seen(await self._client.ended(self.id, timeout))
 
     async def result(self, timeout: float | None = None) -> R:
         """The value the job returned. Raises JobFailed (with the remote traceback) or JobCancelled where there is
         none, TimeoutError where it is not ready in time, JobNotFound at once for an unknown id.
         """
-        return self.decode(await self._app.ended(self.id, timeout))
+        return self.decode(await self._client.ended(self.id, timeout))
 
     async def cancel(self) -> bool:
         """End the job if it waits, ask it to stop if it runs; False if it had ended already."""
-        return await self._app.cancel(self.id)
+        return await self._client.cancel(self.id)
 
     def decode(self, record: Record) -> R:
         """The result of an ended job, or the error that stands for it."""
@@ -120,5 +111,5 @@ class Handle(Generic[R]):
         if record.state == State.DEAD:
             raise JobFailed(record.id, record.error or "dead", record.traceback)
         if self._decode is None or record.result is None:
-            return self._app.registry.decode_result(record)
+            return self._client.decode_result(record)
         return self._decode(record.result)

@@ -16,7 +16,7 @@ from ..core.errors import ConfigError, HoldfastError, InvalidJob, UnknownTask
 from ..core.job import Record
 from ..core.validation import checked_name
 from .options import Options
-from .task import Call, Codec, Task, TaskApp, Using, is_async
+from .task import Call, Codec, Task, TaskClient, Using, is_async
 
 CALL_TASK = "holdfast.call"
 """The task of a callable that travels pickled."""
@@ -25,8 +25,10 @@ CALL_TASK = "holdfast.call"
 class Registry:
     """An app's tasks by name."""
 
-    def __init__(self, app: TaskApp, trusted: set[str], signed: Signed | None) -> None:
-        self._app = app
+    client: TaskClient
+    """Who stores the calls of these tasks; set before the first task is registered."""
+
+    def __init__(self, trusted: set[str], signed: Signed | None) -> None:
         self._trusted = trusted
         self._signed = signed
         self.tasks: dict[str, Task[..., Any]] = {}
@@ -47,7 +49,7 @@ class Registry:
         known = self.tasks.get(name)
         if known is not None and not known.built_in and not _same_function(known.fn, fn):
             raise ConfigError(f"there is a task {name!r} already ({known.fn!r}); pass name= to one of them")
-        task = self.tasks[name] = Task(self._app, fn, name, options, **rest)
+        task = self.tasks[name] = Task(self.client, fn, name, options, **rest)
         self._looked_up.discard(name)
         return task
 
@@ -71,11 +73,11 @@ class Registry:
         return task
 
     def _task(self, fn: Callable[..., Any], name: str, codec: Codec | None = None) -> Task[..., Any]:
-        return Task(self._app, fn, name, Options(), codec=codec)
+        return Task(self.client, fn, name, Options(), codec=codec)
 
     def _pickled_task(self, signed: Signed, fn: Callable[..., Any] | None) -> Task[..., Any]:
         call, result = PickledCall(signed, self._place, fn), PickledResult(signed, self._place)
-        return Task(self._app, _pickled, CALL_TASK, Options(), codec=call, result_codec=result)
+        return Task(self.client, _pickled, CALL_TASK, Options(), codec=call, result_codec=result)
 
     def unpacked(self, task: Task[..., Any], args: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...], bool]:
         """The function to call, with its arguments, and whether it is async: for a pickled one, what travelled."""
@@ -168,7 +170,7 @@ class Registry:
 
     def _place(self, part: str) -> tuple[str, str, str]:
         """What a signature is bound to: the part of the job, its task, and the store."""
-        id = self.store_id or self._app.known_store_id()
+        id = self.store_id or self.client.known_store_id()
         if id is None:
             raise ConfigError("the cloudpickle setting has changed since the app was made: make the app anew")
         return part, CALL_TASK, id

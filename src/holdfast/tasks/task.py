@@ -61,7 +61,7 @@ class BlockingTasks(Blocking, Protocol):
         ...
 
 
-class TaskApp(Protocol):
+class TaskClient(Protocol):
     """What a task asks of its app."""
 
     @property
@@ -96,7 +96,7 @@ class Task(Generic[P, R]):
 
     def __init__(
         self,
-        app: TaskApp,
+        client: TaskClient,
         fn: Callable[..., Any],
         name: str,
         options: Options,
@@ -112,7 +112,7 @@ class Task(Generic[P, R]):
         wait: float | timedelta | None = None,
         built_in: bool = False,
     ) -> None:
-        self.app = app
+        self.client = client
         self.fn = fn
         self.name = checked_name(name, "task")
         self.options = options
@@ -151,7 +151,7 @@ class Task(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Store a job that calls this task with these arguments; durable once this returns."""
-        return await self.app.enqueue_call(self, self.options, args, kwargs)
+        return await self.client.enqueue_call(self, self.options, args, kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
@@ -215,7 +215,7 @@ class Task(Generic[P, R]):
     @property
     def sync(self) -> BlockingTask[P, R]:
         """The same task for blocking code."""
-        return self.app.sync.task(self, self.options)
+        return self.client.sync.task(self, self.options)
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
         """The payload of a call; InvalidJob names the argument that cannot travel."""
@@ -266,7 +266,7 @@ class Using(Generic[P, R]):
 
     async def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Store a job that calls the task with these arguments and options."""
-        return await self.task.app.enqueue_call(self.task, self.options, args, kwargs)
+        return await self.task.client.enqueue_call(self.task, self.options, args, kwargs)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
         """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
@@ -275,7 +275,7 @@ class Using(Generic[P, R]):
     @property
     def sync(self) -> BlockingTask[P, R]:
         """The same for blocking code."""
-        return self.task.app.sync.task(self.task, self.options)
+        return self.task.client.sync.task(self.task, self.options)
 
 
 class Call(Generic[R]):

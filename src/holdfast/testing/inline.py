@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self
 
-from ..app import Holdfast
+from ..app import Holdfast, parts_of
 from ..core.errors import HoldfastError, JobNotFound
 from ..core.job import NewJob, State
 from ..worker import Worker
@@ -33,26 +33,28 @@ class inline:  # noqa: N801  # a context manager that reads like a word
 
     def __init__(self, app: Holdfast) -> None:
         self._app = app
+        self._parts = parts_of(app)
         self._before: Any = None
 
     def __enter__(self) -> Self:
         # Where every way to enqueue comes together, but for the user's own transactions.
-        insert = self._app.insert_all
-        self._before = vars(self._app).get("insert_all")
+        enqueue = vars(self._parts.enqueue)
+        insert, self._before = self._parts.enqueue.insert_all, enqueue.get("insert_all")
 
         async def insert_and_run(jobs: Sequence[NewJob], how: Any = None) -> list[str | HoldfastError]:
             ids = await insert(jobs, how)
             for id in dict.fromkeys(id for id in ids if isinstance(id, str)):
-                await self._run_at_home(id)
+                await self._parts.runtime.run(lambda _, id=id: self._run(id))
             return ids
 
-        vars(self._app)["insert_all"] = insert_and_run
+        enqueue["insert_all"] = insert_and_run
         return self
 
     def __exit__(self, *_: object) -> None:
-        vars(self._app).pop("insert_all", None)
+        enqueue = vars(self._parts.enqueue)
+        enqueue.pop("insert_all", None)
         if self._before is not None:
-            vars(self._app)["insert_all"] = self._before
+            enqueue["insert_all"] = self._before
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
@@ -61,9 +63,6 @@ class inline:  # noqa: N801  # a context manager that reads like a word
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.__exit__(kind, error, trace)
-
-    async def _run_at_home(self, id: str) -> None:
-        await self._app.at_home(lambda: self._run(id))
 
     async def _run(self, id: str) -> None:
         """Work until the job has ended, or waits for something that only time or a person can bring."""
@@ -81,7 +80,7 @@ class inline:  # noqa: N801  # a context manager that reads like a word
 
     async def _step(self, id: str) -> bool:
         """Bring the job one attempt further; False if there is nothing to be done."""
-        record = await self._app.record(id)
+        record = await self._parts.handles.record(id)
         if record.state == State.RUNNING:
             await asyncio.sleep(0.005)  # taken by a neighbour that was enqueued at the same time
             return True
@@ -90,5 +89,5 @@ class inline:  # noqa: N801  # a context manager that reads like a word
         elif record.state != State.QUEUED:
             return False
         await Worker(self._app, [record.queue], 1, until_idle=True).run()
-        after = await self._app.record(id)
+        after = await self._parts.handles.record(id)
         return (after.state, after.fence) != (State.QUEUED, record.fence)

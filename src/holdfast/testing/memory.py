@@ -6,9 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 
-from ..app import Holdfast
+from ..app import Holdfast, parts_of
+from ..client.runtime import Runtime
 from ..core.errors import ConfigError
 from ..store.reference.memory import MemoryStore
+from ..sync.blocking import runs_on
 from ..worker import Worker
 from ..worker.worker import served_queues
 from .clock import ManualClock
@@ -33,7 +35,7 @@ class Bench:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            self.app.sync.run(self._work)
+            runs_on(parts_of(self.app).runtime)(self._work)
             return _Done()
         return self._work()
 
@@ -48,7 +50,9 @@ class Bench:
             await Worker(self.app, sorted(queues), until_idle=True).run()
 
     async def _queues(self) -> set[str]:
-        return {queue.name for queue in (await self.app.stats()).queues} | set(served_queues(self.app))
+        return {queue.name for queue in (await self.app.stats()).queues} | set(
+            served_queues(parts_of(self.app).registry)
+        )
 
 
 @contextmanager
@@ -57,27 +61,31 @@ def on_memory(app: Holdfast) -> Generator[Bench]:
 
     Its tasks, hooks and settings stay as they are; whatever it was connected to is not touched.
     """
-    if app.live_loop() is not None and not app.in_background():
+    parts = parts_of(app)
+    runtime, events = parts.runtime, parts.events
+    if runtime.live_loop() is not None and not runtime.in_background():
         raise ConfigError("the app is open: close it before a test takes it over")
-    app.close_blocking()
-    was = {name: vars(app)[name] for name in ("_store", "clock", "url")}
+    runtime.close_blocking()
+    was, url = {name: vars(runtime)[name] for name in ("_store", "clock")}, parts.url
     clock = ManualClock()
     store = MemoryStore(clock)
-    vars(app).update(_store=store, clock=clock, url="memory://")
-    app.events.clock, steady = clock, app.events.clock
+    vars(runtime).update(_store=store, clock=clock)
+    parts.url = "memory://"
+    events.clock, steady = clock, events.clock
     try:
         yield Bench(app, clock, store)
     finally:
-        _close(app)
-        vars(app).update(was)
-        app.events.clock = steady
+        _close(runtime)
+        vars(runtime).update(was)
+        parts.url = url
+        events.clock = steady
 
 
-def _close(app: Holdfast) -> None:
-    if app.live_loop() is None or app.in_background():
-        app.close_blocking()
+def _close(runtime: Runtime) -> None:
+    if runtime.live_loop() is None or runtime.in_background():
+        runtime.close_blocking()
     else:  # it lives on the loop that runs this, which cannot wait: a memory store has nothing to close
-        app.disconnect()
+        runtime.disconnect()
 
 
 class _Done:

@@ -20,7 +20,8 @@ from ..version import __version__
 from .service import KIND, TASK, Webhook, proof_of, read, signature, signing_key
 
 if TYPE_CHECKING:
-    from ..client.enqueue import Enqueuing
+    from ..client.session import Session
+    from ..tasks.registry import Registry
 
 PATIENCE = 15.0
 """Seconds for the whole of one POST."""
@@ -28,20 +29,20 @@ GONE = 410
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
-def allow_webhooks(app: Enqueuing) -> None:
+def allow_webhooks(registry: Registry, session: Session) -> None:
     """Let this app's workers deliver."""
 
     async def deliver(ctx: Context, webhook: str, message: str, proof: str) -> dict[str, int]:
         """Send one message; what the receiver answered."""
-        settings, id, store = app.session.settings, ctx.job.id, await app.session.identify()
+        settings, id, store = session.settings, ctx.job.id, await session.identify()
         key = signing_key(settings.secret, webhook)
         proofs = [proof_of(secret, store, id, webhook, message) for secret in settings.secret]
         if not any(hmac.compare_digest(one.encode(), proof.encode()) for one in proofs):
             raise Discard("this delivery was not made by a process with this HOLDFAST_SECRET, or is a copy of one")
-        hooks = {hook.name: hook for hook in read(await app.records(KIND))}
+        hooks = {hook.name: hook for hook in read(await session.store.records(KIND))}
         if webhook not in hooks:
             raise Discard(f"there is no webhook {webhook!r} any more")
-        now = app.clock.now() // 1_000_000
+        now = session.clock.now() // 1_000_000
         body = message.encode()
         headers = {
             "content-type": "application/json",
@@ -57,7 +58,7 @@ def allow_webhooks(app: Enqueuing) -> None:
             raise HoldfastError(f"its receiver answered {status}")
         return {"status": status}
 
-    app.registry.add(deliver, TASK, Options(), built_in=True)
+    registry.add(deliver, TASK, Options(), built_in=True)
 
 
 async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere: bool) -> int:

@@ -27,7 +27,8 @@ from ..store.protocol import Versioned
 from ..views import moment
 
 if TYPE_CHECKING:
-    from ..client.enqueue import Enqueuing
+    from ..client.records import Records
+    from ..client.runtime import Runtime
     from ..client.session import Session
 
 logger = logging.getLogger("holdfast")
@@ -66,8 +67,9 @@ class Webhook(msgspec.Struct, frozen=True, omit_defaults=True):
 class Webhooks:
     """The webhooks of an app's store."""
 
-    def __init__(self, app: Enqueuing) -> None:
-        self._app = app
+    def __init__(self, runtime: Runtime, records: Records) -> None:
+        self._runtime = runtime
+        self._records = records
 
     async def add(
         self,
@@ -90,23 +92,23 @@ class Webhooks:
             checked_names(queues, "queue") if queues else (),
             checked_names(tasks, "task") if tasks else (),
         )
-        if not await self._app.put_record(KIND, name, msgspec.json.encode(hook), 0) and hook not in await self.list():
+        if not await self._records.put(KIND, name, msgspec.json.encode(hook), 0) and hook not in await self.list():
             raise ConfigError(f"there is another webhook {name!r} already; remove it first")
         return key
 
     async def list(self) -> list[Webhook]:
         """Every webhook, by name."""
-        return read(await self._app.records(KIND))
+        return read(await self._records.all(KIND))
 
     async def remove(self, name: str) -> bool:
         """Send nothing more there; False where there was none. What was to be sent is discarded."""
-        known = name in await self._app.records(KIND)
-        await self._app.put_record(KIND, checked_name(name, "webhook"), None)
+        known = name in await self._records.all(KIND)
+        await self._records.put(KIND, checked_name(name, "webhook"), None)
         return known
 
     async def key(self, name: str) -> str:
         """The key that a webhook's deliveries are signed with, made from the app's secret; the store never has it."""
-        settings = (await self._app.opened()).settings
+        settings = (await self._runtime.opened()).settings
         return "whsec_" + base64.b64encode(signing_key(settings.secret, name)).decode()
 
 

@@ -15,7 +15,7 @@ from .lease import Leases
 from .run import Batch
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.session import Session
     from ..tasks.task import Task
 
 logger = logging.getLogger("holdfast")
@@ -30,14 +30,14 @@ class Batches:
 
     def __init__(
         self,
-        app: Holdfast,
+        session: Session,
         leases: Leases,
         call: Callable[[Task[..., Any], list[Any]], Awaitable[Any]],
         begin: Callable[[Record, Batch | None], None],
         *,
         poll: float,
     ) -> None:
-        self._app = app
+        self._session = session
         self._leases = leases
         self._call = call
         self._begin = begin
@@ -81,7 +81,7 @@ class Batches:
         assert batch.task.batch is not None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + batch.task.batch.wait
-        bell = self._app.session.store.listen([f"queue/{queue}"])
+        bell = self._session.store.listen([f"queue/{queue}"])
         try:
             while batch.runs and batch.room:
                 due_in = await self._claim(batch, queue)
@@ -96,13 +96,13 @@ class Batches:
     async def _claim(self, batch: Batch, queue: str) -> float | None:
         """Ask for as many jobs as there is room for; where there were none, how long to wait for the next."""
         # As one that is busy, since suspects run alone.
-        ask = Ask(self._leases.holder, (queue,), batch.room, self._app.entropy.token(), (batch.task.name,), True)
+        ask = Ask(self._leases.holder, (queue,), batch.room, self._session.entropy.token(), (batch.task.name,), True)
         try:
             # An ordinary claim may have filled it meanwhile: what is too much begins the next one.
             claims = await self._leases.claim(ask, lambda one: self._begin(one, batch if batch.room else None))
         except HoldfastError as error:
-            return self._app.session.outages.failed("claim", error, self._poll)
-        self._app.session.outages.worked("claim")
+            return self._session.outages.failed("claim", error, self._poll)
+        self._session.outages.worked("claim")
         if claims.records:
             return None
         return self._poll if claims.due_in is None else claims.due_in + 0.001

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from ..client.session import Session
 from ..core.errors import HoldfastError, StoreLost
 from ..core.job import Record
 from ..core.operations import Ask, Claims, Holder
@@ -15,9 +15,6 @@ from .freeing import Freeing
 from .lease import Leases
 from .slots import Slots
 from .turns import Turns
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
 
 LONGEST_PAUSE = 2.0
 """Seconds between claims from a store that is away, if `poll` is not longer: jobs must not wait for a worker that
@@ -36,7 +33,7 @@ class Claimer:
 
     def __init__(
         self,
-        app: Holdfast,
+        session: Session,
         slots: Slots,
         leases: Leases,
         begin: Callable[[Record], None],
@@ -46,7 +43,7 @@ class Claimer:
         until_idle: bool,
         freeing: Freeing,
     ) -> None:
-        self._app = app
+        self._session = session
         self._slots = slots
         self._leases = leases
         self._holder: Holder = leases.holder
@@ -60,7 +57,7 @@ class Claimer:
 
     async def run(self, bell: Bell) -> None:
         """Claim until cancelled (or, with `until_idle`, until nothing is ready and nothing runs)."""
-        faults, claimed, outages = 0, False, self._app.session.outages
+        faults, claimed, outages = 0, False, self._session.outages
         while True:
             free = self._free()
             if free <= 0:
@@ -69,7 +66,7 @@ class Claimer:
                 continue
             quiet = self._until_idle and await self._quiet()
             try:
-                await self._app.session.holds.fresh()
+                await self._session.holds.fresh()
                 claims = await self._leases.claim(self._ask(free), self._begin)
             except StoreLost:
                 raise  # it will not come back: the worker ends
@@ -97,7 +94,7 @@ class Claimer:
 
     def _ask(self, free: int) -> Ask:
         busy = bool(self._slots) and not self._slots.suspects_apart
-        return Ask(self._holder, self._turns.next(), free, self._app.entropy.token(), None, busy)
+        return Ask(self._holder, self._turns.next(), free, self._session.entropy.token(), None, busy)
 
     def _free(self) -> int:
         patient = self._slots and self._patient_until > self._now()
@@ -119,4 +116,4 @@ class Claimer:
         return min(pause, IDLE_LOOK) if self._until_idle else pause
 
     def _now(self) -> float:
-        return self._app.clock.monotonic()
+        return self._session.clock.monotonic()

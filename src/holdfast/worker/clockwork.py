@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from ..app import Holdfast
+from ..observe.outages import Outages
+from ..schedules.service import Schedules
 
 
 class Clockwork:
     """Puts the app's own schedules into the store, then makes whatever is due there."""
 
-    def __init__(self, app: Holdfast, poll: float) -> None:
-        self._app = app
+    def __init__(self, schedules: Schedules, outages: Outages, poll: float) -> None:
+        self._schedules = schedules
+        self._outages = outages
         self._poll = poll
         self._task = asyncio.create_task(self._run())
 
@@ -27,13 +27,13 @@ class Clockwork:
             pause = self._poll
             try:
                 if not declared:
-                    await self._app.schedules.declare()
+                    await self._schedules.declare()
                     declared = True
-                soon = await self._app.schedules.make_due_runs()
+                soon = await self._schedules.make_due_runs()
                 # Looking reads a few small records: others may have changed them meanwhile.
                 pause = pause if soon is None else min(pause, soon)
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
-                pause = self._app.session.outages.failed("schedules", error, self._poll)
+                pause = self._outages.failed("schedules", error, self._poll)
             else:
-                self._app.session.outages.worked("schedules")
+                self._outages.worked("schedules")
             await asyncio.sleep(pause)

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
+from ..client.session import Session
 from ..core.errors import HoldfastError
 from ..flows.creation import ENDED, MakingWatch, pending
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
+from ..flows.service import Flows
 
 AT_LAST = 5.0
 """Seconds for which a worker that stops goes on with what it is about to free."""
@@ -19,18 +17,19 @@ AT_LAST = 5.0
 class Freeing:
     """Frees at once what waits for the jobs that end here; what is left behind by others is found by looking."""
 
-    def __init__(self, app: Holdfast, every: float) -> None:
-        self._app = app
+    def __init__(self, session: Session, flows: Flows, every: float) -> None:
+        self._session = session
+        self._flows = flows
         self._every = every
         self._ended: list[str] = []
         self._some = asyncio.Event()
         self._seen: set[str] | None = None
         """Ends that were told, and not dealt with, at the last look. The first one deals with all."""
-        self._making = MakingWatch(app.clock)
+        self._making = MakingWatch(session.clock)
         self._loop = asyncio.get_running_loop()
         self._next_look = self._loop.time()
-        self._told = app.session.commit.hear_of_ends
-        self._ours = "sweeps" not in app.session.store.features  # else whoever has the store does all of this
+        self._told = session.commit.hear_of_ends
+        self._ours = "sweeps" not in session.store.features  # else whoever has the store does all of this
         self._busy = self._ours
         if self._ours:
             self._told.add(self._heard)
@@ -41,9 +40,9 @@ class Freeing:
         if self._ours:
             return not self._ended and not self._busy
         try:
-            left = await self._app.records(ENDED)
+            left = await self._session.store.records(ENDED)
             making = [id for id, kept in left.items() if pending(kept).making is not None]
-            return len(making) == len(left) and not any(await self._app.session.store.get(making))
+            return len(making) == len(left) and not any(await self._session.store.get(making))
         except HoldfastError:
             return False  # the next claim says what is wrong
 
@@ -76,16 +75,16 @@ class Freeing:
         self._busy = True
         try:
             if ended:
-                await self._app.flows.free(ended)
+                await self._flows.free(self._session, ended)
                 ended = []
             if (now := self._loop.time()) >= self._next_look:  # however many end here
-                self._next_look = now + self._every * (0.5 + self._app.entropy.fraction())
-                self._seen = await self._app.flows.repair(self._seen, self._making)
+                self._next_look = now + self._every * (0.5 + self._session.entropy.fraction())
+                self._seen = await self._flows.repair(self._session, self._seen, self._making)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
-            pause = self._app.session.outages.failed("flows", error, self._every)
+            pause = self._session.outages.failed("flows", error, self._every)
             self._next_look = max(self._next_look, self._loop.time() + pause * 0.5)
             self._ended += ended  # with the next look, or the next end
         else:
-            self._app.session.outages.worked("flows")
+            self._session.outages.worked("flows")
         finally:
             self._busy = False

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from wsgiref.types import WSGIApplication
 
-    from ..app import Holdfast
+    from ..parts import Parts
     from .port import Port
 
 logger = logging.getLogger("holdfast")
@@ -35,10 +35,10 @@ class Gauges:
         self._server: Port | None = None
         self._opening: asyncio.Task[None] | None = None
 
-    def watch(self, app: Holdfast) -> None:
+    def watch(self, parts: Parts) -> None:
         """The workers' store is known: show what it holds, and count what the supervisor itself does there."""
-        self.metrics.listen(app.events)
-        self._depths = Depths(app.queues, app.clock)
+        self.metrics.listen(parts.events)
+        self._depths = Depths(parts.inspection.queues, parts.runtime.clock)
 
     async def open(self, *, patient: bool) -> None:
         """Serve; `patient`: where the port is taken, try again until whoever has it has gone."""

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from ..client.claims import confirmed
+from ..client.claims import ManualClaims, confirmed
+from ..client.session import Session
 from ..core.job import WAITING, Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Ask, Beat, Change, Claims, Held, Holder, Patch
 from .slots import Key, Slots
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
 
 logger = logging.getLogger("holdfast")
 
@@ -26,8 +23,9 @@ class Leases:
     is on its way here. A claim of no such ask can never arrive, and is released. Both are decided on the worker's loop.
     """
 
-    def __init__(self, app: Holdfast, slots: Slots, holder: Holder) -> None:
-        self._app = app
+    def __init__(self, session: Session, claims: ManualClaims, slots: Slots, holder: Holder) -> None:
+        self._session = session
+        self._claims = claims
         self._slots = slots
         self.holder = holder
         self._loop = asyncio.get_running_loop()
@@ -41,7 +39,7 @@ class Leases:
         """Claim jobs, and begin them."""
         self._unanswered.add(ask.token)
         try:
-            claims = await confirmed(self._app, ask)
+            claims = await confirmed(self._session, ask)
             for record in claims.records:
                 begin(record)
         finally:
@@ -88,7 +86,7 @@ class Leases:
 
     async def _clear(self, lost: list[Record]) -> None:
         """Jobs that were taken from this worker wait as if it had crashed under them. It lives: they run as before."""
-        session, before = self._app.session, {record.id: record for record in lost}
+        session, before = self._session, {record.id: record for record in lost}
         found = await session.store.get(list(before))
         changes = [
             Change(now.id, now.state, now.fence, Patch(suspect=was.suspect, deaths=was.deaths))
@@ -100,7 +98,7 @@ class Leases:
 
     def _mind_strays(self, held: dict[Key, Held]) -> None:
         """A claim whose answer was lost on its way here is ours all the same. Seen for half a beat: give it back."""
-        now = self._app.clock.monotonic()
+        now = self._session.clock.monotonic()
         unknown = held.keys() - self._slots.runs.keys() - self._slots.settling
         strays = sorted(key for key in unknown if held[key].token not in self._unanswered)
         self._strays = {key: self._strays.get(key, now) for key in strays}
@@ -110,11 +108,11 @@ class Leases:
             self._giving_back.add_done_callback(_log_failure)
 
     async def _give_back(self, keys: list[Key]) -> None:
-        records = await self._app.session.store.get([id for id, _ in keys])
+        records = await self._session.store.get([id for id, _ in keys])
         for key, record in zip(keys, records, strict=True):
             mine = record is not None and record.holder == self.holder.id and record.fence == key[1]
             if record is not None and mine:
-                await self._app.settle(record, Outcome.released())
+                await self._claims.settle(record, Outcome.released())
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:

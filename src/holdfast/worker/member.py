@@ -18,6 +18,7 @@ from contextlib import suppress
 
 import msgspec
 
+from ..app import parts_of
 from ..core.errors import HoldfastError
 from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
@@ -37,6 +38,7 @@ class Member:
         self._service = service
         self._line = line
         self._app = service.app()
+        self._parts = parts_of(self._app)
         self._worker = Worker(
             self._app,
             service.queues,
@@ -50,7 +52,7 @@ class Member:
         self._leaving: str | None = None
         self._tally = Tally()
         if service.metrics is not None:
-            self._tally.listen(self._app.events)
+            self._tally.listen(self._parts.events)
         self._app.on("worker_started", self._introduce)
         if service.max_jobs is not None:
             self._app.on("lease_acquired", self._count)
@@ -71,10 +73,10 @@ class Member:
         self._say(Word(leaving=self._leaving or "stopped", counted=self._tally.take()))
 
     def _introduce(self, _: WorkerEvent) -> None:
-        settings, given = self._app.session.settings, self._service.grace
+        settings, given = self._parts.runtime.current_settings(), self._service.grace
         grace = settings.grace if given is None else given
         deaths = settings.max_silent_deaths
-        self._say(Word(holder=self._worker.holder, url=self._app.url, max_silent_deaths=deaths, grace=grace))
+        self._say(Word(holder=self._worker.holder, url=self._parts.url, max_silent_deaths=deaths, grace=grace))
 
     def _count(self, _: JobEvent) -> None:
         self._taken += 1

@@ -43,14 +43,14 @@ class Service(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def app(self) -> Holdfast:
         """The application that the workers run."""
-        from ..app import Holdfast
+        from ..app import Holdfast, parts_of
         from ..loading import load_app
 
         app = Holdfast() if self.application is None else load_app(self.application)
         if self.shell or self.application is None:
             from .run.shell import allow_shell
 
-            allow_shell(app, self.pass_env)
+            allow_shell(parts_of(app), self.pass_env)
         return app
 
 

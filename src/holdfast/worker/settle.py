@@ -7,20 +7,21 @@ import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..client import signals
+from ..client.claims import ManualClaims
+from ..client.session import Session
 from ..core import step_log as steps
 from ..core.errors import HoldfastError, PayloadTooLarge, StoreLost
 from ..core.job import Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Settlement
+from ..observe.events import Events
 from ..store.protocol import Transacting
+from ..tasks.registry import Registry
 from .run import Run
 from .slots import Slots
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
 
 logger = logging.getLogger("holdfast")
 RESEND_PAUSE = 0.5
@@ -29,12 +30,14 @@ RESEND_PAUSE = 0.5
 class Settler:
     """Writes how runs ended. The writes of many runs share commits with each other and with the next claim."""
 
-    def __init__(self, app: Holdfast, slots: Slots) -> None:
-        self._app = app
+    def __init__(self, session: Session, claims: ManualClaims, events: Events, slots: Slots) -> None:
+        self._session = session
+        self._claims = claims
+        self._events = events
         self._slots = slots
         self._looking: set[asyncio.Task[None]] = set()
-        self._commit = app.session.commit
-        self._outages = app.session.outages
+        self._commit = session.commit
+        self._outages = session.outages
         self._loop = asyncio.get_running_loop()
         self._given_up = False
 
@@ -47,16 +50,19 @@ class Settler:
         if not self._slots.remove(run):
             return
         if run.context is not None and run.context.completed:
-            self._app.events.settled(run.record, self._app.settlement(run.record, Outcome.succeeded(None)), run.began)
+            self._events.settled(run.record, self._end(run.record, Outcome.succeeded(None)), run.began)
             self._slots.note_quiet()
         elif run.why == "lost":
-            self._app.events.refused(run.record)
+            self._events.refused(run.record)
             self._slots.note_quiet()
         else:
             if run.context is not None and (note := run.context.progress_note()) is not None:
                 self._commit.note_soon(note)  # the last word about its progress
             self._slots.settling.add(run.key)
-            self._write(run, self._app.settlement(run.record, outcome))
+            self._write(run, self._end(run.record, outcome))
+
+    def _end(self, record: Record, outcome: Outcome) -> Settlement:
+        return self._claims.settlement(self._session, record, outcome)
 
     def _write(self, run: Run, end: Settlement) -> None:
         self._commit.settle_soon(end, partial(self._answered, run, end))
@@ -80,9 +86,9 @@ class Settler:
         else:
             self._done(run)
         if answer:
-            self._app.events.settled(run.record, end, run.began)
+            self._events.settled(run.record, end, run.began)
         else:
-            self._app.events.refused(run.record)
+            self._events.refused(run.record)
 
     def _done(self, run: Run) -> None:
         self._slots.settling.discard(run.key)
@@ -91,7 +97,7 @@ class Settler:
     async def _look_again(self, run: Run) -> None:
         """What it waits for may have come just before it began to wait."""
         try:
-            await signals.look_again(self._app.session, run.record.id)
+            await signals.look_again(self._session, run.record.id)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the job is due again within a minute
             logger.warning("job %s: its signal could not be looked for: %s", run.record.id, error)
         finally:
@@ -107,17 +113,17 @@ class Settler:
 
 
 def transacting(
-    app: Holdfast,
+    session: Session, claims: ManualClaims, registry: Registry
 ) -> Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None:
     """How a task of this app may end its job inside a transaction of its own; None where the store cannot."""
-    store = app.session.store
+    store = session.store
     if not isinstance(store, Transacting):
         return None
 
     def end(record: Record, result: Callable[[], Any]) -> Settlement:
-        data, limit = app.registry.encode_result(record, result()), app.session.settings.max_payload
+        data, limit = registry.encode_result(record, result()), session.settings.max_payload
         if data is not None and len(data) > limit:
             raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit})")
-        return app.settlement(record, Outcome.succeeded(data))
+        return claims.settlement(session, record, Outcome.succeeded(data))
 
     return lambda record, result: store.transaction(lambda: end(record, result))

@@ -6,16 +6,13 @@ import hashlib
 import os
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from ..app import Holdfast, parts_of
 from ..core.clock import SystemClock
 from ..core.errors import ConfigError
 from .processes.census import lives, own_start, signal_process
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -59,7 +56,8 @@ def folder() -> Path:
 def store_key(app: Holdfast) -> str:
     """Names the store, without giving its URL away."""
     # A store that is a file knows its own path, whatever folder and spelling it was named by.
-    place: str = getattr(app.store, "path", app.url)
+    parts = parts_of(app)
+    place: str = getattr(parts.runtime.store, "path", parts.url)
     return hashlib.blake2b(place.encode(), digest_size=8).hexdigest()
 
 

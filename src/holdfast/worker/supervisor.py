@@ -24,7 +24,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..app import Holdfast
+from ..app import Holdfast, parts_of
+from ..client.session import Session
 from ..core.clock import Clock, SystemClock
 from ..core.errors import HoldfastError, StoreLost
 from ..core.operations import Holder
@@ -216,7 +217,7 @@ class Supervisor:
             try:
                 self._app = Holdfast(word.url, max_silent_deaths=word.max_silent_deaths)
                 if self._gauges is not None:
-                    self._gauges.watch(self._app)
+                    self._gauges.watch(parts_of(self._app))
             except HoldfastError as error:
                 logger.warning("the supervisor cannot open the workers' store, so they beat alone: %s", error)
 
@@ -293,8 +294,9 @@ class Supervisor:
         for _ in range(3):
             try:
                 async with self._beating:  # a last beat of ours would bring it back to life
-                    held = await self._app.recover(holder=child.holder.id)
-                    await self._app.leave([child.holder.id])
+                    claims = parts_of(self._app).claims
+                    held = await claims.recover(holder=child.holder.id)
+                    await claims.leave([child.holder.id])
             except HoldfastError as error:
                 self._outages.failed("recovery", error)
                 await asyncio.sleep(0.5)
@@ -326,19 +328,20 @@ class Supervisor:
 
     async def _beat_for(self, app: Holdfast, living: list[Child]) -> None:
         await app.open()
-        beats = await app.session.store.beat([child.holder for child in living if child.holder is not None])
+        session = await parts_of(app).runtime.opened()
+        beats = await session.store.beat([child.holder for child in living if child.holder is not None])
         for child, beat in zip(living, beats, strict=True):
             now, before = self._clock.monotonic(), child.held_since
             child.held_since = {each: before.get(each, now) for each in ((held.id, held.fence) for held in beat.held)}
-            if now - child.heard > DEAF and await self._overdue(app, child):
+            if now - child.heard > DEAF and await self._overdue(session, child):
                 logger.warning(
                     "worker %s hears nothing, and a job of it is past its timeout: killed", child.process.pid
                 )
                 child.process.kill()
 
-    async def _overdue(self, app: Holdfast, child: Child) -> bool:
+    async def _overdue(self, session: Session, child: Child) -> bool:
         now, since = self._clock.monotonic(), {id: seen for (id, _), seen in child.held_since.items()}
-        records = await app.session.store.get(list(since))
+        records = await session.store.get(list(since))
         return any(r and r.timeout is not None and now > since[r.id] + r.timeout + OVERDUE for r in records)
 
     # -- ending

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
+from ..client.claims import ManualClaims
+from ..client.session import Session
 from ..client.signals import SignalMaintenance
 from .processes import census
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
 
 TIDY_EVERY = 30.0
 TIDY_LIMIT = 1000
@@ -22,11 +20,12 @@ class Upkeep:
     live come first. Those of a process that is proven to be gone are lost at once.
     """
 
-    def __init__(self, app: Holdfast, every: float, first_look: float) -> None:
-        self._app = app
+    def __init__(self, session: Session, claims: ManualClaims, every: float, first_look: float) -> None:
+        self._session = session
+        self._claims = claims
         self._every = every
-        app.session.give_way(first_look)
-        app.session.end_remains = census.sweep
+        session.give_way(first_look)
+        session.end_remains = census.sweep
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -34,7 +33,8 @@ class Upkeep:
         self._task.cancel()
 
     async def _run(self) -> None:
-        clock, entropy, session = self._app.clock, self._app.entropy, self._app.session
+        session = self._session
+        clock, entropy = session.clock, session.entropy
         signals, tidy_at = SignalMaintenance(session), clock.monotonic() + TIDY_EVERY * entropy.fraction()
         while True:
             pause = self._every
@@ -42,7 +42,7 @@ class Upkeep:
                 session.fresh_settings()
                 sweeps = "sweeps" not in session.store.features  # else whoever has the store does
                 if sweeps:
-                    await self._app.recover()
+                    await self._claims.recover()
                 await session.holds.refresh()
                 if sweeps:
                     await session.holds.free_the_late()

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..app import Holdfast, parts_of
 from ..client.claims import new_holder
 from ..client.heartbeat import Heart
 from ..client.process_identity import own_process
@@ -18,7 +19,7 @@ from ..core.lifecycle import Outcome
 from ..core.operations import Holder
 from ..core.settings import parse
 from ..core.validation import checked_names
-from ..loading import refuse_while_loading
+from ..loading import address_of, refuse_while_loading
 from ..observe import traces
 from ..observe.outages import REFUSALS
 from ..store.protocol import Transacting
@@ -37,7 +38,8 @@ from .turns import Turns
 from .upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.session import Session
+    from ..tasks.registry import Registry
 
 logger = logging.getLogger("holdfast")
 DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
@@ -80,6 +82,7 @@ class Worker:
         supervised: bool = False,
     ) -> None:
         self.app = app
+        self._parts = parts_of(app)
         names = () if queues is None else checked_names(queues, "queue")
         self._weights = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(names, 1)
         self._concurrency: int | None = _given("concurrency", concurrency)
@@ -93,46 +96,58 @@ class Worker:
         """Who this worker is to the store, once it runs."""
         self._stops = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._session: Session
 
     async def run(self) -> None:
         """Work until stopped (or, with `until_idle`, until nothing is ready any more)."""
         refuse_while_loading()
-        app = self.app
-        await app.open()
+        parts = self._parts
+        runtime, registry, claims, events = parts.runtime, parts.registry, parts.claims, parts.events
+        await runtime.open()
         if self._stops:
             return
-        session, loop = await app.opened(), asyncio.get_running_loop()
+        session, loop = await runtime.opened(), asyncio.get_running_loop()
         if session.loop is not loop:
             raise ConfigError("the app is open on another event loop: run the worker there, or with an app of its own")
-        settings = session.settings
+        self._session, settings = session, session.settings
         size, poll = self._concurrency or settings.concurrency, self._poll or settings.poll
         by_itself = LONG_LEASE if "long_leases" in session.store.features else DEFAULT_LEASE
         lease = self._lease or settings.lease or by_itself
         grace = settings.grace if self._grace is None else self._grace
         _check_stop_timeout(grace, settings.stop_timeout)
-        allow_webhooks(app)
-        weights = self._weights or dict.fromkeys(served_queues(app), 1)
+        allow_webhooks(registry, session)
+        weights = self._weights or dict.fromkeys(served_queues(registry), 1)
         turns = Turns(weights)
         if not self._weights:
             session.feed.once_there_are_any(lambda: turns.add(WEBHOOKS))
-        queues, tasks = tuple(weights), tuple(sorted(app.registry.tasks))
-        process = "" if self._supervised else own_process(app.clock)
-        holder = new_holder(app, "worker", lease, queues, tasks=tasks, slots=size, process=process)
+        queues, tasks = tuple(weights), tuple(sorted(registry.tasks))
+        process = "" if self._supervised else own_process(session.clock)
+        holder = new_holder(session, "worker", lease, queues, tasks=tasks, slots=size, process=process)
         await self._register(holder)
         self.holder = holder
         # In a child, a task could not complete its job in a transaction of its own.
         apart = self._suspects_apart and not isinstance(session.store, Transacting)
         self._slots = Slots(size, suspects_apart=apart)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
-        notes = Notes(session.commit.note, limits, app.clock, transacting(app), app.flows)
-        self._runner = Runner(app, size, notes.context, suspects_apart=apart)
-        self._settler = Settler(app, self._slots)
-        leases = Leases(app, self._slots, holder)
-        self._batches = Batches(app, leases, self._runner.call_together, self._begin, poll=poll)
+        notes = Notes(session.commit.note, limits, session.clock, transacting(session, claims, registry), parts.flows)
+        self._runner = Runner(
+            session,
+            registry,
+            parts.hooks,
+            events,
+            threads=size,
+            new_context=notes.context,
+            with_results=parts.flows.with_results,
+            address=lambda: address_of(self.app),
+            suspects_apart=apart,
+        )
+        self._settler = Settler(session, claims, events, self._slots)
+        leases = Leases(session, claims, self._slots, holder)
+        self._batches = Batches(session, leases, self._runner.call_together, self._begin, poll=poll)
         self._stopping = asyncio.Event()
-        self._freeing = Freeing(app, poll)
+        self._freeing = Freeing(session, parts.flows, poll)
         claimer = Claimer(
-            app,
+            session,
             self._slots,
             leases,
             self._begin,
@@ -154,11 +169,12 @@ class Worker:
         if self._stops:
             self._stopping.set()
         self._ended = asyncio.Event()
-        app.before_close.add(self._end)
+        runtime.before_close.add(self._end)
         heart.start()
-        upkeep, clockwork = Upkeep(app, poll, min(GIVE_WAY, 3 * poll)), Clockwork(app, poll)
+        upkeep = Upkeep(session, claims, poll, min(GIVE_WAY, 3 * poll))
+        clockwork = Clockwork(parts.schedules, session.outages, poll)
         claiming, stopped = asyncio.create_task(claimer.run(bell)), asyncio.create_task(self._stopping.wait())
-        app.events.worker_started(holder.id, queues, size)
+        events.worker_started(holder.id, queues, size)
         try:
             await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
@@ -180,11 +196,11 @@ class Worker:
     async def _register(self, holder: Holder) -> None:
         """The first heartbeat. Where the store refuses it, no claim could be kept: this worker cannot work."""
         try:
-            await self.app.session.store.beat([holder])
+            await self._session.store.beat([holder])
         except HoldfastError as error:
             if isinstance(error, REFUSALS):
                 raise
-            self.app.outages.failed("heartbeat", error)
+            self._session.outages.failed("heartbeat", error)
 
     async def _to_the_end(self, leaving: asyncio.Task[None]) -> None:
         """Wait for the clean-up, however often this is cancelled: half of it would strand claims."""
@@ -198,7 +214,7 @@ class Worker:
 
     async def _leave(self, claiming: asyncio.Task[None], heart: Heart, leases: Leases, grace: float) -> None:
         """Let what runs end or give it back, let go of everything, and say good-bye."""
-        app, holder = self.app, leases.holder.id
+        holder = leases.holder.id
         try:
             await asyncio.wait([claiming])
             self._batches.stop()
@@ -207,13 +223,13 @@ class Worker:
             await self._runner.close()
             await heart.stopped()
             await leases.close()
-            await app.session.store.leave([holder])
+            await self._session.store.leave([holder])
         except HoldfastError as error:
             logger.warning("worker %s could not say good-bye; its lease ends by itself: %s", holder, error)
         finally:
-            app.before_close.discard(self._end)
+            self._parts.runtime.before_close.discard(self._end)
             self._ended.set()
-            app.events.worker_stopped(holder)
+            self._parts.events.worker_stopped(holder)
 
     def stop(self) -> None:
         """First call: take no more jobs, let those that run finish within the grace period. Second: give them back now.
@@ -252,16 +268,16 @@ class Worker:
             self._slots.quiet.set()
 
     def _begin(self, record: Record, batch: Batch | None = None) -> None:
-        run, starts = Run(record, self.app.clock.monotonic()), self.app.session.may_start(record)
-        task = self.app.registry.tasks.get(record.task)
+        run, starts = Run(record, self._session.clock.monotonic()), self._session.may_start(record)
+        task = self._parts.registry.tasks.get(record.task)
         if task is not None and task.batch is not None and starts:
             (batch or self._batches.place(record, task)).add(run)
         self._slots.add(run)
-        self.app.events.claimed(record)
+        self._parts.events.claimed(record)
         run.runner = asyncio.create_task(self._run(run) if starts else self._refuse(run))
 
     async def _refuse(self, run: Run) -> None:
-        self._settler.settle(run, await self.app.session.refusal(run.record))
+        self._settler.settle(run, await self._session.refusal(run.record))
 
     async def _run(self, run: Run) -> None:
         try:
@@ -298,7 +314,7 @@ class Worker:
             # A thread, or a coroutine that would not be interrupted: the job is given back without it.
             run.why = "release"
             self._settler.settle(run, Outcome.released())
-        await self.app.session.commit.drain()
+        await self._session.commit.drain()
         if slots.settling:
             # The store does not answer. Finished work is worth waiting for, within reason.
             slots.quiet.clear()
@@ -323,9 +339,9 @@ def _given(name: str, value: float | None) -> Any:
     return None if value is None else parse(name, value)
 
 
-def served_queues(app: Holdfast) -> tuple[str, ...]:
+def served_queues(registry: Registry) -> tuple[str, ...]:
     """The queues that an app's tasks name, and `default`."""
-    named = {task.options.queue for task in app.registry.tasks.values() if task.options.queue}
+    named = {task.options.queue for task in registry.tasks.values() if task.options.queue}
     return ("default", *sorted(named - {"default"}))
 
 

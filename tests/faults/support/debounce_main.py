@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 
+from holdfast.app import parts_of
+
 from .journal import Journal
 from .processes import end_with_parent
 from .tasks import build
@@ -13,7 +15,7 @@ from .tasks import build
 async def debounce_for_ever(url: str, journal: Journal, first: int) -> None:
     app = build(url, journal)
     async with app:
-        work = app.registry.tasks["work"].using(key="draft", debounce=3600)
+        work = parts_of(app).registry.tasks["work"].using(key="draft", debounce=3600)
         number = first
         while True:
             journal.write("sent", n=number)

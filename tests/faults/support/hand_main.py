@@ -7,8 +7,9 @@ import os
 import sys
 from contextlib import ExitStack
 
-from holdfast import Holdfast, HoldfastError
 from holdfast.sync.parts import SyncClaim
+
+from holdfast import Holdfast, HoldfastError
 
 from .journal import Journal
 from .processes import end_with_parent

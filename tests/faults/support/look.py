@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast import Holdfast, Job, State
+from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL
 from holdfast.core.operations import HolderSeen
+from support.inside import session_of
 
 from .journal import Journal
 from .processes import Process
@@ -35,7 +37,7 @@ class Look:
     # -- see
 
     def holders(self) -> list[HolderSeen]:
-        return self.sync.run(self.app.session.store.holders)
+        return self.sync.run(session_of(self.app).store.holders)
 
     def held_by(self, pid: int) -> set[str]:
         """The jobs that the store says a process holds, alive or not."""
@@ -70,7 +72,9 @@ class Look:
         """
         for _ in range(50):
             process.freeze()
-            probe = asyncio.run_coroutine_threadsafe(self.app.put_record("probe", "probe", b"1"), self.app.session.loop)
+            probe = asyncio.run_coroutine_threadsafe(
+                parts_of(self.app).records.put("probe", "probe", b"1"), session_of(self.app).loop
+            )
             try:
                 probe.result(0.3)
             except TimeoutError:
@@ -108,7 +112,7 @@ class Look:
 
         def ended() -> bool:
             nonlocal left
-            records = self.sync.run(self.app.session.store.get, left)
+            records = self.sync.run(session_of(self.app).store.get, left)
             done = {record.id for record in records if record is not None and record.state in TERMINAL}
             left = [id for id in left if id not in done]
             return not left

@@ -9,6 +9,8 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from support.inside import session_of
+
 from .journal import Journal
 from .processes import end_with_parent
 from .tasks import build
@@ -28,8 +30,8 @@ async def send(url: str, journal: Journal, name: str, dies_at: int) -> None:
 
             return write_or_die
 
-        app.session.store.put_record = dying(app.session.store.put_record)
-        app.session.commit.change = dying(app.session.commit.change)
+        session_of(app).store.put_record = dying(session_of(app).store.put_record)
+        session_of(app).commit.change = dying(session_of(app).commit.change)
         await app.signal(name, "sent")
 
 

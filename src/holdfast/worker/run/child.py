@@ -21,7 +21,8 @@ from typing import Any
 
 import msgspec
 
-from ...app import Holdfast
+from ...app import Holdfast, parts_of
+from ...core.clock import Clock
 from ...core.errors import StoreUnavailable
 from ...core.lifecycle import Outcome
 from ...core.operations import Note
@@ -124,17 +125,19 @@ class _Stopped(BaseException):
 def run(app: Holdfast, line: Line, start: Start) -> Outcome:
     """Run one claim, in the main thread."""
     record, ran = start.record, False
-    task, app.registry.store_id = None, start.store_id
+    parts = parts_of(app)
+    registry, clock = parts.registry, parts.runtime.clock
+    task, registry.store_id = None, start.store_id
     try:
-        task = app.registry.find(record.task)
+        task = registry.find(record.task)
         args, kwargs = task.decode(record.payload)
-        new_context = asyncio.run_coroutine_threadsafe(_notes(app, line, start), line.loop).result().context
+        new_context = asyncio.run_coroutine_threadsafe(_notes(clock, line, start), line.loop).result().context
         context = line.context = new_context(record)
         if task.arguments.context_name is not None:
             kwargs[task.arguments.context_name] = context
         if task.batch is not None:
             args, kwargs = ([item_of(args, kwargs)],), {}
-        fn, args, on_loop = app.registry.unpacked(task, args)
+        fn, args, on_loop = registry.unpacked(task, args)
         ran = True
         value = asyncio.run(_run(fn(*args, **kwargs), context)) if on_loop else fn(*args, **kwargs)
         if task.batch is not None:
@@ -145,8 +148,8 @@ def run(app: Holdfast, line: Line, start: Start) -> Outcome:
         code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
         return Outcome.failed(f"exit {code}")
     except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job
-        explain.report(app, error, record)
-        return explain.raised(task, error, record, app.clock, ran=ran)
+        explain.report(parts.hooks.on_error, error, record)
+        return explain.raised(task, error, record, clock, ran=ran)
     return explain.returned(task, value, start.max_payload)
 
 
@@ -158,8 +161,8 @@ async def _run(work: Awaitable[Any], context: Context) -> Any:
         raise
 
 
-async def _notes(app: Holdfast, line: Line, start: Start) -> Notes:
-    return Notes(line.note, lambda: (start.max_payload, start.max_output), app.clock)
+async def _notes(clock: Clock, line: Line, start: Start) -> Notes:
+    return Notes(line.note, lambda: (start.max_payload, start.max_output), clock)
 
 
 @contextlib.contextmanager

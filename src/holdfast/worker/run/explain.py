@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import traceback
+from collections.abc import Sequence
 from concurrent.futures import thread as futures_thread
 from datetime import datetime
 from pathlib import Path
@@ -19,8 +20,8 @@ from ...tasks.durable_steps import Forgotten, Parked
 from ...views import job_seen
 
 if TYPE_CHECKING:
-    from ...app import Holdfast
     from ...core.job import Record
+    from ...tasks.hooks import ErrorHook
     from ...tasks.task import Task
 
 logger = logging.getLogger("holdfast")
@@ -78,11 +79,11 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
     return Outcome.dead(text, trace) if delay is None else Outcome.failed(text, trace, delay)
 
 
-def report(app: Holdfast, error: BaseException, record: Record) -> None:
+def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> None:
     """Hand an error to the app's hooks; one that raises harms nobody."""
     if isinstance(error, Snooze | Discard | Retry | Ended) or _parked(error) is not None:
         return
-    for hook in app.on_error:
+    for hook in hooks:
         try:
             hook(error, job_seen(record))
         except Exception:

@@ -7,13 +7,13 @@ import logging
 import os
 import socket
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...core.errors import HoldfastError, ProcessFailed
 from ...core.lifecycle import Outcome
-from ...loading import address_of
 from ...observe import traces
 from ..processes import census
 from ..processes.output import Printer
@@ -23,7 +23,7 @@ from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToWorker, 
 from .run import Run
 
 if TYPE_CHECKING:
-    from ...app import Holdfast
+    from ...client.session import Session
     from ...tasks.context import Context
     from ...tasks.task import Task
 
@@ -126,8 +126,9 @@ class Child:
 class Children:
     """Every child process of a worker."""
 
-    def __init__(self, app: Holdfast) -> None:
-        self._app = app
+    def __init__(self, session: Session, address: Callable[[], str]) -> None:
+        self._session = session
+        self._find = address
         self._address: str | None = None
         self._idle: list[Child] = []
         self._most_idle = os.cpu_count() or 1
@@ -135,7 +136,7 @@ class Children:
     def find_app(self) -> str:
         """Where a child finds the app; ConfigError where it cannot."""
         if self._address is None:
-            self._address = address_of(self._app)
+            self._address = self._find()
         return self._address
 
     async def close(self) -> None:
@@ -145,7 +146,7 @@ class Children:
 
     async def call(self, run: Run, task: Task[..., Any]) -> Encoded:
         """Run a claim in a child; Ended or ProcessFailed where it did not succeed."""
-        context, settings = run.context, self._app.session.settings
+        context, settings = run.context, self._session.settings
         assert context is not None
         address, pooled = self.find_app(), task.run_in == "process"
         printer = Printer(context.say, settings.max_output)
@@ -154,7 +155,7 @@ class Children:
             child = (self._take() if pooled else None) or Child(
                 address, _environment(context), 2 if pooled else printer.fd
             )
-            record, known = traces.handed_on(run.record), self._app.session.store_id
+            record, known = traces.handed_on(run.record), self._session.store_id
             start = Start(record, settings.max_payload, settings.max_output, pooled, known)
             child.start(context, start, printer.fd if pooled else None)
         except BaseException:

@@ -22,7 +22,10 @@ from .run import Run
 from .thread import Threads
 
 if TYPE_CHECKING:
-    from ...app import Holdfast
+    from ...client.session import Session
+    from ...observe.events import Events
+    from ...tasks.hooks import RunHooks
+    from ...tasks.registry import Registry
     from ...tasks.task import Task
 
 logger = logging.getLogger("holdfast")
@@ -34,14 +37,28 @@ class Runner:
     """Runs claims, and puts into words how they ended."""
 
     def __init__(
-        self, app: Holdfast, threads: int, new_context: Callable[[Record], Context], *, suspects_apart: bool = False
+        self,
+        session: Session,
+        registry: Registry,
+        hooks: RunHooks,
+        events: Events,
+        *,
+        threads: int,
+        new_context: Callable[[Record], Context],
+        with_results: Callable[[Session, Record], Awaitable[bytes]],
+        address: Callable[[], str],
+        suspects_apart: bool = False,
     ) -> None:
-        self._app = app
+        self._session = session
+        self._registry = registry
+        self._hooks = hooks
+        self._events = events
+        self._with_results = with_results
         self._suspects_apart = suspects_apart
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
-        self._children = Children(app)
-        if suspects_apart or any(task.run_in in IN_CHILDREN for task in app.registry.tasks.values()):
+        self._children = Children(session, address)
+        if suspects_apart or any(task.run_in in IN_CHILDREN for task in registry.tasks.values()):
             self._children.find_app()
         self._new_context = new_context
 
@@ -56,21 +73,21 @@ class Runner:
         if run.stopped:
             return self._explain(run, asyncio.CancelledError())  # stopped before its first step
         try:
-            task = self._app.registry.tasks.get(record.task) or self._app.registry.find(record.task)
+            task = self._registry.tasks.get(record.task) or self._registry.find(record.task)
             name, apart = task.arguments.context_name, self._apart(record, task)
             if record.extra is not None and extra.read(record.extra).holes:
-                record.payload = await self._app.flows.with_results(record)
+                record.payload = await self._with_results(self._session, record)
             args, kwargs = ((), {}) if apart else task.decode(record.payload)
-            if name is not None or apart or self._app.around_run:
+            if name is not None or apart or self._hooks.around_run:
                 run.context = self._new_context(record)
                 if name is not None:
                     kwargs[name] = run.context
-            fn, args, on_loop = self._app.registry.unpacked(task, args)
+            fn, args, on_loop = self._registry.unpacked(task, args)
             if run.batch is None or apart:
                 run.in_thread = not on_loop and not apart
                 self._start(run, task)
-            if self._app.around_run:
-                value = await self._hooked(run, task, partial(fn, *args, **kwargs), len(self._app.around_run))
+            if self._hooks.around_run:
+                value = await self._hooked(run, task, partial(fn, *args, **kwargs), len(self._hooks.around_run))
             else:
                 value = await self._call(run, task, fn, args, kwargs)
         except BaseException as error:  # noqa: BLE001  # whatever user code raises ends that one job, never the worker
@@ -88,14 +105,14 @@ class Runner:
             return Outcome.cancelled() if run.why == "cancel" else Outcome.released()
         if isinstance(value, Encoded):
             return Outcome.succeeded(value.data)
-        return explain.returned(task, value, self._app.session.settings.max_payload)
+        return explain.returned(task, value, self._session.settings.max_payload)
 
     def _start(self, run: Run, task: Task[..., Any]) -> None:
         """The user's own code is about to run."""
         timeout = run.record.timeout or task.options.timeout
         if timeout is not None:
             run.timer = self._loop.call_later(timeout, run.stop, "timeout")
-        self._app.events.started(run.record)
+        self._events.started(run.record)
         run.ran = True
 
     def call_together(self, task: Task[..., Any], items: list[Any]) -> Awaitable[Any]:
@@ -122,7 +139,7 @@ class Runner:
             # A hook sees the value itself, wherever the task ran.
             return _decoded(task, value.data) if isinstance(value, Encoded) else value
         assert run.context is not None
-        hook = self._app.around_run[left - 1]
+        hook = self._hooks.around_run[left - 1]
         return await hook(run.context, lambda: self._hooked(run, task, fn, left - 1))
 
     def _explain_or_fail(self, run: Run, error: BaseException) -> Outcome:
@@ -135,24 +152,24 @@ class Runner:
     def _explain(self, run: Run, error: BaseException) -> Outcome:
         """The outcome that an exception stands for, given who asked the run to stop."""
         record = run.record
-        task = self._app.registry.tasks.get(record.task)
+        task = self._registry.tasks.get(record.task)
         if run.why == "timeout" and task is not None:
             return self._timed_out(run, task, error)
         if run.why == "cancel":
             return Outcome.cancelled()
         if run.why in ("release", "lost"):
             return Outcome.released()  # a lost one is not written: its claim was ended by somebody else
-        if isinstance(error, UnknownTask) and task is None and self._app.session.settings.unknown_tasks == "wait":
+        if isinstance(error, UnknownTask) and task is None and self._session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         if isinstance(error, ProcessFailed) and record.suspect and self._suspects_apart:
             return Outcome.lost(f"lost: the process that it ran alone in: {error}", alone=True)
-        explain.report(self._app, error, record)
-        return explain.raised(task, error, record, self._app.clock, ran=run.ran)
+        explain.report(self._hooks.on_error, error, record)
+        return explain.raised(task, error, record, self._session.clock, ran=run.ran)
 
     def _timed_out(self, run: Run, task: Task[..., Any], error: BaseException | None = None) -> Outcome:
         late = TimeoutError(f"ran longer than its timeout of {run.record.timeout or task.options.timeout:g} s")
         late.__cause__ = error
-        explain.report(self._app, late, run.record)
+        explain.report(self._hooks.on_error, late, run.record)
         interrupted = error is not None and task.run_in == "loop" and not task.built_in
         trace = explain.describe(error)[1] if error is not None and interrupted else None
         return Outcome.failed(f"TimeoutError: {late}", trace)

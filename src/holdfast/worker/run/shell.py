@@ -25,7 +25,7 @@ from ..processes.output import Printer
 from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered
 
 if TYPE_CHECKING:
-    from ...app import Holdfast
+    from ...parts import Parts
 
 SHELL_TASK = "shell"
 PASSED = (
@@ -42,9 +42,10 @@ NOT_FOUND = 127
 HINT = "; it has few of the worker's variables: `holdfast worker start --pass-env NAME` passes more on"
 
 
-def allow_shell(app: Holdfast, pass_env: Sequence[str] | None = None) -> None:
+def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
     """Let this app's workers run shell jobs; `pass_env` comes before the app's own setting."""
-    clock = app.clock
+    runtime = parts.runtime
+    clock = runtime.clock
 
     async def shell(
         ctx: Context, command: str, cwd: str | None = None, env: dict[str, str] | None = None, stdin: str | None = None
@@ -52,7 +53,7 @@ def allow_shell(app: Holdfast, pass_env: Sequence[str] | None = None) -> None:
         """Run a command line. Exit 0 succeeds; anything else fails."""
         began = clock.monotonic()
         printer = Printer(ctx.say, ctx.max_output)
-        passed = app.session.settings.pass_env if pass_env is None else tuple(pass_env)
+        passed = runtime.current_settings().pass_env if pass_env is None else tuple(pass_env)
         surroundings = _environment(ctx, env, passed)
         try:
             with _input(stdin) as given:
@@ -78,7 +79,7 @@ def allow_shell(app: Holdfast, pass_env: Sequence[str] | None = None) -> None:
             raise ProcessFailed(ending.words + hint, code=ending.code, signal=ending.signal)
         return {"exit_code": 0, "duration": round(duration, 3)}
 
-    app.registry.add(shell, SHELL_TASK, Options(), built_in=True)
+    parts.registry.add(shell, SHELL_TASK, Options(), built_in=True)
 
 
 async def _tell_pid(ctx: Context, tree: Tree) -> None:

@@ -1,0 +1,250 @@
+"""One bulk operation: read a page of jobs, decide about each, write all changes in one commit, and count."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import msgspec
+
+from ..core import internal as extra
+from ..core import lifecycle
+from ..core.damage import damage_of
+from ..core.errors import InvalidJob, JobNotFound, StoreUnavailable, WrongState
+from ..core.job import TERMINAL, Record
+from ..core.operations import Change, Where
+from ..core.writes import Writes
+from ..observe.events import Events
+from .operations import TRIES, OperatedFlows, Operations
+from .session import Session
+from .unique import rivals as rivals_of
+
+logger = logging.getLogger("holdfast")
+PAGE = 1000
+"""Jobs that an operation on all that match reads and changes at once: what one commit of the app takes."""
+LOGGED = 10
+"""Jobs of one operation whose reason to be skipped is logged; all are counted."""
+ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
+"""With the words for what is done then."""
+
+
+class Changed(msgspec.Struct, frozen=True):
+    """What one step of a bulk operation did, or all of its steps so far."""
+
+    matched: int
+    """Jobs that it was about: those that match, or those of the ids that there are."""
+    changed: int
+    """None in a dry run."""
+    skipped: int
+    """Those that were not changed. None in a dry run."""
+    looked: int
+    """Jobs that were read."""
+    cursor: str | None
+    """Goes on with the rest; None: done."""
+    reasons: dict[str, int] = {}
+    """How many were skipped and why: `state` (in no state for it), `moved` (no longer as it was found), `not_found`,
+    `flow` (its flow needs it, or has nothing to retry), `key` (another live job has its key), `damaged` (what is stored
+    cannot be decoded), `refused` (this caller may not), `scope` (a flow is not within the token's)."""
+
+
+OnProgress = Callable[[Changed], object]
+"""Called on the app's loop after each step, with the totals so far; where it answers False, this step is the last."""
+
+
+class Tally:
+    """The exact counts of an operation, as it goes."""
+
+    def __init__(self, done: str) -> None:
+        self._done = done
+        self._logged = 0
+        self.matched = self.changed = self.looked = 0
+        self.reasons: dict[str, int] = {}
+
+    def skip(self, reason: str, error: Exception | None = None, number: int = 1) -> None:
+        """Jobs are left as they are. An error says why; a job that is in no state for it needs no words."""
+        self.reasons[reason] = self.reasons.get(reason, 0) + number
+        if error is not None and self._logged < LOGGED:
+            self._logged += 1
+            last = "; more are not logged" if self._logged == LOGGED else ""
+            logger.warning("not %s: %s%s", self._done, error, last)
+
+    def seen(self, cursor: str | None) -> Changed:
+        """The counts now."""
+        skipped = sum(self.reasons.values())
+        return Changed(self.matched, self.changed, skipped, self.looked, cursor, dict(self.reasons))
+
+
+class BulkChange:
+    """A bulk operation under way. `states`: only jobs that are still in one of these, where any is named."""
+
+    def __init__(
+        self,
+        session: Session,
+        action: str,
+        *,
+        operations: Operations,
+        flows: OperatedFlows,
+        events: Events,
+        states: tuple[str, ...] = (),
+    ) -> None:
+        self._session = session
+        self._action = action
+        self._operations = operations
+        self._flows = flows
+        self._events = events
+        self._states = states
+        self.tally = Tally(ACTIONS[action])
+
+    async def all(self, where: Where, writes: Writes, *, dry_run: bool, progress: OnProgress | None) -> int:
+        """Change all that match, page by page; how many. In a dry run: how many match."""
+        session, action, tally, cursor = self._session, self._action, self.tally, None
+        self._states = where.states
+        with writes:
+            while True:
+                found = await session.store.find(where, cursor, PAGE)
+                records, cursor = found.records, found.cursor
+                if action == "delete":
+                    needed = await self._operations.needed(session, records)
+                    if needed:
+                        tally.skip("flow", number=len(needed))
+                    records = [record for record in records if record.id not in needed]
+                tally.matched += len(found.records)
+                tally.looked += len(found.records)
+                if action == "delete" and not dry_run:
+                    await self._plain(records, writes)
+                elif not dry_run:
+                    await self.page(records, writes)
+                if progress is not None and progress(tally.seen(cursor)) is False:
+                    cursor = None
+                if cursor is None:
+                    return tally.matched - sum(tally.reasons.values()) if dry_run else tally.changed
+
+    async def page(self, records: Sequence[Record], writes: Writes) -> None:
+        """Change these jobs by the rules that hold for one of them."""
+        session, action, tally = self._session, self._action, self.tally
+        plain = list(records)
+        if action == "retry":
+            plain = await _retryable(session, records, tally)
+        elif action == "delete" and (needed := await self._operations.needed(session, records)):
+            tally.skip("flow", number=len(needed))
+            plain = [record for record in records if record.id not in needed]
+        flows: dict[str, list[Record]] = {}
+        for record in plain:
+            if (flow := extra.read(record.extra).flow) is not None and (action == "retry" or flow == record.id):
+                flows.setdefault(flow, []).append(record)
+        if action == "retry" and flows:
+            flows = await _retried_by_flow(session, flows)
+        by_flow = {record.id for members in flows.values() for record in members}
+        plain = [record for record in plain if record.id not in by_flow]
+        changed = await self._plain(plain, writes)
+        if action == "cancel":
+            in_flows = {record.id for record in plain if extra.flow_of(record) is not None}
+            if told := [id for id in changed if id in in_flows]:
+                await self._flows.carry_on(session, told)
+        for flow, members in flows.items():
+            await self._flow(flow, members, writes)
+
+    async def _flow(self, flow: str, members: Sequence[Record], writes: Writes) -> None:
+        """Change a flow as a whole, or retry some of its jobs: it is looked through once."""
+        session, action, tally = self._session, self._action, self.tally
+        ids = [record.id for record in members]
+        try:
+            if action == "retry":
+                changed = await self._flows.retry_jobs(session, flow, None if flow in ids else ids)
+                done = sum(id in changed or id == flow for id in ids)
+            elif action == "cancel":
+                done = int(await self._operations.cancel(flow))
+            else:
+                await self._operations.delete(flow)
+                done = 1
+        except JobNotFound:
+            tally.skip("not_found", number=len(ids))
+        except (WrongState, InvalidJob) as error:
+            reason = "refused" if isinstance(error, InvalidJob) else "flow"
+            tally.skip(reason, error, number=len(ids))
+        else:
+            tally.changed += done
+            writes.made += done
+            if done < len(ids):
+                tally.skip("state", number=len(ids) - done)
+
+    async def _plain(self, records: Sequence[Record], writes: Writes) -> list[str]:
+        """Change these jobs in one commit; one that has moved since it was read is read and decided about again."""
+        session, action, tally, states = self._session, self._action, self.tally, self._states
+        decide, changed = _decision(action, session), list[str]()
+        for _ in range(TRIES):
+            wanted: list[tuple[Record, Change]] = []
+            for record in records:
+                try:
+                    change = decide(record)
+                except WrongState as error:
+                    tally.skip("state", error)
+                    continue
+                if change is None:
+                    tally.skip("state")
+                else:
+                    wanted.append((record, change))
+            if not wanted:
+                return changed
+            moved: list[str] = []
+            for (record, change), done in zip(wanted, await _commit(session, wanted, tally), strict=True):
+                if done:
+                    tally.changed += 1
+                    writes.made += 1
+                    changed.append(record.id)
+                    self._events.changed(record, change)
+                elif done is not None:
+                    moved.append(record.id)
+            if not moved:
+                return changed
+            found = [record for record in await session.store.get(moved) if record is not None]
+            if len(found) < len(moved):
+                tally.skip("not_found", number=len(moved) - len(found))
+            records = [record for record in found if not states or record.state in states]
+            if len(records) < len(found):  # it is none of those that were asked for any more
+                tally.skip("moved", number=len(found) - len(records))
+        raise StoreUnavailable(f"{len(records)} jobs were not {ACTIONS[action]}: the store refused {TRIES} times")
+
+
+async def _retryable(session: Session, records: Sequence[Record], tally: Tally) -> list[Record]:
+    rivals, wanted = await rivals_of(session, records), list[Record]()
+    for record in records:
+        if damaged := damage_of(record):
+            said = f"what is stored of it cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            tally.skip("damaged", WrongState(record.id, record.state, said))
+        elif (rival := rivals.get(record.id)) is not None:
+            said = f"its key {record.key!r} belongs to job {rival!r} by now, which lives"
+            tally.skip("key", WrongState(record.id, record.state, said))
+        else:
+            wanted.append(record)
+    return wanted
+
+
+async def _retried_by_flow(session: Session, flows: dict[str, list[Record]]) -> dict[str, list[Record]]:
+    """Those that are retried together with what waits for them: they have ended, and their flow is kept."""
+    kept = {flow.id for flow in await session.store.get(list(flows)) if flow is not None}
+    ended = {
+        flow: [record for record in members if record.id == flow or record.state in TERMINAL]
+        for flow, members in flows.items()
+        if flow in kept
+    }
+    return {flow: members for flow, members in ended.items() if members}
+
+
+async def _commit(session: Session, wanted: Sequence[tuple[Record, Change]], tally: Tally) -> list[bool | None]:
+    """Write changes in one commit; None for one that this caller may not make, which keeps no other from it."""
+    try:
+        return [*await session.commit.change([change for _, change in wanted])]
+    except InvalidJob as error:
+        if len(wanted) == 1:
+            tally.skip("refused", error)
+            return [None]
+    half = len(wanted) // 2
+    return [*await _commit(session, wanted[:half], tally), *await _commit(session, wanted[half:], tally)]
+
+
+def _decision(action: str, session: Session) -> Callable[[Record], Change | None]:
+    if action == "cancel":
+        return partial(lifecycle.cancel, rules=session.rules)
+    return lifecycle.retry if action == "retry" else lifecycle.delete

@@ -1,0 +1,53 @@
+"""What handles ask of an app: the job, its end and its result, and to cancel it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..core.job import Record
+from ..tasks.handle import Handle
+from ..tasks.registry import Registry
+from ..tasks.task import BlockingTasks
+from ..views import Job, job_seen
+from .operations import Operations
+from .runtime import Runtime, on_app_loop
+from .session import Session
+
+R = TypeVar("R")
+
+
+class Handles:
+    """Makes handles, and answers them. `blocking` is for those in blocking code."""
+
+    def __init__(
+        self, runtime: Runtime, registry: Registry, operations: Operations, blocking: Callable[[], BlockingTasks]
+    ) -> None:
+        self._runtime = runtime
+        self._blocking = blocking
+        self.decode_result = registry.decode_result
+        self.cancel = operations.cancel
+
+    @property
+    def sync(self) -> BlockingTasks:
+        """The app for blocking code."""
+        return self._blocking()
+
+    def handle(self, id: str, decode: Callable[[bytes], R] | None = None) -> Handle[R]:
+        """A handle on a job, from its id alone; `decode` reads its result where its task is known."""
+        return Handle(self, id, decode)
+
+    @on_app_loop
+    async def job(self, session: Session, id: str) -> Job:
+        """One job as it is now."""
+        return job_seen(await session.record(id))
+
+    @on_app_loop
+    async def record(self, session: Session, id: str) -> Record:
+        """One job as the store keeps it."""
+        return await session.record(id)
+
+    @on_app_loop
+    async def ended(self, session: Session, id: str, timeout: float | None = None) -> Record:
+        """The stored job once it has ended; TimeoutError where it has not in time."""
+        return await session.ended(id, timeout)

@@ -1,0 +1,147 @@
+"""Tasks, handles and claims for blocking code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from ..client.claims import Claim
+from ..client.enqueue import Enqueue
+from ..client.runtime import Runtime
+from ..core.errors import InvalidJob
+from ..core.job import NewJob
+from ..core.settings import Settings
+from ..store.callers import refuse_blocking
+from ..tasks.handle import Handle
+from ..tasks.options import Options
+from ..tasks.task import Call, Task
+from ..views import Job
+from .blocking import Run, blocking
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class SyncHandle(Generic[R]):
+    """A handle for blocking code."""
+
+    def __init__(self, run: Run, handle: Handle[R]) -> None:
+        self._run = run
+        self._of = handle
+        self.id = handle.id
+
+    def __repr__(self) -> str:
+        return f"SyncHandle({self.id!r})"
+
+    job = blocking(Handle[Any].job)
+    wait = blocking(Handle[Any].wait)
+    cancel = blocking(Handle[Any].cancel)
+
+    def result(self, timeout: float | None = None) -> R:
+        """The value the job returned; see `Handle.result`."""
+        return self._run(self._of.result, timeout)
+
+
+class SyncEnqueue:
+    """Stores jobs for blocking code: on the app's loop, or in the caller's own transaction, on its own thread."""
+
+    def __init__(self, run: Run, runtime: Runtime, enqueue: Enqueue) -> None:
+        self.run = run
+        self._runtime = runtime
+        self._enqueue = enqueue
+
+    def call(
+        self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> SyncHandle[R]:
+        """Store one call of a task as a job."""
+        enqueue = self._enqueue
+        if options.connection is None:
+            return SyncHandle(self.run, self.run(enqueue.enqueue_call, task, options, args, kwargs))
+        return self._bound(
+            options, lambda settings: enqueue.new_job(settings, task, options, args, kwargs), task.decode_result
+        )
+
+    def many(self, calls: Sequence[Call[Any] | tuple[Any, ...]]) -> list[SyncHandle[Any]]:
+        """Store many calls, with one round trip per thousand."""
+        return [SyncHandle(self.run, handle) for handle in self.run(self._enqueue.enqueue_many, calls)]
+
+    def handle(self, id: str) -> SyncHandle[Any]:
+        """A handle on a job, from its id alone."""
+        return SyncHandle(self.run, self._enqueue.handles.handle(id))
+
+    def submit(self, name: str, payload: bytes, options: Options, *, json: bool) -> SyncHandle[Any]:
+        """Store a job with a payload of raw bytes."""
+        enqueue = self._enqueue
+        if options.connection is None:
+            return SyncHandle(self.run, self.run(enqueue.submit_with, name, payload, options, json=json))
+        return self._bound(options, lambda settings: enqueue.submission(settings, name, payload, options, json=json))
+
+    def _bound(
+        self, options: Options, make: Callable[[Settings], NewJob], decode: Callable[[bytes], R] | None = None
+    ) -> SyncHandle[R]:
+        """Enqueue in the user's own transaction: its connection belongs to this thread, so the insert runs here."""
+        refuse_blocking()
+        enqueue, connection = self._enqueue, options.connection
+        enqueue.check_bound(connection)
+        job = make(self.run(self._runtime.opened).settings)
+        return SyncHandle(self.run, enqueue.handles.handle(_drive(enqueue.insert_bound(connection, job)), decode))
+
+
+class SyncTask(Generic[P, R]):
+    """A task for blocking code."""
+
+    def __init__(self, enqueue: SyncEnqueue, task: Task[P, R], options: Options) -> None:
+        self._enqueue = enqueue
+        self._task = task
+        self._options = options
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """Store a job that calls the task; durable once this returns."""
+        return self._enqueue.call(self._task, self._options, args, kwargs)
+
+    def using(self, **options: Any) -> SyncTask[P, R]:
+        """The same task with other options; see `Task.using`."""
+        return SyncTask(self._enqueue, self._task, self._options.changed(**options))
+
+
+class SyncClaim:
+    """A claim for blocking code."""
+
+    def __init__(self, run: Run, claim: Claim) -> None:
+        self._run = run
+        self._of = claim
+        self.payload = claim.payload
+        self.fence = claim.fence
+
+    @property
+    def job(self) -> Job:
+        """The job as it was when it was claimed."""
+        return self._of.job
+
+    extend = blocking(Claim.extend)
+    started = blocking(Claim.started)
+    complete = blocking(Claim.complete)
+    fail = blocking(Claim.fail)
+    release = blocking(Claim.release)
+    cancel = blocking(Claim.cancel)
+
+    @contextmanager
+    def kept_alive(self) -> Generator[SyncClaim]:
+        """Keep the lease while the block runs. It cannot be interrupted: settling after a loss raises LeaseLost."""
+        heart = self._run(self._of.heart)
+        heart.start()
+        try:
+            yield self
+        finally:
+            heart.stop()
+
+
+def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Run a coroutine that never really waits, in this thread."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    coroutine.close()
+    raise InvalidJob("this connection (or a hook around enqueue) waits: enqueue with `await` instead of app.sync")
