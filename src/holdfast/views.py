@@ -19,6 +19,7 @@ from .core.internal import expires_at, flow_of
 from .core.job import UNDECODABLE, Attempt, Record, State
 from .core.lifecycle import failures, history, updated_at
 from .core.operations import Holder, HolderSeen, QueueStats
+from .core.waiting import Waiting
 
 UNCHARGED = ("parked", "snoozed", "released", "paused")
 """Outcomes of claims that were given back as they were."""
@@ -96,8 +97,8 @@ class Job(msgspec.Struct, frozen=True):
     cancel_requested: bool
     suspect: bool
     history: tuple[AttemptSeen, ...]
-    waits: str | None = None
-    """What it waits for besides its time, such as `pause:send`."""
+    waits: Waiting | None = None
+    """What it waits for besides its time."""
     expires_at: datetime | None = None
     """Too late to start, from then on."""
     lane: str | None = None

@@ -8,6 +8,7 @@ import pytest
 from holdfast import Context, Flow, InvalidJob, State, WrongState
 from holdfast.app import parts_of
 from holdfast.core.operations import Change, Patch
+from holdfast.core.waiting import end_of
 from holdfast.flows.creation import ENDED
 from holdfast.flows.release import FlowEnds
 from holdfast.flows.service import Flows
@@ -85,7 +86,7 @@ async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, 
 
     async def dies_behind_it(self, changes):
         written = await change(self, changes)
-        if any(change.patch.waits == f"job:{handle.id}.1" for change in changes):
+        if any(change.patch.waits == end_of(f"{handle.id}.1") for change in changes):
             raise RuntimeError("the process died here")
         return written
 

@@ -8,6 +8,7 @@ import pytest
 from holdfast import InvalidJob, State, StoreUnavailable, WrongState
 from holdfast.app import parts_of
 from holdfast.client.pauses import KIND, Pause
+from holdfast.core.waiting import Waiting
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
@@ -54,7 +55,7 @@ async def test_jobs_of_a_paused_task_are_put_aside_and_the_others_go_on(app, sen
     await work_off(app, concurrency=1)
     assert await states(held, free) == [State.BLOCKED, State.SUCCEEDED]
     job = await held.job()
-    assert (job.waits, job.attempt, job.error) == ("pause:send", 0, None)
+    assert (job.waits, job.attempt, job.error) == (Waiting("pause", "send"), 0, None)
     assert [(line.number, line.outcome) for line in job.history] == [(1, "paused")]
     assert app.ran == ["bob"]
     await app.resume(task="send")

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.clock import MICROS
 from holdfast.core.job import Lane
+from holdfast.core.waiting import Waiting
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.store import BucketStore
 from holdfast.store.sqlite import SqliteStore
@@ -54,7 +55,7 @@ async def held_by_the_rate(right, ahead):
 
     async def holds():
         assert await claim(right, "right") == []
-        return (await job(right, "c")).waits == "lane:rated"
+        return (await job(right, "c")).waits == Waiting("limit", "rated")
 
     await eventually(holds)
 

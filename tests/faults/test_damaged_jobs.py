@@ -13,6 +13,7 @@ from holdfast import Flow, Holdfast, JobNotFound, State
 from holdfast.app import parts_of
 from holdfast.core.job import NewJob
 from holdfast.core.operations import Ask, Holder
+from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Batch
 from support.inside import session_of
 from support.workers import work_off, working
@@ -263,7 +264,7 @@ def of_flow(id, extra, payload=b"{}", **fields):
 
 
 MANY = str(10**12).encode()
-HEAD = {"extra": {"flow": "bad", "all_but": 0}, "waits": "flow:bad"}
+HEAD = {"extra": {"flow": "bad", "all_but": 0}, "waits": Waiting("flow", "bad")}
 BAD_FLOWS = {
     "far more jobs than there can be": ([of_flow("bad", payload=b'{"name": "", "jobs": %s}' % MANY, **HEAD)], None),
     "a growth beyond what there can be": ([of_flow("bad", payload=b'{"name": "", "jobs": 1}', **HEAD)], MANY),
@@ -271,8 +272,8 @@ BAD_FLOWS = {
         [
             of_flow("bad", payload=b'{"name": "", "jobs": 1}', **HEAD),
             of_flow("bad.0", **HEAD),
-            of_flow("bad.1", {"flow": "bad", "after": [[2, "fail"]]}, waits="job:bad.2"),
-            of_flow("bad.2", {"flow": "bad", "after": [[1, "fail"]]}, waits="job:bad.1"),
+            of_flow("bad.1", {"flow": "bad", "after": [[2, "fail"]]}, waits=Waiting("dependency", "bad.2")),
+            of_flow("bad.2", {"flow": "bad", "after": [[1, "fail"]]}, waits=Waiting("dependency", "bad.1")),
         ],
         b"3",
     ),

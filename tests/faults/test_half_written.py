@@ -16,11 +16,11 @@ from holdfast.app import parts_of
 from holdfast.client import bulk as bulk_module
 from holdfast.client import enqueue as enqueuing_module
 from holdfast.client.signals import SignalMaintenance, kind_of
-from holdfast.core import step_log as steps
 from holdfast.core.clock import SystemClock
 from holdfast.core.job import NewJob
 from holdfast.core.lifecycle import delete
 from holdfast.core.operations import Where
+from holdfast.core.waiting import Waiting
 from holdfast.http import tokens
 from holdfast.store import group_commit as commit_module
 from holdfast.store.open import open_store
@@ -46,7 +46,7 @@ def operation(*, prepare=None):
 
 async def waiting_jobs(app):
     await session_of(app).commit.insert(
-        [NewJob(f"w{n}", "work", "default", b"{}", waits=steps.waits_for("go")) for n in range(3)]
+        [NewJob(f"w{n}", "work", "default", b"{}", waits=Waiting("signal", "go")) for n in range(3)]
     )
 
 
@@ -290,7 +290,7 @@ async def seen(app):
     values = records.pop(kind_of("go"))
     jobs = (await session_of(app).store.find(Where(), None, 1000)).records
     return {
-        "jobs": sorted((r.task, r.state, r.waits or "", r.payload, r.key or "", r.life) for r in jobs),
+        "jobs": sorted((r.task, r.state, str(r.waits or ""), r.payload, r.key or "", r.life) for r in jobs),
         "config": sorted((name, kept.value) for name, kept in records.pop("config").items()),
         "schedules": sorted((s.name, s.words, s.paused, s.last_job is None) for s in await app.schedules.list()),
         "pauses": [pause.name for pause in await app.paused_tasks()],

@@ -90,7 +90,7 @@ async def test_a_task_is_paused_and_resumed(http, app):
     [claim] = await app.claim(limit=10)
     assert claim.job.id == free
     job = (await http("GET", f"/v1/jobs/{held}")).json
-    assert (job["status"], job["waits"]) == ("blocked", "pause:t where customer=42")
+    assert (job["status"], job["waits"]) == ("blocked", {"kind": "pause", "name": "t where customer=42"})
     assert "holdfast resume --task t" in (await http("GET", f"/v1/jobs/{held}/explain")).json["reason"]
     refused = await http("POST", "/v1/tasks/t/resume")
     assert (refused.status, refused.json["type"]) == (409, "urn:holdfast:problem:not-paused")

@@ -21,7 +21,11 @@ async def test_a_signal_wakes_a_job_whose_steps_are_seen(http, app):
     handle = await order.enqueue(42)
     await work_off(app)
     job = (await http("GET", f"/v1/jobs/{handle.id}")).json
-    assert (job["status"], job["waits"], job["checkpoint"]) == ("scheduled", "signal:approval/42", "mine")
+    assert (job["status"], job["waits"], job["checkpoint"]) == (
+        "scheduled",
+        {"kind": "signal", "name": "approval/42"},
+        "mine",
+    )
     charge, wait = job["steps"]
     assert (charge["kind"], charge["name"], charge["result"]) == ("step", "charge", {"paid": 42})
     assert (wait["kind"], wait["name"], wait["at"], wait["late"]) == ("signal", "approval/42", None, False)

@@ -21,7 +21,8 @@ def b64(data: bytes) -> str:
 
 
 JOB = {"id": "bad", "task": "noop", "queue": "default", "payload": b64(b"{}")}
-FLOW = {**JOB, "task": "flow", "waits": "flow:bad", "extra": b64(b'{"flow": "bad", "all_but": 0}')}
+ALL = {"kind": "flow", "name": "bad"}
+FLOW = {**JOB, "task": "flow", "waits": ALL, "extra": b64(b'{"flow": "bad", "all_but": 0}')}
 HOLDER = {"id": "n:1:1", "lease": 10.0, "node": "n", "pid": 1, "queues": ["default"]}
 CLAIM = {"id": "bad", "seq": 1, "fence": 1, "token": 1}
 END = {**CLAIM, "nonce": 1, "state": "succeeded", "outcome": "succeeded", "attempt": 1}
@@ -59,8 +60,11 @@ BATCHES = [
             {"nonce": MANY},
             {"max_depth": MANY},
             {"fingerprint": NUL},
-            {"waits": NUL},
-            {"waits": ""},
+            {"waits": {"kind": "signal", "name": NUL}},
+            {"waits": {"kind": "signal", "name": ""}},
+            {"waits": {"kind": "odd", "name": "x"}},
+            {"waits": {"kind": "unknown", "name": "signal:x"}},
+            {"waits": "signal:x"},
             {"id": NUL},
             {"key": "k" * 1000},
             {"task": " noop"},
@@ -100,7 +104,7 @@ BATCHES = [
             {"deaths": -3},
             {"error": NUL},
             {"traceback": NUL},
-            {"waits": NUL},
+            {"waits": {"kind": "signal", "name": NUL}},
             {"outcome": "o" * 100},
             {"key": NUL},
             {"seen_beat": MANY},
@@ -116,7 +120,8 @@ BATCHES = [
     patched(life=MANY),
     patched(error=NUL),
     patched(meta={"a": NUL}),
-    patched(waits=NUL),
+    patched(waits={"kind": "signal", "name": NUL}),
+    patched(waits={"kind": "unknown", "name": "signal:x"}),
     patched(extra=b64(b"no json")),
     patched(history=[{**LINE, "number": MANY}]),
     patched(history=[{**LINE, "error": NUL}]),

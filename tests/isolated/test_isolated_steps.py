@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.core.waiting import Waiting
 from support.eventually import eventually
 from support.workers import working
 
@@ -29,7 +30,7 @@ async def test_a_killed_child_goes_on_behind_its_steps_and_waits_without_a_proce
         return (await handle.job()).waits
 
     async with working(app):
-        assert await eventually(waits, 30) == "signal:go"
+        assert await eventually(waits, 30) == Waiting("signal", "go")
         job = await handle.job()
         assert sorted(step.name for step in job.steps if step.kind == "step") == ["a", "b"], "some run side by side"
         assert {line.outcome for line in job.history} == {"failed", "snoozed", "parked"}

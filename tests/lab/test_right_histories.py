@@ -157,7 +157,7 @@ def right():
 
     def given_up(s):
         s.enqueue("f.0")
-        s.end("f.0", state="blocked", fence=0, waits="begin:f")
+        s.end("f.0", state="blocked", fence=0, waits="flow_start:f")
 
     yield "a flow that was never begun", given_up
 

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.core.job import Lane
 from holdfast.core.operations import Where
+from holdfast.core.waiting import Waiting
 from holdfast.store.postgres import observe
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
@@ -134,7 +135,9 @@ async def test_a_lane_is_looked_at_by_its_indexes_though_planned_on_an_empty_tab
     me, lane = holder("me", 3600.0), Lane("one", running=1)
     await insert(store, *(new_job(f"a{n}", lane=lane, queue="laned") for n in range(300)))
     [first] = await claim(store, me, "laned", limit=300)
-    await insert(store, *(new_job() for _ in range(2000)), *(new_job(waits=f"job:{n}") for n in range(2000)))
+    await insert(
+        store, *(new_job() for _ in range(2000)), *(new_job(waits=Waiting("dependency", f"{n}")) for n in range(2000))
+    )
     await claim(store, me, limit=1000)
     await settle(store, succeeded(first))
     plans = [plan for plan in await explained(store, ask(me, "laned", limit=10)) if f"{schema}.job AS" in plan]
@@ -164,10 +167,13 @@ async def test_an_end_and_a_claim_read_no_more_where_many_lanes_are_full(store):
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_what_waits_is_found_by_its_index(store, sql, schema, analyzed):
     await fill(sql, schema, 5000)
-    await insert(store, *(new_job(f"a{n}", waits="w") for n in range(30)))
+    await insert(store, *(new_job(f"a{n}", waits=Waiting("signal", "w")) for n in range(30)))
     if analyzed:
         await sql.execute(f"ANALYZE {schema}.job")
-    for where in (Where(waits="w"), Where(waits="w", queue="default", states=("blocked",))):
+    for where in (
+        Where(waits=Waiting("signal", "w")),
+        Where(waits=Waiting("signal", "w"), queue="default", states=("blocked",)),
+    ):
         statement, values = observe.find(where, None, 11)
         said = await sql.fetch(f"EXPLAIN {statements.for_schema(statement, schema)}", *values)
         plan = "\n".join(row[0] for row in said)

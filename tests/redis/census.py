@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 
 from holdfast.core.job import TERMINAL
+from holdfast.core.waiting import LIMIT_PREFIX, write
 from holdfast.testing.verbs import every
 
 
@@ -19,7 +20,7 @@ async def strays(store, server) -> list[str]:
     in_lanes = Counter()
     for seq, record in records.items():
         if record.waits is not None:
-            waiting[record.waits].add(seq)
+            waiting[write(record.waits)].add(seq)
         if record.lane is not None and record.state == "running":
             in_lanes[record.lane.name] += 1
     found: list[str] = []
@@ -73,7 +74,7 @@ async def strays(store, server) -> list[str]:
             must(members == waiting.pop(rest, None), f"{key} has {members}")
         elif kind == "lane-held":
             members = {member[17:].decode().split(":")[0] for member in server.call("ZRANGE", raw, 0, -1)}
-            must(members == waiting.pop(f"lane:{rest}", None), f"{key} has {members}")
+            must(members == waiting.pop(f"{LIMIT_PREFIX}{rest}", None), f"{key} has {members}")
         elif kind == "lane-runs":
             number = int(server.call("GET", raw))
             must(number == in_lanes.pop(rest, 0), f"{key} is {number}")

@@ -6,6 +6,7 @@ from holdfast.core.clock import MICROS
 from holdfast.core.job import Lane, State
 from holdfast.core.limiter import KEPT
 from holdfast.core.operations import Output, Where
+from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import (
     cancellation,
@@ -66,24 +67,27 @@ async def wait_a_little(store) -> None:
         Lane("fair", weight=2),
         Lane("both", running=2, interval=MICROS, burst=3),
     )
-    waits = [new_job(queue="q0", waits=f"job:{n % 2}", lane=lanes[n % 4] if n % 3 else None) for n in range(12)]
+    waits = [
+        new_job(queue="q0", waits=Waiting("dependency", f"{n % 2}"), lane=lanes[n % 4] if n % 3 else None)
+        for n in range(12)
+    ]
     await insert(store, *waits, *(new_job(queue="lanes", lane=lanes[n % 4], delay=60.0) for n in range(4)))
     await insert(store, *(new_job(queue="lanes", lane=lanes[n % 4], extra=b"{}") for n in range(40)))
     records = await claim(store, "ann", "lanes", limit=40)
     assert {record.lane.name for record in records} == {"full", "slow", "fair", "both"}
     ends = (succeeded, dead, released, failed)
     settles = [ends[n % 4](record, tell=n % 2 == 0) for n, record in enumerate(records[:-5])]
-    settles += [snoozed(record, 60.0, waits="signal:x") for record in records[-5:-2]]
+    settles += [snoozed(record, 60.0, waits=Waiting("signal", "x")) for record in records[-5:-2]]
     notes = [says(records[-1], rest=60.0)]
     assert all((await store.write(Batch(notes=notes, settles=settles))).settles)
     await claim(store, "ann", "lanes", limit=3)
-    for record in (await store.find(Where(waits="lane:slow"), None, 4)).records:
+    for record in (await store.find(Where(waits=Waiting("limit", "slow")), None, 4)).records:
         assert await apply(store, change(record, meta={"seen": 1}))
-    for record in (await store.find(Where(waits="lane:full"), None, 2)).records:
-        assert await apply(store, change(record, waits="job:2"))
-    for record in (await store.find(Where(waits="job:1"), None, 2)).records:
+    for record in (await store.find(Where(waits=Waiting("limit", "full")), None, 2)).records:
+        assert await apply(store, change(record, waits=Waiting("dependency", "2")))
+    for record in (await store.find(Where(waits=Waiting("dependency", "1")), None, 2)).records:
         assert await apply(store, change(record, state=State.QUEUED))
-    for record in (await store.find(Where(waits="signal:x"), None, 1)).records:
+    for record in (await store.find(Where(waits=Waiting("signal", "x")), None, 1)).records:
         assert await apply(store, deletion(record))
 
 

@@ -11,6 +11,7 @@ from test_redis_depth import calls
 from holdfast.core.clock import SystemClock
 from holdfast.core.job import Lane, State
 from holdfast.core.operations import Where
+from holdfast.core.waiting import Waiting
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, failed, new_job, released, succeeded
@@ -121,7 +122,7 @@ async def test_a_claim_costs_the_same_however_many_lanes_hold_however_many_jobs(
     await insert(store, *(new_job() for _ in range(100)))
     await cost(store, server)
     assert await cost(store, server) <= few + 2
-    held = await every(store, Where(waits="lane:l7"))
+    held = await every(store, Where(waits=Waiting("limit", "l7")))
     assert len(held) == 19
 
 
@@ -131,9 +132,9 @@ async def test_more_held_jobs_than_are_sorted_at_once_are_listed_newest_first(st
     await insert(store, new_job("last"))
     while "last" not in [record.id for record in await claim(store, limit=2)]:
         pass
-    page = await store.find(Where(waits="lane:l"), None, 3)
+    page = await store.find(Where(waits=Waiting("limit", "l")), None, 3)
     assert [record.id for record in page.records] == ["j5999", "j5998", "j5997"]
-    assert len(await every(store, Where(waits="lane:l"), page=1000)) == 5999
+    assert len(await every(store, Where(waits=Waiting("limit", "l")), page=1000)) == 5999
 
 
 async def test_a_hundred_lanes_cost_as_many_commands_as_one(start_server, open_at):

@@ -8,6 +8,7 @@ import pytest
 from holdfast import Context, Holdfast
 from holdfast.core.errors import ConfigError, WrongState
 from holdfast.core.operations import Change, Patch
+from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Batch
 from support.workers import work_off
 
@@ -67,7 +68,7 @@ async def test_a_worker_frees_what_waits_and_changes_nothing_else_of_it(serve, o
     server = await serve(roles={"worker": frozenset({"work"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
     store = await open_at(server.url)
-    await insert(store, new_job("a", waits="signal:go"))
+    await insert(store, new_job("a", waits=Waiting("signal", "go")))
     with pytest.raises(ConfigError, match="role 'operate'"):
         await store.write(Batch(changes=[Change("a", "blocked", 0, patch)]))
     assert (

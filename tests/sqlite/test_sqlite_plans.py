@@ -7,6 +7,7 @@ import pytest
 
 from holdfast.core.clock import SystemClock
 from holdfast.core.operations import Where
+from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Batch
 from holdfast.store.sqlite import observe, sql
 from holdfast.store.sqlite.step import Step
@@ -118,8 +119,8 @@ def test_a_statement_uses_its_index(name, connection):
     [
         (Where(states=("dead",)), "holdfast_parked"),
         (Where(states=("cancelled",)), "holdfast_parked"),
-        (Where(waits="w"), "holdfast_waits"),
-        (Where(waits="w", states=("blocked",), queue="default", task="work"), "holdfast_waits"),
+        (Where(waits=Waiting("signal", "w")), "holdfast_waits"),
+        (Where(waits=Waiting("signal", "w"), states=("blocked",), queue="default", task="work"), "holdfast_waits"),
     ],
 )
 def test_jobs_are_listed_from_their_index(where, index, connection):

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from holdfast import Backoff, State, WrongState
 from holdfast.core.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
 from holdfast.core.lifecycle import Outcome, Rules, annotate, cancel, delete, history, retry, settle, too_late
+from holdfast.core.waiting import Waiting
 
 RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_silent_deaths=3, retention=60, key_retention=90_000)
 
@@ -261,8 +262,8 @@ def test_a_release_keeps_the_suspicion():
 
 def test_a_pause_keeps_everything_and_says_what_it_waits_for():
     record = job(suspect=True, deaths=2, error="Boom", attempt=2)
-    ended = end(record, Outcome.paused("pause:work"))
-    assert (ended.state, ended.attempt, ended.waits, ended.delay) == (State.BLOCKED, 1, "pause:work", None)
+    ended = end(record, Outcome.paused(Waiting("pause", "work")))
+    assert (ended.state, ended.attempt, ended.waits, ended.delay) == (State.BLOCKED, 1, Waiting("pause", "work"), None)
     assert (ended.suspect, ended.deaths, ended.error) == (True, 2, "Boom")
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from holdfast import ConfigError, Context, Retry, State, limit
+from holdfast.core.waiting import Waiting
 from support.eventually import eventually, still
 from support.workers import work_off, working
 
@@ -170,7 +171,7 @@ async def test_a_job_says_what_its_lane_waits_for(app):
             await handle.wait(timeout=30)
     assert said.reason == "it waits for its lane 'work/42', of which 2 of 2 run"
     assert {handles[0].id, handles[1].id} == set(said.details[0].removeprefix("in its lane runs: ").split(", "))
-    assert (job.lane, job.waits) == ("work/42", "lane:work/42")
+    assert (job.lane, job.waits) == ("work/42", Waiting("limit", "work/42"))
     assert (await handles[0].job()).lane == "work/42"
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from holdfast import Backoff, Context, Holdfast, State
+from holdfast.core.waiting import Waiting
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
@@ -64,7 +65,7 @@ async def test_a_step_beside_a_wait_runs_once_and_is_remembered(app, way):
         assert (await handle.job()).state == State.RUNNING
         slow.go_on.set()
         job = await eventually(lambda: resting(handle))
-        assert (job.waits, names(job)) == ("signal:approval", ["charge"])
+        assert (job.waits, names(job)) == (Waiting("signal", "approval"), ["charge"])
         await app.signal("approval", "ann")
         assert await handle.result(30) == ["receipt", "ann"]
     assert slow.ran == 1
@@ -141,7 +142,7 @@ async def test_a_step_that_is_asked_for_once_the_run_rests_is_left_to_the_next_r
     await work_off(app)
     go_on.set()
     await asyncio.wait([work.beside])
-    assert "waits for signal:go" in str(work.beside.exception())
+    assert "waits for signal go" in str(work.beside.exception())
     await app.signal("go")
     await work_off(app)
     assert ((await handle.job()).state, ran) == (State.SUCCEEDED, [2])

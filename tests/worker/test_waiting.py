@@ -10,7 +10,7 @@ from holdfast import Backoff, Context, InvalidJob, PayloadTooLarge, State
 from holdfast.app import parts_of
 from holdfast.client import signals
 from holdfast.client.signals import SignalMaintenance
-from holdfast.core import step_log as steps
+from holdfast.core.waiting import Waiting
 from support.eventually import eventually
 from support.inside import session_of
 from support.workers import work_off, working
@@ -18,6 +18,7 @@ from support.workers import work_off, working
 AT_ONCE = Backoff(base=0, jitter=0)
 KINDS = ["async", "thread"]
 DAY = 86400
+APPROVAL = Waiting("signal", "approval-42")
 
 
 def waiter(app, kind, name="approval-42", **options):
@@ -54,7 +55,7 @@ async def test_a_signal_wakes_every_job_that_waits_for_it(app, kind):
     other = await waiter(app, kind, "another")[0].enqueue()
     await work_off(app, concurrency=1)
     jobs = [await handle.job() for handle in handles]
-    assert {(job.state, job.waits, job.attempt) for job in jobs} == {(State.BLOCKED, "signal:approval-42", 0)}
+    assert {(job.state, job.waits, job.attempt) for job in jobs} == {(State.BLOCKED, APPROVAL, 0)}
     said = await app.explain(handles[0].id)
     assert said.reason == "it waits for signal 'approval-42'; `holdfast signal approval-42` wakes it"
     assert "1 step is done: before" in said.details
@@ -102,7 +103,7 @@ async def test_a_wait_with_a_timeout_ends_in_a_timeout_error_which_is_remembered
     handle = await work.enqueue()
     await work_off(app)
     job = await handle.job()
-    assert (job.state, job.waits, job.attempt) == (State.SCHEDULED, "signal:approval-42", 0)
+    assert (job.state, job.waits, job.attempt) == (State.SCHEDULED, APPROVAL, 0)
     until = job.steps[-1].until
     assert job.run_at == until
     said = await app.explain(handle.id)
@@ -203,7 +204,7 @@ async def test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_
 
     async def found_too_soon(where, cursor, limit):
         found = await find(where, cursor, limit)
-        if where.waits == steps.waits_for("approval-42"):
+        if where.waits == APPROVAL:
             monkeypatch.undo()
             await work_off(app)
         return found
@@ -227,7 +228,7 @@ async def test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks
         patched.setattr(signals, "look_again", dead)
         await work_off(app)
     job = await handle.job()
-    assert (job.state, job.waits) == (State.SCHEDULED, "signal:approval-42")
+    assert (job.state, job.waits) == (State.SCHEDULED, APPROVAL)
     assert (job.run_at - job.created_at).total_seconds() <= 61
     clock.advance(61)
     await work_off(app)

@@ -74,15 +74,12 @@ def show(
             from .printing import document, json
 
             status = await app.flows.handle(id).status()
-            parts = parts_of(app)
-            own = await parts.handles.record(id)
-            cancelling = status.state not in TERMINAL and bool(own.meta.get("cancelled"))
-            members = [_member(record) for record in await parts.flows.members(id)]
+            members = [_member(record) for record in await parts_of(app).flows.members(id)]
             if as_json:
-                said = to_builtins(status) | {"cancelling": cancelling, "members": members}
+                said = to_builtins(status) | {"members": members}
                 (json if watch else document)(said)
             else:
-                _print(status, members, cancelling=cancelling)
+                _print(status, members)
             return status.state in TERMINAL
 
         await watching(once, watch=watch, as_json=as_json)
@@ -99,12 +96,12 @@ def _member(record: Record) -> dict[str, Any]:
     return {"number": number, "task": record.task, "state": record.state, "after": after, "error": record.error}
 
 
-def _print(status: FlowStatus, members: list[dict[str, Any]], *, cancelling: bool) -> None:
+def _print(status: FlowStatus, members: list[dict[str, Any]]) -> None:
     from .printing import say, table
 
     ended = sum(status.counts.get(state, 0) for state in ("succeeded", "dead", "cancelled"))
     say(f"Flow {status.id} ({status.name}): {status.state}, {ended} of {status.jobs} jobs have ended.")
-    if cancelling:
+    if status.cancelling:
         print("It is being cancelled: what waits is cancelled, and what runs is asked to stop.")
     if status.error:
         say(status.error)

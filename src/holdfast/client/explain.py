@@ -11,14 +11,14 @@ from ..core import internal as extra
 from ..core import step_log as steps
 from ..core.clock import MICROS
 from ..core.damage import damage_of
+from ..core.flow_rules import cancelling
 from ..core.job import TERMINAL, Lane, Record, State
 from ..core.lifecycle import start_limit
-from ..core.limiter import HOLDS
 from ..core.operations import HolderSeen, Where
-from ..core.waiting import beginning_of
+from ..core.waiting import Waiting
 from ..views import moment
 from .pauses import KIND as PAUSES
-from .pauses import PAUSE, Pause, read
+from .pauses import Pause, read
 from .session import Session
 
 MOST_RUNNING = 200
@@ -43,9 +43,9 @@ async def explain(session: Session, id: str) -> Explanation:
     held = [job for seen in serving for job in seen.jobs][:MOST_RUNNING]
     busy = [one for one in await store.get(held) if one is not None] if record.state == State.QUEUED else []
     paused = [pause for pause in read(await store.records(PAUSES)) if pause.task == record.task]
-    if record.waits is not None and record.waits.startswith(HOLDS):
+    if record.waits is not None and record.waits.kind == "limit":
         running = (await store.find(Where(states=(State.RUNNING,)), None, MOST_RUNNING)).records
-        busy = [one for one in running if one.lane is not None and HOLDS + one.lane.name == record.waits]
+        busy = [one for one in running if one.lane is not None and one.lane.name == record.waits.name]
     return why(record, now, holders, pauses, busy, paused=paused)
 
 
@@ -79,14 +79,14 @@ def why(
         reason = _held(record, holders)
         if record.cancel:
             details.append("its cancellation was asked for; its worker hears of it at its next heartbeat")
-    elif record.lane is not None and record.waits == HOLDS + record.lane.name:
+    elif record.lane is not None and record.waits == Waiting("limit", record.lane.name):
         reason, details = _waits_for_lane(record.lane, busy)
         details += _obstacles(record, holders, pauses, (), paused)
     elif (resting := _resting(record, now)) is not None:
         reason = resting
     elif state == State.BLOCKED:
         reason = _blocked(record, paused)
-        if extra.is_flow(record) and record.meta.get("cancelled"):
+        if extra.is_flow(record) and cancelling(record.meta):
             details.append("it is being cancelled: what waits is cancelled, and what runs is asked to stop")
     elif record.run_at > now and state != State.QUEUED:  # one of a lane that takes turns is ready whatever its turn
         wait = f"{_time(record.run_at)} (in {_span((record.run_at - now) / MICROS)})"
@@ -116,8 +116,9 @@ def why(
 
 def _resting(record: Record, now: int) -> str | None:
     """What a job does that put itself to rest."""
-    memory, signal = steps.read(record.checkpoint), steps.signal_of(record.waits)
-    if signal is not None:
+    memory, waits = steps.read(record.checkpoint), record.waits
+    if waits is not None and waits.kind == "signal":
+        signal = waits.name
         step = memory.find("signal", signal)
         most = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
         return f"it waits for signal {signal!r}{most}; `holdfast signal {shlex.quote(signal)}` wakes it"
@@ -131,23 +132,26 @@ def _blocked(record: Record, paused: Sequence[Pause]) -> str:
     pause = next((one for one in paused if one.waits == record.waits), None)
     if pause is not None:
         return _paused(pause)
-    if record.waits is not None and record.waits.startswith(PAUSE):
-        return f"it was put aside while its task was paused ({record.waits}), and is to be freed; resume it once more"
+    if record.waits is not None and record.waits.kind == "pause":
+        was = f"it was put aside while its task was paused ({record.waits.name})"
+        return f"{was}, and is to be freed; resume it once more"
     return f"it waits for {_others(record)}"
 
 
 def _others(record: Record) -> str:
     """The jobs of its flow that a job waits for."""
-    waits, flow = record.waits or "", extra.read(record.extra).flow
-    if waits.startswith("job:"):
-        return f"job {waits.removeprefix('job:')} to end, which comes before it in flow {flow}"
-    if flow is not None and waits == beginning_of(flow):
+    waits, flow = record.waits, extra.read(record.extra).flow
+    if waits is not None and waits.kind == "dependency":
+        return f"job {waits.name} to end, which comes before it in flow {flow}"
+    if waits is not None and waits.kind == "flow_start":
         return f"flow {flow} to begin, which any worker sees to once all of its jobs are stored"
+    if waits is not None and waits.kind == "unknown":
+        return str(waits)
     if extra.is_flow(record):
         return f"its jobs to end; `holdfast flow show {flow}` says how far they are"
     if flow is not None:
         return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` says how far they are"
-    return f"{waits}" or "other jobs to end"
+    return "other jobs to end" if waits is None else str(waits)
 
 
 def _waits_for_lane(lane: Lane, running: Sequence[Record]) -> tuple[str, list[str]]:

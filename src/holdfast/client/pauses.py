@@ -29,13 +29,12 @@ from ..core.job import UNDECODABLE, Record, State
 from ..core.lifecycle import Outcome
 from ..core.operations import Change, Patch, Where
 from ..core.validation import NAME_LIMIT, checked_name
+from ..core.waiting import Waiting
 from ..store.group_commit import GroupCommit
 from ..store.protocol import Store, Versioned
 
 logger = logging.getLogger("holdfast")
 KIND = "task_pause"
-PAUSE = "pause:"
-"""How the words begin that say what a job waits for, where it was put aside."""
 PAGE = 1000
 """Jobs that one step frees."""
 FRESH = 60.0
@@ -58,9 +57,9 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.task} where {said}" if said else self.task
 
     @property
-    def waits(self) -> str:
-        """What the jobs say that are put aside for it."""
-        return f"{PAUSE}{self.name}"
+    def waits(self) -> Waiting:
+        """What the jobs wait for that are put aside for it."""
+        return Waiting("pause", self.name)
 
     @property
     def flags(self) -> str:

@@ -27,6 +27,7 @@ from ..core.errors import OutcomeUnknown, PayloadTooLarge, StoreUnavailable
 from ..core.job import UNDECODABLE, Record, State
 from ..core.operations import Change, Patch, Where
 from ..core.validation import checked_name
+from ..core.waiting import Waiting
 from ..core.writes import Writes
 from ..tasks.durable_steps import MOST_UNSEEN
 
@@ -96,9 +97,9 @@ async def look_again(session: Session, id: str) -> None:
     Here alone it is said to be too late: nobody else has looked for the signal after the time was over.
     """
     (record,) = await session.store.get([id])
-    name = None if record is None else steps.signal_of(record.waits)
-    if record is None or name is None or record.state != State.SCHEDULED:
+    if record is None or record.state != State.SCHEDULED or record.waits is None or record.waits.kind != "signal":
         return
+    name = record.waits.name
     sent, now = await _sent(session, name), await session.store.now()
     rest = _left_in_peace(record, name, now)
     change = rest if sent is None else _woken(record, name, bytes(sent.value), now)
@@ -189,7 +190,7 @@ def _read(decode: Callable[[bytes], T], kept: Versioned) -> T | None:
 
 async def _wake(session: Session, name: str, value: bytes) -> int:
     """Wake all that wait for a signal, until none is left that was refused because it moved in between."""
-    where, woken, refused = Where(_WAITING, waits=steps.waits_for(name)), 0, True
+    where, woken, refused = Where(_WAITING, waits=Waiting("signal", name)), 0, True
     while refused:
         refused, cursor = False, None
         while True:

@@ -28,6 +28,8 @@ def damage_of(record: Record) -> dict[str, str]:
         found["timeout"] = raw_text(record.timeout)
     if record.state not in STATES:
         found["state"] = raw_text(record.state)
+    if record.waits is not None and record.waits.kind == "unknown":
+        found["waits"] = raw_text(record.waits.name)
     return {name: shorten(value, SHOWN) for name, value in found.items()}
 
 

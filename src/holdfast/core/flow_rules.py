@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
 from . import internal as extras
 from .errors import InvalidJob
-from .internal import Extra
+from .internal import Extra, NotRun
 from .job import TERMINAL, Record, State
 from .operations import Change, Patch
 from .waiting import end_of
 
-NOT_RUN = "not run: "
+FlowEnd = Literal["succeeded", "failed", "cancelled", "abandoned"]
+"""How a flow ended. `failed`: a job of it died or was not run. `abandoned`: it was never started by its maker."""
+END_STATE: dict[FlowEnd, State] = {
+    "succeeded": State.SUCCEEDED, "failed": State.DEAD, "cancelled": State.CANCELLED, "abandoned": State.CANCELLED,
+}  # fmt: skip
+"""The state that the flow's own job has then."""
+CANCELLING, GOING_ON = {"cancelled": True}, {"cancelled": False}
+"""Merged into the meta of a flow's own job by whoever cancels the flow, or retries it. It is in `meta`, not in `extra`:
+several processes write both at any time. Stores merge `meta` by name, but a change replaces `extra` as a whole, so a
+process that notes there how many jobs have ended (`Extra.upto`) would undo a cancellation that it has not seen."""
 
 
 def member(flow: str, number: int) -> str:
@@ -46,7 +60,7 @@ def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) ->
         if on_dead == "fail" and idle:
             useless = f"not needed, as {name} was not"
         elif on_dead == "fail" and not well:
-            return unrun(child, f"{name} {how}")
+            return unrun(child, extra, "failed_parent", f"{name} {how}")
         if on_dead == "compensate":
             died = died or not (well or idle)
             spared = f"not needed, {name} succeeded" if well else f"not needed, as {name} was not"
@@ -55,7 +69,7 @@ def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) ->
     if useless is None and not died:
         useless = spared
     if useless is not None:
-        return unrun(child, useless)
+        return unrun(child, extra, "not_needed", useless)
     return freed(child, now)
 
 
@@ -65,9 +79,10 @@ def freed(child: Record, now: int) -> Change:
     return Change(child.id, child.state, child.fence, Patch(state=state))
 
 
-def unrun(child: Record, why: str) -> Change:
-    """It ends without having run."""
-    patch = Patch(state=State.CANCELLED, error=NOT_RUN + why, keep=None, tell=True)
+def unrun(child: Record, extra: Extra, why: NotRun, words: str) -> Change:
+    """It ends without having run; `extra` is its own, which a patch replaces as a whole."""
+    about = extras.write(msgspec.structs.replace(extra, not_run=why))
+    patch = Patch(state=State.CANCELLED, error=f"not run: {words}", keep=None, extra=about, tell=True)
     return Change(child.id, child.state, child.fence, patch)
 
 
@@ -75,9 +90,27 @@ def failed(record: Record) -> bool:
     """Whether a flow has failed because of how this job of it ended."""
     if record.state == State.DEAD:
         return not extras.read(record.extra).forgiven
-    return record.state == State.CANCELLED and (record.error or "").startswith(NOT_RUN) and not unneeded(record)
+    return _not_run(record) == "failed_parent"
 
 
 def unneeded(record: Record) -> bool:
     """Whether it was to compensate for something that did not happen."""
-    return record.state == State.CANCELLED and (record.error or "").startswith(f"{NOT_RUN}not needed")
+    return _not_run(record) == "not_needed"
+
+
+def cancelling(meta: Mapping[str, Any]) -> bool:
+    """Whether a flow that has not ended is being cancelled, by the meta of its own job."""
+    return meta.get("cancelled") is True
+
+
+def end_of_flow(*, failures: bool, cancelled: bool, abandoned: bool) -> FlowEnd:
+    """How a flow ends, now that all of its jobs have."""
+    if failures:
+        return "failed"
+    if not cancelled:
+        return "succeeded"
+    return "abandoned" if abandoned else "cancelled"
+
+
+def _not_run(record: Record) -> NotRun | None:
+    return extras.read(record.extra).not_run if record.state == State.CANCELLED else None

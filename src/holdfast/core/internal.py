@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from .clock import MICROS
 from .job import Record
+
+NotRun = Literal["failed_parent", "not_needed"]
+"""Why a job of a flow ended without a run: a job before it failed or is gone; or there was nothing to compensate."""
 
 
 class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,6 +32,9 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     """It waits until all jobs of its flow that were added before it have ended, but for so many."""
     upto: int = 0
     """So many of those have ended, counted from the first."""
+    not_run: NotRun | None = None
+    """It was cancelled because of how those before it ended. Written by the change that cancels it, and cleared by the
+    one that has it wait again. The flow's end goes by this; the error of the job is for people."""
 
 
 TIME_LIMIT = 2**60
@@ -91,10 +99,15 @@ def in_flow(record: Record) -> bool:
         return "." in record.id
 
 
-def without_expiry(data: bytes | None) -> bytes | None:
-    """The same without a time limit to start; what cannot be decoded stays as it is."""
+def in_next_life(data: bytes | None) -> bytes | None:
+    """The same for a job that is run again: without a time limit to start, and without why it was not run.
+
+    What cannot be decoded stays as it is.
+    """
+    if data is None:
+        return None
     try:
-        return None if data is None else write(msgspec.structs.replace(decode(data), expires_at=None, expires_in=None))
+        return write(msgspec.structs.replace(decode(data), expires_at=None, expires_in=None, not_run=None))
     except ValueError:
         return data
 

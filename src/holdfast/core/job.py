@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from .retry import Backoff
+from .waiting import Waiting
 
 
 class State(StrEnum):
@@ -90,7 +91,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     """For how long a key stands for the job that has it, where not for as long as it is remembered: `queued` (until
     that job is first claimed), `live` (until it ends), or `window` (for `window` seconds from its creation)."""
     window: float = 0.0
-    waits: str | None = None
+    waits: Waiting | None = None
     """What it waits for: it begins blocked, and stays so until a Change says otherwise."""
     lane: Lane | None = None
     extra: bytes | None = None
@@ -138,8 +139,8 @@ class Record(msgspec.Struct, gc=False):
     meta: dict[str, Any] = {}
     retry: Backoff | None = None
     history: tuple[Attempt, ...] = ()
-    waits: str | None = None
-    """What it waits for, besides its time; `lane:NAME` where its lane is full."""
+    waits: Waiting | None = None
+    """What it waits for, besides its time."""
     lane: Lane | None = None
     extra: bytes | None = None
     saves: int = 0

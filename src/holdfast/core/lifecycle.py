@@ -17,6 +17,7 @@ from .errors import WrongState
 from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record, State
 from .operations import Change, Patch, Settlement
 from .retry import Backoff
+from .waiting import Waiting
 
 ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 32_768
@@ -45,7 +46,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     traceback: str | None = None
     delay: float | None = None
     """Seconds to wait, where the run itself said so."""
-    waits: str | None = None
+    waits: Waiting | None = None
     """What it waits for besides."""
     alone: bool = False
     """Nothing else ran in the process that died under it."""
@@ -71,7 +72,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("snoozed", delay=delay)
 
     @staticmethod
-    def parked(waits: str, delay: float | None = None) -> Outcome:
+    def parked(waits: Waiting, delay: float | None = None) -> Outcome:
         """It waits for something, at most `delay` seconds where given, and runs again then, uncharged."""
         return Outcome("parked", delay=delay, waits=waits)
 
@@ -81,7 +82,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("expired", error=shorten(error, ERROR_LIMIT))
 
     @staticmethod
-    def paused(waits: str) -> Outcome:
+    def paused(waits: Waiting) -> Outcome:
         """Put aside before it could run, as it was, until what it waits for is resumed."""
         return Outcome("paused", waits=waits)
 
@@ -261,7 +262,7 @@ def retry(record: Record) -> Change:
         progress=None,
         checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
-        extra=extra.without_expiry(record.extra),  # it is wanted after all
+        extra=extra.in_next_life(record.extra),  # it is wanted after all
     )
     return Change(record.id, record.state, record.fence, patch)
 

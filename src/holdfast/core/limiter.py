@@ -28,8 +28,6 @@ KEPT = 86400 * MICROS
 """For how long a gate is remembered that nobody needs any more."""
 AT_ONCE = 0
 """When a gate opens that the next claim is to look at, whatever its clock says."""
-HOLDS = "lane:"
-"""What a held job waits for: this, and its lane's name."""
 
 
 class Gate(msgspec.Struct):

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from .job import UNDECODABLE, Attempt, Record
+from .waiting import Waiting
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
@@ -49,7 +50,7 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     """Seconds for which the key is remembered after the end."""
     seen_beat: int | None = None
     """The sweeper's: refused if the holder has beaten since."""
-    waits: str | None = None
+    waits: Waiting | None = None
     """For a waiting state: what it waits for besides."""
     tell: bool = False
     """Where this ends the job, a record of kind `ended` by the job's id is put in the same commit."""
@@ -118,7 +119,7 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     """Set with a terminal state: as in a Settlement. Setting a waiting state clears the times of the end.
     Set alone on an ended job: seconds from now."""
     key_keep: float = 0.0
-    waits: str | msgspec.UnsetType | None = msgspec.UNSET
+    waits: Waiting | msgspec.UnsetType | None = msgspec.UNSET
     """Setting any state without it clears it."""
     payload: bytes | msgspec.UnsetType = msgspec.UNSET
     fingerprint: str = ""
@@ -237,7 +238,7 @@ class Where(msgspec.Struct, frozen=True, gc=False):
     task: str | None = None
     tag: str | None = None
     finished_before: int | None = None
-    waits: str | None = None
+    waits: Waiting | None = None
     """What they wait for, exactly; found without a look at other jobs."""
 
 

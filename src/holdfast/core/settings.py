@@ -81,9 +81,12 @@ class Settings(msgspec.Struct, frozen=True):
 
 def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
     def parse(value: Any) -> float:
-        if isinstance(value, bool):
-            raise ValueError("must be a number")  # noqa: TRY004  # one kind of error for whatever is wrong with a value
-        number = float(value)
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (ValueError, TypeError):
+            number = math.nan
+        if math.isnan(number):
+            raise ValueError("must be a number")
         if not low <= number <= high or not math.isfinite(number):
             raise ValueError(f"must be at least {low:g}" if high == math.inf else f"must be from {low:g} to {high:g}")
         return number
@@ -192,7 +195,8 @@ def _secrets(value: Any) -> tuple[str, ...]:
 
 def _texts(value: Any) -> tuple[str, ...]:
     """Texts, from a sequence of them or one text with commas."""
-    parts: list[Any] = value.split(",") if isinstance(value, str) else list(value)
+    several = hasattr(value, "__iter__")
+    parts: list[Any] = value.split(",") if isinstance(value, str) else list(value) if several else [value]
     if not all(isinstance(part, str) for part in parts):
         raise ValueError("must be text, or a list of texts")
     return tuple(filter(None, (part.strip() for part in parts)))
@@ -267,9 +271,8 @@ def parse(name: str, value: Any) -> Any:
         return parser(value)
     except ConfigError:  # says it in its own words: the value may be a secret
         raise
-    except (ValueError, TypeError) as error:
-        reason = str(error) if str(error).startswith("must") else "must be a number"
-        raise ConfigError(f"{name} {reason}, not {value!r}") from None
+    except ValueError as error:
+        raise ConfigError(f"{name} {error}, not {value!r}") from None
 
 
 def stored_name(name: str) -> str:

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 _MARK = b'{"$steps":'
-_SIGNAL = "signal:"
 NULL = Raw(b"null")
 
 
@@ -79,16 +78,6 @@ def write(memory: Memory) -> bytes | None:
     if memory.steps or (value is not None and value.startswith(_MARK)):
         return _encode(memory)
     return value
-
-
-def waits_for(signal: str) -> str:
-    """What a job's `waits` is while it waits for a signal."""
-    return f"{_SIGNAL}{signal}"
-
-
-def signal_of(waits: str | None) -> str | None:
-    """The signal that a job waits for, if it does."""
-    return waits.removeprefix(_SIGNAL) if waits is not None and waits.startswith(_SIGNAL) else None
 
 
 def answered(checkpoint: bytes | None, signal: str, value: bytes | None, now: int) -> bytes | None:

@@ -16,7 +16,17 @@ import msgspec
 
 from ..core import internal as extras
 from ..core.errors import InvalidJob
-from ..core.flow_rules import failed, freed, member, number_in
+from ..core.flow_rules import (
+    END_STATE,
+    GOING_ON,
+    FlowEnd,
+    cancelling,
+    end_of_flow,
+    failed,
+    freed,
+    member,
+    number_in,
+)
 from ..core.internal import Extra
 from ..core.job import TERMINAL, UNDECODABLE, Record, State
 from ..core.lifecycle import retry as new_life
@@ -34,6 +44,11 @@ ID_KEPT = 7 * 86400.0
 """Seconds for which the id of an abandoned flow stays taken, at the least, so that its maker cannot start it late."""
 SHOWN = 3
 """Failed jobs that a flow's error names."""
+ENDED_SO: dict[FlowEnd, str] = {
+    "cancelled": "the flow was cancelled",
+    "abandoned": "never started: the process that enqueued it stopped half-way",
+}
+"""The error of a flow that ended so, for people."""
 
 
 JOBS_MOST = 10_000_000
@@ -51,6 +66,10 @@ class About(msgspec.Struct, omit_defaults=True):
     """Those that were added while it ran, once it has ended."""
     digest: str = ""
     """What tells it apart from another flow with the same id."""
+    abandoned: bool = False
+    """It was given up before it was started (`creation.py`): said by the insert of its own job, and never changed."""
+    ended: FlowEnd | None = None
+    """How it ended last."""
 
 
 UNKNOWN = About("", 0)
@@ -185,19 +204,17 @@ class FlowGathering:
             counts[record.state] = counts.get(record.state, 0) + 1
             if failed(record):
                 bad.append(record)
-        error = None
+        about = about_flow(own)
+        ended = end_of_flow(failures=bool(bad), cancelled=cancelling(own.meta), abandoned=about.abandoned)
+        error = ENDED_SO.get(ended)
         if bad:
             names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:SHOWN])
             error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
-        state = State.DEAD if bad else State.CANCELLED if own.meta.get("cancelled") else State.SUCCEEDED
-        about = about_flow(own)
-        abandoned = own.meta.get("abandoned")
-        why = "never started: the process that enqueued it stopped half-way" if abandoned else "the flow was cancelled"
         patch = Patch(
-            state=state,
-            error=error or (why if state == State.CANCELLED else None),
+            state=END_STATE[ended],
+            error=error,
             result=msgspec.json.encode(counts),
-            payload=msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs)),
+            payload=msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs, ended=ended)),
             keep=None,
             tell=True,
         )
@@ -223,7 +240,7 @@ class FlowGathering:
             await self._reopen(id)
             return False
         if own is not None and own.state != State.DEAD:
-            if own.meta.get("abandoned"):
+            if about_flow(own).abandoned:
                 keep = max(keep, ID_KEPT)
             await self._change([Change(id, own.state, own.fence, Patch(keep=keep))])  # last: it is how they are found
         return True
@@ -231,7 +248,7 @@ class FlowGathering:
     async def _reopen(self, id: str) -> None:
         """Have a flow that has ended, or was to end, wait for its jobs again."""
         while True:
-            own, patch = await self._own(id), Patch(meta={"cancelled": False})
+            own, patch = await self._own(id), Patch(meta=GOING_ON)
             if own.state in TERMINAL:
                 patch = msgspec.structs.replace(
                     again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta

@@ -16,6 +16,7 @@ import msgspec
 
 from ..core.clock import Clock
 from ..core.errors import HoldfastError, JobExists, OutcomeUnknown, StoreUnavailable, WrongState
+from ..core.flow_rules import CANCELLING
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, State
 from ..core.operations import Change
 from ..core.waiting import all_of
@@ -130,7 +131,7 @@ class FlowMaking(FlowGathering):
         [found] = await self._app.session.store.get([own.id])
         if found is None:
             return False
-        if found.task == TASK and found.meta.get("abandoned"):
+        if found.task == TASK and about_flow(found).abandoned:
             raise _given_up(own.id, found.state)
         if found.task != TASK or about_flow(found).digest != msgspec.json.decode(own.payload, type=About).digest:
             raise JobExists(own.id)
@@ -165,9 +166,11 @@ class FlowMaking(FlowGathering):
 
     async def _give_up(self, id: str, making: Making) -> None:
         """Take the id of an abandoned flow, with an own job whose cancellation was asked for."""
-        about, meta = msgspec.json.encode(About(making.name, making.jobs)), {"cancelled": True, "abandoned": True}
-        nonce = self._app.entropy.token()
-        own = NewJob(id, TASK, QUEUE, about, nonce=nonce, meta=meta, waits=all_of(id), extra=gathering(id))
+        about, nonce = About(making.name, making.jobs, abandoned=True), self._app.entropy.token()
+        own = NewJob(
+            id, TASK, QUEUE, msgspec.json.encode(about), nonce=nonce, meta=CANCELLING, waits=all_of(id),
+            extra=gathering(id),
+        )  # fmt: skip
         await self._app.session.commit.insert([own])  # refused where it was started after all
 
 

@@ -21,11 +21,11 @@ import msgspec
 from ..codec import filled, numbers_in
 from ..core import internal as extras
 from ..core.errors import InvalidJob
-from ..core.flow_rules import decide, member
+from ..core.flow_rules import CANCELLING, cancelling, decide, member
 from ..core.job import TERMINAL, Record, State
 from ..core.lifecycle import cancel
 from ..core.operations import Change, Patch, Where
-from ..core.waiting import beginning_of, end_of
+from ..core.waiting import Waiting, beginning_of, end_of
 from ..store.protocol import Versioned
 from .completion import PAGE
 from .creation import ENDED, FlowMaking, MakingWatch, Pending, pending
@@ -92,7 +92,7 @@ class FlowEnds(FlowMaking):
         flows: dict[str, None] = {}
         while waiting:
             some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
-            awaited: dict[str, str] = {}
+            awaited: dict[str, Waiting] = {}
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._get({*some, *flow_of.values()})}
             for id, flow in flow_of.items():
@@ -102,7 +102,7 @@ class FlowEnds(FlowMaking):
                 if left.delete is not None and await self._deleted(own, flow, left.delete):
                     own = record = None
                 if record is not None and extras.is_flow(record):
-                    if record.state not in TERMINAL and (left.cancel or record.meta.get("cancelled")):
+                    if record.state not in TERMINAL and (left.cancel or cancelling(record.meta)):
                         waiting += await self._cancel_jobs(record)
                     if record.state not in TERMINAL or not await self._close(id):
                         awaited[id] = beginning_of(id)
@@ -135,8 +135,8 @@ class FlowEnds(FlowMaking):
     async def _cancel_jobs(self, own: Record) -> list[str]:
         """Cancel every job of a flow that has not ended, and those that are added meanwhile; those that ended so."""
         rules, ended = self._app.session.rules, list[str]()
-        if not own.meta.get("cancelled"):
-            mark = Change(own.id, own.state, own.fence, Patch(meta={"cancelled": True}))
+        if not cancelling(own.meta):
+            mark = Change(own.id, own.state, own.fence, Patch(meta=CANCELLING))
             if not (await self._change([mark]))[0]:
                 return ended  # as the flow has
         while True:
@@ -182,18 +182,19 @@ class FlowEnds(FlowMaking):
     async def _kept(self, id: str) -> Versioned:
         return (await self._app.session.store.records(ENDED)).get(id, _NONE)
 
-    async def _free_those(self, awaited: Mapping[str, str], told: dict[str, Versioned]) -> list[str]:
+    async def _free_those(self, awaited: Mapping[str, Waiting], told: dict[str, Versioned]) -> list[str]:
         """Free all who wait for these things, by who told of each; the ended jobs that are to be dealt with next."""
         find, ended = self._app.session.store.find, list[str]()
         while awaited:
             size, tellers = PAGE // len(awaited), {what: id for id, what in awaited.items()}
             pages = await asyncio.gather(*(find(Where(waits=what), None, size) for what in tellers))
             children = {child.id: child for page in pages for child in page.records}
+            found_by = {child.id: what for what, page in zip(tellers, pages, strict=True) for child in page.records}
             changes = await self._decide(list(children.values()))
             others: dict[str, set[str]] = {}
             for change in changes:
                 if (waits := _waits(change)) is not None:
-                    others.setdefault(tellers[children[change.id].waits or ""], set()).add(waits.removeprefix("job:"))
+                    others.setdefault(tellers[found_by[change.id]], set()).add(waits.name)
             await asyncio.gather(*(self._mention(id, its, told) for id, its in others.items()))
             written = [change for change, done in zip(changes, await self._change(changes), strict=True) if done]
             unrun = [children[change.id] for change in written if _ends(change)]
@@ -201,9 +202,9 @@ class FlowEnds(FlowMaking):
             ended += [child.id for child in unrun if child.id not in again]
             parents = set[str]().union(*others.values())
             ended += sorted(parents.difference(r.id for r in await self._get(parents) if r.state not in TERMINAL))
-            freed = {children[change.id].waits for change in written}  # where none was, others are at it
+            freed = {found_by[change.id] for change in written}  # where none was, others are at it
             full = (what for what, page in zip(tellers, pages, strict=True) if page.cursor is not None)
-            more = [what for what in full if what in freed] + [children[id].waits or "" for id in again]
+            more = [what for what in full if what in freed] + [found_by[id] for id in again]
             awaited = {tellers[what]: what for what in more}
         return ended
 
@@ -214,7 +215,7 @@ class FlowEnds(FlowMaking):
         """
         rightly = {change.id for change in await self._decide(unrun) if _ends(change)}
         wrong = [child for child in unrun if child.id not in rightly]
-        back = [Patch(state=State.BLOCKED, waits=child.waits, error=None) for child in wrong]
+        back = [Patch(state=State.BLOCKED, waits=c.waits, error=None, extra=c.extra) for c in wrong]
         await self._change([Change(c.id, State.CANCELLED, c.fence, p) for c, p in zip(wrong, back, strict=True)])
         for own in await self._get({extras.read(child.extra).flow or "" for child in wrong}):
             if own.state in TERMINAL:
@@ -257,10 +258,10 @@ def _version(told: Mapping[str, Versioned], id: str) -> int:
     return told.get(id, _JUST_TOLD).version
 
 
-def _waits(change: Change) -> str | None:
+def _waits(change: Change) -> Waiting | None:
     """What a job is to wait for from now on."""
     waits = None if change.patch is None else change.patch.waits
-    return waits if isinstance(waits, str) else None
+    return waits if isinstance(waits, Waiting) else None
 
 
 def _ends(change: Change) -> bool:

@@ -19,13 +19,13 @@ import msgspec
 
 from ..core import internal as extras
 from ..core.errors import HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable, WrongState
-from ..core.flow_rules import member, number_in, unneeded
+from ..core.flow_rules import FlowEnd, cancelling, member, number_in, unneeded
 from ..core.internal import Extra
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, Record, State
 from ..core.lifecycle import retry as new_life
 from ..core.operations import Change
 from ..core.validation import checked_text
-from ..core.waiting import all_of, beginning_of, end_of
+from ..core.waiting import Waiting, all_of, beginning_of, end_of
 from ..tasks.handle import BlockingHandle, Handle
 from ..views import Job, job_seen, states_named
 from .builder import Flow, Node, Work, grown
@@ -53,6 +53,10 @@ class FlowStatus(msgspec.Struct, frozen=True):
     error: str | None = None
     counts: dict[str, int] = {}
     """Its jobs by state; empty in a list of flows."""
+    ended: FlowEnd | None = None
+    """How it ended, where it has; its `error` says the same to people."""
+    cancelling: bool = False
+    """It has not ended, and is being cancelled."""
 
 
 class FlowPage(msgspec.Struct, frozen=True):
@@ -231,7 +235,7 @@ class Flows(FlowEnds):
         store = self._app.session.store
         while True:
             own = await self._own(flow)
-            if own.state in TERMINAL or own.meta.get("cancelled"):
+            if own.state in TERMINAL or cancelling(own.meta):
                 raise WrongState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
             kept = (await store.records(counting(flow))).get("jobs")
             known = None if kept is None else number_kept(kept)
@@ -310,7 +314,7 @@ class Flows(FlowEnds):
         lives: list[Change] = []
         waiting: list[Change] = []
         taken: set[int] = set()
-        awaited: set[str] = set()
+        awaited: set[Waiting] = set()
         async for record in self._members(id, await self._count(own)):
             extra, asked = extras.read(record.extra), which is None or record.id in which
             after = bool(taken) if extra.all_but is not None else any(number in taken for number, _ in extra.after)
@@ -333,7 +337,7 @@ class Flows(FlowEnds):
         await self._app.session.commit.check([*lives, *waiting])  # before anything is written
         # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
         # then at all of them, some of which may have ended long ago.
-        parents = [what.removeprefix("job:") for what in sorted(awaited) if what.startswith("job:")]
+        parents = sorted(what.name for what in awaited if what.kind == "dependency")
         await self._leave(id, lambda left: mentioning(Pending(also=left.also), parents))
         try:
             await self._reopen(id)
@@ -351,4 +355,8 @@ def _status(own: Job) -> FlowStatus:
         about = msgspec.convert(own.payload, About)
     except UNDECODABLE:
         about = UNKNOWN
-    return FlowStatus(own.id, about.name, own.state, about.jobs + about.grown, own.created_at, own.error)
+    over, jobs = own.state in TERMINAL, about.jobs + about.grown
+    return FlowStatus(
+        own.id, about.name, own.state, jobs, own.created_at, own.error,
+        ended=about.ended if over else None, cancelling=not over and cancelling(own.meta),
+    )  # fmt: skip

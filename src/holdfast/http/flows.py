@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
+from ..core.flow_rules import FlowEnd
 from ..core.validation import checked_text
 from ..flows.service import FlowStatus
 from . import limits
@@ -34,6 +36,10 @@ class FlowListed(msgspec.Struct):
     """How many it has. Their ids are its own, a dot, and a number from 0 on."""
     created_at: datetime
     error: str | None
+    ended: FlowEnd | None
+    """How it ended: `failed` where a job of it died or was not run, `abandoned` where it was never started."""
+    cancelling: bool
+    """It has not ended, and is being cancelled."""
 
 
 class FlowOut(FlowListed):
@@ -53,17 +59,19 @@ class FlowsOut(msgspec.Struct):
 async def list_flows(call: Call, query: FlowsQuery) -> Answer:
     """A page of flows, newest first."""
     page = await call.app.flows.list(state=query.state, limit=query.limit, cursor=query.cursor)
-    return json(FlowsOut([FlowListed(*_about(each)) for each in page.flows], page.cursor))
+    return json(FlowsOut([FlowListed(**_about(each)) for each in page.flows], page.cursor))
 
 
 async def get_flow(call: Call, id: str) -> Answer:
     """How far a flow is."""
     status = await call.app.flow(checked_text(id, "id")).status()
-    return json(FlowOut(*_about(status), status.counts))
+    return json(FlowOut(**_about(status), counts=status.counts))
 
 
-def _about(status: FlowStatus) -> tuple[str, str, str, int, datetime, str | None]:
-    return status.id, status.name, status.state, status.jobs, status.created_at, status.error
+def _about(status: FlowStatus) -> dict[str, Any]:
+    said = msgspec.structs.asdict(status)
+    del said["counts"]
+    return {"status": said.pop("state"), **said}
 
 
 def endpoints() -> list[Endpoint]:

@@ -11,6 +11,7 @@ from msgspec import Meta
 from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
+from ..core.waiting import Waiting
 from ..views import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
 from . import limits
 
@@ -118,7 +119,7 @@ class JobOut(msgspec.Struct, kw_only=True):
     cancel_requested: bool = False
     suspect: bool = False
     history: tuple[AttemptSeen, ...] = ()
-    waits: str | None = None
+    waits: Waiting | None = None
     """What it waits for besides its time."""
     expires_at: datetime | None = None
     """Too late to start, from then on."""

@@ -28,6 +28,7 @@ from ..core.validation import (
     checked_tags,
     checked_text,
 )
+from ..core.waiting import Waiting
 from ..store.protocol import Batch
 from ..tasks.limits import MOST, NAME_MOST, SPAN_MOST, WEIGHT_MOST
 from .limits import MIB
@@ -117,7 +118,8 @@ def _check_find(where: Where, cursor: str | None, limit: int) -> None:
     checked_cursor(cursor)
     if not STATES.issuperset(where.states):
         raise InvalidJob(f"there is no state {min(set(where.states) - STATES)!r:.50}")
-    for text in (where.queue, where.task, where.tag, where.waits):
+    waits = None if where.waits is None else where.waits.name
+    for text in (where.queue, where.task, where.tag, waits):
         if text is not None:
             checked_text(text, "a part of a filter", WAITS_MOST)
     if where.finished_before is not None:
@@ -283,7 +285,7 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
         checked_text(patch.fingerprint, "a fingerprint")
     if isinstance(patch.meta, dict):
         _check_meta(patch.meta, max_payload)
-    if isinstance(patch.waits, str):
+    if isinstance(patch.waits, Waiting):
         _check_waits(id, patch.waits)
     if isinstance(patch.extra, bytes):
         _check_extra(id, patch.extra, max_payload)
@@ -337,9 +339,12 @@ def _check_number(id: str, name: str, number: int, most: int = LARGE, *, least: 
         raise InvalidJob(f"{id!r:.200}: {name} is from {least} to {most - 1}, not {number!s:.50}")
 
 
-def _check_waits(id: str, waits: str | None) -> None:
-    if waits is not None:
-        checked_text(waits, f"job {id!r:.200}: what it waits for", WAITS_MOST)
+def _check_waits(id: str, waits: Waiting | None) -> None:
+    if waits is None:
+        return
+    if waits.kind == "unknown":  # what a damaged job waits for, which nobody writes
+        raise InvalidJob(f"job {id!r:.200}: a job cannot wait for something unknown")
+    checked_text(waits.name, f"job {id!r:.200}: what it waits for", WAITS_MOST)
 
 
 def _check_texts(id: str, *texts: str | None) -> None:

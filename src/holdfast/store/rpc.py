@@ -13,7 +13,7 @@ from ..core.job import Record
 from ..core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
 from .protocol import Answers, Batch, Finding, Versioned
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Both sides must speak the same; it rises with every change that the other side would not understand."""
 PATH = "/v1/store"
 PROTOCOL_HEADER = "Holdfast-Protocol"

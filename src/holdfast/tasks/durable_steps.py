@@ -25,6 +25,7 @@ from ..core.job import Record
 from ..core.operations import Note
 from ..core.step_log import Memory, Step
 from ..core.validation import NAME_LIMIT, checked_name, checked_seconds, checked_text
+from ..core.waiting import Waiting
 from .active_steps import UnderWay
 
 P = ParamSpec("P")
@@ -44,7 +45,7 @@ class Parked(BaseException):
     No error, and so nothing that `except Exception` catches.
     """
 
-    def __init__(self, delay: float, waits: str | None = None) -> None:
+    def __init__(self, delay: float, waits: Waiting | None = None) -> None:
         super().__init__(f"it waits for {waits}" if waits else f"it sleeps for {delay:g} s")
         self.delay = delay
         self.waits = waits
@@ -184,7 +185,7 @@ class Remembering:
     def _wait_on(self, step: Step) -> None:
         # However late it is: whether it has come is known to the store, which is looked at when the job waits.
         left = MOST_UNSEEN if step.until is None else max(LEAST_WAIT, (step.until - self._now()) / MICROS)
-        raise Parked(min(left, MOST_UNSEEN), steps.waits_for(step.name))
+        raise Parked(min(left, MOST_UNSEEN), Waiting("signal", step.name))
 
     async def _run_step(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], returns: Returns

@@ -25,6 +25,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from ..core.clock import MICROS
 from ..core.job import TERMINAL, WAITING, Lane, NewJob, Record, State
 from ..core.operations import Change, Holder, Lost, Settlement
+from ..core.waiting import Waiting
 from . import build
 from .conformance.harness import Harness
 from .pairing import Pair, Paired
@@ -48,6 +49,7 @@ LANES = (
 FAIR = ({"name": "ann", "weight": 1}, {"name": "bob", "weight": 2, "running": 2})
 """Turns depend on the very times, so these are for stores whose time is set."""
 STEPS = (1, 3, 7, 30)
+ONE, TWO = Waiting("signal", "one"), Waiting("dependency", "two")
 ENDS = ("succeeded", "failed", "dead", "released", "snoozed", "suspected", "cancelled", "blocked")
 
 picks = st.integers(0, 7)
@@ -99,7 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         payload=st.sampled_from((b"1", b"1", b"2")),
         depth=st.sampled_from((None, None, None, 3)),
         lane=st.sampled_from((None, None, None, *LANES, *FAIR)),
-        waits=st.sampled_from((None, None, None, None, "w1", "w2")),
+        waits=st.sampled_from((None, None, None, None, ONE, TWO)),
         once=st.sampled_from(("", "", "queued", "live", "window")),
     )
     def insert(
@@ -115,7 +117,7 @@ class StoreMachine(RuleBasedStateMachine):
         payload: bytes,
         depth: int | None,
         lane: dict[str, Any] | None,
-        waits: str | None,
+        waits: Waiting | None,
         once: str,
     ) -> None:
         id, nonce = (chosen, self.number()) if chosen else (f"job-{self.number()}", 0)
@@ -204,7 +206,7 @@ class StoreMachine(RuleBasedStateMachine):
         delay=st.sampled_from(DURATIONS),
         keep=st.sampled_from((None, *DURATIONS)),
         key_keep=st.sampled_from(DURATIONS),
-        waits=st.sampled_from((None, "w1")),
+        waits=st.sampled_from((None, ONE)),
         tell=st.booleans(),
     )
     def settle(
@@ -217,7 +219,7 @@ class StoreMachine(RuleBasedStateMachine):
         delay: float,
         keep: float | None,
         key_keep: float,
-        waits: str | None,
+        waits: Waiting | None,
         tell: bool,
     ) -> None:
         options: dict[str, Any] = {"nonce": self.number(), "keep": keep if keep is None else keep * self.unit}
@@ -228,7 +230,7 @@ class StoreMachine(RuleBasedStateMachine):
             "dead": lambda claim: build.dead(claim, **options),
             "released": lambda claim: build.released(claim, **options),
             "snoozed": lambda claim: build.snoozed(claim, delay * self.unit, waits=waits, **options),
-            "blocked": lambda claim: build.ending(claim, State.BLOCKED, "paused", waits="w2", **options),
+            "blocked": lambda claim: build.ending(claim, State.BLOCKED, "paused", waits=TWO, **options),
             "suspected": lambda claim: build.released(claim, suspect=True, deaths=claim.fence % 4 - 2, **options),
             "cancelled": lambda claim: build.cancelled(claim, **options),
         }
@@ -295,9 +297,9 @@ class StoreMachine(RuleBasedStateMachine):
         if what == "free" and seen.state == State.BLOCKED:
             return build.change(seen, state=State.QUEUED)
         if what == "block" and seen.state == State.BLOCKED:
-            return build.change(seen, waits="w2")
+            return build.change(seen, waits=TWO)
         if what == "block" and seen.state in TERMINAL:
-            return build.retrial(seen, state=State.BLOCKED, waits="w1")
+            return build.retrial(seen, state=State.BLOCKED, waits=ONE)
         if what == "replace" and seen.state in WAITING:
             return build.change(seen, payload=b"3", fingerprint="three", extra=b"{}")
         return None

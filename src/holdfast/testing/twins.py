@@ -12,6 +12,7 @@ import msgspec
 
 from ..core.job import TERMINAL, Record, State
 from ..core.operations import Change, HolderSeen, QueueStats, Where
+from ..core.waiting import Waiting
 from ..store.protocol import Store
 from .verbs import every
 
@@ -22,9 +23,9 @@ WHERES = (
     Where(task="x", queue="blue"),
     Where(tag="y"),
     Where(states=tuple(TERMINAL)),
-    Where(waits="w1"),
-    Where(waits="w2", queue="red"),
-    Where(waits="lane:one"),
+    Where(waits=Waiting("signal", "one")),
+    Where(waits=Waiting("dependency", "two"), queue="red"),
+    Where(waits=Waiting("limit", "one")),
 )
 FREE_KEY = "free-"
 """How a key begins that may come to another job while its first one lives."""

@@ -12,7 +12,6 @@ from typing import Any
 from ..client import signals
 from ..client.claims import ManualClaims
 from ..client.session import Session
-from ..core import step_log as steps
 from ..core.errors import HoldfastError, PayloadTooLarge, StoreLost
 from ..core.job import Record
 from ..core.lifecycle import Outcome
@@ -79,7 +78,7 @@ class Settler:
             self._loop.call_later(RESEND_PAUSE, self._again, run, end)
             return
         self._outages.worked("settle")
-        if answer and steps.signal_of(end.waits) is not None:
+        if answer and end.waits is not None and end.waits.kind == "signal":
             looking = self._loop.create_task(self._look_again(run))
             self._looking.add(looking)
             looking.add_done_callback(self._looking.discard)

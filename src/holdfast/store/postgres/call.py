@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import astuple
 
+from ...core import waiting
 from ...core.clock import MICROS
 from ...core.job import TERMINAL, NewJob
 from ...core.operations import Ask, Claims, Inserted, Note, Settlement
@@ -220,7 +221,7 @@ def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
         _texts(columns["tags"]),
         _texts(columns["meta"]),
         _texts(columns["retry"]),
-        _some(columns["waits"]),
+        _some([waiting.write(value) for value in columns["waits"]]) if any(columns["waits"]) else None,
         _texts(columns["lane"]),
         _some(columns["extra"]),
         None if alike else columns["key"],
@@ -256,6 +257,7 @@ def _order(queues: Sequence[str]) -> Callable[[Any], Any]:
 def _word(end: Settlement, place: int) -> dict[str, Any]:
     said = msgspec.structs.asdict(end)
     said["place"] = place
+    said["waits"] = waiting.write(end.waits)
     said["result"] = None if end.result is None else end.result.hex()
     return said
 

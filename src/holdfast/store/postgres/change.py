@@ -12,7 +12,6 @@ from typing import Any
 from msgspec import UNSET
 
 from ...core.job import TERMINAL, Record, State
-from ...core.limiter import HOLDS
 from ...core.operations import Change
 from ..reference import apply
 from . import sql
@@ -34,7 +33,7 @@ class Changes:
         self._forgotten: list[tuple[str, str]] = []
         self._fingerprints: dict[tuple[str, str], str] = {}
         self._holding = Counter[str]()
-        """Jobs that wait for a lane, by what they wait for."""
+        """Jobs that wait for a lane, by its name."""
         self._left: dict[str, bool] = {}
         """Lanes that a job has left, and whether they held others then."""
         self._told: list[str] = []
@@ -50,7 +49,7 @@ class Changes:
             for found in await self._link.fetch(self._say(statement), ids):
                 kept = record(found)
                 self._jobs[kept.id], self._was_over[kept.id] = kept, over
-        lanes = {HOLDS + kept.lane.name for kept in self._jobs.values() if kept.lane is not None}
+        lanes = {kept.lane.name for kept in self._jobs.values() if kept.lane is not None}
         if lanes:
             found = await self._link.fetch(self._say(sql.HOLDING), sorted(lanes), len(changes) + 1)
             self._holding.update(dict[str, int](found))
@@ -66,8 +65,8 @@ class Changes:
         if change.seen_task not in (None, kept.task):
             return False
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
-        if kept.waits is not None:
-            self._holding[kept.waits] -= 1
+        if kept.waits is not None and kept.waits.kind == "limit":
+            self._holding[kept.waits.name] -= 1
         if change.patch is None:
             if not was_over and kept.key is not None:
                 self._keys.pop((kept.key, kept.id), None)
@@ -77,8 +76,8 @@ class Changes:
             self._moved.append((kept.id, "deleted"))
             return True
         apply.patch(kept, change.patch, now)
-        if kept.waits is not None:
-            self._holding[kept.waits] += 1
+        if kept.waits is not None and kept.waits.kind == "limit":
+            self._holding[kept.waits.name] += 1
         if change.patch.payload is not UNSET and kept.key is not None:
             self._fingerprints[kept.key, kept.id] = change.patch.fingerprint
         self._touched[kept.id] = kept
@@ -101,7 +100,7 @@ class Changes:
 
     def _make_room(self, kept: Record) -> None:
         if kept.lane is not None:
-            held = self._holding[HOLDS + kept.lane.name] > 0
+            held = self._holding[kept.lane.name] > 0
             self._left[kept.lane.name] = held or self._left.get(kept.lane.name, False)
             if held:
                 self.queues.add(kept.queue)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...core import waiting
 from ...core.job import TERMINAL
 from ...core.operations import Where
 from . import sql
@@ -31,7 +32,7 @@ def find(where: Where, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
     if where.tag is not None:
         add("tags ? {}::text", where.tag)
     if where.waits is not None:
-        add("waits = {}::text", where.waits)
+        add("waits = {}::text", waiting.write(where.waits))
     if where.finished_before is not None:
         add("finished_at < {}::bigint", where.finished_before)
     condition = " AND ".join(parts)

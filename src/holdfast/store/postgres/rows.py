@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from ...core import waiting
 from ...core.job import STORED, Attempt, Lane, Record, raw_text
 from ...core.retry import Backoff
 
@@ -29,9 +30,7 @@ def record(row: Any, at: int = 0) -> Record:
     """
     damage: dict[str, str] = {}
     made = Record(*row[at : at + PLAIN])
-    tags, meta, retry, history, made.waits, lane, made.extra, made.saves, made.changed_at = row[
-        at + PLAIN : at + PLAIN + 9
-    ]
+    tags, meta, retry, history, waits, lane, made.extra, made.saves, made.changed_at = row[at + PLAIN : at + PLAIN + 9]
     if tags is not None:
         made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
@@ -40,6 +39,7 @@ def record(row: Any, at: int = 0) -> Record:
         made.retry = _read(_retry, retry, None, "retry", damage)
     if history is not None:
         made.history = _read(_history, history, (), "history", damage)
+    made.waits = waiting.read(waits)
     if lane is not None:
         made.lane = _read(_lane, lane, None, "lane", damage)
     if damage:
@@ -67,4 +67,5 @@ def row(kept: Record) -> Sequence[Any]:
     plain[4] = str(kept.state)
     tags, meta, history = json_or_null(kept.tags), json_or_null(kept.meta), json_or_null(kept.history)
     lists = (tags or raw.get("tags"), meta or raw.get("meta"), retry or raw.get("retry"), history or raw.get("history"))
-    return (*plain, *lists, kept.waits, lane or raw.get("lane"), kept.extra, kept.saves, kept.changed_at)
+    waits = waiting.write(kept.waits)
+    return (*plain, *lists, waits, lane or raw.get("lane"), kept.extra, kept.saves, kept.changed_at)

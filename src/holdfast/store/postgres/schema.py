@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ConfigError
+from ...core.waiting import LIMIT_PREFIX
 from . import sql, trouble
 from .driver import asyncpg
 from .place import Place
@@ -16,13 +17,17 @@ LATEST = 1
 
 
 def steps() -> dict[int, str]:
-    """The SQL of every step, by its number. A step that is long is a folder of parts."""
+    """The SQL of every step, by its number. A step that is long is a folder of parts.
+
+    `{limit}` in it stands for what the text of a full limit begins with.
+    """
     return {int(step.name[:4]): _script(step) for step in sorted(MIGRATIONS.glob("[0-9]*"))}
 
 
 def _script(step: Path) -> str:
     parts = sorted(step.glob("*.sql")) if step.is_dir() else [step]
-    return "\n".join(part.read_text(encoding="utf-8") for part in parts)
+    text = "\n".join(part.read_text(encoding="utf-8") for part in parts)
+    return text.replace("{limit}", LIMIT_PREFIX)
 
 
 async def version(connection: Any, schema: str) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 
+from ...core.waiting import LIMIT_PREFIX
 from .rows import COLUMNS
 
 JOB = ", ".join(COLUMNS)
@@ -81,10 +82,11 @@ UPDATE holdfast.key AS k SET fingerprint = u.fingerprint
 FROM unnest($1::text[], $2::text[], $3::text[]) AS u(key, id, fingerprint) WHERE k.key = u.key AND k.id = u.id
 """
 """What the keys of these jobs stand for."""
-HOLDING = """
-SELECT w, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
-    SELECT FROM holdfast.job AS j WHERE j.gen = g.gen AND j.waits = w AND j.state = 'blocked' AND j.lane IS NOT NULL
-    LIMIT $2) AS h) FROM unnest($1::text[]) AS w
+HOLDING = f"""
+SELECT lane, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
+    SELECT FROM holdfast.job AS j
+    WHERE j.gen = g.gen AND j.waits = '{LIMIT_PREFIX}' || lane AND j.state = 'blocked' AND j.lane IS NOT NULL
+    LIMIT $2) AS h) FROM unnest($1::text[]) AS lane
 """
 """How many jobs wait for each of these lanes; $2 is enough to know."""
 MAKE_ROOM = """
@@ -207,9 +209,9 @@ TURN = "SELECT generations, again FROM holdfast.turn($1)"
 RETIRE = "SELECT holdfast.retire()"
 """Forget the generations that are empty; how many are left."""
 
-STRAYS = """
+STRAYS = f"""
 SELECT count(*) FROM holdfast.job AS j
-WHERE ((j.state <> 'blocked' OR j.waits LIKE 'lane:%')
+WHERE ((j.state <> 'blocked' OR j.waits LIKE '{LIMIT_PREFIX}%')
         AND NOT EXISTS (SELECT FROM holdfast.generation AS g WHERE g.gen = j.gen))
     OR (j.state = 'running' AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder))
 """

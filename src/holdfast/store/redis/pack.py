@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
+from ...core import waiting
 from ...core.clock import MICROS
 from ...core.job import Attempt, Lane, NewJob
-from ...core.limiter import HOLDS
 from ...core.operations import Ask, Change, Holder, Note, Patch, Settlement, Where
 from ..protocol import Batch
 
@@ -87,8 +87,8 @@ def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
     if (new.key, new.max_depth, new.waits, new.extra) == _BARE:
         return common if new.lane is None else (*common, lane_text(new.lane))
     lane = None if new.lane is None else lane_text(new.lane)
-    once = (new.once or None, micros(new.window))
-    return (*common, lane, new.key, new.fingerprint, *once, new.max_depth, new.waits, _beside(new.extra, args))
+    once, waits = (new.once or None, micros(new.window)), waiting.write(new.waits)
+    return (*common, lane, new.key, new.fingerprint, *once, new.max_depth, waits, _beside(new.extra, args))
 
 
 def _beside(data: bytes | None, args: Args) -> int | None:
@@ -129,7 +129,7 @@ def _end(end: Settlement, args: Args) -> tuple[Any, ...]:
         None if end.keep is None else micros(end.keep),
         _beside(end.result, args),
     )
-    rare = (end.key, end.seen_beat, end.error, end.traceback, end.waits, end.tell or None)
+    rare = (end.key, end.seen_beat, end.error, end.traceback, waiting.write(end.waits), end.tell or None)
     if end.outcome == "succeeded" and rare == _NOTHING and not (end.suspect or end.deaths):
         return common
     return (
@@ -182,7 +182,7 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
     if patch.keep is not UNSET:
         wanted["keep"] = False if patch.keep is None else micros(patch.keep)
     if patch.waits is not UNSET:
-        wanted["waits"] = False if patch.waits is None else patch.waits
+        wanted["waits"] = waiting.write(patch.waits) or False
     if patch.payload is not UNSET:
         wanted |= {"payload": _beside(_pack(patch.payload), args), "fingerprint": patch.fingerprint}
     if patch.checkpoint is not UNSET:
@@ -223,7 +223,7 @@ def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     """The argument of the find script."""
     states = [LETTER.get(state, "") for state in where.states] or None
     cursor = None if before is None else int(before)
-    waits, lane = where.waits, None
-    if waits is not None and waits.startswith(HOLDS):
-        waits, lane = None, waits.removeprefix(HOLDS)
+    waits, lane = waiting.write(where.waits), None
+    if where.waits is not None and where.waits.kind == "limit":  # found by its lane: no text is kept of it
+        waits, lane = None, where.waits.name
     return _pack((cursor, limit, states, where.queue, where.task, where.tag, where.finished_before, waits, lane))

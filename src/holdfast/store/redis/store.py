@@ -142,8 +142,8 @@ class RedisStore:
             return await self._enqueue_one(link, batch.inserts[0])
         try:
             reply = await self._run(link, batch, kinds)
-        except StoreUnavailable as error:
-            if "OOM" in str(error) and batch.inserts and len(kinds) > 1:
+        except trouble.OutOfMemory as error:
+            if batch.inserts and len(kinds) > 1:
                 # Only new jobs need room: what ends or claims others goes through on its own.
                 raise trouble.Full(str(error)) from error
             raise

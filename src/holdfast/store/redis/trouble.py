@@ -37,6 +37,10 @@ class SlotMoving(StoreUnavailable):
     """The store's slot is between two nodes of a cluster, for now."""
 
 
+class OutOfMemory(StoreUnavailable):
+    """The server is full, and takes no new jobs."""
+
+
 class Full(HoldfastError):
     """A mixed batch met a full server: its parts may fare better one by one."""
 
@@ -58,5 +62,5 @@ def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
         return ConfigError(f"{where}: {_CONFIG[word]} ({error})")
     if "unknown command" in str(error).lower():
         return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); Redis 7.0 or newer, or Valkey")
-    kind = StoreRefused if word == "READONLY" and not watched else StoreUnavailable
+    kind = StoreRefused if word == "READONLY" and not watched else OutOfMemory if word == "OOM" else StoreUnavailable
     return kind(f"{where}: {_MEANING.get(word, 'it refused')} ({error})")

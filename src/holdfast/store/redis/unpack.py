@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast, get_type_hints
 
 import msgspec
 
+from ...core import waiting
 from ...core.clock import MICROS
 from ...core.job import Attempt, Lane, NewJob, Record, State, raw_text
-from ...core.limiter import HOLDS
 from ...core.operations import (
     Beat,
     Claims,
@@ -28,6 +28,7 @@ from ...core.operations import (
     holder_of,
 )
 from ...core.retry import Backoff
+from ...core.waiting import Waiting
 
 HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
 STATE = {
@@ -242,7 +243,7 @@ def _record(
     if life.m is not None:
         for name, value in life.m.items():
             made.meta[name] = _read(_json, value, None, f"meta.{name}", damage)
-    made.waits = life.W
+    made.waits = waiting.read(life.W)
     if body.lane is not None:
         made.lane = _read(_lane, body.lane, None, "lane", damage)
     if life.E:
@@ -295,7 +296,7 @@ def records(row: Row) -> Iterator[Record | None]:
             continue
         made = record(seq, STATE[state], body, life, checkpoint, unreadable=state == UNREADABLE)
         if state == HELD and made.lane is not None:
-            made.waits = HOLDS + made.lane.name
+            made.waits = Waiting("limit", made.lane.name)
         yield made
 
 

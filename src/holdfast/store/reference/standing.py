@@ -5,13 +5,16 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
+from typing import TypeVar
 
 from ...core.job import Record, State
-from ...core.limiter import AT_ONCE, HOLDS, KEPT, Gate
+from ...core.limiter import AT_ONCE, KEPT, Gate
 from ...core.operations import Ask
+from ...core.waiting import Waiting
 from ..protocol import COHORT, HELD_LIMIT, PROMOTE_LIMIT
 from .line import Line, Place, Ready, place
 
+T = TypeVar("T")
 DUE = frozenset({State.SCHEDULED, State.FAILED})
 
 
@@ -54,7 +57,7 @@ class Standing:
         self._by_seq = by_seq
         self.ready: dict[str, Ready] = {}
         self.due: dict[str, Line] = {}
-        self.waiting: dict[str, Line] = {}
+        self.waiting: dict[Waiting, Line] = {}
         """The jobs that wait for something besides their time, by what it is."""
         self.early: set[int] = set()
         """Jobs that some claim's time made queued: that time counts for that claim, so others compare their own."""
@@ -229,7 +232,7 @@ class Standing:
         lane = record.lane
         assert lane is not None
         self.exit(record)
-        record.state, record.waits = State.BLOCKED, HOLDS + lane.name
+        record.state, record.waits = State.BLOCKED, Waiting("limit", lane.name)
         self.enter(record)
         running = self.running.get(lane.name, 0) + picking.started.get(lane.name, 0)
         self._opens(lane.name, self.gate(lane.name).next_look(lane, running, picking.now))
@@ -241,7 +244,7 @@ class Standing:
 
     def left(self, record: Record) -> bool:
         """A job has left the ready or the running: is one held that may have room now?"""
-        held = record.lane is not None and HOLDS + record.lane.name in self.waiting
+        held = record.lane is not None and Waiting("limit", record.lane.name) in self.waiting
         if held and record.lane is not None:
             self._opens(record.lane.name, AT_ONCE)
         return held
@@ -269,7 +272,7 @@ class Standing:
             self._let_go(name, now)
 
     def _let_go(self, name: str, now: int) -> None:
-        gate, line = self.gates[name], self.waiting.get(HOLDS + name)
+        gate, line = self.gates[name], self.waiting.get(Waiting("limit", name))
         if line is None or line.first is None:
             self._opens(name, None)
             return
@@ -282,7 +285,7 @@ class Standing:
             self.exit(record)
             record.state, record.waits = State.QUEUED, None
             self.enter(record)
-        if HOLDS + name not in self.waiting:
+        if Waiting("limit", name) not in self.waiting:
             self._opens(name, None)
         else:
             self._opens(name, AT_ONCE if free == PROMOTE_LIMIT else gate.next_look(lane, running, now))
@@ -292,7 +295,8 @@ class Standing:
         late = [name for name, gate in self.gates.items() if gate.tat > now and (gate.opens_at or 0) > now]
         found: list[tuple[str, int, int]] = []
         for name in late:
-            first = self.waiting[HOLDS + name].first if HOLDS + name in self.waiting else None
+            line = self.waiting.get(Waiting("limit", name))
+            first = None if line is None else line.first
             lane = None if first is None else self._by_seq[first[2]].lane
             if lane is not None and lane.interval:
                 found.append((name, self.gates[name].tat, lane.burst * lane.interval))
@@ -314,11 +318,11 @@ class Standing:
     def tidy(self, now: int) -> None:
         """Forget gates that nobody needs any more."""
         for name, gate in list(self.gates.items()):
-            if gate.idle_since() < now - KEPT and HOLDS + name not in self.waiting:
+            if gate.idle_since() < now - KEPT and Waiting("limit", name) not in self.waiting:
                 del self.gates[name]
 
 
-def _line(lines: dict[str, Line], name: str) -> Line:
+def _line(lines: dict[T, Line], name: T) -> Line:
     line = lines.get(name)
     if line is None:
         line = lines[name] = Line()

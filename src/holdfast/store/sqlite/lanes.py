@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from ...core.job import NewJob, Record
-from ...core.limiter import AT_ONCE, HOLDS, Gate
+from ...core.limiter import AT_ONCE, Gate
+from ...core.waiting import LIMIT_PREFIX
 from ..protocol import HELD_LIMIT, PROMOTE_LIMIT
 from ..reference.standing import Picking
 from . import sql
@@ -124,8 +125,8 @@ class Lanes:
         free = min(PROMOTE_LIMIT, gate.starts(lane, running, now))
         left = more is not None or not free
         if free > 1 and left:
-            self._step.connection.execute(sql.LET_GO, (HOLDS + name, free))
-            left = self._step.one(sql.HOLDS_ANY, HOLDS + name) is not None
+            self._step.connection.execute(sql.LET_GO, (LIMIT_PREFIX + name, free))
+            left = self._step.one(sql.HOLDS_ANY, LIMIT_PREFIX + name) is not None
             seqs: list[int] = []
         else:
             seqs = [seq] if free else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ...core import waiting
 from ...core.job import Record, State
 from ...core.operations import Found, QueueStats, Where
 from ..protocol import Versioned
@@ -41,7 +42,7 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
     before = None if cursor is None else int(cursor)
     for column, value in (
         ("seq <", before),
-        ("waits =", where.waits),
+        ("waits =", waiting.write(where.waits)),
         ("queue =", where.queue),
         ("task =", where.task),
     ):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from ...core import waiting
 from ...core.job import STORED, Attempt, Lane, NewJob, Record, State, raw_text
 from ...core.operations import Ask
 from ...core.retry import Backoff
@@ -125,7 +126,7 @@ def record(row: Row) -> Record:
     made = Record(*row[:30])
     made.suspect = row[19] == 1
     made.cancel = row[21] == 1
-    tags, meta, retry, history, made.waits, lane, bounds, made.extra, made.saves, made.changed_at = row[30:40]
+    tags, meta, retry, history, waits, lane, bounds, made.extra, made.saves, made.changed_at = row[30:40]
     if tags is not None:
         made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
@@ -134,6 +135,7 @@ def record(row: Row) -> Record:
         made.retry = _read(_retry, retry, None, "retry", damage)
     if history is not None:
         made.history = _read(_history, history, (), "history", damage)
+    made.waits = waiting.read(waits)
     if lane is not None:
         made.lane = lane_of(lane, bounds)
         if _numbers(bounds) is None:
@@ -237,7 +239,7 @@ def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
         json_or_null(new.meta) if new.meta else None,
         json_or_null(new.retry) if new.retry is not None else None,
         new.nonce,
-        new.waits,
+        waiting.write(new.waits),
         *lane_columns(new.lane),
         new.extra,
     )
@@ -266,7 +268,7 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         kept.checkpoint,
         raw["meta"] if "meta" in raw and not kept.meta else json_or_null(kept.meta),
         raw["history"] if "history" in raw and not kept.history else json_or_null(kept.history),
-        kept.waits,
+        waiting.write(kept.waits),
         kept.extra,
         kept.saves,
         kept.changed_at,

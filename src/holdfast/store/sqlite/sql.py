@@ -10,7 +10,7 @@ Values are bound by position, with a plain `?` for each: Python 3.12.0 to 3.12.3
 from __future__ import annotations
 
 from ...core.job import STORED
-from ...core.limiter import HOLDS
+from ...core.waiting import LIMIT_PREFIX
 
 LARGE = 2**62
 """What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""
@@ -175,7 +175,7 @@ ON CONFLICT (lane) DO UPDATE SET rest_until = max(rest_until, excluded.rest_unti
 _HELD = "FROM holdfast_job AS held INDEXED BY holdfast_held WHERE held.waits = {lane} AND held.lane IS NOT NULL"
 MAKE_ROOM = f"""
 INSERT INTO holdfast_gate (lane, opens_at) SELECT freed.value, ? FROM json_each(?) AS freed
-WHERE EXISTS (SELECT 1 {_HELD.format(lane=f"'{HOLDS}' || freed.value")})
+WHERE EXISTS (SELECT 1 {_HELD.format(lane=f"'{LIMIT_PREFIX}' || freed.value")})
 ON CONFLICT (lane) DO UPDATE SET opens_at = excluded.opens_at
 """
 """Have the gates of lanes looked at from a time on, where something is held."""
@@ -196,7 +196,7 @@ RUNNING_OF_LANES = """
 SELECT lane, count(*) FROM holdfast_job INDEXED BY holdfast_lane
 WHERE lane IN (SELECT value FROM json_each(?)) AND state = 'running' GROUP BY lane
 """
-_HELD_BY = _HELD.format(lane=f"'{HOLDS}' || name.value")
+_HELD_BY = _HELD.format(lane=f"'{LIMIT_PREFIX}' || name.value")
 FIRST_HELD = f"""
 SELECT name.value, first.seq, first.bounds, (SELECT 1 {_HELD_BY} LIMIT 1 OFFSET 1)
 FROM json_each(?) AS name CROSS JOIN holdfast_job AS first
@@ -205,7 +205,8 @@ WHERE first.seq = (SELECT held.seq {_HELD_BY} ORDER BY held.priority, held.run_a
 """The first job that each of these lanes holds, and whether there are more. A lane that holds none has no row."""
 HOLDS_ANY = f"SELECT 1 {_HELD.format(lane='?')} LIMIT 1"
 HOLD = f"""
-UPDATE holdfast_job SET state = 'blocked', waits = '{HOLDS}' || lane WHERE seq IN (SELECT value FROM json_each(?))
+UPDATE holdfast_job SET state = 'blocked', waits = '{LIMIT_PREFIX}' || lane
+WHERE seq IN (SELECT value FROM json_each(?))
 """
 LET_GO = f"""
 UPDATE holdfast_job SET state = 'queued', waits = NULL
@@ -320,7 +321,7 @@ _GONE = f"FROM holdfast_holder WHERE (CAST(expires AS INTEGER) <= ? OR boot_id <
 _OLD_MINUTES = "FROM holdfast_minute WHERE at < ?"
 _IDLE = f"""
 FROM holdfast_gate INDEXED BY holdfast_idle WHERE max(tat, rest_until, finish) < ?
-    AND NOT EXISTS (SELECT 1 {_HELD.format(lane=f"'{HOLDS}' || holdfast_gate.lane")})
+    AND NOT EXISTS (SELECT 1 {_HELD.format(lane=f"'{LIMIT_PREFIX}' || holdfast_gate.lane")})
 """
 ANYTHING_TO_TIDY = f"""
 SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})

@@ -9,6 +9,7 @@ import pytest
 from holdfast.core.clock import MICROS
 from holdfast.core.job import Lane, NewJob, Record, State
 from holdfast.core.operations import Where
+from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     ask,
@@ -37,7 +38,7 @@ async def taken(store: Store, limit: int = 99, **options: Any) -> list[str]:
 
 
 async def held(store: Store, lane: str) -> list[str]:
-    return sorted(record.id for record in await every(store, Where(waits=f"lane:{lane}")))
+    return sorted(record.id for record in await every(store, Where(waits=Waiting("limit", lane))))
 
 
 class TestRunningAtOnce(Topic):

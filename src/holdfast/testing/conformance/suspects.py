@@ -6,6 +6,7 @@ from typing import Any
 
 from holdfast.core.job import Lane, Record
 from holdfast.core.operations import Change, Patch
+from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import COHORT, Batch, Store
 from holdfast.testing.build import ask, failed, new_job, released, says
 from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, note, running, settle
@@ -103,7 +104,7 @@ class TestSuspects(Topic):
         ids = await make_suspects(store, -2, 3, lane=lane, queue="laned")
         await running(store, "before", "zoe", lane=lane, queue="elsewhere")
         assert [record.id for record in await claim(store, "ann", "laned", limit=9)] == ids[:2]
-        assert (await job(store, ids[2])).waits == "lane:one"
+        assert (await job(store, ids[2])).waits == Waiting("limit", "one")
 
     async def test_a_busy_holder_is_given_no_suspect(self, store: Store) -> None:
         await make_suspect(store, "s", priority=-1)

@@ -6,6 +6,7 @@ import pytest
 
 from holdfast.core.job import State
 from holdfast.core.operations import Where
+from holdfast.core.waiting import Kind, Waiting
 from holdfast.store.protocol import Batch, Store
 from holdfast.testing.build import (
     ask,
@@ -26,102 +27,113 @@ from holdfast.testing.verbs import answer_to, apply, claim, claim_one, enqueue, 
 from .harness import Harness
 from .topic import Topic
 
+X, Y = Waiting("dependency", "x"), Waiting("dependency", "y")
+ALL, SIGNAL, PAUSE = Waiting("flow", "w"), Waiting("signal", "x"), Waiting("pause", "x")
 
-async def waiting_for(store: Store, what: str) -> list[str]:
+
+async def waiting_for(store: Store, what: Waiting) -> list[str]:
     return [record.id for record in await every(store, Where(waits=what), page=2)]
 
 
 class TestWaits(Topic):
     async def test_a_job_that_waits_begins_blocked_and_is_not_claimed(self, store: Store) -> None:
-        made = await enqueue(store, "a", waits="job:x")
-        assert (made.state, made.waits) == (State.BLOCKED, "job:x")
+        made = await enqueue(store, "a", waits=X)
+        assert (made.state, made.waits) == (State.BLOCKED, X)
         answer = await answer_to(store, ask(limit=9))
         assert (answer.records, answer.due_in) == ([], None)
 
     async def test_its_time_does_not_free_it(self, store: Store, harness: Harness) -> None:
-        await enqueue(store, "a", waits="job:x", delay=harness.unit)
+        await enqueue(store, "a", waits=X, delay=harness.unit)
         await harness.pass_time(2 * harness.unit)
         assert await claim(store) == []
 
+    @pytest.mark.parametrize("kind", ["signal", "dependency", "flow_start", "flow", "pause"])
+    async def test_what_it_waits_for_comes_back_as_it_was_said(self, store: Store, kind: Kind) -> None:
+        names = ("x", "limit:x", "a b:c=1, d", "ü\u4e16")
+        await insert(store, *(new_job(f"j{n}", waits=Waiting(kind, name)) for n, name in enumerate(names)))
+        for number, name in enumerate(names):
+            assert await waiting_for(store, Waiting(kind, name)) == [f"j{number}"]
+            assert (await job(store, f"j{number}")).waits == Waiting(kind, name)
+
     async def test_it_is_found_by_what_it_waits_for(self, store: Store) -> None:
-        await insert(store, *(new_job(f"a{n}", waits="job:x") for n in range(5)), new_job("b", waits="job:y"))
+        await insert(store, *(new_job(f"a{n}", waits=X) for n in range(5)), new_job("b", waits=Y))
         await insert(store, new_job("c"))
-        assert await waiting_for(store, "job:x") == ["a4", "a3", "a2", "a1", "a0"]
-        assert await waiting_for(store, "job:y") == ["b"]
-        assert await waiting_for(store, "job:") == []
-        found = await store.find(Where(waits="job:x", states=(State.QUEUED,)), None, 9)
+        assert await waiting_for(store, X) == ["a4", "a3", "a2", "a1", "a0"]
+        assert await waiting_for(store, Y) == ["b"]
+        assert await waiting_for(store, Waiting("dependency", "")) == []
+        found = await store.find(Where(waits=X, states=(State.QUEUED,)), None, 9)
         assert found.records == []
 
     async def test_a_change_frees_it_to_the_place_it_had(self, store: Store) -> None:
-        seen = await enqueue(store, "a", waits="job:x")
+        seen = await enqueue(store, "a", waits=X)
         await insert(store, new_job("b"))
         assert await apply(store, change(seen, state=State.QUEUED))
         freed = await job(store, "a")
         assert (freed.state, freed.waits, freed.run_at) == (State.QUEUED, None, seen.run_at)
         assert [record.id for record in await claim(store, limit=9)] == ["a", "b"]
-        assert await waiting_for(store, "job:x") == []
+        assert await waiting_for(store, X) == []
 
     async def test_a_change_makes_it_wait_for_something_else(self, store: Store) -> None:
-        seen = await enqueue(store, "a", waits="job:x")
-        assert await apply(store, change(seen, waits="job:y"))
+        seen = await enqueue(store, "a", waits=X)
+        assert await apply(store, change(seen, waits=Y))
         assert (await job(store, "a")).state == State.BLOCKED
-        assert (await waiting_for(store, "job:x"), await waiting_for(store, "job:y")) == ([], ["a"])
+        assert (await waiting_for(store, X), await waiting_for(store, Y)) == ([], ["a"])
 
     async def test_an_ended_job_can_be_blocked_again(self, store: Store) -> None:
         await settle(store, dead(await running(store, "a")))
         seen = await job(store, "a")
-        assert await apply(store, retrial(seen, state=State.BLOCKED, waits="job:x"))
+        assert await apply(store, retrial(seen, state=State.BLOCKED, waits=X))
         again = await job(store, "a")
-        assert (again.state, again.waits, again.finished_at) == (State.BLOCKED, "job:x", None)
+        assert (again.state, again.waits, again.finished_at) == (State.BLOCKED, X, None)
         assert await claim(store) == []
 
     async def test_it_can_be_cancelled_and_deleted(self, store: Store) -> None:
-        first, second = await enqueue(store, "a", waits="w"), await enqueue(store, "b", waits="w")
+        first, second = await enqueue(store, "a", waits=ALL), await enqueue(store, "b", waits=ALL)
         assert await apply(store, cancellation(first))
         assert await apply(store, deletion(second))
-        assert ((await job(store, "a")).waits, await waiting_for(store, "w")) == (None, [])
+        assert ((await job(store, "a")).waits, await waiting_for(store, ALL)) == (None, [])
 
     async def test_a_claim_can_end_in_waiting(self, store: Store) -> None:
         claim_ = await running(store, "a")
-        assert await settle(store, ending(claim_, State.BLOCKED, "paused", attempt=0, waits="pause:x"))
+        assert await settle(store, ending(claim_, State.BLOCKED, "paused", attempt=0, waits=PAUSE))
         seen = await job(store, "a")
         assert (seen.state, seen.waits, seen.attempt, seen.history[-1].outcome) == (
             State.BLOCKED,
-            "pause:x",
+            PAUSE,
             0,
             "paused",
         )
-        assert await waiting_for(store, "pause:x") == ["a"]
+        assert await waiting_for(store, PAUSE) == ["a"]
         assert await claim(store) == []
 
     async def test_what_it_waits_for_may_have_an_end_in_time(self, store: Store, harness: Harness) -> None:
         claim_ = await running(store, "a")
-        await settle(store, snoozed(claim_, 2 * harness.unit, waits="signal:x"))
-        assert ((await job(store, "a")).state, await waiting_for(store, "signal:x")) == (State.SCHEDULED, ["a"])
+        await settle(store, snoozed(claim_, 2 * harness.unit, waits=SIGNAL))
+        assert ((await job(store, "a")).state, await waiting_for(store, SIGNAL)) == (State.SCHEDULED, ["a"])
         await harness.pass_time(3 * harness.unit)
         again = await claim_one(store)
-        assert (again.id, again.waits, await waiting_for(store, "signal:x")) == ("a", None, [])
+        assert (again.id, again.waits, await waiting_for(store, SIGNAL)) == ("a", None, [])
 
     async def test_a_change_ends_a_wait_before_its_time(self, store: Store, harness: Harness) -> None:
-        await settle(store, snoozed(await running(store, "a"), 60 * harness.unit, waits="signal:x"))
+        await settle(store, snoozed(await running(store, "a"), 60 * harness.unit, waits=SIGNAL))
         assert await apply(store, change(await job(store, "a"), state=State.QUEUED, delay=0.0))
-        assert ((await claim_one(store)).id, await waiting_for(store, "signal:x")) == ("a", [])
+        assert ((await claim_one(store)).id, await waiting_for(store, SIGNAL)) == ("a", [])
 
     async def test_an_asked_for_cancellation_comes_before_waiting(self, store: Store) -> None:
         claim_ = await running(store, "a")
         await apply(store, cancellation(claim_))
-        await settle(store, ending(claim_, State.BLOCKED, "paused", waits="pause:x"))
-        assert ((await job(store, "a")).state, await waiting_for(store, "pause:x")) == (State.CANCELLED, [])
+        await settle(store, ending(claim_, State.BLOCKED, "paused", waits=PAUSE))
+        assert ((await job(store, "a")).state, await waiting_for(store, PAUSE)) == (State.CANCELLED, [])
 
     async def test_blocked_jobs_are_counted(self, store: Store) -> None:
-        await insert(store, new_job("a", waits="w"), new_job("b"))
+        await insert(store, new_job("a", waits=ALL), new_job("b"))
         [queue] = await store.stats()
         assert {state: count for state, count in queue.counts.items() if count} == {"blocked": 1, "queued": 1}
 
     async def test_it_survives_a_new_connection(self, store: Store, harness: Harness) -> None:
-        await enqueue(store, "a", waits="w", extra=b'{"x":1}')
+        await enqueue(store, "a", waits=ALL, extra=b'{"x":1}')
         store = await harness.reopen(store)
-        assert (await waiting_for(store, "w"), (await job(store, "a")).extra) == (["a"], b'{"x":1}')
+        assert (await waiting_for(store, ALL), (await job(store, "a")).extra) == (["a"], b'{"x":1}')
 
 
 class TestExtra(Topic):

@@ -1,7 +1,7 @@
 -- Lanes: how many jobs of one name run, how often one starts, and whose turn it is.
 --
 -- holdfast.core.limiter has the rules. A claim that meets a job whose lane does not let it start holds it: it becomes
--- blocked, and waits for `lane:NAME`. Claims of one lane take turns by its row in holdfast.gate; nobody else ever locks
+-- blocked, and waits for `limit:NAME`. Claims of one lane take turns by its row in holdfast.gate; nobody else ever locks
 -- that row, so neither a user's open transaction nor the end of a job waits for a claim, or has one wait for it.
 
 -- What is remembered of a lane; made by the first claim that meets it.
@@ -75,7 +75,7 @@ END $$;
 CREATE FUNCTION holdfast.holds(name text) RETURNS SETOF boolean LANGUAGE sql STABLE ROWS 1 AS $$
     -- Not EXISTS: a plan for many lanes might then read all that is held, by whatever lane.
     SELECT (SELECT true FROM holdfast.job AS j
-        WHERE j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)) AND j.waits = 'lane:' || name
+        WHERE j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)) AND j.waits = '{limit}' || name
             AND j.state = 'blocked' AND j.lane IS NOT NULL LIMIT 1) IS NOT NULL
 $$;
 

@@ -69,7 +69,7 @@ BEGIN
     LEFT JOIN LATERAL (
         SELECT h.lane FROM holdfast.generation AS x CROSS JOIN LATERAL (
             SELECT j.lane, j.priority, j.run_at, j.seq FROM holdfast.job AS j
-            WHERE j.gen = x.gen AND j.waits = 'lane:' || g.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+            WHERE j.gen = x.gen AND j.waits = '{limit}' || g.name AND j.state = 'blocked' AND j.lane IS NOT NULL
             ORDER BY j.priority, j.run_at, j.seq LIMIT 1
         ) AS h ORDER BY h.priority, h.run_at, h.seq LIMIT 1
     ) AS f ON true
@@ -79,7 +79,7 @@ BEGIN
     FROM unnest(names, free) WITH ORDINALITY AS u(name, free, place) CROSS JOIN LATERAL (
         SELECT f.ctid FROM holdfast.generation AS g CROSS JOIN LATERAL (
             SELECT j.ctid, j.priority, j.run_at, j.seq FROM holdfast.job AS j
-            WHERE j.gen = g.gen AND j.waits = 'lane:' || u.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+            WHERE j.gen = g.gen AND j.waits = '{limit}' || u.name AND j.state = 'blocked' AND j.lane IS NOT NULL
             ORDER BY j.priority, j.run_at, j.seq LIMIT u.free FOR UPDATE SKIP LOCKED
         ) AS f ORDER BY f.priority, f.run_at, f.seq LIMIT u.free
     ) AS x;
@@ -321,7 +321,7 @@ BEGIN
         OR u.look IS DISTINCT FROM 0 AND u.look IS DISTINCT FROM g.opens_at);
     held := ARRAY(SELECT u.name FROM unnest(names, looks) AS u(name, look) WHERE u.look IS NULL);
     IF aside <> '{}' THEN
-        UPDATE holdfast.job AS j SET state = 'blocked', waits = 'lane:' || (j.lane ->> 'name'),
+        UPDATE holdfast.job AS j SET state = 'blocked', waits = '{limit}' || (j.lane ->> 'name'),
             gen = holdfast.open_generation()
         WHERE j.ctid = ANY (aside);
         spare := spare - cardinality(aside);
