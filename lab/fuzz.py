@@ -22,6 +22,7 @@ import aiohttp
 import msgspec
 
 from holdfast import Holdfast, Worker
+from holdfast.app import parts_of
 from holdfast.core.job import State
 from holdfast.http import asgi, tokens
 from holdfast.http.serve import Server, bind
@@ -201,7 +202,7 @@ async def run(count: int, seed: int, url: str | None = None) -> Findings:
         folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-fuzz-"))
         url = url or f"sqlite:///{folder}/jobs.db?synchronous=normal"
         served = await stack.enter_async_context(Holdfast(url))
-        tokened = {roles: await tokens.create(served, roles) for roles in ROLES}
+        tokened = {roles: await tokens.create(parts_of(served).records, roles) for roles in ROLES}
         address = await stack.enter_async_context(_serving(served))
         local, remote = Holdfast(url, max_attempts=1), Holdfast(f"{address}?token_file={_kept(folder, tokened)}")
         workers: list[tuple[Worker, asyncio.Task[None]]] = []

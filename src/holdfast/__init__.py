@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .app import Holdfast
 from .client.claims import Claim
-from .client.operations import Page, Stats
+from .client.inspection import Page, Stats
 from .client.search import Filter
 from .core.errors import (
     ConfigError,

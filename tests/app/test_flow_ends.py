@@ -12,7 +12,6 @@ from holdfast.core.retry import Backoff
 from holdfast.flows.completion import FEW
 from holdfast.flows.creation import ENDED, Pending, pending
 from holdfast.flows.release import FlowEnds
-from holdfast.flows.service import Flows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
 from support.inside import session_of
@@ -41,7 +40,9 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
         decided = await decide(self, children)
         if (await parts_of(app).handles.record(first.id)).state == State.RUNNING:
             await other.end(first)
-            await Flows(app).free([first.id])  # by its own worker, which finds nobody waiting yet
+            await app.flows.release(session_of(app)).free(
+                [first.id]
+            )  # by its own worker, which finds nobody waiting yet
         return decided
 
     with monkeypatch.context() as patched:

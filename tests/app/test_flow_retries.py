@@ -110,7 +110,7 @@ async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, task
             return await change(self, changes)
         tasks.broken = False
         await app.pause("default")
-        assert await Flows(app).retry(handle.id) == 2
+        assert await app.flows.retry(handle.id) == 2
         written = await change(self, changes)
         ended.set()
         if ended_again:
@@ -144,7 +144,7 @@ async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(
         tasks.broken = False
         await app.pause("default")
         assert await change(self, changes) == [True]  # by another, who was faster
-        assert await Flows(app).retry(handle.id) == 2
+        assert await app.flows.retry(handle.id) == 2
         written = await change(self, changes)
         await app.resume("default")
         assert written == [True]

@@ -61,7 +61,7 @@ class Show:
     async def _run(self) -> None:
         app = scene.make_app(self.url)
         scene.rename_source(app, "shop/billing.py")
-        allow_shell(app)
+        allow_shell(parts_of(app))
         async with app:
             await scene.remember(app, str(self.path))
             await scene.fill(app)

@@ -211,7 +211,7 @@ def test_the_link_of_a_job_is_copied(lab, make_page):
 def test_a_running_job_is_followed_live(lab, page):
     from holdfast.worker.run.shell import allow_shell
 
-    allow_shell(lab.app)
+    allow_shell(parts_of(lab.app))
     film = lab.enqueue("encode_film", "a.mov", 500)
 
     async def print_on():
@@ -357,9 +357,9 @@ def test_keys_that_are_pressed_while_a_search_is_read_are_meant_for_what_it_find
 
 def test_a_token_is_asked_for_and_what_it_may_not_do_is_not_offered(lab, make_page):
     lab.do(a_few(lab.app))
-    reader = lab.do(tokens.create(lab.app, ["read"]))
-    operator = lab.do(tokens.create(lab.app, ["read", "operate"]))
-    submitter = lab.do(tokens.create(lab.app, ["submit"]))
+    reader = lab.do(tokens.create(parts_of(lab.app).records, ["read"]))
+    operator = lab.do(tokens.create(parts_of(lab.app).records, ["read", "operate"]))
+    submitter = lab.do(tokens.create(parts_of(lab.app).records, ["submit"]))
     lab.service.door.keyring._read_at = None
     page = make_page()
     page.goto(lab.address)

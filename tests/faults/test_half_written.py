@@ -157,7 +157,7 @@ async def remove_a_webhook(app):
 
 @operation()
 async def make_a_token(app):
-    await tokens.create(app, ["read"])
+    await tokens.create(parts_of(app).records, ["read"])
 
 
 @operation()

@@ -42,7 +42,7 @@ async def test_every_route_but_the_public_few_is_denied_without_a_token(closed):
 async def test_every_route_is_denied_with_a_token_of_the_other_roles(closed, app):
     others = {}
     for role in tokens.ROLES:
-        others[role] = await tokens.create(app, set(tokens.ROLES) - {role})
+        others[role] = await tokens.create(parts_of(app).records, set(tokens.ROLES) - {role})
     for endpoint in closed.service.endpoints:
         if endpoint.role is not None:
             reply = await closed(endpoint.method, concrete(endpoint.path), token=others[endpoint.role])
@@ -86,8 +86,8 @@ async def test_two_authorizations_are_refused(closed):
 
 
 async def test_a_stored_token_opens_what_its_roles_say(closed, app):
-    reading = await tokens.create(app, ["read"], "grafana")
-    submitting = await tokens.create(app, ["submit", "read"])
+    reading = await tokens.create(parts_of(app).records, ["read"], "grafana")
+    submitting = await tokens.create(parts_of(app).records, ["submit", "read"])
     body = {"type": "t", "payload": {}}
     assert (await closed("GET", "/v1/stats", token=reading)).status == 200
     assert (await closed("POST", "/v1/jobs", body, token=reading, Idempotency_Key="k")).status == 403
@@ -96,12 +96,12 @@ async def test_a_stored_token_opens_what_its_roles_say(closed, app):
 
 
 async def test_a_token_is_stored_as_a_digest_and_shown_nowhere(app):
-    token = await tokens.create(app, ["read"], "grafana")
+    token = await tokens.create(parts_of(app).records, ["read"], "grafana")
     _, id, secret = token.split("_", 2)
     [(name, kept)] = (await parts_of(app).records.all("token")).items()
     assert name == id
     assert secret.encode() not in kept.value
-    [seen] = await tokens.tokens(app)
+    [seen] = await tokens.tokens(parts_of(app).records)
     assert (seen.id, seen.label, seen.roles) == (id, "grafana", ("read",))
     assert secret not in repr(seen)
     assert len(secret) >= 40
@@ -109,23 +109,23 @@ async def test_a_token_is_stored_as_a_digest_and_shown_nowhere(app):
 
 async def test_a_revoked_token_is_refused_within_seconds(closed, app, monkeypatch):
     monkeypatch.setattr(tokens, "STALE", 0.05)
-    token = await tokens.create(app, ["read"])
+    token = await tokens.create(parts_of(app).records, ["read"])
     assert (await closed("GET", "/v1/stats", token=token)).status == 200
-    await tokens.revoke(app, token.split("_")[1])
+    await tokens.revoke(parts_of(app).records, token.split("_")[1])
 
     async def refused():
         return (await closed("GET", "/v1/stats", token=token)).status == 401
 
     await eventually(refused)
     with pytest.raises(HoldfastError, match="there is no token"):
-        await tokens.revoke(app, token.split("_")[1])
+        await tokens.revoke(parts_of(app).records, token.split("_")[1])
     with pytest.raises(ConfigError, match="not the token"):
-        await tokens.revoke(app, token)
+        await tokens.revoke(parts_of(app).records, token)
 
 
 async def test_a_record_that_is_no_token_lets_nobody_in_and_harms_nobody(closed, app):
     await parts_of(app).records.put("token", "broken", b"{}")
-    token = await tokens.create(app, ["read"])
+    token = await tokens.create(parts_of(app).records, ["read"])
     assert (await closed("GET", "/v1/stats", token=token)).status == 200
     assert (await closed("GET", "/v1/stats", token="hf_broken_")).status == 401
 
@@ -134,14 +134,14 @@ async def test_loopback_is_open_until_there_is_a_token_and_never_again(http, app
     monkeypatch.setattr(tokens, "STALE", 0.05)
     assert (await http("GET", "/v1/stats")).status == 200
     assert (await http("GET", "/v1/stats", token="of-another-server")).status == 200
-    token = await tokens.create(app, ["read"])
+    token = await tokens.create(parts_of(app).records, ["read"])
 
     async def closed():
         return (await http("GET", "/v1/stats")).status == 401
 
     await eventually(closed)
     assert (await http("GET", "/v1/stats", token=token)).status == 200
-    await tokens.revoke(app, token.split("_")[1])
+    await tokens.revoke(parts_of(app).records, token.split("_")[1])
     await eventually(lambda: _refused(http, token))
     assert (await http("GET", "/v1/stats")).status == 401
 
@@ -157,12 +157,12 @@ async def test_anything_but_loopback_refuses_to_start_without_a_token(app):
 
 
 async def test_anything_but_loopback_starts_with_a_token_and_needs_it(app):
-    token = await tokens.create(app, ["read"])
+    token = await tokens.create(parts_of(app).records, ["read"])
     async with serving(app, host="0.0.0.0") as client:
         client.url = client.url.replace("0.0.0.0", "127.0.0.1")
         assert (await client("GET", "/v1/stats")).status == 401
         assert (await client("GET", "/v1/stats", token=token)).status == 200
-        await tokens.revoke(app, token.split("_")[1])
+        await tokens.revoke(parts_of(app).records, token.split("_")[1])
 
 
 @pytest.mark.parametrize("token", ["short", "ümlaut-ümlaut-ümlaut", "new\nline-new\nline-new"])

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.http import events as module
 from holdfast.http import tokens
 from support.eventually import eventually
@@ -160,14 +161,14 @@ async def test_a_watcher_that_comes_as_the_last_one_leaves_does_not_share_its_en
 async def test_a_stream_ends_when_its_token_is_revoked(app, monkeypatch):
     monkeypatch.setattr(module, "STILL_HERE", 0.05)
     monkeypatch.setattr(tokens, "STALE", 0.05)
-    token = await tokens.create(app, ["read"])
+    token = await tokens.create(parts_of(app).records, ["read"])
     async with serving(app) as client:
         headers = {"Authorization": f"Bearer {token}"}
         async with client.session.get(f"{client.url}/v1/events", headers=headers) as answer:
             assert answer.status == 200
             told = Stream(answer)
             await told.next()
-            await tokens.revoke(app, token.split("_")[1])
+            await tokens.revoke(parts_of(app).records, token.split("_")[1])
             with pytest.raises(EOFError):
                 await told.next()
         await eventually(lambda: client.service.streams == 0)

@@ -131,7 +131,7 @@ async def test_a_job_that_may_not_run_keeps_no_other_from_being_retried(app, htt
 
 
 async def test_a_flow_of_a_shell_command_is_not_retried_and_keeps_no_other_job_from_it(app, http):
-    allow_shell(app)
+    allow_shell(parts_of(app))
     flow = Flow("f")
     flow.add(parts_of(app).registry.tasks["shell"].using(max_attempts=1).call("exit 3"))
     made = await app.enqueue_flow(flow)
@@ -148,7 +148,7 @@ async def test_a_flow_of_a_shell_command_is_not_retried_and_keeps_no_other_job_f
 
 async def test_a_result_that_is_no_json_adds_no_argument_to_a_shell_command(app, tmp_path):
     """A worker's token may write any bytes as a result, and a flow puts results into the arguments of later jobs."""
-    allow_shell(app)
+    allow_shell(parts_of(app))
     evil = tmp_path / "evil"
     async with serving(app, allow_shell=["cat"]) as client:
         store = await over_http(app, client)

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.http import budget, tokens
 from holdfast.http.budget import Budget
 from holdfast.http.problems import Refused
@@ -169,7 +170,10 @@ async def test_unfinished_bodies_hold_no_more_than_a_share(closed, monkeypatch, 
 
 async def test_a_token_that_floods_the_server_holds_up_no_other(closed, monkeypatch):
     app = closed.service.app
-    one, other = await tokens.create(app, ["submit"]), await tokens.create(app, ["submit"])
+    one, other = (
+        await tokens.create(parts_of(app).records, ["submit"]),
+        await tokens.create(parts_of(app).records, ["submit"]),
+    )
     flood = Unfinished(closed, one, 900 * KIB)
     try:
         await flood.open(20)

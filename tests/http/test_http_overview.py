@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.core.job import State
 from holdfast.http import tokens
 
@@ -105,7 +106,7 @@ async def test_whoever_asks_is_told_what_they_may_do(app, http):
     me = (await http("GET", "/v1/me")).json
     assert me["roles"] == ["read", "submit", "work", "operate"]
     assert (me["store"], me["extras"]) == ("sqlite", [])
-    reader = await tokens.create(app, ["read"])
+    reader = await tokens.create(parts_of(app).records, ["read"])
     http.service.door.keyring._read_at = None
     assert (await http("GET", "/v1/me")).problem == "unauthorized"
     assert (await http("GET", "/v1/me", token="hf_wrong")).problem == "unauthorized"

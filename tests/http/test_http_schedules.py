@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.http import tokens
 from support.http import serving
 
@@ -167,7 +168,7 @@ async def test_shell_commands_are_refused_unless_they_are_listed(http, app):
 
 async def test_reading_does_not_allow_operating(http, app):
     await http("PUT", PATH, BODY)
-    reader = await tokens.create(app, ["read", "submit", "work"])
+    reader = await tokens.create(parts_of(app).records, ["read", "submit", "work"])
     async with serving(app) as closed:
         assert (await closed("GET", "/v1/schedules")).status == 401
         closed.token = reader

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import ConfigError, Flow, InvalidJob
+from holdfast.app import parts_of
 from holdfast.client.search import Scope
 from holdfast.http import scoping, tokens
 from holdfast.store import rpc as wire
@@ -36,7 +37,7 @@ async def stocked(app, closed):
 @pytest.fixture
 def made(app):
     async def made(*roles, queues=("mail",), tasks=("report_*",), **more):
-        return await tokens.create(app, roles or tokens.ROLES, queues=queues, tasks=tasks, **more)
+        return await tokens.create(parts_of(app).records, roles or tokens.ROLES, queues=queues, tasks=tasks, **more)
 
     return made
 
@@ -285,7 +286,7 @@ async def test_the_caller_is_told_what_its_token_is_for(closed, made):
 
 
 async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
-    token = await tokens.create(app, ["read"], expires=3600)
+    token = await tokens.create(parts_of(app).records, ["read"], expires=3600)
     assert (await closed("GET", "/v1/jobs", token=token)).status == 200
     now = session_of(app).store.now
 
@@ -299,12 +300,12 @@ async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
         return (await closed("GET", "/v1/jobs", token=token)).status == 401
 
     await eventually(refused)
-    [seen] = await tokens.tokens(app)
+    [seen] = await tokens.tokens(parts_of(app).records)
     assert seen.expired
 
 
 async def test_a_token_ends_while_the_store_is_away(app, closed, monkeypatch):
-    token = await tokens.create(app, ["read"], expires=0.3)
+    token = await tokens.create(parts_of(app).records, ["read"], expires=0.3)
     assert (await closed("GET", "/v1/me", token=token)).status == 200
     monkeypatch.setattr(tokens, "STALE", 3600.0)
 
@@ -326,5 +327,5 @@ async def test_a_token_ends_while_the_store_is_away(app, closed, monkeypatch):
 )
 async def test_a_token_that_makes_no_sense_is_not_made(app, options, words):
     with pytest.raises((ConfigError, InvalidJob), match=words):
-        await tokens.create(app, ["read"], **options)
-    assert await tokens.tokens(app) == []
+        await tokens.create(parts_of(app).records, ["read"], **options)
+    assert await tokens.tokens(parts_of(app).records) == []

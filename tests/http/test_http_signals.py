@@ -60,7 +60,10 @@ async def test_a_value_that_is_too_large_is_refused(http, app):
 
 
 async def test_who_may_submit_may_signal(app):
-    submit, read = await tokens.create(app, ["submit"]), await tokens.create(app, ["read"])
+    submit, read = (
+        await tokens.create(parts_of(app).records, ["submit"]),
+        await tokens.create(parts_of(app).records, ["read"]),
+    )
     async with serving(app) as http:
         for token, status in ((submit, 200), (read, 403)):
             http.token = token

@@ -7,6 +7,7 @@ import logging
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.http import failures, tokens
 from holdfast.http.failures import ADDRESSES, FORGOTTEN, FREE, LONGEST, Failures
@@ -55,8 +56,8 @@ async def closed(app):
 
 
 async def test_a_wrong_token_is_told_in_the_log_once_in_a_while(closed, app, caplog):
-    revoked = await tokens.create(app, ["read"])
-    await tokens.revoke(app, revoked.split("_")[1])
+    revoked = await tokens.create(parts_of(app).records, ["read"])
+    await tokens.revoke(parts_of(app).records, revoked.split("_")[1])
     with caplog.at_level(logging.WARNING, "holdfast.http"):
         for wrong in (revoked, "hf_x_y", "something else"):
             assert (await closed("GET", "/v1/jobs", token=wrong)).status == 401

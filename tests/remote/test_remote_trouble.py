@@ -10,6 +10,7 @@ import pytest
 from cutter import Cutter
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
 from holdfast.http import seam, tokens
@@ -60,7 +61,10 @@ async def test_a_token_without_the_role_is_told_which_one_it_needs(serve, open_a
 
 async def test_the_door_of_a_real_server_knows_stored_tokens_and_its_own(tmp_path, open_at, monkeypatch):
     async with Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
-        work, read = await tokens.create(app, ["work"]), await tokens.create(app, ["read", "submit"])
+        work, read = (
+            await tokens.create(parts_of(app).records, ["work"]),
+            await tokens.create(parts_of(app).records, ["read", "submit"]),
+        )
     with Served(f"sqlite:///{tmp_path}/jobs.db", tmp_path, token="the-server's-own-token") as served:
         for token in (work, "the-server's-own-token"):
             monkeypatch.setenv("HOLDFAST_TOKEN", token)

@@ -10,6 +10,7 @@ import uvicorn
 from starlette.routing import Mount, Route, Router
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from holdfast.http.budget import Budget
 from holdfast.http.endpoint import Place
 from holdfast.http.job_policy import JobPolicy
@@ -52,8 +53,8 @@ class Serving:
         """The methods that were called, in order."""
         self._sweeps = sweeps
         self._stack = AsyncExitStack()
-        self.policy = JobPolicy(app, seam.pop("allow_shell", frozenset()), seam.pop("trust", frozenset()))
-        endpoints = Seam(app, sweeps=sweeps, policy=self.policy, **seam).endpoints()
+        self.policy = JobPolicy(parts_of(app), seam.pop("allow_shell", frozenset()), seam.pop("trust", frozenset()))
+        endpoints = Seam(parts_of(app), sweeps=sweeps, policy=self.policy, **seam).endpoints()
         routes = [Route(each.path, Place(self, each.path, [each])) for each in endpoints]
         self._router = Router([Mount(below, routes=routes)])
         options = {} if tls is None else {"ssl_certfile": tls[0], "ssl_keyfile": tls[1]}
@@ -74,7 +75,7 @@ class Serving:
     async def start(self) -> Self:
         await self.app.open()
         if self._sweeps:
-            await self._stack.enter_async_context(sweeping(self.app, first_look=0.0))
+            await self._stack.enter_async_context(sweeping(parts_of(self.app), first_look=0.0))
         # Its own `serve` looks whether it is to stop every tenth of a second: too slow for a thousand tests.
         config = self._server.config
         config.load()

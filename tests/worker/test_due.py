@@ -138,7 +138,7 @@ async def left_behind(app, *ids, lease=0.2):
     await app.open()
     for id in ids:
         await app.submit("noop", b"{}", json=True, id=id)
-    dead = new_holder(app, "worker", lease, ("default",))
+    dead = new_holder(session_of(app), "worker", lease, ("default",))
     records = (
         await session_of(app).commit.claim(Ask(dead, ("default",), len(ids), parts_of(app).runtime.entropy.token()))
     ).records
@@ -178,7 +178,7 @@ async def suspected(app, *names, queue="default"):
     await app.open()
     work = parts_of(app).registry.tasks["work"].using(queue=queue)
     await app.enqueue_many([work.call(name) for name in names])
-    dead = new_holder(app, "worker", 0.01, (queue,))
+    dead = new_holder(session_of(app), "worker", 0.01, (queue,))
     taken = (
         await session_of(app).commit.claim(Ask(dead, (queue,), len(names), parts_of(app).runtime.entropy.token()))
     ).records
@@ -272,7 +272,7 @@ async def test_a_job_that_kills_its_process_again_and_again_is_dead_as_poisonous
     app = make_app(poll=0.02, max_attempts=100)
     await app.submit("killer", b"{}", json=True, id="killer")
     for _ in range(4):
-        dead = new_holder(app, "worker", 0.05, ("default",))
+        dead = new_holder(session_of(app), "worker", 0.05, ("default",))
         [record] = (
             await session_of(app).commit.claim(Ask(dead, ("default",), 1, parts_of(app).runtime.entropy.token()))
         ).records

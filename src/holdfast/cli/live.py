@@ -12,6 +12,7 @@ from textual.widgets import DataTable, Footer, Static
 
 from ..core.errors import HoldfastError
 from ..core.url import redact
+from .connect import parts_of
 from .printing import safe, seconds, work
 from .sample import Sample, look
 
@@ -95,7 +96,7 @@ class Top(App[None]):
         counts = ", ".join(f"{count} {state}" for state, count in sample.stats.counts.items() if count) or "no jobs"
         first = self._samples[0]
         rate = "" if sample.at <= first.at else f"{(sample.ended - first.ended) / (sample.at - first.at):.1f} jobs/s"
-        return f"{safe(redact(self._holdfast.url))}   {counts}\n{rate}   {sample.latency}"
+        return f"{safe(redact(parts_of(self._holdfast).url))}   {counts}\n{rate}   {sample.latency}"
 
     def _fill(self, id: str, rows: dict[str, tuple[Any, ...]]) -> None:
         """Bring a table up to date row by row, so that the cursor stays where it is."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
-from .connect import make_app
+from .connect import make_app, parts_of
 
 if TYPE_CHECKING:
     from ..store.protocol import Replayable
@@ -24,7 +24,7 @@ def log(
     """Print the log of a bucket: what was asked for in each commit, and by whom."""
     from ..store.protocol import Replayable
 
-    store = make_app(url).store
+    store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Replayable):
         print(f"The {store.name} store is no log.")
         raise typer.Exit(2)

@@ -9,7 +9,7 @@ import typer
 
 from ..store.protocol import Examining, Finding, Migrating
 from . import options, printing
-from .connect import make_app
+from .connect import make_app, parts_of
 
 
 def migrate(
@@ -19,7 +19,7 @@ def migrate(
     url: options.Url = None,
 ) -> None:
     """Bring the store's schema up to date. Safe while workers of the old version run."""
-    store = make_app(url).store
+    store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Migrating):
         print(f"The {store.name} store has no schema.")
         return
@@ -43,7 +43,7 @@ async def _apply(store: Migrating) -> list[int]:
 
 def doctor(*, as_json: options.AsJson = False, url: options.Url = None) -> None:
     """Look at the store for what may go wrong; exit code 1 if anything needs attention."""
-    store = make_app(url).store
+    store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Examining):
         findings = [Finding(True, f"the {store.name} store has nothing to examine")]
     else:

@@ -8,7 +8,7 @@ import typer
 
 from ..core.errors import ConfigError
 from . import options
-from .connect import make_app, run, say_none, with_app
+from .connect import make_app, parts_of, run, say_none, with_app
 
 if TYPE_CHECKING:
     from ..http.tokens import TokenSeen
@@ -48,7 +48,9 @@ def create(
         raise ConfigError(f"--expires takes a time such as 12h or 90d, not {expires!r}") from None
     token = with_app(
         url,
-        lambda app: tokens.create(app, role, label, expires=lasts, queues=queue or (), tasks=task or ()),
+        lambda app: tokens.create(
+            parts_of(app).records, role, label, expires=lasts, queues=queue or (), tasks=task or ()
+        ),
         create=True,
     )
     if as_json:
@@ -68,7 +70,7 @@ def list_tokens(url: options.Url = None, as_json: options.AsJson = False) -> Non
     from .printing import document, moment, table
 
     app = make_app(url)
-    found = run(app, tokens.tokens)
+    found = run(app, lambda app: tokens.tokens(parts_of(app).records))
     if as_json:
         document(found)
     elif not found:
@@ -104,5 +106,5 @@ def revoke(
     """Revoke a token; servers refuse it within seconds."""
     from ..http import tokens
 
-    with_app(url, lambda app: tokens.revoke(app, id))
+    with_app(url, lambda app: tokens.revoke(parts_of(app).records, id))
     print(f"Token {id} revoked.")

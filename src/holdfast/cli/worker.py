@@ -12,7 +12,7 @@ import typer
 
 from ..core.errors import ConfigError
 from . import options
-from .connect import make_app, root, run, watching, with_app
+from .connect import make_app, parts_of, root, run, watching, with_app
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -89,15 +89,15 @@ def start(
     )
     holdfast = make_app(url, application)
     run(holdfast, _reachable, create=True)
-    key, shown = state.store_key(holdfast), redact(holdfast.url)
+    key, shown = state.store_key(holdfast), redact(parts_of(holdfast).url)
     if not foreground:
-        pid, pids = background.start(service, key, holdfast.url)
+        pid, pids = background.start(service, key, parts_of(holdfast).url)
         workers = f"{count} worker{'s' if count > 1 else ''}"
         print(f"Started {workers} on {shown}: {', '.join(map(str, pids))} (supervisor {pid})")
         print(f"Log: {state.log_path(key)}")
         return
     if application is None:
-        os.environ["HOLDFAST_URL"] = holdfast.url
+        os.environ["HOLDFAST_URL"] = parts_of(holdfast).url
     from ..observe.logs import set_up
 
     set_up(settings.log_level, settings.log_format)

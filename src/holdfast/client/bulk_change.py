@@ -141,17 +141,17 @@ class BulkChange:
         if action == "cancel":
             in_flows = {record.id for record in plain if extra.flow_of(record) is not None}
             if told := [id for id in changed if id in in_flows]:
-                await self._flows.carry_on(session, told)
+                await self._flows.carry_on(told)
         for flow, members in flows.items():
             await self._flow(flow, members, writes)
 
     async def _flow(self, flow: str, members: Sequence[Record], writes: Writes) -> None:
         """Change a flow as a whole, or retry some of its jobs: it is looked through once."""
-        session, action, tally = self._session, self._action, self.tally
+        action, tally = self._action, self.tally
         ids = [record.id for record in members]
         try:
             if action == "retry":
-                changed = await self._flows.retry_jobs(session, flow, None if flow in ids else ids)
+                changed = await self._flows.retry_jobs(flow, None if flow in ids else ids)
                 done = sum(id in changed or id == flow for id in ids)
             elif action == "cancel":
                 done = int(await self._operations.cancel(flow))

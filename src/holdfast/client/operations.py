@@ -32,29 +32,27 @@ TRIES = 100
 class OperatedFlows(Protocol):
     """What operating on a job asks of the flows that it may belong to."""
 
-    def cancel(self, session: Session, id: str) -> Coroutine[Any, Any, bool]:
+    def cancel(self, id: str) -> Coroutine[Any, Any, bool]:
         """Cancel every job of a flow that has not ended."""
         ...
 
-    def carry_on(self, session: Session, ended: Sequence[str], /) -> Coroutine[Any, Any, object]:
+    def carry_on(self, ended: Sequence[str], /) -> Coroutine[Any, Any, object]:
         """Do what follows from the end of these jobs."""
         ...
 
-    def retry(self, session: Session, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, int]:
+    def retry(self, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, int]:
         """Run the dead jobs of a flow again, or some of its jobs."""
         ...
 
-    def retry_jobs(
-        self, session: Session, id: str, which: Collection[str] | None = None
-    ) -> Coroutine[Any, Any, set[str]]:
+    def retry_jobs(self, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, set[str]]:
         """The same; the ids of the jobs that were changed."""
         ...
 
-    def delete(self, session: Session, own: Record) -> Coroutine[Any, Any, None]:
+    def delete(self, own: Record) -> Coroutine[Any, Any, None]:
         """Remove a flow that has ended, and its jobs."""
         ...
 
-    def in_the_making(self, session: Session) -> Coroutine[Any, Any, set[str]]:
+    def in_the_making(self) -> Coroutine[Any, Any, set[str]]:
         """The flows whose jobs are stored, or being stored, and that are not started yet."""
         ...
 
@@ -83,10 +81,10 @@ class Operations:
         """End a waiting job, ask a running one to stop; False if it had ended already. Of a flow: all of its jobs."""
         record = await session.record(id)
         if extra.is_flow(record):
-            return await self._flows().cancel(session, id)
+            return await self._flows().cancel(id)
         if await self._change(session, id, lambda record: lifecycle.cancel(record, session.rules)):
             if extra.flow_of(record) is not None:
-                await self._flows().carry_on(session, [id])
+                await self._flows().carry_on([id])
             return True
         return (await session.record(id)).cancel  # asked for already, and not ended
 
@@ -108,7 +106,7 @@ class Operations:
             f"the retry of job {id!r}", "look at the job before you retry it again", retry_safe=False
         ) as writes:
             if flow is not None and (flow == id or (record.state in TERMINAL and await _kept(session, flow))):
-                await self._flows().retry(session, flow, None if flow == id else [id])
+                await self._flows().retry(flow, None if flow == id else [id])
             else:
                 await self._change(session, id, lifecycle.retry)
             writes.made += 1
@@ -122,7 +120,7 @@ class Operations:
             flow = extra.read(record.extra).flow
             raise WrongState(id, record.state, f"flow {flow} has not ended, and may need it; cancel the flow first")
         if extra.is_flow(record):
-            await self._flows().delete(session, record)
+            await self._flows().delete(record)
             self._runtime.events.changed(record, lifecycle.delete(record))
         else:
             await self._change(session, id, lifecycle.delete)
@@ -135,7 +133,7 @@ class Operations:
         over = {flow.id for flow in own if flow is not None and flow.state in TERMINAL}
         if None in own:  # deleted, or not started yet
             gone = {flow for flow, one in zip(wanted, own, strict=True) if one is None}
-            over |= gone - await self._flows().in_the_making(session)
+            over |= gone - await self._flows().in_the_making()
         return {id for id, flow in flows.items() if flow is not None and flow not in over}
 
     @on_app_loop

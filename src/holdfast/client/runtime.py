@@ -17,7 +17,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from ..core.clock import Clock, Entropy, SystemClock, fresh_entropy
 from ..core.errors import ConfigError, HoldfastError
@@ -67,7 +67,7 @@ def on_app_loop(
 
     @functools.wraps(method)
     async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        runtime: Runtime = self._runtime  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
+        runtime = cast("Runtime", self._runtime)  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         session = runtime._session  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  # its own module
         if session is not None and session.loop is running_loop():
             try:

@@ -71,7 +71,7 @@ class Story:
         async with app:
             self.started = self.clock.monotonic()
             film = await enqueue_all(app)
-            self.say(app, f"{(await app.stats()).counts['queued']} jobs are queued in {self.url.rpartition('/')[2]}")
+            self.say(f"{(await app.stats()).counts['queued']} jobs are queued in {self.url.rpartition('/')[2]}")
             self.supervisor = start_workers()
             live = Live(console=self.console, refresh_per_second=10, get_renderable=self.picture)
             if not self.console.is_terminal:
@@ -89,20 +89,20 @@ class Story:
                 killed = True
                 assert job.pid is not None
                 os.kill(job.pid, signal.SIGKILL)
-                self.say(app, f"kill -9 {job.pid}: the worker that runs {job.task} is gone, without a word", "bold red")
+                self.say(f"kill -9 {job.pid}: the worker that runs {job.task} is gone, without a word", "bold red")
             if all(one.state in TERMINAL for one in self.jobs.values()):
                 break
             if self.clock.monotonic() - self.started > PATIENCE:
-                self.say(app, "this took too long; something is wrong", "bold red")
+                self.say("this took too long; something is wrong", "bold red")
                 break
             await asyncio.sleep(0.1)
-        return self.conclude(app, self.jobs[film.id])
+        return self.conclude(self.jobs[film.id])
 
     async def look(self, app: Holdfast) -> None:
         """Read every worker and job, and remember what changed."""
         for worker in await app.workers():
             if worker.pid not in self.known:
-                self.say(app, f"{'a new' if len(self.known) >= 2 else 'a'} worker process begins: {worker.pid}")
+                self.say(f"{'a new' if len(self.known) >= 2 else 'a'} worker process begins: {worker.pid}")
                 self.known.add(worker.pid)
         page = await app.jobs(limit=200)
         for job in sorted(page.jobs, key=lambda one: one.started_at or one.created_at):
@@ -113,19 +113,19 @@ class Story:
                 continue
             self.seen[job.id] = now
             if job.task == "encode" and job.state == State.RUNNING and before is not None and job.fence > 1:
-                self.say(app, f"{name(job)} goes on in {job.pid}, behind checkpoint {job.checkpoint}", "bold green")
+                self.say(f"{name(job)} goes on in {job.pid}, behind checkpoint {job.checkpoint}", "bold green")
             elif job.state == State.DEAD:
-                self.say(app, f"{name(job)} is dead after {job.attempt} attempts: {job.error}", "red")
+                self.say(f"{name(job)} is dead after {job.attempt} attempts: {job.error}", "red")
             elif job.state == State.FAILED:
-                self.say(app, f"{name(job)} failed, to be retried: {job.error}", "magenta")
+                self.say(f"{name(job)} failed, to be retried: {job.error}", "magenta")
             elif job.state == State.SUCCEEDED and job.task in ("encode", "flaky"):
-                self.say(app, f"{name(job)} succeeded in attempt {job.attempt}", "green")
+                self.say(f"{name(job)} succeeded in attempt {job.attempt}", "green")
             elif job.state == State.SUCCEEDED and job.priority < 0:
-                self.say(app, f"{name(job)} (priority {job.priority}) was enqueued last and came first", "green")
+                self.say(f"{name(job)} (priority {job.priority}) was enqueued last and came first", "green")
             elif job.state == State.SUCCEEDED and "later" in job.tags:
-                self.say(app, f"{name(job)} (scheduled) ran when it was due", "green")
+                self.say(f"{name(job)} (scheduled) ran when it was due", "green")
 
-    def say(self, app: Holdfast, text: str, style: str = "") -> None:
+    def say(self, text: str, style: str = "") -> None:
         """One line of the story."""
         line = Text(f"{self.clock.monotonic() - self.started:5.1f} s  {text}", style=style)
         self.lines.append(line)
@@ -148,7 +148,7 @@ class Story:
                 running.add_row(name(job), str(job.attempt), str(job.pid), bar)
         return Group(*self.lines[-14:], Text(""), counts, Text(""), running)
 
-    def conclude(self, app: Holdfast, film: Job) -> bool:
+    def conclude(self, film: Job) -> bool:
         """What happened, and whether it is what should have."""
         ended = list(self.jobs.values())
         good = sum(1 for job in ended if job.state == State.SUCCEEDED)
@@ -161,11 +161,11 @@ class Story:
             and film.attempt > 1
         )
         words = f"{good} succeeded ({retried} after a retry), {len(dead)} dead"
-        self.say(app, f"all {len(ended)} jobs have ended: {words}", "bold")
+        self.say(f"all {len(ended)} jobs have ended: {words}", "bold")
         for attempt in film.history:
-            self.say(app, f"  {name(film)}, attempt {attempt.number} on {attempt.worker}: {attempt.outcome}")
-        self.say(app, f"  result: {film.result}")
-        self.say(app, "nothing was lost, nothing finished twice" if right else "this is not how it should end", "bold")
+            self.say(f"  {name(film)}, attempt {attempt.number} on {attempt.worker}: {attempt.outcome}")
+        self.say(f"  result: {film.result}")
+        self.say("nothing was lost, nothing finished twice" if right else "this is not how it should end", "bold")
         return right
 
 

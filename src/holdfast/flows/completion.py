@@ -9,13 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
 
 import msgspec
 
+from ..client.session import Session
 from ..core import internal as extras
-from ..core.errors import InvalidJob
 from ..core.flow_rules import (
     END_STATE,
     GOING_ON,
@@ -27,17 +26,13 @@ from ..core.flow_rules import (
     member,
     number_in,
 )
-from ..core.internal import Extra
 from ..core.job import TERMINAL, UNDECODABLE, Record, State
 from ..core.lifecycle import retry as new_life
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import all_of
-from ..store.protocol import Versioned
+from ..tasks.registry import Registry
+from .members import PAGE, UNKNOWN, FlowJobs, about_flow, counting, gathering
 
-if TYPE_CHECKING:
-    from ..client.enqueue import Enqueuing
-
-PAGE = 1000
 FEW = 100
 """Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
 ID_KEPT = 7 * 86400.0
@@ -51,76 +46,17 @@ ENDED_SO: dict[FlowEnd, str] = {
 """The error of a flow that ended so, for people."""
 
 
-JOBS_MOST = 10_000_000
-"""Jobs of one flow. A stored number beyond it is damaged: whoever believed it would look for its jobs for ever."""
-Jobs = Annotated[int, msgspec.Meta(ge=0, le=JOBS_MOST)]
+class Completion:
+    """Frees the jobs that wait for all others of their flow, and ends flows whose jobs have all ended."""
 
+    def __init__(self, session: Session, registry: Registry) -> None:
+        self._session = session
+        self._registry = registry
+        self._jobs = FlowJobs(session)
 
-class About(msgspec.Struct, omit_defaults=True):
-    """What a flow's own job has as its payload."""
-
-    name: str
-    jobs: Jobs
-    """Those that it began with."""
-    grown: Jobs = 0
-    """Those that were added while it ran, once it has ended."""
-    digest: str = ""
-    """What tells it apart from another flow with the same id."""
-    abandoned: bool = False
-    """It was given up before it was started (`creation.py`): said by the insert of its own job, and never changed."""
-    ended: FlowEnd | None = None
-    """How it ended last."""
-
-
-UNKNOWN = About("", 0)
-"""Stands for what a damaged flow says of itself: nobody ends or removes it but an operator."""
-
-
-class FlowGathering:
-    """The part of `Flows` that knows about all jobs of a flow."""
-
-    def __init__(self, app: Enqueuing) -> None:
-        self._app = app
-
-    # -- the jobs of a flow
-
-    async def _count(self, own: Record) -> int:
-        kept = (await self._app.session.store.records(counting(own.id))).get("jobs")
-        if kept is not None and (number := number_kept(kept)) is not None:
-            return number
-        about = about_flow(own)
-        return about.jobs + about.grown
-
-    async def _members(self, id: str, jobs: int) -> AsyncIterator[Record]:
-        for start in range(0, jobs, PAGE):
-            numbers = range(start, min(jobs, start + PAGE))
-            for record in await self._app.session.store.get([member(id, number) for number in numbers]):
-                if record is not None:
-                    yield record
-
-    async def _own(self, id: str) -> Record:
-        record = await self._app.record(id)
-        if not extras.is_flow(record):
-            raise InvalidJob(f"job {id} is not a flow")
-        return record
-
-    async def _get(self, ids: Iterable[str]) -> list[Record]:
-        wanted, found = sorted(ids), list[Record]()
-        for start in range(0, len(wanted), PAGE):
-            found += [r for r in await self._app.session.store.get(wanted[start : start + PAGE]) if r is not None]
-        return found
-
-    async def _change(self, changes: Sequence[Change]) -> Sequence[bool]:
-        written: list[bool] = []
-        for start in range(0, len(changes), PAGE):
-            written += await self._app.session.commit.change(changes[start : start + PAGE])
-        return written
-
-    # -- jobs that wait for all others, and the flow itself
-
-    async def _gather(self, flow: str) -> bool:
+    async def gather(self, flow: str) -> bool:
         """Free the jobs of a flow that wait for all others. Where all have ended, end it; whether it did."""
-        store, ended = self._app.session.store, False
+        store, ended = self._session.store, False
         gathering = (await store.find(Where(waits=all_of(flow)), None, PAGE)).records
         [own] = await store.get([flow])
         if not gathering or own is None or about_flow(own) is UNKNOWN:
@@ -134,10 +70,10 @@ class FlowGathering:
                 if record.id == flow:
                     ended = await self._end(record, jobs)
                 else:
-                    await self._change([freed(record, await store.now())])
+                    await self._jobs.change([freed(record, await store.now())])
             elif not extra.upto <= upto < extra.upto + FEW:
                 patch = Patch(extra=extras.write(msgspec.structs.replace(extra, upto=upto)))
-                await self._change([Change(record.id, record.state, record.fence, patch)])
+                await self._jobs.change([Change(record.id, record.state, record.fence, patch)])
         return ended
 
     async def _looked(self, own: Record, record: Record, start: int) -> tuple[int, int, int]:
@@ -145,7 +81,9 @@ class FlowGathering:
         enough, planned = extras.read(record.extra).all_but or 0, about_flow(own).jobs
         jobs, number = -1, None if record.id == own.id else number_in(own.id, record.id)
         left = upto = 0
-        while left <= enough and jobs != (now := await self._count(own)):  # none may be added while it is looked at
+        while left <= enough and jobs != (
+            now := await self._jobs.count(own)
+        ):  # none may be added while it is looked at
             jobs = now
             before = jobs if number is None else number
             spans = (range(start, before), range(max(before, planned), jobs))
@@ -172,7 +110,7 @@ class FlowGathering:
 
     async def _unended(self, flow: str, number: int | None, numbers: Sequence[int]) -> list[int]:
         """Those of some jobs that have not ended, but for those that can only start behind the one that waits."""
-        found = await self._app.session.store.get([member(flow, each) for each in numbers])
+        found = await self._session.store.get([member(flow, each) for each in numbers])
         return [
             each
             for each, record in zip(numbers, found, strict=True)
@@ -189,7 +127,9 @@ class FlowGathering:
             seen |= above  # damaged jobs may come after each other
             if number in above:
                 return True
-            level = [one for one in await self._get(member(flow, each) for each in above) if one.state == State.BLOCKED]
+            level = [
+                one for one in await self._jobs.get(member(flow, each) for each in above) if one.state == State.BLOCKED
+            ]
             if any(extras.read(one.extra).all_but is not None for one in level):
                 return True
         return False
@@ -198,7 +138,7 @@ class FlowGathering:
         """All jobs of a flow have ended: so does the flow, and tells of it. `_close` is what follows."""
         counts: dict[str, int] = {}
         bad: list[Record] = []
-        async for record in self._members(own.id, jobs):
+        async for record in self._jobs.members(own.id, jobs):
             if record.state not in TERMINAL:
                 return False  # retried since
             counts[record.state] = counts.get(record.state, 0) + 1
@@ -218,18 +158,18 @@ class FlowGathering:
             keep=None,
             tell=True,
         )
-        return (await self._change([Change(own.id, own.state, own.fence, patch)]))[0]
+        return (await self._jobs.change([Change(own.id, own.state, own.fence, patch)]))[0]
 
-    async def _close(self, id: str) -> bool:
+    async def close(self, id: str) -> bool:
         """A flow has ended: let its retention begin, and that of its jobs. False where it goes on after a retry."""
-        store, keep = self._app.session.store, self._app.session.rules.retention
+        store, keep = self._session.store, self._session.rules.retention
         kept = (await store.records(counting(id))).get("jobs")
         [own] = await store.get([id])
         if own is None or own.state not in TERMINAL:
             return own is None
         if kept is not None:
-            await self._app.put_record(counting(id), "jobs", None, kept.version)
-        jobs, told = await self._count(own), _counts(own)
+            await self._session.store.put_record(counting(id), "jobs", None, kept.version)
+        jobs, told = await self._jobs.count(own), _counts(own)
         counts = await self._keep(id, jobs, keep)
         [own] = await store.get([id])
         if own is not None and own.state not in TERMINAL:
@@ -237,26 +177,28 @@ class FlowGathering:
             return False
         none_gone = sum(counts.values()) == sum(told.values())
         if not TERMINAL.issuperset(counts) or (none_gone and counts != told):
-            await self._reopen(id)
+            await self.reopen(id)
             return False
         if own is not None and own.state != State.DEAD:
             if about_flow(own).abandoned:
                 keep = max(keep, ID_KEPT)
-            await self._change([Change(id, own.state, own.fence, Patch(keep=keep))])  # last: it is how they are found
+            await self._jobs.change(
+                [Change(id, own.state, own.fence, Patch(keep=keep))]
+            )  # last: it is how they are found
         return True
 
-    async def _reopen(self, id: str) -> None:
+    async def reopen(self, id: str) -> None:
         """Have a flow that has ended, or was to end, wait for its jobs again."""
         while True:
-            own, patch = await self._own(id), Patch(meta=GOING_ON)
+            own, patch = await self._jobs.own(id), Patch(meta=GOING_ON)
             if own.state in TERMINAL:
                 patch = msgspec.structs.replace(
                     again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta
                 )
-            if (await self._change([Change(id, own.state, own.fence, patch)]))[0]:
+            if (await self._jobs.change([Change(id, own.state, own.fence, patch)]))[0]:
                 break
         if own.state in TERMINAL:
-            await self._keep(id, await self._count(own), None)
+            await self._keep(id, await self._jobs.count(own), None)
 
     async def _keep(self, flow: str, jobs: int, keep: float | None) -> dict[str, int]:
         """Set how long the ended jobs of a flow are kept from now on, and count all by state.
@@ -265,18 +207,18 @@ class FlowGathering:
         """
         changes: list[Change] = []
         counts: dict[str, int] = {}
-        async for record in self._members(flow, jobs):
+        async for record in self._jobs.members(flow, jobs):
             counts[record.state] = counts.get(record.state, 0) + 1
             if record.state in TERMINAL and (record.state != State.DEAD or keep is None):
-                task = self._app.registry.tasks.get(record.task)
+                task = self._registry.tasks.get(record.task)
                 its = None if task is None or keep is None else task.retention
                 keeps = keep if its is None else its
                 if (record.expires_at is None) != (keeps is None):  # else another has set it
                     changes.append(Change(record.id, record.state, record.fence, Patch(keep=keeps)))
             if len(changes) >= PAGE:
-                await self._change(changes)
+                await self._jobs.change(changes)
                 changes = []
-        await self._change(changes)
+        await self._jobs.change(changes)
         return counts
 
 
@@ -287,38 +229,9 @@ def again(record: Record) -> Patch:
     return patch
 
 
-def about_flow(own: Record) -> About:
-    """What a flow's own job says of it; UNKNOWN where that cannot be decoded."""
-    try:
-        return msgspec.json.decode(own.payload, type=About)
-    except UNDECODABLE:
-        return UNKNOWN
-
-
-_decode_number = msgspec.json.Decoder(Jobs).decode
-
-
-def number_kept(kept: Versioned | bytes) -> int | None:
-    """The number of a flow's jobs that a record holds; None where it cannot be decoded."""
-    try:
-        return _decode_number(kept.value if isinstance(kept, Versioned) else kept)
-    except UNDECODABLE:
-        return None
-
-
 def _counts(own: Record) -> dict[str, int]:
     """The jobs of a flow that has ended, by state, as they were then."""
     try:
         return msgspec.json.decode(own.result or b"{}", type=dict[str, int])
     except UNDECODABLE:
         return {}
-
-
-def gathering(flow: str) -> bytes | None:
-    """What a flow's own job has to know."""
-    return extras.write(Extra(flow=flow, all_but=0))
-
-
-def counting(flow: str) -> str:
-    """The kind of record that counts the jobs of a flow that has grown."""
-    return f"flow:{flow}"

@@ -10,10 +10,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
+from ..client.session import Session
 from ..core.clock import Clock
 from ..core.errors import HoldfastError, JobExists, OutcomeUnknown, StoreUnavailable, WrongState
 from ..core.flow_rules import CANCELLING
@@ -21,9 +23,9 @@ from ..core.job import TERMINAL, UNDECODABLE, NewJob, State
 from ..core.operations import Change
 from ..core.waiting import all_of
 from ..store.protocol import Versioned
-from .completion import PAGE, About, FlowGathering, Jobs, about_flow, counting, gathering
+from .members import PAGE, QUEUE, TASK, About, FlowJobs, Jobs, about_flow, counting, gathering
 
-TASK, QUEUE = "flow", "flows"
+Insert = Callable[[Sequence[NewJob]], Coroutine[Any, Any, Sequence[str | HoldfastError]]]
 ENDED = "ended"
 """The kind of record that says what is left to do, by the id of a flow, or of a job of one that has ended."""
 ABANDONED = 3600.0
@@ -86,18 +88,22 @@ class MakingWatch:
         return [id for id, (_, seconds) in unchanged.items() if seconds >= ABANDONED]
 
 
-class FlowMaking(FlowGathering):
-    """The part of `Flows` that stores a new flow, or gives one up."""
+class Creation:
+    """Stores a new flow, or gives one up. `insert` stores jobs, with the app's hooks around each."""
 
-    async def _make(self, own: NewJob, jobs: Sequence[NewJob], *, chosen: bool) -> None:
+    def __init__(self, session: Session, insert: Insert) -> None:
+        self._session = session
+        self._insert = insert
+        self._jobs = FlowJobs(session)
+
+    async def make(self, own: NewJob, jobs: Sequence[NewJob], *, chosen: bool) -> None:
         """Store a flow and start it. `chosen`: its id is the caller's, who may have tried before."""
-        app = self._app
         try:
             for start in range(0, len(jobs), PAGE):
                 if (chosen or start) and await self._started(own):
                     return
                 await self._announce(own)
-                for answer in await app.insert_all(jobs[start : start + PAGE]):
+                for answer in await self._insert(jobs[start : start + PAGE]):
                     if isinstance(answer, HoldfastError):
                         raise answer
         except (StoreUnavailable, OutcomeUnknown) as error:
@@ -112,7 +118,7 @@ class FlowMaking(FlowGathering):
                 raise JobExists(own.id) from error
             raise  # where the id was chosen, another process may store the same flow: who calls again goes on with it
         try:
-            [answer] = await app.insert_all([own])
+            [answer] = await self._insert([own])
         except OutcomeUnknown as error:
             text = f"flow {own.id} may have been started: {error}; call enqueue_flow(flow, id={own.id!r}) to make sure"
             raise OutcomeUnknown(text, (own.id,), retry_safe=chosen) from error
@@ -128,7 +134,7 @@ class FlowMaking(FlowGathering):
 
     async def _started(self, own: NewJob) -> bool:
         """Whether the same flow has been started before. JobExists where another has its id."""
-        [found] = await self._app.session.store.get([own.id])
+        [found] = await self._session.store.get([own.id])
         if found is None:
             return False
         if found.task == TASK and about_flow(found).abandoned:
@@ -139,39 +145,42 @@ class FlowMaking(FlowGathering):
 
     async def _announce(self, own: NewJob) -> None:
         """Write down that a flow is being made, or is still; what another process wrote about it is replaced."""
-        about, store = msgspec.json.decode(own.payload, type=About), self._app.session.store
-        value = msgspec.json.encode(Pending(making=Making(about.name, about.jobs, self._app.entropy.token())))
+        about, store = msgspec.json.decode(own.payload, type=About), self._session.store
+        value = msgspec.json.encode(Pending(making=Making(about.name, about.jobs, self._session.entropy.token())))
         kept = None
         while not await store.put_record(ENDED, own.id, value, 0 if kept is None else kept.version):
             kept = (await store.records(ENDED)).get(own.id)
             if (jobs := pending(kept).delete) is not None:
-                await self._remove_ended(own.id, jobs)  # of a flow that had the same id
-
-    async def _remove_ended(self, id: str, jobs: int) -> None:
-        """Remove the jobs of a flow that was deleted."""
-        ended = [r async for r in self._members(id, jobs) if r.state in TERMINAL]
-        await self._change([Change(r.id, r.state, r.fence, None) for r in ended])
-        await self._app.put_record(counting(id), "jobs", None)
+                await remove_ended(self._session, own.id, jobs)  # of a flow that had the same id
 
     async def _withdraw(self, id: str, jobs: int) -> None:
         """Remove the jobs of a flow that will not start; what cannot be removed now is given up later."""
         try:
-            waiting = [r async for r in self._members(id, jobs) if r.state == State.BLOCKED and r.fence == 0]
-            await self._change([Change(r.id, r.state, r.fence, None) for r in waiting])
-            kept = (await self._app.session.store.records(ENDED)).get(id)
+            waiting = [r async for r in self._jobs.members(id, jobs) if r.state == State.BLOCKED and r.fence == 0]
+            await self._jobs.change([Change(r.id, r.state, r.fence, None) for r in waiting])
+            kept = (await self._session.store.records(ENDED)).get(id)
             if kept is not None:
-                await self._app.put_record(ENDED, id, None, kept.version)
+                await self._session.store.put_record(ENDED, id, None, kept.version)
         except HoldfastError:
             pass
 
-    async def _give_up(self, id: str, making: Making) -> None:
-        """Take the id of an abandoned flow, with an own job whose cancellation was asked for."""
-        about, nonce = About(making.name, making.jobs, abandoned=True), self._app.entropy.token()
-        own = NewJob(
-            id, TASK, QUEUE, msgspec.json.encode(about), nonce=nonce, meta=CANCELLING, waits=all_of(id),
-            extra=gathering(id),
-        )  # fmt: skip
-        await self._app.session.commit.insert([own])  # refused where it was started after all
+
+async def remove_ended(session: Session, id: str, jobs: int) -> None:
+    """Remove the jobs of a flow that was deleted."""
+    members = FlowJobs(session)
+    ended = [r async for r in members.members(id, jobs) if r.state in TERMINAL]
+    await members.change([Change(r.id, r.state, r.fence, None) for r in ended])
+    await session.store.put_record(counting(id), "jobs", None)
+
+
+async def give_up(session: Session, id: str, making: Making) -> None:
+    """Take the id of an abandoned flow, with an own job whose cancellation was asked for."""
+    about, nonce = About(making.name, making.jobs, abandoned=True), session.entropy.token()
+    own = NewJob(
+        id, TASK, QUEUE, msgspec.json.encode(about), nonce=nonce, meta=CANCELLING, waits=all_of(id),
+        extra=gathering(id),
+    )  # fmt: skip
+    await session.commit.insert([own])  # refused where it was started after all
 
 
 def digest_of(name: str, jobs: Sequence[NewJob]) -> str:

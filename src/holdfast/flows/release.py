@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from ..client.session import Session
 from ..codec import filled, numbers_in
 from ..core import internal as extras
 from ..core.errors import InvalidJob
@@ -27,8 +28,10 @@ from ..core.lifecycle import cancel
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import Waiting, beginning_of, end_of
 from ..store.protocol import Versioned
-from .completion import PAGE
-from .creation import ENDED, FlowMaking, MakingWatch, Pending, pending
+from ..tasks.registry import Registry
+from .completion import Completion
+from .creation import ENDED, MakingWatch, Pending, give_up, pending, remove_ended
+from .members import PAGE, FlowJobs
 
 logger = logging.getLogger("holdfast")
 AT_ONCE = 50
@@ -39,15 +42,21 @@ _LEFT = b""
 """No record has this value: one that others wrote too is left for a later look."""
 
 
-class FlowEnds(FlowMaking):
-    """The half of `Flows` that workers use."""
+class Release:
+    """What follows from ends that were told: the half of flows that workers use."""
 
-    async def _leave(self, id: str, change: Callable[[Pending], Pending]) -> None:
+    def __init__(self, session: Session, registry: Registry) -> None:
+        self._session = session
+        self._jobs = FlowJobs(session)
+        self._completion = Completion(session, registry)
+        self.reopen = self._completion.reopen
+
+    async def leave(self, id: str, change: Callable[[Pending], Pending]) -> None:
         """Write down what is left to do about a flow: from then on, any worker that looks does it."""
         while True:
-            kept = (await self._app.session.store.records(ENDED)).get(id)
+            kept = (await self._session.store.records(ENDED)).get(id)
             value = msgspec.json.encode(change(pending(kept)))
-            if await self._app.put_record(ENDED, id, value, 0 if kept is None else kept.version):
+            if await self._session.store.put_record(ENDED, id, value, 0 if kept is None else kept.version):
                 return
 
     async def carry_on(self, ids: Sequence[str]) -> None:
@@ -57,7 +66,7 @@ class FlowEnds(FlowMaking):
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: what the caller asked for is written
             logger.warning("flow job %s: workers will go on later: %s: %s", ids[0], type(error).__name__, error)
             for id in ids:
-                self._app.session.commit.tell_of_end(id)
+                self._session.commit.tell_of_end(id)
 
     # -- free what waits for jobs that have ended
 
@@ -66,25 +75,25 @@ class FlowEnds(FlowMaking):
 
         `seen`: those of an earlier look. Whoever was to deal with the others may be at it.
         """
-        records = await self._app.session.store.records(ENDED)
+        records = await self._session.store.records(ENDED)
         told = set(records)
         left = told if seen is None else told.intersection(seen)
         if left:
             await self.free(sorted(left.union(*(pending(records[id]).also for id in left))), records)
-            for record in await self._get(left):
+            for record in await self._jobs.get(left):
                 if not extras.is_flow(record) and record.state not in TERMINAL:  # retried since; it will tell again
                     await self._unsay(record.id, records)
         abandoned = [] if watch is None else watch.abandoned(records)
         for id in abandoned:
             if (making := pending(records[id]).making) is not None:
-                await self._give_up(id, making)
+                await give_up(self._session, id, making)
         if abandoned:
             await self.free(abandoned)
         return told - left
 
     async def free(self, ids: Sequence[str], told: dict[str, Versioned] | None = None) -> None:
         """Deal with ends that were told: of jobs and flows, and of the making of flows."""
-        store = self._app.session.store
+        store = self._session.store
         told = await store.records(ENDED) if told is None else told  # before any job is looked at
         waiting = list(ids)
         done: list[str] = []
@@ -94,7 +103,7 @@ class FlowEnds(FlowMaking):
             some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
             awaited: dict[str, Waiting] = {}
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
-            found = {record.id: record for record in await self._get({*some, *flow_of.values()})}
+            found = {record.id: record for record in await self._jobs.get({*some, *flow_of.values()})}
             for id, flow in flow_of.items():
                 own, record, left = found.get(flow), found.get(id), pending(told.get(flow))
                 if own is None and left.making is not None:
@@ -104,7 +113,7 @@ class FlowEnds(FlowMaking):
                 if record is not None and extras.is_flow(record):
                     if record.state not in TERMINAL and (left.cancel or cancelling(record.meta)):
                         waiting += await self._cancel_jobs(record)
-                    if record.state not in TERMINAL or not await self._close(id):
+                    if record.state not in TERMINAL or not await self._completion.close(id):
                         awaited[id] = beginning_of(id)
                         flows[id] = None
                 elif record is None or record.state in TERMINAL:
@@ -116,7 +125,7 @@ class FlowEnds(FlowMaking):
                     continue  # it goes on, and will tell when it has ended
                 done.append(id)
             waiting += await self._free_those(awaited, told)
-        ended = [flow for flow in flows if await self._gather(flow)]
+        ended = [flow for flow in flows if await self._completion.gather(flow)]
         told |= await self._told_since({id: end for id, end in ends.items() if _version(told, id) < 0}, told)
         for start in range(0, len(done), PAGE):
             await asyncio.gather(*(self._unsay(id, told) for id in done[start : start + PAGE]))
@@ -126,32 +135,32 @@ class FlowEnds(FlowMaking):
     async def _deleted(self, own: Record | None, flow: str, jobs: int) -> bool:
         """Remove a flow, and its jobs; False where it goes on since it was to be deleted."""
         if own is not None:
-            gone = own.state in TERMINAL and (await self._change([Change(own.id, own.state, own.fence, None)]))[0]
-            if not gone and await self._get([flow]):
+            gone = own.state in TERMINAL and (await self._jobs.change([Change(own.id, own.state, own.fence, None)]))[0]
+            if not gone and await self._jobs.get([flow]):
                 return False
-        await self._remove_ended(flow, jobs)
+        await remove_ended(self._session, flow, jobs)
         return True
 
     async def _cancel_jobs(self, own: Record) -> list[str]:
         """Cancel every job of a flow that has not ended, and those that are added meanwhile; those that ended so."""
-        rules, ended = self._app.session.rules, list[str]()
+        rules, ended = self._session.rules, list[str]()
         if not cancelling(own.meta):
             mark = Change(own.id, own.state, own.fence, Patch(meta=CANCELLING))
-            if not (await self._change([mark]))[0]:
+            if not (await self._jobs.change([mark]))[0]:
                 return ended  # as the flow has
         while True:
-            jobs = await self._count(own)
-            wishes = [cancel(r, rules) async for r in self._members(own.id, jobs) if r.state not in TERMINAL]
+            jobs = await self._jobs.count(own)
+            wishes = [cancel(r, rules) async for r in self._jobs.members(own.id, jobs) if r.state not in TERMINAL]
             changes = [wish for wish in wishes if wish is not None]
             if not changes:
                 return ended
-            written = await self._change(changes)
+            written = await self._jobs.change(changes)
             ended += [change.id for change, done in zip(changes, written, strict=True) if done and _ends(change)]
 
     async def _unsay(self, id: str, told: Mapping[str, Versioned]) -> None:
         """An end is dealt with. One that was told again since, by a job that was retried, stays."""
         if (version := _version(told, id)) >= 0:
-            await self._app.put_record(ENDED, id, None, version)
+            await self._session.store.put_record(ENDED, id, None, version)
 
     async def _told_since(
         self, ends: Mapping[str, tuple[int, int]], told: Mapping[str, Versioned]
@@ -162,14 +171,14 @@ class FlowEnds(FlowMaking):
         """
         if not ends:
             return {}
-        now = await self._app.session.store.records(ENDED)
+        now = await self._session.store.records(ENDED)
         ours = [id for id in ends if id in now and now[id].value == told.get(id, _JUST_TOLD).value]
-        found = await self._get(ours)
+        found = await self._jobs.get(ours)
         return {r.id: now[r.id] for r in found if r.state in TERMINAL and (r.life, r.fence) == ends[r.id]}
 
     async def _mention(self, id: str, others: set[str], told: dict[str, Versioned]) -> None:
         """Say in the record of an end that others are to be looked at with it."""
-        put, known = self._app.put_record, told.get(id, _JUST_TOLD)
+        put, known = self._session.store.put_record, told.get(id, _JUST_TOLD)
         if others.issubset(pending(known).also):
             return
         kept = known if known.version >= 0 else await self._kept(id)
@@ -180,11 +189,11 @@ class FlowEnds(FlowMaking):
         told[id] = Versioned(value if ours else _LEFT, _JUST_TOLD.version)
 
     async def _kept(self, id: str) -> Versioned:
-        return (await self._app.session.store.records(ENDED)).get(id, _NONE)
+        return (await self._session.store.records(ENDED)).get(id, _NONE)
 
     async def _free_those(self, awaited: Mapping[str, Waiting], told: dict[str, Versioned]) -> list[str]:
         """Free all who wait for these things, by who told of each; the ended jobs that are to be dealt with next."""
-        find, ended = self._app.session.store.find, list[str]()
+        find, ended = self._session.store.find, list[str]()
         while awaited:
             size, tellers = PAGE // len(awaited), {what: id for id, what in awaited.items()}
             pages = await asyncio.gather(*(find(Where(waits=what), None, size) for what in tellers))
@@ -196,12 +205,12 @@ class FlowEnds(FlowMaking):
                 if (waits := _waits(change)) is not None:
                     others.setdefault(tellers[found_by[change.id]], set()).add(waits.name)
             await asyncio.gather(*(self._mention(id, its, told) for id, its in others.items()))
-            written = [change for change, done in zip(changes, await self._change(changes), strict=True) if done]
+            written = [change for change, done in zip(changes, await self._jobs.change(changes), strict=True) if done]
             unrun = [children[change.id] for change in written if _ends(change)]
             again = await self._taken_back(unrun) if unrun else set[str]()
             ended += [child.id for child in unrun if child.id not in again]
             parents = set[str]().union(*others.values())
-            ended += sorted(parents.difference(r.id for r in await self._get(parents) if r.state not in TERMINAL))
+            ended += sorted(parents.difference(r.id for r in await self._jobs.get(parents) if r.state not in TERMINAL))
             freed = {found_by[change.id] for change in written}  # where none was, others are at it
             full = (what for what, page in zip(tellers, pages, strict=True) if page.cursor is not None)
             more = [what for what in full if what in freed] + [found_by[id] for id in again]
@@ -216,37 +225,36 @@ class FlowEnds(FlowMaking):
         rightly = {change.id for change in await self._decide(unrun) if _ends(change)}
         wrong = [child for child in unrun if child.id not in rightly]
         back = [Patch(state=State.BLOCKED, waits=c.waits, error=None, extra=c.extra) for c in wrong]
-        await self._change([Change(c.id, State.CANCELLED, c.fence, p) for c, p in zip(wrong, back, strict=True)])
-        for own in await self._get({extras.read(child.extra).flow or "" for child in wrong}):
+        await self._jobs.change([Change(c.id, State.CANCELLED, c.fence, p) for c, p in zip(wrong, back, strict=True)])
+        for own in await self._jobs.get({extras.read(child.extra).flow or "" for child in wrong}):
             if own.state in TERMINAL:
-                await self._reopen(own.id)
+                await self.reopen(own.id)
         return {child.id for child in wrong}
 
     async def _decide(self, children: Sequence[Record]) -> list[Change]:
         """What becomes of jobs now that a parent of theirs has ended, but for those that stay as they are."""
         read = [(child, extras.read(child.extra)) for child in children]
         wanted = {member(e.flow or "", number) for _, e in read for number, _ in e.after}
-        parents = {record.id: record for record in await self._get(wanted)}
-        now = await self._app.session.store.now()
+        parents = {record.id: record for record in await self._jobs.get(wanted)}
+        now = await self._session.store.now()
         decided = [decide(child, extra, parents, now) for child, extra in read]
         return [change for child, change in zip(children, decided, strict=True) if _waits(change) != child.waits]
 
-    # -- results
 
-    async def with_results(self, record: Record) -> bytes:
-        """The payload of a job with its parents' results in their places."""
-        flow = extras.read(record.extra).flow or ""
-        numbers = numbers_in(record.payload)
-        found = {r.id: r for r in await self._get(member(flow, number) for number in numbers)}
-        results: dict[int, bytes | None] = {}
-        for number in numbers:
-            parent = found.get(member(flow, number))
-            if parent is None:
-                raise InvalidJob(f"job {member(flow, number)}, whose result it needs, is gone")
-            if parent.codec != "json":
-                raise InvalidJob(f"job {parent.id}, whose result it needs, has a codec of its own")
-            results[number] = parent.result if parent.state == State.SUCCEEDED else None
-        return filled(record.payload, results)
+async def with_results(session: Session, record: Record) -> bytes:
+    """The payload of a job with its parents' results in their places."""
+    flow = extras.read(record.extra).flow or ""
+    numbers = numbers_in(record.payload)
+    found = {r.id: r for r in await FlowJobs(session).get(member(flow, number) for number in numbers)}
+    results: dict[int, bytes | None] = {}
+    for number in numbers:
+        parent = found.get(member(flow, number))
+        if parent is None:
+            raise InvalidJob(f"job {member(flow, number)}, whose result it needs, is gone")
+        if parent.codec != "json":
+            raise InvalidJob(f"job {parent.id}, whose result it needs, has a codec of its own")
+        results[number] = parent.result if parent.state == State.SUCCEEDED else None
+    return filled(record.payload, results)
 
 
 def mentioning(left: Pending, ids: Iterable[str]) -> Pending:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ..app import Holdfast
     from ..core.operations import Moves
     from ..observe.metrics import Depths, Metrics
+    from ..parts import Parts
     from .budget import Budget
     from .job_policy import JobPolicy
 
@@ -118,6 +119,7 @@ class Shared(Protocol):
     """What all requests share: the service, as far as they ask anything of it."""
 
     app: Holdfast
+    parts: Parts
     policy: JobPolicy
     door: Door
     metrics: Metrics
@@ -176,6 +178,11 @@ class Call:
     def app(self) -> Holdfast:
         """The app that is served."""
         return self.service.app
+
+    @property
+    def parts(self) -> Parts:
+        """What it is made of."""
+        return self.service.parts
 
     @property
     def roles(self) -> frozenset[str]:

@@ -37,14 +37,16 @@ class Ticket(msgspec.Struct, frozen=True, array_like=True):
 
 async def claim(call: Call, body: shapes.NewClaim) -> Answer:
     """Take jobs to work on; where there are none, wait for some."""
-    app, service = call.app, call.service
+    service = call.service
     if body.wait and service.waiting >= limits.STREAMS:
         raise Refused(BUSY, "too many claims wait here already", retry_safe=True, retry_after=limits.RETRY_AFTER)
     service.waiting += 1
     try:
         wait = 0.0 if call.followed else body.wait
         # Not for this server: its clients keep their claims while it is started anew.
-        work = app.claim_for("", body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=wait)
+        work = call.parts.claims.claim_for(
+            "", body.queues, tasks=body.types, limit=body.limit, lease=body.lease, wait=wait
+        )
         found = await (call.while_wanted(work) if wait else work)
     finally:
         service.waiting -= 1
@@ -65,7 +67,7 @@ async def complete(call: Call, job: str, body: shapes.Complete) -> Answer:
     """The work is done; the result is kept."""
 
     def so(record: Record, last: Attempt) -> bool:
-        kept = call.app.registry.encode_result(record, body.result)
+        kept = call.parts.registry.encode_result(record, body.result)
         return last.outcome == "succeeded" and (record.state != State.SUCCEEDED or record.result == kept)
 
     return await _end(call, job, body, lambda held: held.complete(body.result), so)
@@ -105,7 +107,7 @@ async def _end(
         held, _ = await _held(call, id, body.fence, body.token)
         await end(held)
     except LeaseLost:
-        record = await call.app.record(id)
+        record = await call.parts.handles.record(id)
         last = next((line for line in reversed(history(record)) if line.fence == body.fence), None)
         same = (record.fence, record.token) == (body.fence, _read(body.token).token)
         if not same or last is None or not so(record, last):
@@ -116,7 +118,7 @@ async def _end(
 async def _held(call: Call, id: str, fence: int, token: str) -> tuple[Claim, Ticket]:
     """The claim that these prove, if it has not ended."""
     ticket = _read(token)
-    record = await call.app.record(checked_text(id, "id"))
+    record = await call.parts.handles.record(checked_text(id, "id"))
     if record.state != State.RUNNING or (record.fence, record.token) != (fence, ticket.token) or record.holder is None:
         raise LeaseLost(id, fence)
     node, pid = split_holder(record.holder)
@@ -124,7 +126,7 @@ async def _held(call: Call, id: str, fence: int, token: str) -> tuple[Claim, Tic
     holder = Holder(
         record.holder, ticket.lease, "hand", node or "", pid or 0, ticket.queues, (), 0, __version__, started
     )
-    return Claim(call.app, record, holder), ticket
+    return Claim(call.parts.claims, record, holder), ticket
 
 
 def _claim_out(claim: Claim) -> shapes.ClaimOut:

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING
 from ..core.clock import MICROS
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..parts import Parts
 
 logger = logging.getLogger("holdfast.http")
 
 
 @asynccontextmanager
-async def noting_depth(app: Holdfast) -> AsyncGenerator[None]:
+async def noting_depth(parts: Parts) -> AsyncGenerator[None]:
     """Note it for as long as the block lasts; the app is open."""
-    task = asyncio.create_task(_note(app))
+    task = asyncio.create_task(_note(parts))
     try:
         yield
     finally:
@@ -27,12 +27,12 @@ async def noting_depth(app: Holdfast) -> AsyncGenerator[None]:
         await asyncio.wait([task])
 
 
-async def _note(app: Holdfast) -> None:
+async def _note(parts: Parts) -> None:
     while True:
         try:
-            await app.note_depth()
+            await parts.timeseries.note_depth()
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the next minute may fare better
-            app.outages.failed("statistics", error)
+            parts.runtime.outages.failed("statistics", error)
         else:
-            app.outages.worked("statistics")
-        await asyncio.sleep(60.5 - app.clock.now() / MICROS % 60)  # shortly after the next minute begins
+            parts.runtime.outages.worked("statistics")
+        await asyncio.sleep(60.5 - parts.runtime.clock.now() / MICROS % 60)  # shortly after the next minute begins

@@ -24,7 +24,7 @@ from .problems import BAD_REQUEST, STORE_UNAVAILABLE, UNAUTHORIZED, WRONG_HOST, 
 from .tokens import EVERYTHING, Access, Keyring
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..parts import Parts
 
 Headers = Sequence[tuple[bytes, bytes]]
 ANY = "*"
@@ -39,15 +39,15 @@ class Door:
 
     def __init__(
         self,
-        app: Holdfast,
+        parts: Parts,
         *,
         token: str | None,
         unguarded: bool,
         hosts: Iterable[str],
         origins: Iterable[str],
     ) -> None:
-        self.keyring = Keyring(app, token)
-        self.failures = Failures(app.clock)
+        self.keyring = Keyring(parts.records, parts.runtime.clock, token)
+        self.failures = Failures(parts.runtime.clock)
         self.open_without_token = False
         """Set by a server that only this machine can reach."""
         self._unguarded = unguarded

@@ -130,7 +130,8 @@ class Place:
         self._public = bool(endpoints) and all(endpoint.role is None for endpoint in endpoints)
 
     async def __call__(self, scope: Asgi, receive: Receive, send: Send) -> None:
-        app, clock = self._service.app, self._service.app.clock
+        parts = self._service.parts
+        clock = parts.runtime.clock
         began, before = clock.monotonic(), guard.set(self._service.policy.check)
         call = Call(self._service, scope, receive)
         try:
@@ -151,7 +152,7 @@ class Place:
         finally:
             call.let_go()
             guard.reset(before)
-        app.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
+        parts.events.answered(scope["method"], self.path, answer.status, clock.monotonic() - began)
         await answer.send(send)
 
     async def _answer(self, call: Call, scope: Asgi) -> Answer | Stream:

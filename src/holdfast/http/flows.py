@@ -64,7 +64,7 @@ async def list_flows(call: Call, query: FlowsQuery) -> Answer:
 
 async def get_flow(call: Call, id: str) -> Answer:
     """How far a flow is."""
-    status = await call.app.flow(checked_text(id, "id")).status()
+    status = await call.app.flows.handle(checked_text(id, "id")).status()
     return json(FlowOut(**_about(status), counts=status.counts))
 
 

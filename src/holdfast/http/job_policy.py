@@ -20,7 +20,7 @@ from ..worker.run.shell import SHELL_TASK
 from .problems import SHELL_REFUSED, TASK_REFUSED, Kind, Refused
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..parts import Parts
 
 ALLOWED = frozenset({"command", "stdin"})
 """What a shell job may be given: another folder or environment would make another command of the same words."""
@@ -38,8 +38,8 @@ class JobRefused(Refused, InvalidJob):
 class JobPolicy:
     """What one server lets its clients write."""
 
-    def __init__(self, app: Holdfast, allow_shell: frozenset[str], trust: frozenset[str]) -> None:
-        self._app = app
+    def __init__(self, parts: Parts, allow_shell: frozenset[str], trust: frozenset[str]) -> None:
+        self._parts = parts
         self._allow_shell = allow_shell
         self._trust = trust
         for name in trust:
@@ -53,7 +53,7 @@ class JobPolicy:
         what_runs = [change for change in changes if _changes_what_runs(change)]
         if not what_runs:
             return changes
-        found = await self._app.session.store.get([change.id for change in what_runs])
+        found = await self._parts.runtime.session.store.get([change.id for change in what_runs])
         known = {job.id: (job.task, job.payload, job.codec) for job in jobs}
         known |= {record.id: (record.task, record.payload, record.codec) for record in found if record is not None}
         tasks: dict[str, str] = {}
@@ -78,7 +78,7 @@ class JobPolicy:
         if task == SHELL_TASK:
             self._check_shell(payload, codec)
         named = named_function(task)
-        if named is not None and named[0] not in self._trust and not self._app.registry.is_registered(task):
+        if named is not None and named[0] not in self._trust and not self._parts.registry.is_registered(task):
             module, _ = named
             raise JobRefused(
                 TASK_REFUSED,

@@ -24,7 +24,7 @@ from .problems import Refused, refused
 from .shapes import job_out
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..parts import Parts
 
 RESERVED = "holdfast."
 """How the names of tasks begin whose jobs Holdfast makes by itself, such as deliveries of webhooks."""
@@ -35,39 +35,39 @@ _decode_one = msgspec.json.Decoder(shapes.NewJobInBatch).decode
 
 async def submit(call: Call, body: shapes.NewJob) -> Answer:
     """Store a job; the same Idempotency-Key again gives the same job, or replaces what it is to do."""
-    app = call.app
-    await app.open()
+    parts = call.parts
+    await parts.runtime.open()
     how = {"replace": body.replace or None, "debounce": body.debounce, "debounce_max": body.debounce_max}
-    options = _options(app, body, _key(call), **how)
-    job = made_job(app, body.type, bytes(body.payload), options)
+    options = _options(parts, body, _key(call), **how)
+    job = made_job(parts, body.type, bytes(body.payload), options)
     scoping.check(call.access.scope, job.queue, job.task, "this job")
     try:
-        id = await app.insert(job, options)
+        id = await parts.enqueue.insert(job, options)
     except KeyConflict as error:
         raise (await scoping.hidden(call, [error.job_id])).get(error.job_id, error) from None
     if id == job.id:
-        return json(_as_stored(job, app.clock.now()), 201)
+        return json(_as_stored(job, parts.runtime.clock.now()), 201)
     then = "look at the job before you send it again"
     try:
         with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
             if hidden := await scoping.hidden(call, [id]):
                 raise hidden[id]
-            known = await app.job(id)
+            known = await call.app.job(id)
         return json(job_out(known), 200)
     except JobNotFound:  # it has ended and is removed, and its key is still remembered
-        asked = _as_stored(job, app.clock.now())
+        asked = _as_stored(job, parts.runtime.clock.now())
         return json(msgspec.structs.replace(asked, id=id, status=shapes.REMOVED), 200)
 
 
 async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
     """Store many jobs in one round trip; each is taken or refused on its own."""
-    app = call.app
-    await app.open()
+    parts = call.parts
+    await parts.runtime.open()
     made: list[NewJob | Refused] = []
     for number, raw in enumerate(body.jobs):
         try:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
-            job = made_job(app, one.type, bytes(one.payload), _options(app, one, checked_text(one.key, "key")))
+            job = made_job(parts, one.type, bytes(one.payload), _options(parts, one, checked_text(one.key, "key")))
             call.service.policy.check_job(job)
             scoping.check(call.access.scope, job.queue, job.task, f"job {number} of the batch")
         except Refused as error:
@@ -77,7 +77,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
         else:
             made.append(job)
     jobs = [one for one in made if isinstance(one, NewJob)]
-    stored = await app.insert_all(jobs) if jobs else []
+    stored = await parts.enqueue.insert_all(jobs) if jobs else []
     others = [_known(told) for told in stored]
     new = {job.id for job in jobs}
     hidden, ids = await scoping.hidden(call, [id for id in others if id and id not in new]), iter(stored)
@@ -130,7 +130,7 @@ async def delete(call: Call, id: str) -> Answer:
 
 async def output(call: Call, id: str, query: shapes.OutputQuery) -> Answer:
     """What a job has printed, from a position on; Holdfast-Next-Position says where to go on."""
-    await call.app.record(checked_text(id, "id"))  # a job without output is told from one that there is not
+    await call.parts.handles.record(checked_text(id, "id"))  # a job without output is told from one that there is not
     data, following = bytearray(), query.position
     for piece in await call.app.output(id, query.position):
         data += piece.data[max(0, query.position - piece.position) :]
@@ -154,7 +154,7 @@ async def retry_dead(call: Call, id: str) -> Answer:
 async def retry_all_dead(call: Call, body: shapes.RetryDead) -> Answer:
     """Run all dead jobs again, or those of one queue."""
     seen = deque[Changed](maxlen=1)
-    await call.app.retry_dead(queue=body.queue, dry_run=body.dry_run, progress=seen.append)
+    await call.app.bulk.retry_dead(queue=body.queue, dry_run=body.dry_run, progress=seen.append)
     [done] = seen
     return json(shapes.Retried(done.matched, done.changed, done.skipped, done.reasons))
 
@@ -200,20 +200,20 @@ def _key(call: Call) -> str:
         raise InvalidJob("Idempotency-Key must be UTF-8") from None
 
 
-def task_options(app: Holdfast, name: str) -> Options:
+def task_options(parts: Parts, name: str) -> Options:
     """A task's own options, where it is known here; InvalidJob where its jobs cannot be made over HTTP."""
     if name.startswith(RESERVED):
         raise InvalidJob(f"task {name!r} is Holdfast's own: nobody else submits its jobs")
-    task = app.registry.tasks.get(name)
+    task = parts.registry.tasks.get(name)
     if task is not None and task.codec is not None:
         raise InvalidJob(f"task {name!r} has a codec of its own: its jobs cannot be made of JSON")
     return Options() if task is None else task.options
 
 
-def _options(app: Holdfast, body: shapes.Wanted, key: str, **more: Any) -> Options:
+def _options(parts: Parts, body: shapes.Wanted, key: str, **more: Any) -> Options:
     if body.expires_in is not None and body.expires_at is not None:
         raise InvalidJob("give either expires_in or expires_at, not both")
-    return task_options(app, body.type).changed(
+    return task_options(parts, body.type).changed(
         queue=body.queue,
         priority=body.priority,
         max_attempts=body.max_attempts,
@@ -228,12 +228,12 @@ def _options(app: Holdfast, body: shapes.Wanted, key: str, **more: Any) -> Optio
     )
 
 
-def made_job(app: Holdfast, name: str, payload: bytes, options: Options) -> NewJob:
+def made_job(parts: Parts, name: str, payload: bytes, options: Options) -> NewJob:
     """The job of a task with this payload, checked: where the task is known here, its arguments too."""
-    task = app.registry.tasks.get(name)
+    task = parts.registry.tasks.get(name)
     if task is not None and not task.built_in:
         task.decode(payload)
-    return app.submission(app.session.fresh_settings(), name, payload, options, json=True)
+    return parts.enqueue.submission(parts.runtime.session.fresh_settings(), name, payload, options, json=True)
 
 
 def _as_stored(job: NewJob, now: int) -> shapes.JobOut:

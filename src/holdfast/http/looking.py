@@ -109,14 +109,14 @@ async def ready(call: Call) -> Answer:
     """The store answers."""
     try:
         async with asyncio.timeout(limits.READY_SECONDS):
-            await call.app.records("config")
+            await call.parts.records.all("config")
     except (HoldfastError, TimeoutError) as error:
         # Anybody may ask, and an error may name the store.
         late = StoreUnavailable(f"the store did not answer within {limits.READY_SECONDS:g} s")
-        call.app.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
+        call.parts.runtime.outages.failed("ready", error if isinstance(error, HoldfastError) else late)
         detail = "the store does not answer; the server's log says more"
         raise Refused(STORE_UNAVAILABLE, detail, retry_safe=True, retry_after=limits.RETRY_AFTER) from error
-    call.app.outages.worked("ready")
+    call.parts.runtime.outages.worked("ready")
     return json(shapes.Health("ok", "holdfast"))
 
 

@@ -186,13 +186,13 @@ class Me(msgspec.Struct):
 
 async def search(call: Call, query: SearchQuery) -> Answer:
     """Jobs that match, newest first, among the next 10,000; in short form."""
-    found = await call.app.search(query.filter(call.access.scope), limit=query.limit, cursor=query.cursor)
+    found = await call.app.bulk.search(query.filter(call.access.scope), limit=query.limit, cursor=query.cursor)
     return json(SearchOut([_row(job) for job in found.jobs], found.cursor, found.looked, found.back_to))
 
 
 async def count(call: Call, query: CountQuery) -> Answer:
     """How many jobs match; `exact` is false where there are more than were looked at."""
-    return json(await call.app.count(query.filter(call.access.scope)))
+    return json(await call.app.bulk.count(query.filter(call.access.scope)))
 
 
 async def bulk(call: Call, body: Bulk) -> Answer:
@@ -202,7 +202,7 @@ async def bulk(call: Call, body: Bulk) -> Answer:
     if wanted is None and body.all and not body.ids:
         wanted = Filter(scope=scope)
     return json(
-        await call.app.change_many(
+        await call.app.bulk.change(
             body.action, wanted, ids=body.ids or (), all=body.all, cursor=body.cursor, dry_run=body.dry_run
         )
     )
@@ -210,17 +210,17 @@ async def bulk(call: Call, body: Bulk) -> Answer:
 
 async def errors(call: Call, query: ErrorsQuery) -> Answer:
     """Jobs grouped by their last errors, with numbers and quoted parts masked."""
-    return json(await call.app.errors(dead=query.dead))
+    return json(await call.app.errors.groups(dead=query.dead))
 
 
 async def rates(call: Call, query: RatesQuery) -> Answer:
     """How claims ended over time, with the time they waited and ran."""
-    return json(RatesOut(await call.app.rates(query.since, query.step, by_queue=query.queues)))
+    return json(RatesOut(await call.app.timeseries.rates(query.since, query.step, by_queue=query.queues)))
 
 
 async def depths(call: Call, query: DepthsQuery) -> Answer:
     """How many jobs stood queued over time."""
-    return json(DepthsOut(await call.app.depths(query.since, query.step)))
+    return json(DepthsOut(await call.app.timeseries.depths(query.since, query.step)))
 
 
 async def explain(call: Call, id: str) -> Answer:
@@ -233,7 +233,7 @@ async def me(call: Call) -> Answer:
     await call.admit()
     access, scope = call.access, call.access.scope or Scope()
     extras = [one.handler.__name__ for one in call.service.extra]
-    store, now = call.app.url.partition(":")[0], moment(call.app.clock.now())
+    store, now = call.parts.url.partition(":")[0], moment(call.parts.runtime.clock.now())
     ends = None if access.expires_at is None else moment(access.expires_at)
     roles = [role for role in ROLES if role in access.roles]
     return json(Me(roles, list(scope.queues), list(scope.tasks), ends, __version__, store, now, extras))

@@ -129,9 +129,9 @@ async def get_schedule(call: Call, name: str) -> Answer:
 
 async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
     """Make a schedule, or change the one of this name."""
-    app = call.app
+    app, parts = call.app, call.parts
     await app.open()
-    options = task_options(app, body.type).changed(
+    options = task_options(parts, body.type).changed(
         queue=body.queue,
         priority=body.priority,
         max_attempts=body.max_attempts,
@@ -140,7 +140,7 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
         tags=body.tags,
         expires=body.expires_in,
     )
-    job = made_job(app, body.type, bytes(body.payload), options)
+    job = made_job(parts, body.type, bytes(body.payload), options)
     call.service.policy.check_job(job)
     scoping.check(call.access.scope, job.queue, job.task, "this schedule's job")
     rule = made_rule(

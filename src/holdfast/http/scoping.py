@@ -40,7 +40,7 @@ async def hidden(call: Call, ids: Iterable[str]) -> dict[str, Refused]:
     if scope is None or not ids:
         return {}
     detail = f"another job has this key, which is outside of what this token is for: {scope}; choose another key"
-    found = await call.app.session.store.get(ids)
+    found = await call.parts.runtime.session.store.get(ids)
     return {
         id: Refused(FORBIDDEN, detail)
         for id, record in zip(ids, found, strict=True)
@@ -51,13 +51,13 @@ async def hidden(call: Call, ids: Iterable[str]) -> dict[str, Refused]:
 async def one_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     """A job that is named in the path, to be looked at or worked on."""
     id = checked_text(given.get("id", given.get("job")), "id")
-    _check_record(scope, await call.app.record(id), id)
+    _check_record(scope, await call.parts.handles.record(id), id)
 
 
 async def changed_job(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     """A job that is named in the path, to be changed."""
     id = checked_text(given["id"], "id")
-    _check_changed(scope, await call.app.record(id), id)
+    _check_changed(scope, await call.parts.handles.record(id), id)
 
 
 async def made_jobs(_: Call, scope: Scope, given: dict[str, Any]) -> None:
@@ -81,7 +81,7 @@ async def bulk(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     if body.ids:
         await call.app.open()
         ids = [checked_text(id, "an id") for id in body.ids]
-        for id, record in zip(ids, await call.app.session.store.get(ids), strict=True):
+        for id, record in zip(ids, await call.parts.runtime.session.store.get(ids), strict=True):
             _check_changed(scope, record, id)
 
 

@@ -35,7 +35,8 @@ from .recall import Recall
 from .visitors import CHECKS, check_batch, check_kind, check_record
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.session import Session
+    from ..parts import Parts
 
 logger = logging.getLogger("holdfast.http")
 ROLE, OPERATE = "work", "operate"
@@ -72,20 +73,24 @@ class Seam:
 
     def __init__(
         self,
-        app: Holdfast,
+        parts: Parts,
         *,
         sweeps: bool,
         policy: JobPolicy,
         private: frozenset[str] = frozenset({tokens.KIND}),
         checks: bool = True,
     ) -> None:
-        self._app = app
+        self._parts = parts
         self._sweeps = sweeps
         self._policy = policy
         self._private = private
         self._checks = checks
-        self._recall = Recall(app.clock)
-        self._hints = Hints(lambda topic: app.session.store.listen([topic]))
+        self._recall = Recall(parts.runtime.clock)
+        self._hints = Hints(lambda topic: self._session.store.listen([topic]))
+
+    @property
+    def _session(self) -> Session:
+        return self._parts.runtime.session
 
     def endpoints(self) -> list[Endpoint]:
         """Entries for the server's route table."""
@@ -111,7 +116,7 @@ class Seam:
         async def make(*arguments: Any) -> Any:
             if check is not None:
                 check(*arguments)
-            return await getattr(self._app.session.store, method.name)(*arguments)
+            return await getattr(self._session.store, method.name)(*arguments)
 
         return self._method(method, make)
 
@@ -146,34 +151,34 @@ class Seam:
     async def _made(self, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
         """A call's answer, or what it raised."""
         try:
-            await self._app.open()
+            await self._parts.runtime.open()
             return Answer(200, _encode(await make(*arguments)), headers=HEADERS)
         except Exception as error:  # noqa: BLE001  # whatever it is, the client raises it in its own place
             return _told(error)
 
     async def _write(self, batch: Batch) -> Answers:
         if self._checks:
-            check_batch(batch, self._app.session.settings.max_payload)
-            await check_flows(self._app, batch.inserts)
-        return await self._app.session.commit.write(batch)
+            check_batch(batch, self._session.settings.max_payload)
+            await check_flows(self._session, batch.inserts)
+        return await self._session.commit.write(batch)
 
     async def _warnings(self) -> Sequence[Finding]:
-        return await self._app.session.health.warnings()
+        return await self._session.health.warnings()
 
     async def _records(self, kind: str) -> dict[str, Versioned]:
         self._check_kind(kind)
         if self._checks:
             check_kind(kind)
         if kind == store_id.KIND:  # there is one by now, so no client makes it
-            await self._app.session.identify()
-        return await self._app.session.store.records(kind)
+            await self._session.identify()
+        return await self._session.store.records(kind)
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         self._check_kind(kind)
         if self._checks:
-            check_record(kind, name, value, expect, self._app.session.settings.max_payload)
+            check_record(kind, name, value, expect, self._session.settings.max_payload)
             if kind.startswith(f"{flow_making.TASK}:") and value is not None:
-                await check_count(self._app, kind, value)
+                await check_count(self._session, kind, value)
         if kind == store_id.KIND:
             raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
         if kind == schedules.KIND and value is not None:
@@ -182,9 +187,9 @@ class Seam:
                 raise InvalidJob(f"schedule {name!r:.200} cannot be read, or can never be due")
             # A worker's token must not have the server's own workers run any command, by the clock.
             self._policy.check_job(NewJob("", kept.task, kept.queue, bytes(kept.payload)))
-        written = await self._app.put_record(kind, name, value, expect)  # which goes by new settings at once
+        written = await self._parts.records.put(kind, name, value, expect)  # which goes by new settings at once
         if kind == flow_making.ENDED and written and value is not None:
-            self._app.session.commit.tell_of_end(name)
+            self._session.commit.tell_of_end(name)
         return written
 
     async def _sets_something(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
@@ -193,7 +198,7 @@ class Seam:
             return left.cancel or left.delete is not None
         if kind != schedules.KIND:
             return kind not in WORKERS_OWN and not kind.startswith((f"{signals.KIND}:", f"{flow_making.TASK}:"))
-        kept = (await self._app.records(kind)).get(name)
+        kept = (await self._parts.records.all(kind)).get(name)
         version, before = (0, None) if kept is None else (kept.version, kept.value)
         if expect is None or expect > version:  # whatever is there by then
             return True
@@ -205,7 +210,7 @@ class Seam:
 
     async def _hello(self, call: Call) -> Answer:
         async def make() -> wire.Hello:
-            store = self._app.session.store
+            store = self._session.store
             features = {name for name in store.features if not name.startswith("transactional")}
             if self._sweeps:
                 features.add("sweeps")
@@ -224,7 +229,7 @@ class Seam:
         body = await call.body(BODY_MOST)
         try:
             (topics,) = msgspec.json.decode(body, type=tuple[list[str]])
-            await self._app.open()
+            await self._parts.runtime.open()
         except UNDECODABLE as error:
             return _told(InvalidJob(f"these are no topics: {error}"))
         except HoldfastError as error:

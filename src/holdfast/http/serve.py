@@ -65,7 +65,7 @@ def bind(host: str, port: int) -> socket.socket:
 async def check(service: Service, address: str) -> None:
     """Refuse to be open to others without a token."""
     door = service.door
-    if service.app.url.startswith(("http://", "https://")) and not door.keyring.seen:
+    if service.parts.url.startswith(("http://", "https://")) and not door.keyring.seen:
         raise ConfigError(
             "the tokens of a store behind another server are out of reach, so nobody could be told from a stranger: "
             "set HOLDFAST_TOKEN, or serve the store itself"

@@ -13,12 +13,13 @@ import os
 import re
 from collections.abc import Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Self
+from typing import Self
 from urllib.parse import quote, unquote
 
 from starlette.routing import Match, Route, Router
 from starlette.types import Receive, Scope, Send
 
+from ..app import Holdfast, parts_of
 from ..observe.metrics import Depths, Metrics
 from . import limits, pages
 from .budget import Budget
@@ -31,9 +32,6 @@ from .openapi import describe
 from .routes import endpoints
 from .seam import Seam
 from .sweeper import sweeping
-
-if TYPE_CHECKING:
-    from ..app import Holdfast
 
 logger = logging.getLogger("holdfast.http")
 WRITTEN = "holdfast.path"
@@ -56,22 +54,24 @@ class Service:
         extra: Sequence[Endpoint] = (),
     ) -> None:
         self.app = app
+        self.parts = parts = parts_of(app)
+        runtime = parts.runtime
         self.extra = extra
         """Routes that are no part of the API: the demo's."""
-        self.policy = JobPolicy(app, allow_shell, trust)
+        self.policy = JobPolicy(parts, allow_shell, trust)
         """Which jobs its clients may write."""
         own = token or os.environ.get("HOLDFAST_TOKEN") or None
-        self.door = Door(app, token=own, unguarded=unguarded, hosts=hosts, origins=origins)
+        self.door = Door(parts, token=own, unguarded=unguarded, hosts=hosts, origins=origins)
         self.listed = endpoints()
         """The API, as it is described."""
         self._described: bytes | None = None
-        seam = Seam(app, sweeps=True, policy=self.policy)
+        seam = Seam(parts, sweeps=True, policy=self.policy)
         self.endpoints = [*self.listed, *extra, *seam.endpoints(), *pages.endpoints()]
         self.feed = Feed(app)
-        self.metrics = Metrics(prefix=app.current_settings().metrics_prefix)
-        self.depths = Depths(app.queues, app.clock)
-        self.metrics.listen(app.events)
-        self.bodies = Budget(lambda: app.current_settings().request_memory)
+        self.metrics = Metrics(prefix=runtime.current_settings().metrics_prefix)
+        self.depths = Depths(app.queues, runtime.clock)
+        self.metrics.listen(parts.events)
+        self.bodies = Budget(lambda: runtime.current_settings().request_memory)
         self.stopping = asyncio.Event()
         self.streams = 0
         """Streams of events that are open."""
@@ -97,7 +97,7 @@ class Service:
 
     async def __aenter__(self) -> Self:
         self.stopping = asyncio.Event()
-        self.app.stay_here()
+        self.parts.runtime.stay_here()
         self._upkeep = asyncio.create_task(self._keep_up())
         return self
 
@@ -115,11 +115,11 @@ class Service:
             try:
                 await self.app.open()
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next try may fare better
-                await asyncio.sleep(self.app.outages.failed("open", error, limits.OPEN_EVERY))
+                await asyncio.sleep(self.parts.runtime.outages.failed("open", error, limits.OPEN_EVERY))
             else:
-                self.app.outages.worked("open")
+                self.parts.runtime.outages.worked("open")
                 break
-        async with sweeping(self.app), noting_depth(self.app):
+        async with sweeping(self.parts), noting_depth(self.parts):
             await self.stopping.wait()
 
     def stream_ended(self) -> None:
@@ -147,7 +147,7 @@ class Service:
     @property
     def body_limit(self) -> int:
         """Bytes of a body: the largest payload, and room for what stands around it."""
-        return self.app.current_settings().max_payload + limits.BODY_MARGIN
+        return self.parts.runtime.current_settings().max_payload + limits.BODY_MARGIN
 
 
 class _Way(Route):

@@ -10,7 +10,7 @@ from ..worker.freeing import Freeing
 from ..worker.upkeep import Upkeep
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..parts import Parts
 
 FIRST_LOOK = 5.0
 """Seconds before the first look for lost claims. While the server was away nobody could renew a lease through it:
@@ -18,10 +18,12 @@ whoever lives beats again within a second or two of its return, and must not be 
 
 
 @asynccontextmanager
-async def sweeping(app: Holdfast, *, first_look: float = FIRST_LOOK) -> AsyncGenerator[None]:
+async def sweeping(parts: Parts, *, first_look: float = FIRST_LOOK) -> AsyncGenerator[None]:
     """Sweep for as long as the block lasts; the app is open."""
-    poll = app.session.settings.poll
-    upkeep, freeing = Upkeep(app, poll, first_look), Freeing(app, poll)
+    session = parts.runtime.session
+    poll = session.settings.poll
+    upkeep = Upkeep(session, parts.claims, poll, first_look)
+    freeing = Freeing(session, parts.flows.release(session), poll)
     try:
         yield
     finally:

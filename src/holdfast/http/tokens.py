@@ -22,7 +22,8 @@ from ..core.validation import checked_name, checked_seconds, checked_text
 from ..views import moment
 
 if TYPE_CHECKING:
-    from ..app import Holdfast
+    from ..client.records import Records
+    from ..core.clock import Clock
 
 KIND = "token"
 """Of the store's small shared records."""
@@ -80,7 +81,7 @@ EVERYTHING = Access(ALL)
 
 
 async def create(
-    app: Holdfast,
+    records: Records,
     roles: Iterable[str],
     label: str = "",
     *,
@@ -104,12 +105,12 @@ async def create(
     if max(len(scope.queues), len(scope.tasks)) > NAMES_LIMIT:
         raise ConfigError(f"a token is for at most {NAMES_LIMIT} queues and {NAMES_LIMIT} tasks; a * stands for many")
     secret = fresh_secret()
-    now = await app.now()
+    now = await records.now()
     ends = None if lasts is None else now + int(lasts * MICROS)
     stored = Stored(_digest(secret), wanted, label, now, ends, scope if scope.queues or scope.tasks else None)
     id = ""
     try:
-        while not id or not await app.put_record(KIND, id, msgspec.json.encode(stored), 0):  # an id may be taken
+        while not id or not await records.put(KIND, id, msgspec.json.encode(stored), 0):  # an id may be taken
             id = hashlib.sha256(fresh_secret().encode()).hexdigest()[:12]
     except OutcomeUnknown as error:
         said = f"token {id} may be stored, and nobody has it; revoke it, and make another: {error}"
@@ -117,10 +118,10 @@ async def create(
     return f"hf_{id}_{secret}"
 
 
-async def tokens(app: Holdfast) -> list[TokenSeen]:
+async def tokens(records: Records) -> list[TokenSeen]:
     """Every token, oldest first; also those that have expired, until they are revoked."""
-    now = await app.now()
-    found = [_seen(id, one, now) for id, one in (await _stored(app)).items()]
+    now = await records.now()
+    found = [_seen(id, one, now) for id, one in (await _stored(records)).items()]
     return sorted(found, key=lambda one: one.created_at)
 
 
@@ -131,13 +132,13 @@ def _seen(id: str, one: Stored, now: int) -> TokenSeen:
     return TokenSeen(id, one.label, one.roles, moment(one.created_at), ends, scope.queues, scope.tasks, expired)
 
 
-async def revoke(app: Holdfast, id: str) -> None:
+async def revoke(records: Records, id: str) -> None:
     """Forget a token: servers refuse it from then on, within seconds."""
     if id.startswith("hf_"):
         raise ConfigError("give the token's id, as `holdfast token list` shows it, not the token")
-    if id not in await app.records(KIND):
+    if id not in await records.all(KIND):
         raise HoldfastError(f"there is no token {id!r}; see `holdfast token list`")
-    await app.put_record(KIND, id, None)
+    await records.put(KIND, id, None)
 
 
 def checked_roles(roles: Iterable[str]) -> tuple[str, ...]:
@@ -151,10 +152,11 @@ def checked_roles(roles: Iterable[str]) -> tuple[str, ...]:
 class Keyring:
     """Who is let in, as a server knows it: the one token of its environment, and those in the store."""
 
-    def __init__(self, app: Holdfast, token: str | None) -> None:
+    def __init__(self, records: Records, clock: Clock, token: str | None) -> None:
         if token is not None and not (len(token) >= TOKEN_LEAST and token.isascii() and token.isprintable()):
             raise ConfigError(f"HOLDFAST_TOKEN must be at least {TOKEN_LEAST} plain characters")
-        self._app = app
+        self._records = records
+        self._clock = clock
         self._own = None if token is None else _digest(token)
         self._stored: dict[str, tuple[str, Access]] = {}
         """By the token's id: the digest of its secret, and what it allows."""
@@ -182,17 +184,17 @@ class Keyring:
     def _now(self) -> int:
         """The store's time, by what it was when it was asked."""
         assert self._read_at is not None
-        return self._read_time + int((self._app.clock.monotonic() - self._read_at) * MICROS)
+        return self._read_time + int((self._clock.monotonic() - self._read_at) * MICROS)
 
     async def refresh(self) -> None:
         """Read the store's tokens, where that is some time ago. A store that is down changes nothing that was known."""
-        now, first = self._app.clock.monotonic(), self._read_at is None
+        now, first = self._clock.monotonic(), self._read_at is None
         if self._read_at is not None and now - self._read_at < STALE:
             return
         if not first:
             self._read_at, self._read_time = now, self._now()  # meanwhile others go by what is known
         try:
-            stored, time = await _stored(self._app), await self._app.now()
+            stored, time = await _stored(self._records), await self._records.now()
         except HoldfastError:
             if first:
                 raise
@@ -204,9 +206,9 @@ class Keyring:
         self.seen = self.seen or bool(self._stored)
 
 
-async def _stored(app: Holdfast) -> dict[str, Stored]:
+async def _stored(records: Records) -> dict[str, Stored]:
     found: dict[str, Stored] = {}
-    for id, kept in (await app.records(KIND)).items():
+    for id, kept in (await records.all(KIND)).items():
         with suppress(msgspec.DecodeError, UnicodeDecodeError):  # one that cannot be read lets nobody in
             found[id] = msgspec.json.decode(kept.value, type=Stored)
     return found

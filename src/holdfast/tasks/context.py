@@ -42,7 +42,7 @@ class GrowingFlows(Protocol):
     """Who adds a job to the flow of a running one."""
 
     def add(
-        self, record: Record, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any], after: Iterable[str], /
+        self, record: Record, work: Any, args: tuple[Any, ...], kwargs: dict[str, Any], /, *, after: Iterable[str]
     ) -> Coroutine[Any, Any, Handle[Any]]:
         """The new job's handle."""
         ...
@@ -197,7 +197,7 @@ class Context(Remembering):
         """
         if self._flows is None:
             raise ConfigError("a job in a process of its own cannot add to its flow: use run_in='thread' or async")
-        return self._awaited(self._flows.add(self._record, work, args, kwargs, [each.id for each in after]))
+        return self._awaited(self._flows.add(self._record, work, args, kwargs, after=[each.id for each in after]))
 
     def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T] | T:
         """A coroutine of the app's: to be awaited on its loop; anywhere else this waits for it."""

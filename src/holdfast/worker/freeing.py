@@ -8,7 +8,7 @@ from contextlib import suppress
 from ..client.session import Session
 from ..core.errors import HoldfastError
 from ..flows.creation import ENDED, MakingWatch, pending
-from ..flows.service import Flows
+from ..flows.release import Release
 
 AT_LAST = 5.0
 """Seconds for which a worker that stops goes on with what it is about to free."""
@@ -17,9 +17,9 @@ AT_LAST = 5.0
 class Freeing:
     """Frees at once what waits for the jobs that end here; what is left behind by others is found by looking."""
 
-    def __init__(self, session: Session, flows: Flows, every: float) -> None:
+    def __init__(self, session: Session, release: Release, every: float) -> None:
         self._session = session
-        self._flows = flows
+        self._release = release
         self._every = every
         self._ended: list[str] = []
         self._some = asyncio.Event()
@@ -75,11 +75,11 @@ class Freeing:
         self._busy = True
         try:
             if ended:
-                await self._flows.free(self._session, ended)
+                await self._release.free(ended)
                 ended = []
             if (now := self._loop.time()) >= self._next_look:  # however many end here
                 self._next_look = now + self._every * (0.5 + self._session.entropy.fraction())
-                self._seen = await self._flows.repair(self._session, self._seen, self._making)
+                self._seen = await self._release.repair(self._seen, self._making)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
             pause = self._session.outages.failed("flows", error, self._every)
             self._next_look = max(self._next_look, self._loop.time() + pause * 0.5)

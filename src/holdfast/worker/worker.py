@@ -145,7 +145,7 @@ class Worker:
         leases = Leases(session, claims, self._slots, holder)
         self._batches = Batches(session, leases, self._runner.call_together, self._begin, poll=poll)
         self._stopping = asyncio.Event()
-        self._freeing = Freeing(session, parts.flows, poll)
+        self._freeing = Freeing(session, parts.flows.release(session), poll)
         claimer = Claimer(
             session,
             self._slots,

@@ -45,7 +45,7 @@ class Runner:
         *,
         threads: int,
         new_context: Callable[[Record], Context],
-        with_results: Callable[[Session, Record], Awaitable[bytes]],
+        with_results: Callable[[Record], Awaitable[bytes]],
         address: Callable[[], str],
         suspects_apart: bool = False,
     ) -> None:
@@ -76,7 +76,7 @@ class Runner:
             task = self._registry.tasks.get(record.task) or self._registry.find(record.task)
             name, apart = task.arguments.context_name, self._apart(record, task)
             if record.extra is not None and extra.read(record.extra).holes:
-                record.payload = await self._with_results(self._session, record)
+                record.payload = await self._with_results(record)
             args, kwargs = ((), {}) if apart else task.decode(record.payload)
             if name is not None or apart or self._hooks.around_run:
                 run.context = self._new_context(record)
