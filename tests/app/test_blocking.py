@@ -86,7 +86,7 @@ def test_operate(app):
     assert sync.job(bad.id).meta == {"seen_by": "ann"}
     assert bad.cancel() is True
     assert sync.cancel(bad.id) is False
-    assert sync.purge(state="cancelled") == 1
+    assert sync.bulk.purge(state="cancelled") == 1
     with pytest.raises(JobNotFound):
         sync.delete(bad.id)
     sync.pause("default")
@@ -172,11 +172,12 @@ def test_claim_by_hand(app):
         return seen.beat > 5
 
     assert (claim.payload, claim.fence, claim.job.id) == (b"abc", 1, "job")
+    run = runs_on(parts_of(app).runtime)
     claim.started(77)
     claim.extend()
     with claim.kept_alive() as same:
         assert same is claim
-        sync.run(eventually, beaten_often)  # longer than the lease, while nothing but the heart extends it
+        run(eventually, beaten_often)  # longer than the lease, while nothing but the heart extends it
         assert sync.recover() == 0
     claim.fail("again", retry_in=0)
     with pytest.raises(LeaseLost):

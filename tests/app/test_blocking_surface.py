@@ -3,22 +3,18 @@
 import inspect
 
 import pytest
-from holdfast.sync.parts import (
-    SyncClaim,
-    SyncConfig,
-    SyncFlowHandle,
-    SyncFlows,
-    SyncHandle,
-    SyncSchedules,
-    SyncTask,
-    SyncWebhooks,
-)
 
 from holdfast import Claim, FlowHandle, Handle, Holdfast, Task
+from holdfast.client.bulk import Bulk
 from holdfast.client.config import Config
+from holdfast.client.errors import ErrorGroups
+from holdfast.client.timeseries import Timeseries
 from holdfast.flows.service import Flows
 from holdfast.schedules.service import Schedules
 from holdfast.sync.app import SyncApp
+from holdfast.sync.flows import SyncFlowHandle, SyncFlows
+from holdfast.sync.services import SyncBulk, SyncConfig, SyncErrors, SyncSchedules, SyncTimeseries, SyncWebhooks
+from holdfast.sync.tasks import SyncClaim, SyncHandle, SyncTask
 from holdfast.tasks.task import Using
 from holdfast.webhooks.service import Webhooks
 from support.surface import surface
@@ -32,6 +28,9 @@ PAIRS = [
     (Schedules, SyncSchedules),
     (Config, SyncConfig),
     (Webhooks, SyncWebhooks),
+    (Bulk, SyncBulk),
+    (ErrorGroups, SyncErrors),
+    (Timeseries, SyncTimeseries),
 ]
 
 
@@ -44,8 +43,9 @@ def test_whatever_can_be_awaited_has_its_blocking_form(kind, blocking):
 
 def test_so_has_each_part_of_the_app():
     parts = {name for name in surface(Holdfast) if isinstance(getattr(Holdfast, name), property)}
-    assert parts == {"config", "flows", "schedules", "sync", "webhooks"}
-    assert parts - {"sync"} <= surface(SyncApp)
+    hooks = {"around_enqueue", "around_run", "on_error"}
+    assert parts - hooks == {"bulk", "config", "errors", "flows", "schedules", "sync", "timeseries", "webhooks"}
+    assert parts - hooks - {"sync"} <= surface(SyncApp)
 
 
 @pytest.mark.parametrize("kind", [Task, Using, Handle, FlowHandle])

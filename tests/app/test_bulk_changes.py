@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast import Holdfast, InvalidJob, OutcomeUnknown, State, StoreUnavailable
-from holdfast.client import bulk as bulk_module
+from holdfast.client import bulk_change as bulk_module
 from holdfast.client.search import Filter
 from holdfast.core.operations import Change, Patch
 from holdfast.store.group_commit import guard

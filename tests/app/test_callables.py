@@ -313,14 +313,14 @@ async def test_another_process_with_the_secret_runs_what_was_pickled(tmp_path):
 
 async def test_a_worker_without_the_codec_does_not_open_a_pickle(pickling, make_app):
     handle = await pickling.enqueue(lambda: 1)
-    plain = make_app(pickling.session.store.sibling(), max_attempts=1)
+    plain = make_app(session_of(pickling).store.sibling(), max_attempts=1)
     await work_off(plain)
     assert "does not have the signed cloudpickle codec switched on" in (await handle.job()).error
 
 
 async def test_a_worker_with_another_secret_does_not_open_a_pickle(pickling, make_app):
     handle = await pickling.enqueue(lambda: 1)
-    other = make_app(pickling.session.store.sibling(), cloudpickle=True, secret="another")
+    other = make_app(session_of(pickling).store.sibling(), cloudpickle=True, secret="another")
     await work_off(other)
     assert "the signature does not match" in (await handle.job()).error
 
@@ -379,7 +379,7 @@ async def test_a_pickled_result_is_not_taken_for_a_call(pickling, nothing_runs):
 async def test_secrets_are_rotated_without_losing_what_was_pickled_before(make_app):
     old = make_app(cloudpickle=True, secret="old")
     before = await old.enqueue(lambda: "before")
-    new = make_app(old.session.store.sibling(), cloudpickle=True, secret=["new", "old"])
+    new = make_app(session_of(old).store.sibling(), cloudpickle=True, secret=["new", "old"])
     during = await new.enqueue(lambda: "during")
     await work_off(new)
     assert (await new.job(before.id)).state == (await new.job(during.id)).state == State.SUCCEEDED
@@ -413,7 +413,7 @@ async def test_a_forged_result_is_never_opened_either(pickling, nothing_runs):
     from holdfast.testing import build, verbs
 
     bomb = pickle.dumps(Bomb(nothing_runs))
-    await verbs.settle(pickling.session.store, build.succeeded(claim._record, result=bytes(32) + bomb))
+    await verbs.settle(session_of(pickling).store, build.succeeded(claim._record, result=bytes(32) + bomb))
     assert (await handle.job()).state == State.SUCCEEDED
     with pytest.raises(InvalidJob, match="the signature does not match"):
         await handle.result(timeout=30)

@@ -9,9 +9,10 @@ from holdfast import Context, Flow, State
 from holdfast.app import parts_of
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.retry import Backoff
-from holdfast.flows.completion import FEW
+from holdfast.flows.completion import FEW, Completion
 from holdfast.flows.creation import ENDED, Pending, pending
-from holdfast.flows.release import FlowEnds
+from holdfast.flows.members import FlowJobs
+from holdfast.flows.release import Release
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
 from support.inside import session_of
@@ -34,7 +35,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
     other = ByHand(app)
     first, second = await other.claim()
     await other.end(second)
-    decide = FlowEnds._decide
+    decide = Release._decide
 
     async def and_the_other_ends(self, children):
         decided = await decide(self, children)
@@ -46,7 +47,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
         return decided
 
     with monkeypatch.context() as patched:
-        patched.setattr(FlowEnds, "_decide", and_the_other_ends)
+        patched.setattr(Release, "_decide", and_the_other_ends)
         await app.flows.free([second.id])
     async with working(app, poll=0.05):
         assert (await handle.wait(30)).state == State.SUCCEEDED
@@ -60,7 +61,7 @@ async def test_the_same_holds_where_whoever_made_it_wait_dies_then(app, tasks, m
     other = ByHand(app)
     first, second = await other.claim()
     await other.end(second)
-    change = FlowEnds._change
+    change = FlowJobs.change
 
     async def dies_behind_it(self, changes):
         await other.end(first)
@@ -69,7 +70,7 @@ async def test_the_same_holds_where_whoever_made_it_wait_dies_then(app, tasks, m
         raise RuntimeError("the process died here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FlowEnds, "_change", dies_behind_it)
+        patched.setattr(FlowJobs, "change", dies_behind_it)
         with pytest.raises(RuntimeError):
             await app.flows.free([second.id])
     async with working(app, poll=0.05):
@@ -88,14 +89,14 @@ async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app
     flow.add(tasks.note, "first")
     grows = flow.add(grow)
     handle = await app.enqueue_flow(flow)
-    left = FlowEnds._left
+    left = Completion._left
 
     async def and_it_grows(self, *args):
         counted.set()
         await handle.handle(grows).result(30)
         return await left(self, *args)
 
-    monkeypatch.setattr(FlowEnds, "_left", and_it_grows)
+    monkeypatch.setattr(Completion, "_left", and_it_grows)
     async with working(app, poll=0.05):
         await handle.handle(grows).result(30)
 
@@ -136,7 +137,7 @@ async def test_a_flow_that_is_cancelled_before_its_first_jobs_are_freed_ends(app
             await app.cancel(ids[0])
             await self.carry_on(ids)
 
-        patched.setattr(FlowEnds, "carry_on", cancelled_first)
+        patched.setattr(Release, "carry_on", cancelled_first)
         handle = await app.enqueue_flow(flow)
     assert (await handle.wait(30)).state == State.CANCELLED
 
@@ -150,7 +151,7 @@ async def test_a_cancellation_that_stops_half_way_is_carried_on_by_a_worker(app,
         raise ConnectionError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FlowEnds, "_cancel_jobs", dies)
+        patched.setattr(Release, "_cancel_jobs", dies)
         assert await handle.cancel()
     async with working(app, queues="elsewhere", poll=0.05):
         assert (await handle.wait(30)).state == State.CANCELLED
@@ -213,13 +214,13 @@ async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, 
     other = ByHand(app)
     [record] = await other.claim()
     await other.end(record)
-    gather = FlowEnds._gather
+    gather = Completion.gather
 
     async def told_again(self, flow):
         await parts_of(app).records.put(ENDED, record.id, b"{}")  # as if it was retried and has ended once more
         return await gather(self, flow)
 
-    monkeypatch.setattr(FlowEnds, "_gather", told_again)
+    monkeypatch.setattr(Completion, "gather", told_again)
     await app.flows.free([record.id])
     assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 
@@ -232,14 +233,14 @@ async def test_what_others_say_of_an_end_while_it_is_dealt_with_is_not_lost(app,
     other = ByHand(app)
     first, second = await other.claim()
     await other.end(second)
-    decide = FlowEnds._decide
+    decide = Release._decide
 
     async def and_another_mentions(self, children):
         await parts_of(app).records.put(ENDED, second.id, msgspec.json.encode(Pending(also=("another",))))
         return await decide(self, children)
 
     with monkeypatch.context() as patched:
-        patched.setattr(FlowEnds, "_decide", and_another_mentions)
+        patched.setattr(Release, "_decide", and_another_mentions)
         await app.flows.free([second.id])
     [kept] = (await parts_of(app).records.all(ENDED)).values()
     assert set(pending(kept).also) == {"another", first.id}

@@ -9,8 +9,9 @@ from holdfast import Context, Flow, InvalidJob, State, WrongState
 from holdfast.app import parts_of
 from holdfast.core.operations import Change, Patch
 from holdfast.core.waiting import end_of
+from holdfast.flows.completion import Completion
 from holdfast.flows.creation import ENDED
-from holdfast.flows.release import FlowEnds
+from holdfast.flows.members import FlowJobs
 from holdfast.flows.service import Flows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run, states
@@ -82,7 +83,7 @@ async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, 
     flow.add(tasks.note, "child").after(bad, good)
     handle, _ = await run(app, flow)
     tasks.broken = False
-    change = FlowEnds._change
+    change = FlowJobs.change
 
     async def dies_behind_it(self, changes):
         written = await change(self, changes)
@@ -91,7 +92,7 @@ async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, 
         return written
 
     with monkeypatch.context() as patched:
-        patched.setattr(FlowEnds, "_change", dies_behind_it)
+        patched.setattr(FlowJobs, "change", dies_behind_it)
         with pytest.raises(RuntimeError):
             await handle.retry()
     async with working(app, poll=0.05):
@@ -103,7 +104,7 @@ async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, task
     flow = Flow()
     nodes = flow.group(tasks.fragile.using().call(word) for word in "ab")
     handle = await app.enqueue_flow(flow)
-    change, ended = FlowEnds._change, asyncio.Event()
+    change, ended = FlowJobs.change, asyncio.Event()
 
     async def retried_first(self, changes):
         if not tasks.broken or not any(one.id == handle.id and one.patch.state == State.DEAD for one in changes):
@@ -121,7 +122,7 @@ async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, task
     async def in_state(state):
         return (await handle.status()).state == state
 
-    monkeypatch.setattr(FlowEnds, "_change", retried_first)
+    monkeypatch.setattr(FlowJobs, "change", retried_first)
     async with working(app, poll=0.05):
         await ended.wait()
         if not ended_again:
@@ -136,7 +137,7 @@ async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(
     bad = flow.add(tasks.fragile, "bad")
     flow.add(tasks.note, flow.add(tasks.note, bad))
     handle = await app.enqueue_flow(flow)
-    change = FlowEnds._change
+    change = FlowJobs.change
 
     async def overtaken(self, changes):
         if not tasks.broken or not any(one.patch.state == State.CANCELLED for one in changes):
@@ -150,7 +151,7 @@ async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(
         assert written == [True]
         return written
 
-    monkeypatch.setattr(FlowEnds, "_change", overtaken)
+    monkeypatch.setattr(FlowJobs, "change", overtaken)
     async with working(app, poll=0.05):
         assert (await handle.wait(30)).counts == {"succeeded": 3}
     assert tasks.ran == ["bad", "mended", "mended"]
@@ -168,7 +169,7 @@ async def test_a_flow_whose_end_was_told_and_no_more_is_closed_by_the_next_worke
         raise RuntimeError("the process died here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(FlowEnds, "_close", dies)
+        patched.setattr(Completion, "close", dies)
         other = ByHand(app)
         [record] = await other.claim()
         await other.end(record)
@@ -326,7 +327,7 @@ async def test_a_flow_that_ends_while_it_is_reopened_waits_again(app, tasks, mon
     flow = Flow()
     flow.add(tasks.note, "a")
     handle = await app.enqueue_flow(flow)
-    change = FlowEnds._change
+    change = FlowJobs.change
 
     with monkeypatch.context() as patched:
 
@@ -336,6 +337,6 @@ async def test_a_flow_that_ends_while_it_is_reopened_waits_again(app, tasks, mon
             assert await change(self, [Change(handle.id, State.BLOCKED, 0, ended)]) == [True]
             return await change(self, changes)
 
-        patched.setattr(FlowEnds, "_change", ends_first)
+        patched.setattr(FlowJobs, "change", ends_first)
         await app.flows._reopen(handle.id)
     assert (await parts_of(app).handles.record(handle.id)).state == State.BLOCKED

@@ -235,7 +235,7 @@ async def test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_c
     slow, other = with_tasks(make_app(store, clock=clock)), make_app(store.sibling(), clock=clock)
     await other.pause(task="send")
     held = await slow.enqueue("send", "ann")
-    await slow.session.holds.refresh()
+    await session_of(slow).holds.refresh()
 
     async def lifted_and_looked_for():
         await other.resume(task="send")

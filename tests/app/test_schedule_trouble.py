@@ -219,7 +219,7 @@ async def test_a_clock_that_is_ahead_does_not_let_a_deleted_schedule_come_back(m
     await right.schedules.make_due_runs()
     clock.jump_wall(-26 * HOUR)
     await right.schedules.put("s", "new", every=HOUR)
-    assert not await right.put_record(KIND, "s", msgspec.json.encode(seen), version)
+    assert not await parts_of(right).records.put(KIND, "s", msgspec.json.encode(seen), version)
     assert (await right.schedules.get("s")).task == "new"
 
 

@@ -22,7 +22,7 @@ import os, signal, sys
 from holdfast import Holdfast
 def die(seen):
     os.kill(os.getpid(), signal.SIGKILL)
-Holdfast(sys.argv[1]).sync.retry_dead(progress=die)
+Holdfast(sys.argv[1]).sync.bulk.retry_dead(progress=die)
 """
 
 

@@ -213,7 +213,7 @@ async def test_a_flow_that_is_said_to_be_deleted_is_gone_and_one_that_is_not_is_
             with suppress(JobNotFound):
                 said = await scene.app.delete(handle.id)
         await scene.work_off()
-        left = [record.id for record in await scene.worker.session.store.get(ids(handle)) if record is not None]
+        left = [record.id for record in await session_of(scene.worker).store.get(ids(handle)) if record is not None]
         assert left == (ids(handle) if isinstance(said, StoreUnavailable) else []), (word, said)
     assert await scene.left_over() == []
 

@@ -54,7 +54,7 @@ def test_a_sender_that_is_killed_at_any_of_its_writes_has_not_sent_or_is_finishe
     for n in waiters:
         sender = processes.start("signal_main", signal=f"go-{n}", dies_at=n)
         assert sender.ended() == -9, "it has not died where it should"
-    look.sync.run(SignalMaintenance(session_of(look.app)).run)
+    look.sync_run(SignalMaintenance(session_of(look.app)).run)
     sent = [id for n in range(2, WRITES) for id in waiters[n]]
     look.until_ended(sent)
     look.demand_all(sent, lambda job: job.result == "sent", "what was sent arrives")

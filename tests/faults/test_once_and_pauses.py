@@ -90,7 +90,7 @@ def test_no_job_stays_deferred_for_a_lifted_pause_though_clocks_are_wrong(look, 
         look.sync.resume(task="work")
     look.until_ended(jobs, limit=120)
     look.demand_all(jobs, _ran_once, "each ran once after all")
-    until(lambda: not look.sync.run(look.app.records, PAUSES), "the lifted pause is forgotten")
+    until(lambda: not look.sync_run(parts_of(look.app).records.all, PAUSES), "the lifted pause is forgotten")
 
 
 def _ran_once(job: Job) -> bool:

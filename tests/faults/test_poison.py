@@ -52,7 +52,11 @@ def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look,
         job = look.job(id)
         ends = [line.outcome for line in job.history]
         look.demand(id, 1 <= ends.count("lost") <= 3 and len(ends) <= 4, "it died with others three times at most")
-        look.demand(id, look.sync.run(look.app.record, id).deaths == 0 and not job.suspect, "a neighbour was blamed")
+        look.demand(
+            id,
+            look.sync_run(parts_of(look.app).handles.record, id).deaths == 0 and not job.suspect,
+            "a neighbour was blamed",
+        )
 
 
 def test_two_poisonous_jobs_do_not_blame_each_other(look, processes, journal):

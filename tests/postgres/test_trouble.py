@@ -16,6 +16,7 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert, running
 from support.eventually import eventually
+from support.inside import session_of
 from support.outage import outlasted
 from support.postgres import PostgresServer
 from support.workers import working
@@ -152,11 +153,11 @@ async def test_a_heart_gives_up_a_line_that_has_gone_silent_before_its_lease_end
         async with app, working(app):
             handle = await long.enqueue()
             await asyncio.wait_for(entered.wait(), 30)
-            holder = (await other.session.store.get([handle.id]))[0].holder
+            holder = (await session_of(other).store.get([handle.id]))[0].holder
             line.fall_silent()
 
             async def beats() -> int:
-                return next(seen.beat for seen in await other.session.store.holders() if seen.holder.id == holder)
+                return next(seen.beat for seen in await session_of(other).store.holders() if seen.holder.id == holder)
 
             since = await beats()
 

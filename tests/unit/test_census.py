@@ -11,6 +11,7 @@ from holdfast import Holdfast
 from holdfast.client.claims import new_holder
 from holdfast.worker.processes import census
 from support.eventually import eventually
+from support.inside import session_of
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 
@@ -59,9 +60,12 @@ def test_the_sweep_kills_what_dead_workers_left_and_nothing_else(sleeper):
     assert guarded.wait(30) == -signal.SIGKILL
 
 
-def test_two_hosts_with_one_name_and_one_pid_do_not_collide(monkeypatch):
+async def test_two_hosts_with_one_name_and_one_pid_do_not_collide(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "twin")
     monkeypatch.setattr(os, "getpid", lambda: 7)
-    holders = [new_holder(Holdfast("memory://"), "worker", 30.0, ("default",)) for _ in range(2)]
+    holders = []
+    for _ in range(2):
+        async with Holdfast("memory://") as app:
+            holders.append(new_holder(session_of(app), "worker", 30.0, ("default",)))
     assert {(holder.node, holder.pid) for holder in holders} == {("twin", 7)}
     assert holders[0].id != holders[1].id

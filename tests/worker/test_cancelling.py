@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import Backoff, Context, State
 from support.eventually import eventually
+from support.inside import session_of
 from support.workers import work_off, working
 
 # -- cancelling what runs
@@ -98,7 +99,7 @@ async def test_a_thread_that_does_not_look_finishes_and_has_succeeded(brisk):
         await handle.cancel()
 
         async def heard():
-            [seen] = await brisk.session.store.holders()
+            [seen] = await session_of(brisk).store.holders()
             return seen.beat
 
         since = await heard()

@@ -48,7 +48,7 @@ async def test_an_idle_worker_starts_a_new_job_at_once(patient):
 
 async def test_a_worker_hears_of_a_job_that_another_connection_enqueued(patient, make_app):
     await patient.open()
-    other = make_app(patient.session.store.sibling())
+    other = make_app(session_of(patient).store.sibling())
     async with working(patient):
         await settled_down(patient)
         await (await other.enqueue("work")).result(timeout=30)

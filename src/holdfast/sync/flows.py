@@ -39,6 +39,9 @@ class SyncFlows:
         self._run, self._of = run, of
 
     list = blocking(Flows.list)
+    status = blocking(Flows.status)
+    cancel = blocking(Flows.cancel)
+    retry = blocking(Flows.retry)
 
     def handle(self, id: str) -> SyncFlowHandle:
         """A handle on a flow, from its id alone."""

@@ -7,9 +7,8 @@ import os
 import sys
 from contextlib import ExitStack
 
-from holdfast.sync.parts import SyncClaim
-
 from holdfast import Holdfast, HoldfastError
+from holdfast.sync.tasks import SyncClaim
 
 from .journal import Journal
 from .processes import end_with_parent

@@ -10,6 +10,7 @@ from holdfast import Holdfast, Job, State
 from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL
 from holdfast.core.operations import HolderSeen
+from holdfast.sync.blocking import runs_on
 from support.inside import session_of
 
 from .journal import Journal
@@ -24,6 +25,7 @@ class Look:
     def __init__(self, app: Holdfast, journal: Journal) -> None:
         self.app = app
         self.sync = app.sync
+        self.sync_run = runs_on(parts_of(app).runtime)
         self.journal = journal
 
     # -- enqueue
@@ -37,7 +39,7 @@ class Look:
     # -- see
 
     def holders(self) -> list[HolderSeen]:
-        return self.sync.run(session_of(self.app).store.holders)
+        return self.sync_run(session_of(self.app).store.holders)
 
     def held_by(self, pid: int) -> set[str]:
         """The jobs that the store says a process holds, alive or not."""
@@ -112,7 +114,7 @@ class Look:
 
         def ended() -> bool:
             nonlocal left
-            records = self.sync.run(session_of(self.app).store.get, left)
+            records = self.sync_run(session_of(self.app).store.get, left)
             done = {record.id for record in records if record is not None and record.state in TERMINAL}
             left = [id for id in left if id not in done]
             return not left
