@@ -24,8 +24,10 @@ async def test_a_claim_that_waits_in_vain_is_empty(app):
 async def test_a_waiting_claim_finds_a_job_whose_lease_was_lost(make_app):
     app = make_app(poll=0.05)
     await app.submit("t", b"x")
-    [lost] = await app.claim(lease=0.1)
-    [held] = await app.claim(wait=30)
+    [lost] = await app.claim()
+    waiting = asyncio.create_task(app.claim(wait=30))
+    await app.leave([lost.holder.id])  # its lease ends now
+    [held] = await asyncio.wait_for(waiting, 60)
     assert held.fence == lost.fence + 1
 
 
