@@ -544,6 +544,16 @@ DEFECTS = (
         "tests/app/test_flow_retries.py -k test_one_compensation_for_several",
     ),
     Defect(
+        "N", "a job of a flow that is run again still says that it was not run", "core/internal.py",
+        "expires_in=None, not_run=None)", "expires_in=None)",
+        "tests/app/test_flow_ends.py -k test_a_job_that_was_retried_and_then_cancelled_does_not_fail_its_flow",
+    ),
+    Defect(
+        "N", "a flow goes by what the errors of its jobs say", "core/flow_rules.py",
+        'return _not_run(record) == "failed_parent"', 'return (record.error or "").startswith("not run: f")',
+        "tests/app/test_flow_ends.py -k whatever_its_error_says",
+    ),
+    Defect(
         "N", "an end is not told with its commit", "store/reference/jobs.py",
         "        if end.tell:\n            self._tell_ended(record)\n", "",
         seeds=400,
@@ -632,6 +642,11 @@ DEFECTS = (
         "N", "a damaged job is run as if it were sound", "core/damage.py",
         "    if not found:\n        return None\n", "    if found:\n        return None\n",
         DAMAGED + "test_a_damaged_job_that_waits",
+    ),
+    Defect(
+        "N", "what a job waits for is taken for something whatever its text says", "core/waiting.py",
+        'if name and kind in _KINDS else Waiting("unknown", text)', 'if name else Waiting("signal", text)',
+        DAMAGED + "test_a_job_that_waits_for_what_cannot_be_parsed",
     ),
     Defect(
         "N", "SQLite takes whatever type a column has", "store/sqlite/rows.py",

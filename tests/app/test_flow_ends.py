@@ -5,9 +5,10 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast import Context, Flow, State
+from holdfast import Context, Flow, State, WrongState
 from holdfast.app import parts_of
 from holdfast.core.lifecycle import Outcome
+from holdfast.core.operations import Change, Patch
 from holdfast.core.retry import Backoff
 from holdfast.flows.completion import FEW, Completion
 from holdfast.flows.creation import ENDED, Pending, pending
@@ -335,4 +336,85 @@ async def test_ends_that_follow_from_an_end_leave_nothing_behind(app, tasks):
     for claim in reversed(claims):  # so that what waits for both is made to wait for the other one
         await other.end(claim, Outcome.dead("broke") if claim.task == "fragile" else None)
         await app.flows.free([claim.id])
-    assert await parts_of(app).records.all(ENDED) == {}
+    assert await app.records(ENDED) == {}
+
+
+# -- by values, whatever the errors say
+
+
+async def reworded(app, id, words):
+    """Replace what the error of a job says to people."""
+    record = await app.record(id)
+    assert await app.session.commit.change([Change(id, record.state, record.fence, Patch(error=words))]) == [True]
+
+
+async def ended_by(app, handle, *numbers):
+    """How a flow ended, now that the last jobs of it have run."""
+    other = ByHand(app)
+    for record in await other.claim():
+        await other.end(record)
+    await app.flows.free([f"{handle.id}.{number}" for number in numbers])
+    return await handle.status()
+
+
+@pytest.mark.parametrize("words", [None, "it was a fine day", "not run: not needed, as you say"])
+async def test_a_flow_has_failed_by_a_job_that_was_not_run_whatever_its_error_says(app, tasks, words):
+    flow = Flow()
+    first = flow.add(tasks.note, "first")
+    flow.add(tasks.note, "behind").after(first)
+    flow.add(tasks.note, "last")
+    handle = await app.enqueue_flow(flow)
+    await app.cancel(f"{handle.id}.0")
+    await app.flows.free([f"{handle.id}.0"])
+    await reworded(app, f"{handle.id}.1", words)
+    status = await ended_by(app, handle, 2)
+    assert (status.state, status.ended) == (State.DEAD, "failed")
+    assert await handle.retry() == 2
+
+
+@pytest.mark.parametrize("words", [None, "it was a fine day", "not run: f.0 (note) is dead"])
+async def test_a_compensation_is_not_needed_whatever_its_error_says(app, tasks, words):
+    flow = Flow()
+    undo = flow.add(tasks.note, "first").compensate(tasks.note, "undo")
+    flow.add(tasks.note, "tell").after(undo)
+    flow.on_end(tasks.note, "last")
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [first] = await other.claim()
+    await other.end(first)
+    await app.flows.free([first.id])
+    for number in (1, 2):
+        await reworded(app, f"{handle.id}.{number}", words)
+    status = await ended_by(app, handle, 3)
+    assert (status.state, status.ended, status.error) == (State.SUCCEEDED, "succeeded", None)
+    with pytest.raises(WrongState, match="nothing to retry"):
+        await handle.retry()
+
+
+async def test_a_job_that_was_retried_and_then_cancelled_does_not_fail_its_flow(app, tasks):
+    flow = Flow()
+    first = flow.add(tasks.note, "first")
+    flow.add(tasks.note, "behind").after(first)
+    handle = await app.enqueue_flow(flow)
+    await app.cancel(f"{handle.id}.0")
+    await app.flows.free([f"{handle.id}.0"])
+    assert (await handle.status()).ended == "failed"
+    await handle.retry()
+    assert (await handle.status()).ended is None
+    await app.cancel(f"{handle.id}.1")
+    assert (await ended_by(app, handle, 0, 1)).ended == "succeeded"
+
+
+async def test_a_flow_says_that_it_is_being_cancelled_and_then_that_it_was(app, tasks):
+    flow = Flow()
+    flow.add(tasks.note, "first")
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [first] = await other.claim()
+    await handle.cancel()
+    status = await handle.status()
+    assert (status.state, status.cancelling, status.ended) == (State.BLOCKED, True, None)
+    await other.end(first, Outcome.cancelled())
+    await app.flows.free([first.id])
+    status = await handle.status()
+    assert (status.state, status.cancelling, status.ended) == (State.CANCELLED, False, "cancelled")

@@ -117,8 +117,9 @@ async def test_a_flow_that_is_not_started_for_a_watched_hour_ends_cancelled(app,
     [status] = (await app.flows.list()).flows
     assert (status.name, status.state, status.jobs) == ("report", State.CANCELLED, 2)
     assert "never started" in status.error
-    assert {str(job.state) for job in await app.flows.handle(status.id).jobs()} == {"cancelled"}
-    assert await parts_of(app).records.all(ENDED) == {}
+    assert status.ended == "abandoned"
+    assert {str(job.state) for job in await app.flow(status.id).jobs()} == {"cancelled"}
+    assert await app.records(ENDED) == {}
     enqueuing.cancel()
 
 

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
+from holdfast.core import internal as extras
 from holdfast.app import parts_of
 from holdfast.core.operations import Change, Patch
 from holdfast.core.waiting import end_of
@@ -155,6 +156,7 @@ async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(
     async with working(app, poll=0.05):
         assert (await handle.wait(30)).counts == {"succeeded": 3}
     assert tasks.ran == ["bad", "mended", "mended"]
+    assert [extras.read((await app.record(f"{handle.id}.{number}")).extra).not_run for number in (1, 2)] == [None, None]
 
 
 async def test_a_flow_whose_end_was_told_and_no_more_is_closed_by_the_next_worker(app, tasks, monkeypatch):

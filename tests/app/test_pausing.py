@@ -328,7 +328,7 @@ async def test_what_was_put_aside_can_be_cancelled_but_not_retried(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     await work_off(app)
-    with pytest.raises(WrongState, match="it waits for pause:send"):
+    with pytest.raises(WrongState, match="it waits for the end of the pause of send"):
         await app.retry(held.id)
     assert await app.cancel(held.id)
     await app.resume(task="send")

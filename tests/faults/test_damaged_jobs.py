@@ -13,7 +13,7 @@ from holdfast import Flow, Holdfast, JobNotFound, State
 from holdfast.app import parts_of
 from holdfast.core.job import NewJob
 from holdfast.core.operations import Ask, Holder
-from holdfast.core.waiting import Waiting
+from holdfast.core.waiting import Waiting, end_of
 from holdfast.store.protocol import Batch
 from support.inside import session_of
 from support.workers import work_off, working
@@ -256,6 +256,62 @@ async def test_a_job_with_fields_that_only_the_core_can_decode(app, fields):
     assert await good.result(timeout=30) == 2
     job = await app.job("bad")
     assert (job.state, list(job.damage)) == (State.DEAD, list(fields))
+    await delete(app, "bad")
+
+
+# -- what a job waits for, which stores keep as text
+
+
+async def waits_in_sqlite(app, id, text):
+    await in_sqlite(app, id, "waits", text)
+
+
+async def waits_in_postgres(app, id, text):
+    await in_postgres(app, id, "waits", text)
+
+
+async def waits_in_redis(app, id, text):
+    await in_redis(app, id, "~", with_letter("W", text))
+
+
+WAITS = {"sqlite": waits_in_sqlite, "postgres": waits_in_postgres, "redis": waits_in_redis}
+
+
+@pytest.mark.parametrize("store_url", WAITS, indirect=True)
+@pytest.mark.parametrize("text", ["", "no kind", "job:x", "dependency:", "unknown:x", "limit:\u4e16" * 200 + ":"])
+async def test_a_job_that_waits_for_what_cannot_be_parsed_harms_no_other(request, app, text):
+    store = request.node.callspec.params["store_url"]
+    extra = msgspec.json.encode({"flow": "f", "after": [[0, "fail"]]})
+    bad = NewJob("f.1", "add", "default", b'{"a": 1, "b": 1}', waits=end_of("f.0"), extra=extra)
+    await app.session.store.write(Batch(inserts=[bad]))
+    good = await app.enqueue("add", 1, 1)
+    await WAITS[store](app, "f.1", text)
+    known = text.startswith("limit:")
+    job = await app.job("f.1")
+    assert job.waits == (Waiting("limit", text.removeprefix("limit:")) if known else Waiting("unknown", text))
+    assert job.damage == ({} if known else {"waits": text})
+    assert (await app.explain("f.1")).reason
+    await app.flows.free(["f.0"])  # an index may still lead to it
+    await work_off(app, concurrency=2)
+    assert await good.result(timeout=30) == 2
+    await app.cancel("f.1")
+    assert (await app.job("f.1")).state == State.CANCELLED
+    assert (await app.jobs(state="blocked")).jobs == []
+
+
+@pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis", "folder"], indirect=True)
+async def test_a_job_that_waits_for_something_unknown_can_be_cancelled_and_deleted(app):
+    bad = NewJob("bad", "add", "default", b'{"a": 1, "b": 1}', waits=Waiting("unknown", "whatever"))
+    await app.session.store.write(Batch(inserts=[bad]))
+    good = await app.enqueue("add", 1, 1)
+    await work_off(app, concurrency=2)
+    assert await good.result(timeout=30) == 2
+    job = await the_damaged(app)
+    assert (job.id, job.state, job.waits) == ("bad", State.BLOCKED, Waiting("unknown", "whatever"))
+    said = await app.explain("bad")
+    assert said.reason == "it waits for something unknown: whatever"
+    assert said.details == ("it is damaged and cannot run: its waits cannot be decoded: 'whatever'",)
+    assert await app.cancel("bad")
     await delete(app, "bad")
 
 

@@ -19,7 +19,7 @@ from ...core.job import NewJob, Record
 from ...core.operations import Ask, Change, Holder, Note, Settlement
 from ..protocol import Batch
 
-VERSION = 4
+VERSION = 5
 """Of the state machine and of this format. A process that finds a newer one stops, rather than replay it wrongly."""
 
 T = TypeVar("T", bound=msgspec.Struct)

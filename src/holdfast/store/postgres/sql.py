@@ -83,10 +83,10 @@ FROM unnest($1::text[], $2::text[], $3::text[]) AS u(key, id, fingerprint) WHERE
 """
 """What the keys of these jobs stand for."""
 HOLDING = f"""
-SELECT lane, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
+SELECT u.name, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
     SELECT FROM holdfast.job AS j
-    WHERE j.gen = g.gen AND j.waits = '{LIMIT_PREFIX}' || lane AND j.state = 'blocked' AND j.lane IS NOT NULL
-    LIMIT $2) AS h) FROM unnest($1::text[]) AS lane
+    WHERE j.gen = g.gen AND j.waits = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+    LIMIT $2) AS h) FROM unnest($1::text[]) AS u(name)
 """
 """How many jobs wait for each of these lanes; $2 is enough to know."""
 MAKE_ROOM = """

@@ -1,0 +1,96 @@
+"""What becomes of a flow's jobs, and of the flow: by values, whatever the errors of jobs say to people."""
+
+import msgspec
+import pytest
+
+from holdfast.core import internal
+from holdfast.core.flow_rules import END_STATE, decide, end_of_flow, failed, unneeded
+from holdfast.core.internal import Extra
+from holdfast.core.job import Record, State
+from holdfast.core.lifecycle import retry
+
+WORDS = [
+    None,
+    "",
+    "not run: f.0 (work) is dead",
+    "not run: not needed, f.0 (work) succeeded",
+    "cancelled before it ran",
+]
+
+
+def job(number, state=State.BLOCKED, error=None, **about):
+    extra = internal.write(Extra(flow="f", **about))
+    return Record(
+        number, f"f.{number}", "default", "work", state, 0, 0, b"{}", "json", 5, None, None, 0, extra=extra, error=error
+    )
+
+
+def decided(child, *parents):
+    """The child as the change that was decided leaves it."""
+    found = decide(child, internal.read(child.extra), {parent.id: parent for parent in parents}, 0)
+    patch = found.patch
+    return msgspec.structs.replace(child, state=patch.state, error=patch.error, extra=patch.extra)
+
+
+def not_run(record):
+    return internal.read(record.extra).not_run
+
+
+def test_a_job_after_a_dead_one_says_why_it_was_not_run_and_keeps_all_else():
+    child = job(1, after=((0, "fail"),), holes=True, expires_in=5.0)
+    ended = decided(child, job(0, State.DEAD))
+    assert internal.read(ended.extra) == Extra(
+        flow="f", after=((0, "fail"),), holes=True, expires_in=5.0, not_run="failed_parent"
+    )
+    assert (ended.state, ended.error) == (State.CANCELLED, "not run: f.0 (work) is dead")
+    assert (failed(ended), unneeded(ended)) == (True, False)
+
+
+def test_a_compensation_for_a_success_is_not_needed_and_neither_is_what_comes_after_it():
+    spared = decided(job(1, after=((0, "compensate"),)), job(0, State.SUCCEEDED))
+    behind = decided(job(2, after=((1, "fail"),)), spared)
+    assert [not_run(one) for one in (spared, behind)] == ["not_needed", "not_needed"]
+    assert [(failed(one), unneeded(one)) for one in (spared, behind)] == [(False, True)] * 2
+
+
+@pytest.mark.parametrize("words", WORDS)
+@pytest.mark.parametrize("why", [None, "failed_parent", "not_needed"])
+def test_no_rule_reads_the_error_of_a_job(words, why):
+    ended = job(1, State.CANCELLED, words, not_run=why)
+    assert (failed(ended), unneeded(ended)) == (why == "failed_parent", why == "not_needed")
+    after = decided(job(2, after=((1, "fail"),)), ended)
+    assert not_run(after) == ("not_needed" if why == "not_needed" else "failed_parent")
+
+
+@pytest.mark.parametrize("state", [State.SUCCEEDED, State.BLOCKED, State.QUEUED])
+def test_only_a_cancelled_job_was_not_run(state):
+    record = job(1, state, not_run="failed_parent")
+    assert not failed(record)
+    assert not unneeded(msgspec.structs.replace(record, extra=internal.write(Extra(flow="f", not_run="not_needed"))))
+
+
+@pytest.mark.parametrize("why", ["failed_parent", "not_needed"])
+def test_a_job_that_is_retried_is_not_one_that_was_not_run_any_more(why):
+    again = retry(job(1, State.CANCELLED, not_run=why, after=((0, "fail"),), expires_in=1.0)).patch
+    assert internal.read(again.extra) == Extra(flow="f", after=((0, "fail"),))
+
+
+def test_a_reason_that_nobody_gives_is_damage():
+    with pytest.raises(ValueError, match="not_run"):
+        internal.decode(b'{"flow": "f", "not_run": "bored"}')
+
+
+@pytest.mark.parametrize(
+    ("failures", "cancelled", "abandoned", "ended", "state"),
+    [
+        (False, False, False, "succeeded", State.SUCCEEDED),
+        (True, False, False, "failed", State.DEAD),
+        (True, True, False, "failed", State.DEAD),
+        (False, True, False, "cancelled", State.CANCELLED),
+        (False, True, True, "abandoned", State.CANCELLED),
+        (False, False, True, "succeeded", State.SUCCEEDED),
+    ],
+)
+def test_how_a_flow_ends(failures, cancelled, abandoned, ended, state):
+    found = end_of_flow(failures=failures, cancelled=cancelled, abandoned=abandoned)
+    assert (found, END_STATE[found]) == (ended, state)
