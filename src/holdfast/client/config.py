@@ -8,10 +8,13 @@ import msgspec
 
 from ..core.settings import ALIASES, SAME, parse_stored, stored_name
 from ..core.writes import Writes
+from ..store.worker_writes import RecordKind, WorkerWrites
 from .session import readable
 
 if TYPE_CHECKING:
     from .operations import Operating
+
+WRITES = WorkerWrites(records=(RecordKind("config"),))
 
 
 class Config:

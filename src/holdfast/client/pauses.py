@@ -31,11 +31,14 @@ from ..core.operations import Change, Patch, Where
 from ..core.validation import NAME_LIMIT, checked_name
 from ..store.group_commit import GroupCommit
 from ..store.protocol import Store, Versioned
+from ..store.worker_writes import RecordKind, WorkerWrites, resumes
 
 logger = logging.getLogger("holdfast")
 KIND = "task_pause"
 PAUSE = "pause:"
 """How the words begin that say what a job waits for, where it was put aside."""
+WRITES = WorkerWrites(records=(RecordKind(KIND), RecordKind("pause")), change=resumes())
+"""Of tasks, and of queues."""
 PAGE = 1000
 """Jobs that one step frees."""
 FRESH = 60.0

@@ -15,10 +15,12 @@ from ..core.clock import MICROS
 from ..core.job import UNDECODABLE, State
 from ..core.operations import Minute, QueueStats
 from ..store.protocol import MINUTES_KEPT, Versioned
+from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 
 KIND = "depth"
 """Of the store's small shared records; each is named after the hour in which it begins, in seconds."""
+WRITES = WorkerWrites(records=(RecordKind(KIND),))
 HOUR, MINUTE = 3600, 60
 QUEUES_MOST = 100
 """Queues that are noted, the deepest first."""
