@@ -10,8 +10,11 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
+from holdfast.client import pauses, signals
 from holdfast.core.errors import ConfigError, InvalidJob, StoreUnavailable
+from holdfast.core.operations import Change, Patch
 from holdfast.declarations import WORKER_WRITES
+from holdfast.flows import worker_writes as flows
 from holdfast.flows.creation import Pending
 from holdfast.http import tokens
 from holdfast.schedules import schedule
@@ -22,8 +25,10 @@ DECLARED = Declarations((*WORKER_WRITES, tokens.WRITES))
 CALLS = {"records", "put_record"}
 ELSEWHERE = {"self.feed.kind": "webhook"}
 """Kinds that a module is given as a value."""
-OF_WORKERS = {"ended", "flow:", "signal", "signal:"}
+OF_WORKERS = {"ended", "flow:x", "signal", "signal:x"}
 """Kinds of which a worker may write a value that is nothing in particular."""
+LIKE_THEM = ["flow", "ended:x", "ended ", "signals:x", ":signal", "token:x", "schedule:x", "unheard-of"]
+WOKEN = Patch(state="queued", delay=0.0, checkpoint=b"{}")
 
 
 def used_kinds() -> Iterator[tuple[str, str]]:
@@ -73,11 +78,12 @@ async def store(serve, open_at, monkeypatch):
     return await open_at(server.url)
 
 
-@pytest.mark.parametrize("kind", [*sorted(DECLARED.kinds), "unheard-of", "token:", "schedule:", "ended:", "flow"])
+@pytest.mark.parametrize(
+    "kind", [*(f"{kind}x" if kind.endswith(":") else kind for kind in sorted(DECLARED.kinds)), *LIKE_THEM]
+)
 @pytest.mark.parametrize("value", [b"1", None], ids=["set", "remove"])
 async def test_a_worker_writes_no_record_but_those_that_are_declared_a_workers(store, kind, value):
-    kind = f"{kind}x" if kind.endswith(":") else kind
-    if DECLARED.of(kind).kind in OF_WORKERS:
+    if kind in OF_WORKERS:
         assert await store.put_record(kind, "n", value)
     else:
         with pytest.raises(ConfigError, match="role 'operate'"):
@@ -96,12 +102,33 @@ async def test_a_flow_grows_by_one_job_at_a_time(store):
         await store.put_record("flow:f", "jobs", b"3")
 
 
+@pytest.mark.parametrize(
+    ("service", "patch", "allowed"),
+    [
+        (flows, Patch(state="queued"), True),
+        (flows, Patch(state="blocked", waits="job:f.1"), True),
+        (flows, WOKEN, False),
+        (flows, Patch(state="cancelled"), False),
+        (pauses, Patch(state="queued"), True),
+        (pauses, Patch(state="blocked", waits="job:f.1"), False),
+        (signals, WOKEN, True),
+        (signals, Patch(state="scheduled", delay=9.0, waits="signal:s"), True),
+        (signals, Patch(state="queued", meta={}), False),
+    ],
+)
+def test_a_service_declares_the_changes_that_its_workers_make(service, patch, allowed):
+    assert service.WRITES.change(Change("a", "blocked", 0, patch)) == allowed
+    assert not service.WRITES.change(Change("a", "queued", 0, patch)), "it does not wait"
+
+
 async def test_a_schedule_that_is_deleted_meanwhile_is_no_way_to_make_another():
     async with Holdfast("memory://") as app:
         kept = await app.schedules.put("s", "noop", every=60)
         write = RecordWrite("schedule", "s", msgspec.json.encode(kept), 0)
         [declared] = schedule.WRITES.records
         assert not await declared.worker(app.session.store, write)
+        later = (await app.records("schedule"))["s"].version + 1
+        assert not await declared.worker(app.session.store, msgspec.structs.replace(write, expect=later))
         in_code = msgspec.json.encode(msgspec.structs.replace(kept, in_code=True))
         assert await declared.worker(app.session.store, msgspec.structs.replace(write, value=in_code))
 
