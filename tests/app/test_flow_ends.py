@@ -16,7 +16,7 @@ from holdfast.flows.members import FlowJobs
 from holdfast.flows.release import Release
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
-from support.inside import session_of
+from support.inside import release_of, session_of
 from support.workers import work_off, working
 
 
@@ -49,7 +49,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
 
     with monkeypatch.context() as patched:
         patched.setattr(Release, "_decide", and_the_other_ends)
-        await app.flows.free([second.id])
+        await release_of(app).free([second.id])
     async with working(app, poll=0.05):
         assert (await handle.wait(30)).state == State.SUCCEEDED
 
@@ -73,7 +73,7 @@ async def test_the_same_holds_where_whoever_made_it_wait_dies_then(app, tasks, m
     with monkeypatch.context() as patched:
         patched.setattr(FlowJobs, "change", dies_behind_it)
         with pytest.raises(RuntimeError):
-            await app.flows.free([second.id])
+            await release_of(app).free([second.id])
     async with working(app, poll=0.05):
         assert (await handle.wait(30)).state == State.SUCCEEDED
 
@@ -204,7 +204,7 @@ async def test_an_attempt_that_failed_does_not_unsay_the_end_of_the_next(app, ta
     other = ByHand(app)
     [record] = await other.claim()
     await parts_of(app).records.put(ENDED, record.id, b"{}")  # as if it ended right after the look below
-    await app.flows.free([record.id])
+    await release_of(app).free([record.id])
     assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 
 
@@ -222,7 +222,7 @@ async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, 
         return await gather(self, flow)
 
     monkeypatch.setattr(Completion, "gather", told_again)
-    await app.flows.free([record.id])
+    await release_of(app).free([record.id])
     assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 
 
@@ -242,7 +242,7 @@ async def test_what_others_say_of_an_end_while_it_is_dealt_with_is_not_lost(app,
 
     with monkeypatch.context() as patched:
         patched.setattr(Release, "_decide", and_another_mentions)
-        await app.flows.free([second.id])
+        await release_of(app).free([second.id])
     [kept] = (await parts_of(app).records.all(ENDED)).values()
     assert set(pending(kept).also) == {"another", first.id}
     await other.end(first)
@@ -335,8 +335,8 @@ async def test_ends_that_follow_from_an_end_leave_nothing_behind(app, tasks):
     claims = await other.claim()
     for claim in reversed(claims):  # so that what waits for both is made to wait for the other one
         await other.end(claim, Outcome.dead("broke") if claim.task == "fragile" else None)
-        await app.flows.free([claim.id])
-    assert await app.records(ENDED) == {}
+        await release_of(app).free([claim.id])
+    assert await parts_of(app).records.all(ENDED) == {}
 
 
 # -- by values, whatever the errors say
@@ -344,8 +344,8 @@ async def test_ends_that_follow_from_an_end_leave_nothing_behind(app, tasks):
 
 async def reworded(app, id, words):
     """Replace what the error of a job says to people."""
-    record = await app.record(id)
-    assert await app.session.commit.change([Change(id, record.state, record.fence, Patch(error=words))]) == [True]
+    record = await parts_of(app).handles.record(id)
+    assert await session_of(app).commit.change([Change(id, record.state, record.fence, Patch(error=words))]) == [True]
 
 
 async def ended_by(app, handle, *numbers):
@@ -353,7 +353,7 @@ async def ended_by(app, handle, *numbers):
     other = ByHand(app)
     for record in await other.claim():
         await other.end(record)
-    await app.flows.free([f"{handle.id}.{number}" for number in numbers])
+    await release_of(app).free([f"{handle.id}.{number}" for number in numbers])
     return await handle.status()
 
 
@@ -365,7 +365,7 @@ async def test_a_flow_has_failed_by_a_job_that_was_not_run_whatever_its_error_sa
     flow.add(tasks.note, "last")
     handle = await app.enqueue_flow(flow)
     await app.cancel(f"{handle.id}.0")
-    await app.flows.free([f"{handle.id}.0"])
+    await release_of(app).free([f"{handle.id}.0"])
     await reworded(app, f"{handle.id}.1", words)
     status = await ended_by(app, handle, 2)
     assert (status.state, status.ended) == (State.DEAD, "failed")
@@ -382,7 +382,7 @@ async def test_a_compensation_is_not_needed_whatever_its_error_says(app, tasks, 
     other = ByHand(app)
     [first] = await other.claim()
     await other.end(first)
-    await app.flows.free([first.id])
+    await release_of(app).free([first.id])
     for number in (1, 2):
         await reworded(app, f"{handle.id}.{number}", words)
     status = await ended_by(app, handle, 3)
@@ -397,7 +397,7 @@ async def test_a_job_that_was_retried_and_then_cancelled_does_not_fail_its_flow(
     flow.add(tasks.note, "behind").after(first)
     handle = await app.enqueue_flow(flow)
     await app.cancel(f"{handle.id}.0")
-    await app.flows.free([f"{handle.id}.0"])
+    await release_of(app).free([f"{handle.id}.0"])
     assert (await handle.status()).ended == "failed"
     await handle.retry()
     assert (await handle.status()).ended is None
@@ -415,6 +415,6 @@ async def test_a_flow_says_that_it_is_being_cancelled_and_then_that_it_was(app, 
     status = await handle.status()
     assert (status.state, status.cancelling, status.ended) == (State.BLOCKED, True, None)
     await other.end(first, Outcome.cancelled())
-    await app.flows.free([first.id])
+    await release_of(app).free([first.id])
     status = await handle.status()
     assert (status.state, status.cancelling, status.ended) == (State.CANCELLED, False, "cancelled")

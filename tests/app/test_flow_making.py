@@ -10,7 +10,7 @@ from holdfast.flows.creation import ENDED, LONGEST_GAP, MakingWatch
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing.clock import ManualClock
 from support.flowing import Tasks
-from support.inside import session_of
+from support.inside import release_of, session_of
 from support.workers import work_off
 
 LOOKS = 61
@@ -74,11 +74,11 @@ async def look(app, looks, *, every=60.0, jump=0.0):
     await app.open()
     watch, seen = MakingWatch(parts_of(app).runtime.clock), None
     for _ in range(looks):
-        seen = await app.flows.repair(seen, watch)
+        seen = await release_of(app).repair(seen, watch)
         parts_of(app).runtime.clock.advance(every)
         parts_of(app).runtime.clock.jump_wall(jump)
         jump = 0.0
-    return await app.flows.repair(seen, watch)
+    return await release_of(app).repair(seen, watch)
 
 
 async def test_nothing_of_a_flow_runs_before_it_is_started(app, maker, flow, tasks):
@@ -118,8 +118,8 @@ async def test_a_flow_that_is_not_started_for_a_watched_hour_ends_cancelled(app,
     assert (status.name, status.state, status.jobs) == ("report", State.CANCELLED, 2)
     assert "never started" in status.error
     assert status.ended == "abandoned"
-    assert {str(job.state) for job in await app.flow(status.id).jobs()} == {"cancelled"}
-    assert await app.records(ENDED) == {}
+    assert {str(job.state) for job in await app.flows.handle(status.id).jobs()} == {"cancelled"}
+    assert await parts_of(app).records.all(ENDED) == {}
     enqueuing.cancel()
 
 
@@ -153,7 +153,7 @@ async def test_a_maker_that_goes_on_slowly_is_not_given_up(app, maker, flow, tas
 
     async def slowly(jobs):
         for _ in range(LOOKS - 5 if jobs[0].task != "flow" else 0):
-            await app.flows.repair(None, watch)
+            await release_of(app).repair(None, watch)
             parts_of(app).runtime.clock.advance(LONGEST_GAP)
         return await insert(jobs)
 

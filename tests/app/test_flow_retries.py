@@ -6,8 +6,8 @@ import pickle
 import pytest
 
 from holdfast import Context, Flow, InvalidJob, State, WrongState
-from holdfast.core import internal as extras
 from holdfast.app import parts_of
+from holdfast.core import internal as extras
 from holdfast.core.operations import Change, Patch
 from holdfast.core.waiting import end_of
 from holdfast.flows.completion import Completion
@@ -16,7 +16,7 @@ from holdfast.flows.members import FlowJobs
 from holdfast.flows.service import Flows
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run, states
-from support.inside import session_of
+from support.inside import release_of, session_of
 from support.workers import work_off, working
 
 
@@ -47,7 +47,7 @@ async def test_a_flow_of_which_all_went_well_after_all_can_be_retried(app, tasks
     [record] = await other.claim()
     await handle.cancel()
     await other.end(record)
-    await app.flows.free([record.id])
+    await release_of(app).free([record.id])
     assert (await handle.status()).state == State.CANCELLED
     assert await handle.retry() == 0
     assert (await handle.status()).state == State.SUCCEEDED
@@ -156,7 +156,9 @@ async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(
     async with working(app, poll=0.05):
         assert (await handle.wait(30)).counts == {"succeeded": 3}
     assert tasks.ran == ["bad", "mended", "mended"]
-    assert [extras.read((await app.record(f"{handle.id}.{number}")).extra).not_run for number in (1, 2)] == [None, None]
+    assert [
+        extras.read((await parts_of(app).handles.record(f"{handle.id}.{number}")).extra).not_run for number in (1, 2)
+    ] == [None, None]
 
 
 async def test_a_flow_whose_end_was_told_and_no_more_is_closed_by_the_next_worker(app, tasks, monkeypatch):
@@ -176,7 +178,7 @@ async def test_a_flow_whose_end_was_told_and_no_more_is_closed_by_the_next_worke
         [record] = await other.claim()
         await other.end(record)
         with pytest.raises(RuntimeError):
-            await app.flows.free([record.id])
+            await release_of(app).free([record.id])
     assert ((await handle.status()).state, len(await handle.jobs())) == (State.SUCCEEDED, 1)
     await work_off(app)
     await session_of(app).store.tidy(100)

@@ -314,7 +314,7 @@ async def test_to_resume_what_is_not_paused_is_told_apart(app, send):
 async def test_a_suspect_stays_one_while_it_is_paused(app, send):
     held = await send.enqueue("ann")
     [claim] = await app.claim()
-    await app.leave([claim.holder.id])  # its lease ends now
+    await parts_of(app).claims.leave([claim.holder.id])  # its lease ends now
     await eventually(app.recover)
     assert claim.job.id == held.id
     assert (await held.job()).suspect

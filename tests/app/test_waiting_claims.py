@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holdfast import Discard, InvalidJob
+from holdfast.app import parts_of
 from support.workers import work_off
 
 
@@ -26,7 +27,7 @@ async def test_a_waiting_claim_finds_a_job_whose_lease_was_lost(make_app):
     await app.submit("t", b"x")
     [lost] = await app.claim()
     waiting = asyncio.create_task(app.claim(wait=30))
-    await app.leave([lost.holder.id])  # its lease ends now
+    await parts_of(app).claims.leave([lost.holder.id])  # its lease ends now
     [held] = await asyncio.wait_for(waiting, 60)
     assert held.fence == lost.fence + 1
 

@@ -39,7 +39,7 @@ class OverHttp(ManualTimeHarness):
         behind = self.inner.connect()
         self.inner._opened.append(behind)  # for a harness that must move with its stores as time passes
         # Tests ask for records of every kind, those of a server's own included.
-        self.serving = await Serving(Holdfast(behind, clock=self.clock), private=frozenset(), checks=False).start()
+        self.serving = await Serving(Holdfast(behind, clock=self.clock), declared=(), checks=False).start()
 
     async def pass_time(self, seconds):
         await self.inner.pass_time(seconds)

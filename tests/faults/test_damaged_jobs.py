@@ -15,7 +15,7 @@ from holdfast.core.job import NewJob
 from holdfast.core.operations import Ask, Holder
 from holdfast.core.waiting import Waiting, end_of
 from holdfast.store.protocol import Batch
-from support.inside import session_of
+from support.inside import release_of, session_of
 from support.workers import work_off, working
 
 # -- how each store is written to by hand
@@ -283,7 +283,7 @@ async def test_a_job_that_waits_for_what_cannot_be_parsed_harms_no_other(request
     store = request.node.callspec.params["store_url"]
     extra = msgspec.json.encode({"flow": "f", "after": [[0, "fail"]]})
     bad = NewJob("f.1", "add", "default", b'{"a": 1, "b": 1}', waits=end_of("f.0"), extra=extra)
-    await app.session.store.write(Batch(inserts=[bad]))
+    await session_of(app).store.write(Batch(inserts=[bad]))
     good = await app.enqueue("add", 1, 1)
     await WAITS[store](app, "f.1", text)
     known = text.startswith("limit:")
@@ -291,7 +291,7 @@ async def test_a_job_that_waits_for_what_cannot_be_parsed_harms_no_other(request
     assert job.waits == (Waiting("limit", text.removeprefix("limit:")) if known else Waiting("unknown", text))
     assert job.damage == ({} if known else {"waits": text})
     assert (await app.explain("f.1")).reason
-    await app.flows.free(["f.0"])  # an index may still lead to it
+    await release_of(app).free(["f.0"])  # an index may still lead to it
     await work_off(app, concurrency=2)
     assert await good.result(timeout=30) == 2
     await app.cancel("f.1")
@@ -302,7 +302,7 @@ async def test_a_job_that_waits_for_what_cannot_be_parsed_harms_no_other(request
 @pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis", "folder"], indirect=True)
 async def test_a_job_that_waits_for_something_unknown_can_be_cancelled_and_deleted(app):
     bad = NewJob("bad", "add", "default", b'{"a": 1, "b": 1}', waits=Waiting("unknown", "whatever"))
-    await app.session.store.write(Batch(inserts=[bad]))
+    await session_of(app).store.write(Batch(inserts=[bad]))
     good = await app.enqueue("add", 1, 1)
     await work_off(app, concurrency=2)
     assert await good.result(timeout=30) == 2

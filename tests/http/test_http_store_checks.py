@@ -40,6 +40,7 @@ BATCHES = [
             {"extra": b64(b"not json")},
             {"extra": b64(b'{"flow": 5}')},
             {"extra": b64(b'{"flow": "another"}')},
+            *({"id": id, "extra": b64(b'{"flow": "f"}')} for id in ("f.", "f.x", "f.٣", "f.1.x", "ff.1")),
             {"extra": b64(b'{"after": [[0, "explode"]]}')},
             {"extra": b64(b'{"expires_at": -5}')},
             {"meta": {"a": NUL}},

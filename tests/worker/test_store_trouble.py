@@ -272,7 +272,7 @@ async def test_upkeep_goes_on_after_an_error(app, store, error):
         store.recover()
         await app.submit("work", b'{"n": 5}', json=True, id="lost", queue="hand")
         [claim] = await app.claim("hand")
-        await app.leave([claim.holder.id])  # its lease ends now
+        await parts_of(app).claims.leave([claim.holder.id])  # its lease ends now
 
         async def swept():
             return (await app.job("lost")).state == State.QUEUED

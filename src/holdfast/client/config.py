@@ -8,8 +8,11 @@ import msgspec
 
 from ..core.settings import ALIASES, SAME, parse_stored, stored_name
 from ..core.writes import Writes
+from ..store.worker_writes import RecordKind, WorkerWrites
 from .records import Records
 from .session import readable
+
+WRITES = WorkerWrites(records=(RecordKind("config"),))
 
 
 class Config:

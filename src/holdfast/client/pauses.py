@@ -32,9 +32,12 @@ from ..core.validation import NAME_LIMIT, checked_name
 from ..core.waiting import Waiting
 from ..store.group_commit import GroupCommit
 from ..store.protocol import Store, Versioned
+from ..store.worker_writes import RecordKind, WorkerWrites, resumes
 
 logger = logging.getLogger("holdfast")
 KIND = "task_pause"
+WRITES = WorkerWrites(records=(RecordKind(KIND), RecordKind("pause")), change=resumes())
+"""Of tasks, and of queues."""
 PAGE = 1000
 """Jobs that one step frees."""
 FRESH = 60.0

@@ -29,6 +29,7 @@ from ..core.operations import Change, Patch, Where
 from ..core.validation import checked_name
 from ..core.waiting import Waiting
 from ..core.writes import Writes
+from ..store.worker_writes import RecordKind, WorkerWrites, any_worker, resumes
 from ..tasks.durable_steps import MOST_UNSEEN
 
 if TYPE_CHECKING:
@@ -63,6 +64,12 @@ _read_entry = msgspec.json.Decoder(Entry).decode
 def kind_of(name: str) -> str:
     """The kind of the records that have a signal's value: one reads it without reading all others."""
     return f"{KIND}:{name}"
+
+
+WRITES = WorkerWrites(
+    records=(RecordKind(KIND, worker=any_worker), RecordKind(kind_of(""), worker=any_worker)),
+    change=resumes("delay", "waits", "checkpoint"),
+)
 
 
 async def send(session: Session, name: str, value: Any) -> int:

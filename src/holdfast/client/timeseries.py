@@ -17,12 +17,14 @@ from ..core.job import UNDECODABLE, State
 from ..core.operations import Minute, QueueStats
 from ..core.validation import checked_seconds
 from ..store.protocol import MINUTES_KEPT, Versioned
+from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 from .runtime import Runtime, on_app_loop
 from .session import Session
 
 KIND = "depth"
 """Of the store's small shared records; each is named after the hour in which it begins, in seconds."""
+WRITES = WorkerWrites(records=(RecordKind(KIND),))
 HOUR, MINUTE = 3600, 60
 QUEUES_MOST = 100
 """Queues that are noted, the deepest first."""

@@ -72,6 +72,16 @@ def decode(data: bytes) -> Extra:
     return said
 
 
+def check(id: str, data: bytes) -> None:
+    """ValueError says why no job of this id can have this."""
+    flow = decode(data).flow
+    if flow is None or flow == id:
+        return
+    number = id.removeprefix(f"{flow}.")
+    if number == id or not (number.isascii() and number.isdecimal()):
+        raise ValueError(f"it cannot be of flow {flow!r:.200}, whose jobs have its id, a dot and a number")
+
+
 def expires_at(record: Record) -> int | None:
     """When it is too late for a job to start, by the store's clock; None: never."""
     said = read(record.extra)

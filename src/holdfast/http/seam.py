@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from starlette.types import Message, Send
 
-from ..client import signals, store_id
 from ..core.clock import fresh_secret
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
-from ..core.job import UNDECODABLE, NewJob, State
-from ..core.operations import Change, Patch
-from ..flows import creation as flow_making
-from ..schedules import schedule as schedule_kept
-from ..schedules import service as schedules
+from ..core.job import UNDECODABLE
+from ..declarations import WORKER_WRITES
 from ..store import rpc as wire
 from ..store.protocol import Answers, Batch, Finding, Versioned
+from ..store.worker_writes import Declarations, RecordWrite, WorkerWrites
 from ..version import __version__
 from . import hints, limits, tokens
 from .call import Answer, Call, ClientGone, Stream
 from .endpoint import Endpoint
-from .flow_checks import check_count, check_flows
 from .hints import STREAMS_MOST, Hints
 from .job_policy import JobPolicy
 from .problems import CONTENT_TYPE
@@ -40,9 +36,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast.http")
 ROLE, OPERATE = "work", "operate"
-WORKERS_OWN = frozenset({signals.KIND, flow_making.ENDED})
-"""Kinds of records that workers write by themselves."""
-RESTING = (State.BLOCKED, State.SCHEDULED)
 BODY_MOST = 64 * limits.MIB
 """Bytes of a batch; a client whose batch is larger sends its parts one by one."""
 HEADERS = {wire.PROTOCOL_HEADER.lower(): str(wire.PROTOCOL)}
@@ -66,9 +59,9 @@ class Seam:
     1. A batch goes through the app's own group commit: what several clients send shares commits.
     2. A request that must not be made twice has an id, and its answer is kept for a while (`recall.py`).
     3. What a worker does needs the role `work`; to change other people's jobs, pause, or set anything, `operate` too.
-    4. Records of the kinds in `private` are out of reach: nobody makes tokens through here.
-    5. `checks`: what comes is held to the same rules as what an app takes (`visitors.py`).
-    6. `sweeps`: clients are told to leave lost leases and retention to this server (`sweeper.py`).
+       Which records and changes are a worker's, and what else is to be checked of them, is `declared` by the services.
+    4. `checks`: what comes is held to the same rules as what an app takes (`visitors.py`).
+    5. `sweeps`: clients are told to leave lost leases and retention to this server (`sweeper.py`).
     """
 
     def __init__(
@@ -77,13 +70,13 @@ class Seam:
         *,
         sweeps: bool,
         policy: JobPolicy,
-        private: frozenset[str] = frozenset({tokens.KIND}),
+        declared: Sequence[WorkerWrites] = (*WORKER_WRITES, tokens.WRITES),
         checks: bool = True,
     ) -> None:
         self._parts = parts
         self._sweeps = sweeps
         self._policy = policy
-        self._private = private
+        self._declared = Declarations(declared)
         self._checks = checks
         self._recall = Recall(parts.runtime.clock)
         self._hints = Hints(lambda topic: self._session.store.listen([topic]))
@@ -96,9 +89,9 @@ class Seam:
         """Entries for the server's route table."""
         handlers: dict[str, Handler] = {method.name: self._plain(method) for method in wire.PLAIN}
         handlers[wire.HELLO.name] = self._hello
-        handlers[wire.WRITE.name] = self._method(wire.WRITE, self._write, _changes_jobs)
+        handlers[wire.WRITE.name] = self._method(wire.WRITE, self._write, self._worker_sends)
         handlers[wire.RECORDS.name] = self._method(wire.RECORDS, self._records)
-        handlers[wire.PUT_RECORD.name] = self._method(wire.PUT_RECORD, self._put_record, self._sets_something)
+        handlers[wire.PUT_RECORD.name] = self._method(wire.PUT_RECORD, self._put_record, self._worker_puts)
         handlers[wire.WARNINGS.name] = self._method(wire.WARNINGS, self._warnings)
         handlers[wire.RECALL] = self._recalled
         handlers[wire.LISTEN] = self._listen
@@ -124,9 +117,9 @@ class Seam:
         self,
         method: wire.Method[Any],
         make: Callable[..., Awaitable[Any]],
-        operates: Callable[..., Awaitable[bool]] | None = None,
+        permits: Callable[..., Awaitable[bool]] | None = None,
     ) -> Handler:
-        """`operates`: whether a call with these arguments is an operator's."""
+        """`permits`: whether a call with these arguments is a worker's, else it is an operator's."""
         decode = msgspec.json.Decoder(method.arguments).decode
 
         async def handle(call: Call) -> Answer:
@@ -137,8 +130,8 @@ class Seam:
                 arguments = decode(body)
             except UNDECODABLE as error:
                 return _told(InvalidJob(f"the arguments of {method.name} cannot be read: {error}"))
-            if operates is not None and OPERATE not in call.roles and await operates(*arguments):
-                return _told(ConfigError(f"this needs a token with the role {OPERATE!r} beside {ROLE!r}"))
+            if permits is not None and OPERATE not in call.roles and (no := await self._refusal(permits, arguments)):
+                return no
             if method.kind != "once":
                 return await self._made(make, arguments)
             request = call.header(wire.REQUEST_HEADER.lower().encode())
@@ -147,6 +140,16 @@ class Seam:
             return await self._recall.once(request.decode("latin-1"), lambda: self._made(make, arguments))
 
         return handle
+
+    async def _refusal(self, permits: Callable[..., Awaitable[bool]], arguments: tuple[Any, ...]) -> Answer | None:
+        """What is answered to somebody without the role `operate` who needs it."""
+        try:
+            await self._parts.runtime.open()
+            if await permits(*arguments):
+                return None
+        except HoldfastError as error:
+            return _told(error)
+        return _told(ConfigError(f"this needs a token with the role {OPERATE!r} beside {ROLE!r}"))
 
     async def _made(self, make: Callable[..., Awaitable[Any]], arguments: tuple[Any, ...] = ()) -> Answer:
         """A call's answer, or what it raised."""
@@ -159,54 +162,35 @@ class Seam:
     async def _write(self, batch: Batch) -> Answers:
         if self._checks:
             check_batch(batch, self._session.settings.max_payload)
-            await check_flows(self._session, batch.inserts)
+            await self._declared.check_inserts(self._session.store, self._session.entropy, batch.inserts)
         return await self._session.commit.write(batch)
 
     async def _warnings(self) -> Sequence[Finding]:
         return await self._session.health.warnings()
 
     async def _records(self, kind: str) -> dict[str, Versioned]:
-        self._check_kind(kind)
         if self._checks:
             check_kind(kind)
-        if kind == store_id.KIND:  # there is one by now, so no client makes it
-            await self._session.identify()
+        await self._declared.of(kind).before_read(self._session.store)
         return await self._session.store.records(kind)
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
-        self._check_kind(kind)
         if self._checks:
             check_record(kind, name, value, expect, self._session.settings.max_payload)
-            if kind.startswith(f"{flow_making.TASK}:") and value is not None:
-                await check_count(self._session, kind, value)
-        if kind == store_id.KIND:
-            raise ConfigError("the store's id cannot be set over HTTP: signatures are bound to it")
-        if kind == schedules.KIND and value is not None:
-            kept = schedule_kept.read(value)
-            if kept is None:
-                raise InvalidJob(f"schedule {name!r:.200} cannot be read, or can never be due")
-            # A worker's token must not have the server's own workers run any command, by the clock.
-            self._policy.check_job(NewJob("", kept.task, kept.queue, bytes(kept.payload)))
+        declared = self._declared.of(kind)
+        for job in await declared.check(self._session.store, RecordWrite(kind, name, value, expect)):
+            self._policy.check_job(job)
         written = await self._parts.records.put(kind, name, value, expect)  # which goes by new settings at once
-        if kind == flow_making.ENDED and written and value is not None:
+        if declared.tells_end and written and value is not None:
             self._session.commit.tell_of_end(name)
         return written
 
-    async def _sets_something(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
-        if kind == flow_making.ENDED:
-            left = flow_making.pending(value)
-            return left.cancel or left.delete is not None
-        if kind != schedules.KIND:
-            return kind not in WORKERS_OWN and not kind.startswith((f"{signals.KIND}:", f"{flow_making.TASK}:"))
-        kept = (await self._parts.records.all(kind)).get(name)
-        version, before = (0, None) if kept is None else (kept.version, kept.value)
-        if expect is None or expect > version:  # whatever is there by then
-            return True
-        return expect == version and not schedule_kept.moves_on(before, value)
+    async def _worker_sends(self, batch: Batch) -> bool:
+        return self._declared.worker_changes(batch.changes)
 
-    def _check_kind(self, kind: str) -> None:
-        if kind in self._private:
-            raise ConfigError(f"records of the kind {kind!r} are out of reach over HTTP")
+    async def _worker_puts(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
+        write = RecordWrite(kind, name, value, expect)
+        return await self._declared.of(kind).worker(self._session.store, write)
 
     async def _hello(self, call: Call) -> Answer:
         async def make() -> wire.Hello:
@@ -249,18 +233,6 @@ class Seam:
     async def _change_topics(self, change: wire.Topics) -> None:
         if not self._hints.change(change.stream, change.add, change.remove):
             raise StoreUnavailable("there is no such stream of hints here (any more)")
-
-
-async def _changes_jobs(batch: Batch) -> bool:
-    return not all(_frees(change) for change in batch.changes)
-
-
-def _frees(change: Change) -> bool:
-    """Workers do it for each other: a job that waits for something goes on, or waits on."""
-    patch = change.patch
-    if patch is None or change.seen_state not in RESTING or patch.state not in (*RESTING, State.QUEUED):
-        return False
-    return patch == Patch(state=patch.state, delay=patch.delay, waits=patch.waits, checkpoint=patch.checkpoint)
 
 
 class _HintStream(Stream):

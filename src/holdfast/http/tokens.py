@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import msgspec
 
@@ -19,6 +19,7 @@ from ..client.search import Scope
 from ..core.clock import MICROS, fresh_secret
 from ..core.errors import ConfigError, HoldfastError, OutcomeUnknown
 from ..core.validation import checked_name, checked_seconds, checked_text
+from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 
 if TYPE_CHECKING:
@@ -216,3 +217,11 @@ async def _stored(records: Records) -> dict[str, Stored]:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+async def _out_of_reach(*_: object) -> NoReturn:
+    raise ConfigError(f"records of the kind {KIND!r} are out of reach over HTTP")
+
+
+WRITES = WorkerWrites(records=(RecordKind(KIND, check=_out_of_reach, before_read=_out_of_reach),))
+"""Nobody makes or lists tokens through the store API."""

@@ -199,14 +199,9 @@ def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:
         return
     _check_size(id, data, max_payload)
     try:
-        flow = extras.decode(data).flow
+        extras.check(id, data)
     except ValueError as error:
-        raise InvalidJob(f"job {id!r}: its extra cannot be decoded: {error}") from None
-    if flow is not None:
-        checked_text(flow, f"job {id!r}: its flow")
-        number = id.removeprefix(f"{flow}.")
-        if id != flow and not (id.startswith(f"{flow}.") and number.isascii() and number.isdecimal()):
-            raise InvalidJob(f"job {id!r}: it cannot be of flow {flow!r}, whose jobs have its id, a dot and a number")
+        raise InvalidJob(f"job {id!r}: its extra is not valid: {error}") from None
 
 
 def _check_meta(meta: dict[str, Any], max_payload: int) -> None:

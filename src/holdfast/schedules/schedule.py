@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 import msgspec
 
 from ..core import cron as schedule
 from ..core.cron import Rule
-from ..core.job import UNDECODABLE, Lane
+from ..core.errors import InvalidJob
+from ..core.job import UNDECODABLE, Lane, NewJob
 from ..core.retry import Backoff
 from ..core.validation import error_text
+from ..store.protocol import Store
+from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
 from ..views import moment
 
 KIND = "schedule"
@@ -106,7 +110,7 @@ def glance(value: bytes) -> Glance | None:
         return None
 
 
-def moves_on(before: bytes | None, after: bytes | None) -> bool:
+def _moves_on(before: bytes | None, after: bytes | None) -> bool:
     """Whether this is what a worker does by itself: it makes runs of a schedule, and declares those of its code."""
     old = None if before is None else read(before)
     new = None if after is None else read(after)
@@ -117,3 +121,26 @@ def moves_on(before: bytes | None, after: bytes | None) -> bool:
     return old is not None and old == msgspec.structs.replace(
         new, next=old.next, counted=old.counted, last=old.last, last_job=old.last_job, lane=old.lane, error=old.error
     )
+
+
+async def _worker_writes(store: Store, write: RecordWrite) -> bool:
+    kept = (await store.records(KIND)).get(write.name)
+    version = 0 if kept is None else kept.version
+    if write.expect is None or write.expect > version:  # whatever is there by then
+        return False
+    if write.expect not in (0, version):  # a version never comes again: the store refuses it
+        return True
+    return _moves_on(kept.value if kept is not None and write.expect else None, write.value)
+
+
+async def _check(_store: Store, write: RecordWrite) -> Sequence[NewJob]:
+    """Its jobs: a worker's token must not have the server's own workers run any command, by the clock."""
+    if write.value is None:
+        return ()
+    kept = read(write.value)
+    if kept is None:
+        raise InvalidJob(f"schedule {write.name!r:.200} cannot be read, or can never be due")
+    return [NewJob("", kept.task, kept.queue, bytes(kept.payload))]
+
+
+WRITES = WorkerWrites(records=(RecordKind(KIND, worker=_worker_writes, check=_check),))

@@ -24,6 +24,7 @@ from ..core.retry import Backoff
 from ..core.validation import checked_name, checked_names
 from ..observe.events import Events, JobEvent
 from ..store.protocol import Versioned
+from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("holdfast")
 KIND, TASK, QUEUE = "webhook", "holdfast.webhook", "webhooks"
+WRITES = WorkerWrites(records=(RecordKind(KIND),))
 EVENTS = ("job_succeeded", "job_failed", "job_dead", "job_cancelled", "job_expired")
 """What a webhook can be told of."""
 ATTEMPTS, BACKOFF = 12, Backoff(5.0, 2.0, 5.0, 3600.0)

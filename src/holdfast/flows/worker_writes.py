@@ -1,0 +1,76 @@
+"""What a worker may write about flows over HTTP; no flow may claim many more jobs than were stored for it.
+
+Whoever looks whether a flow has ended looks at all of its jobs, and meanwhile at no other flow: two small messages must
+not have a worker look for millions of jobs that there are not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from ..core import internal as extra
+from ..core.clock import Entropy
+from ..core.errors import InvalidJob
+from ..core.flow_rules import member
+from ..core.job import UNDECODABLE, NewJob
+from ..store.protocol import Store
+from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites, any_worker, resumes
+from .creation import ENDED, pending
+from .members import PAGE, About, about_flow, counting, number_kept
+
+SAMPLE = 64
+"""Jobs of a large flow that are looked for. Half of them must be there: some may have been deleted."""
+
+
+async def _cancels_nothing(_store: Store, write: RecordWrite) -> bool:
+    """Workers say which ends are to be dealt with; that a flow is to be cancelled or deleted, an operator says."""
+    left = pending(write.value)
+    return not left.cancel and left.delete is None
+
+
+async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
+    """Refuse a number of jobs of a flow that has grown by more than one at a time."""
+    if write.value is None:
+        return ()
+    flow = write.kind.removeprefix(counting(""))
+    number = number_kept(write.value)
+    if number is None:
+        raise InvalidJob(f"flow {flow!r:.200}: this is no number of jobs")
+    [own] = await store.get([flow])
+    kept = (await store.records(write.kind)).get("jobs")
+    known = None if kept is None else number_kept(kept)
+    if known is None:
+        about = None if own is None else about_flow(own)
+        known = 0 if about is None else about.jobs + about.grown
+    if number > known + 1:
+        raise InvalidJob(f"flow {flow!r:.200}: it has {known} jobs, and cannot have {number} next")
+    return ()
+
+
+async def _check_own_jobs(store: Store, entropy: Entropy, jobs: Sequence[NewJob]) -> None:
+    """Refuse a flow's own job, which is stored last, where the jobs of the flow are not there."""
+    for job in jobs:
+        if job.extra is None or extra.decode(job.extra).flow != job.id:
+            continue
+        try:
+            wanted = msgspec.json.decode(job.payload, type=About).jobs
+        except UNDECODABLE as error:
+            raise InvalidJob(f"flow {job.id!r}: its payload cannot be read: {error}") from None
+        if wanted <= PAGE:
+            continue
+        numbers = [int(entropy.fraction() * wanted) for _ in range(SAMPLE)]
+        own, *found = await store.get([job.id, *(member(job.id, number) for number in numbers)])
+        if own is None and found.count(None) > SAMPLE // 2:
+            raise InvalidJob(f"flow {job.id!r}: it says that it has {wanted} jobs, and most of them are not stored")
+
+
+WRITES = WorkerWrites(
+    records=(
+        RecordKind(ENDED, worker=_cancels_nothing, tells_end=True),
+        RecordKind(counting(""), worker=any_worker, check=_check_count),
+    ),
+    change=resumes("waits"),
+    check_inserts=_check_own_jobs,
+)
