@@ -16,6 +16,7 @@ from .client.inspection import Inspection
 from .client.operations import Operations
 from .client.records import Records
 from .client.runtime import Runtime
+from .client.session import Session
 from .client.timeseries import Timeseries
 from .codec import Signed
 from .core.clock import Clock, Entropy
@@ -68,6 +69,11 @@ class Parts:
         self.schedules = Schedules(runtime, self.records, registry, self.enqueue, self.handles)
         self.webhooks = Webhooks(runtime, self.records)
         registry.add(_noop, "noop", Options(), built_in=True)
+
+    @property
+    def session(self) -> Session:
+        """The open session, on the app's own loop."""
+        return self.runtime.session
 
     @cached_property
     def flows(self) -> Flows:

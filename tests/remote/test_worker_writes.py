@@ -20,6 +20,7 @@ from holdfast.flows.creation import Pending
 from holdfast.http import tokens
 from holdfast.schedules import schedule
 from holdfast.store.worker_writes import Declarations, RecordWrite
+from support.inside import session_of
 
 SOURCE = Path(holdfast.__file__).parent
 DECLARED = Declarations((*WORKER_WRITES, tokens.WRITES))

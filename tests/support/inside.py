@@ -8,7 +8,7 @@ from holdfast.flows.release import Release
 
 def session_of(app: Holdfast) -> Session:
     """The open session of an app, on its own loop."""
-    return parts_of(app).runtime.session
+    return parts_of(app).session
 
 
 def release_of(app: Holdfast) -> Release:

@@ -53,7 +53,7 @@ class JobPolicy:
         what_runs = [change for change in changes if _changes_what_runs(change)]
         if not what_runs:
             return changes
-        found = await self._parts.runtime.session.store.get([change.id for change in what_runs])
+        found = await self._parts.session.store.get([change.id for change in what_runs])
         known = {job.id: (job.task, job.payload, job.codec) for job in jobs}
         known |= {record.id: (record.task, record.payload, record.codec) for record in found if record is not None}
         tasks: dict[str, str] = {}

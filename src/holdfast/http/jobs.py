@@ -233,7 +233,7 @@ def made_job(parts: Parts, name: str, payload: bytes, options: Options) -> NewJo
     task = parts.registry.tasks.get(name)
     if task is not None and not task.built_in:
         task.decode(payload)
-    return parts.enqueue.submission(parts.runtime.session.fresh_settings(), name, payload, options, json=True)
+    return parts.enqueue.submission(parts.session.fresh_settings(), name, payload, options, json=True)
 
 
 def _as_stored(job: NewJob, now: int) -> shapes.JobOut:

@@ -40,7 +40,7 @@ async def hidden(call: Call, ids: Iterable[str]) -> dict[str, Refused]:
     if scope is None or not ids:
         return {}
     detail = f"another job has this key, which is outside of what this token is for: {scope}; choose another key"
-    found = await call.parts.runtime.session.store.get(ids)
+    found = await call.parts.session.store.get(ids)
     return {
         id: Refused(FORBIDDEN, detail)
         for id, record in zip(ids, found, strict=True)
@@ -81,7 +81,7 @@ async def bulk(call: Call, scope: Scope, given: dict[str, Any]) -> None:
     if body.ids:
         await call.app.open()
         ids = [checked_text(id, "an id") for id in body.ids]
-        for id, record in zip(ids, await call.parts.runtime.session.store.get(ids), strict=True):
+        for id, record in zip(ids, await call.parts.session.store.get(ids), strict=True):
             _check_changed(scope, record, id)
 
 

@@ -31,7 +31,6 @@ from .recall import Recall
 from .visitors import CHECKS, check_batch, check_kind, check_record
 
 if TYPE_CHECKING:
-    from ..client.session import Session
     from ..parts import Parts
 
 logger = logging.getLogger("holdfast.http")
@@ -79,11 +78,7 @@ class Seam:
         self._declared = Declarations(declared)
         self._checks = checks
         self._recall = Recall(parts.runtime.clock)
-        self._hints = Hints(lambda topic: self._session.store.listen([topic]))
-
-    @property
-    def _session(self) -> Session:
-        return self._parts.runtime.session
+        self._hints = Hints(lambda topic: self._parts.session.store.listen([topic]))
 
     def endpoints(self) -> list[Endpoint]:
         """Entries for the server's route table."""
@@ -109,7 +104,7 @@ class Seam:
         async def make(*arguments: Any) -> Any:
             if check is not None:
                 check(*arguments)
-            return await getattr(self._session.store, method.name)(*arguments)
+            return await getattr(self._parts.session.store, method.name)(*arguments)
 
         return self._method(method, make)
 
@@ -161,28 +156,28 @@ class Seam:
 
     async def _write(self, batch: Batch) -> Answers:
         if self._checks:
-            check_batch(batch, self._session.settings.max_payload)
-            await self._declared.check_inserts(self._session.store, self._session.entropy, batch.inserts)
-        return await self._session.commit.write(batch)
+            check_batch(batch, self._parts.session.settings.max_payload)
+            await self._declared.check_inserts(self._parts.session.store, self._parts.session.entropy, batch.inserts)
+        return await self._parts.session.commit.write(batch)
 
     async def _warnings(self) -> Sequence[Finding]:
-        return await self._session.health.warnings()
+        return await self._parts.session.health.warnings()
 
     async def _records(self, kind: str) -> dict[str, Versioned]:
         if self._checks:
             check_kind(kind)
-        await self._declared.of(kind).before_read(self._session.store)
-        return await self._session.store.records(kind)
+        await self._declared.of(kind).before_read(self._parts.session.store)
+        return await self._parts.session.store.records(kind)
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         if self._checks:
-            check_record(kind, name, value, expect, self._session.settings.max_payload)
+            check_record(kind, name, value, expect, self._parts.session.settings.max_payload)
         declared = self._declared.of(kind)
-        for job in await declared.check(self._session.store, RecordWrite(kind, name, value, expect)):
+        for job in await declared.check(self._parts.session.store, RecordWrite(kind, name, value, expect)):
             self._policy.check_job(job)
         written = await self._parts.records.put(kind, name, value, expect)  # which goes by new settings at once
         if declared.tells_end and written and value is not None:
-            self._session.commit.tell_of_end(name)
+            self._parts.session.commit.tell_of_end(name)
         return written
 
     async def _worker_sends(self, batch: Batch) -> bool:
@@ -190,11 +185,11 @@ class Seam:
 
     async def _worker_puts(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         write = RecordWrite(kind, name, value, expect)
-        return await self._declared.of(kind).worker(self._session.store, write)
+        return await self._declared.of(kind).worker(self._parts.session.store, write)
 
     async def _hello(self, call: Call) -> Answer:
         async def make() -> wire.Hello:
-            store = self._session.store
+            store = self._parts.session.store
             features = {name for name in store.features if not name.startswith("transactional")}
             if self._sweeps:
                 features.add("sweeps")

@@ -20,7 +20,7 @@ whoever lives beats again within a second or two of its return, and must not be 
 @asynccontextmanager
 async def sweeping(parts: Parts, *, first_look: float = FIRST_LOOK) -> AsyncGenerator[None]:
     """Sweep for as long as the block lasts; the app is open."""
-    session = parts.runtime.session
+    session = parts.session
     poll = session.settings.poll
     upkeep = Upkeep(session, parts.claims, poll, first_look)
     freeing = Freeing(session, parts.flows.release(session), poll)
