@@ -323,15 +323,27 @@ class Holdfast:
         """Async functions of (job, store_it) that are called around every insert; the first is the innermost."""
         return self._parts.enqueue.hooks
 
+    @around_enqueue.setter
+    def around_enqueue(self, hooks: list[EnqueueHook]) -> None:
+        self._parts.enqueue.hooks = hooks
+
     @property
     def around_run(self) -> list[RunHook]:
         """Async functions of (context, run_it) that are called around every run, on the worker's loop."""
         return self._parts.hooks.around_run
 
+    @around_run.setter
+    def around_run(self, hooks: list[RunHook]) -> None:
+        self._parts.hooks.around_run = hooks
+
     @property
     def on_error(self) -> list[ErrorHook]:
         """Functions of (error, job) that are called when a run has failed."""
         return self._parts.hooks.on_error
+
+    @on_error.setter
+    def on_error(self, hooks: list[ErrorHook]) -> None:
+        self._parts.hooks.on_error = hooks
 
     @overload
     def on(self, name: str, handler: Handler, /) -> None: ...

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from holdfast import ConfigError, Holdfast, InvalidJob, JobFailed, State
+from holdfast.app import parts_of
 from holdfast.core.job import NewJob
 from holdfast.store.protocol import Batch
 from support import functions
@@ -339,7 +340,7 @@ async def test_a_forged_or_changed_pickle_is_never_opened(pickling, nothing_runs
 
     bomb = pickle.dumps(Bomb(nothing_runs))
     await pickling.open()
-    signed = pickling.registry.call(lambda: 1, (), {}).task.encode((), {})
+    signed = parts_of(pickling).registry.call(lambda: 1, (), {}).task.encode((), {})
     payload = {
         "unsigned": bomb,
         "zero signature": bytes(32) + bomb,
@@ -356,7 +357,7 @@ async def test_a_forged_or_changed_pickle_is_never_opened(pickling, nothing_runs
 
 async def copied(source, handle, app, *, part="payload"):
     """A job in another app's store with the payload or the result of this one, as whoever can write there makes it."""
-    record = await source.record(handle.id)
+    record = await parts_of(source).handles.record(handle.id)
     return await forged(app, record.task, getattr(record, part), record.codec)
 
 

@@ -158,7 +158,7 @@ async def test_a_maker_that_goes_on_slowly_is_not_given_up(app, maker, flow, tas
         return await insert(jobs)
 
     await app.open()
-    monkeypatch.setattr(maker.app, "insert_all", slowly)
+    monkeypatch.setattr(parts_of(maker.app).enqueue, "insert_all", slowly)
     handle = await maker.app.enqueue_flow(flow)
     await work_off(app)
     assert (await handle.status()).state == State.SUCCEEDED

@@ -342,5 +342,5 @@ async def test_a_flow_that_ends_while_it_is_reopened_waits_again(app, tasks, mon
             return await change(self, changes)
 
         patched.setattr(FlowJobs, "change", ends_first)
-        await app.flows._reopen(handle.id)
+        await release_of(app).reopen(handle.id)
     assert (await parts_of(app).handles.record(handle.id)).state == State.BLOCKED

@@ -87,7 +87,11 @@ async def test_of_many_who_differ_one_wins_and_the_others_are_told(app, greet):
 async def test_two_apps_on_one_store_share_its_keys(app, greet, make_app):
     await app.open()
     other = with_tasks(make_app(session_of(app).store.sibling()))
-    tries = [task.using(key="k").enqueue("ann") for task in (greet, other.registry.tasks["greet"]) for _ in range(10)]
+    tries = [
+        task.using(key="k").enqueue("ann")
+        for task in (greet, parts_of(other).registry.tasks["greet"])
+        for _ in range(10)
+    ]
     assert len({handle.id for handle in await asyncio.gather(*tries)}) == 1
 
 

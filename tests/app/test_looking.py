@@ -249,6 +249,7 @@ async def test_a_worker_that_died_is_not_listed_any_more(make_app):
 
     clock = ManualClock()
     app = make_app(MemoryStore(clock), clock=clock)
+    await app.open()
     await parts_of(app).claims.beat(new_holder(session_of(app), "worker", 30.0, ("default",)))
     assert len(await app.workers()) == 1
     clock.advance(timedelta(seconds=31).total_seconds())

@@ -89,7 +89,7 @@ async def test_live_holds_while_it_waits_for_its_retry(app, send):
 
 @pytest.mark.parametrize("window", [60, timedelta(minutes=1)])
 async def test_a_window_holds_from_the_first_whatever_becomes_of_it(clocked, clock, window):
-    send = clocked.registry.tasks["send"]
+    send = parts_of(clocked).registry.tasks["send"]
     first = await send.using(once=window).enqueue("ann")
     await work_off(clocked)
     clock.advance(59)
@@ -272,7 +272,7 @@ async def test_a_job_of_another_lane_does_not_take_the_place_of_one_that_waits(a
 
 
 async def test_debounce_runs_the_last_call_some_time_after_it(clocked, clock):
-    save = clocked.registry.tasks["send"].using(key="draft-7", debounce=30)
+    save = parts_of(clocked).registry.tasks["send"].using(key="draft-7", debounce=30)
     for number in range(5):
         await save.enqueue("draft", number)
         clock.advance(20)
@@ -288,7 +288,7 @@ async def test_debounce_runs_the_last_call_some_time_after_it(clocked, clock):
 
 
 async def test_debounce_max_is_when_it_cannot_be_put_off_any_more(clocked, clock):
-    save = clocked.registry.tasks["send"].using(key="draft-7", debounce=30, debounce_max=50)
+    save = parts_of(clocked).registry.tasks["send"].using(key="draft-7", debounce=30, debounce_max=50)
     for number in range(3):
         await save.enqueue("draft", number)
         clock.advance(20)

@@ -249,7 +249,7 @@ async def test_a_job_deferred_after_its_pause_was_lifted_is_freed_whatever_the_c
     assert await states(held) == [State.BLOCKED]
     await look(other)
     assert await states(held) == [State.QUEUED]
-    assert await other.records(KIND) == {}
+    assert await parts_of(other).records.all(KIND) == {}
 
 
 async def test_a_lifted_pause_is_forgotten_once_every_claim_of_its_time_has_ended(app, send):
@@ -399,7 +399,7 @@ async def test_what_a_job_a_worker_a_schedule_or_the_code_has_is_known(app, send
     await other.submit("import", b"", queue="files")
     assert await app.pause("files"), "by a job"
     assert await app.pause(task="import"), "by a job"
-    await other.schedules.put("nightly", other.registry.tasks["noop"].using(queue="night"), every=3600)
+    await other.schedules.put("nightly", parts_of(other).registry.tasks["noop"].using(queue="night"), every=3600)
     assert await app.pause("night"), "by a schedule"
     async with working(app, queues=["rush"]):
         await eventually(app.workers)

@@ -75,7 +75,7 @@ async def test_the_jobs_of_a_flow_are_read_by_their_numbers(app, again):
     handle = await app.enqueue_flow(flow)
     await work_off(app)
     assert await handle.handle(node).result(timeout=30) == VALUE
-    assert await again.flow(handle.id).handle(0).result(timeout=30) == VALUE
+    assert await again.flows.handle(handle.id).handle(0).result(timeout=30) == VALUE
 
 
 @pytest.mark.parametrize("kind", ["codec", "pickled"])

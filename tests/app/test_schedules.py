@@ -92,7 +92,7 @@ async def test_a_crash_between_the_run_and_the_next_time_makes_nothing_twice(app
         raise HoldfastError("the process died here")
 
     with monkeypatch.context() as patch:
-        patch.setattr(app, "put_record", crash)
+        patch.setattr(parts_of(app).records, "put", crash)
         with pytest.raises(HoldfastError, match="died here"):
             await app.schedules.make_due_runs()
     assert len(await jobs_of(app)) == 1

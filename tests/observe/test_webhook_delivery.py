@@ -263,7 +263,7 @@ async def test_a_delivery_that_was_copied_from_another_store_is_not_sent(app, tm
         (claim,) = await other.claim(["hands"])
         await claim.complete()
         (delivery,) = await eventually(lambda: _deliveries(other))
-        record = await other.record(delivery.id)
+        record = await parts_of(other).handles.record(delivery.id)
         await app.submit(record.task, record.payload, json=True, id=record.id, queue=QUEUE)
         await work_off(app, queues=[QUEUE])
         job = await app.job(record.id)

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from holdfast import ConfigError, Holdfast, InvalidJob
+from holdfast.app import parts_of
 from holdfast.core.errors import ScheduleNotFound
 from support.eventually import eventually
 
@@ -58,7 +59,7 @@ async def test_a_workers_token_makes_runs_and_declares_but_changes_nobodys_sched
             client.schedules.put("byhand", "noop", every=5),
             client.schedules.pause("byhand"),
             client.schedules.delete("byhand"),
-            client.put_record("schedule", "byhand", None),
+            parts_of(client).records.put("schedule", "byhand", None),
         ):
             with pytest.raises(ConfigError, match="role 'operate'"):
                 await change

@@ -78,7 +78,7 @@ def test_a_wrong_variable_is_named_with_what_it_must_be():
 def test_an_app_takes_its_url_from_the_environment(monkeypatch):
     monkeypatch.setenv("HOLDFAST_URL", "memory://")
     assert parts_of(Holdfast()).url == "memory://"
-    assert Holdfast("sqlite:///other.db").url == "sqlite:///other.db"
+    assert parts_of(Holdfast("sqlite:///other.db")).url == "sqlite:///other.db"
 
 
 def test_an_app_without_a_url_uses_a_file_here():
