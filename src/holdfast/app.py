@@ -8,12 +8,12 @@ import inspect
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
     ParamSpec,
-    Protocol,
     TypedDict,
     TypeVar,
     Unpack,
@@ -29,7 +29,6 @@ from .core.clock import Clock, Entropy, SystemClock
 from .core.cron import checked
 from .core.errors import ConfigError, InvalidJob
 from .core.operations import Where
-from .core.retry import RetryRule
 from .core.settings import combine, from_environment
 from .schedules.schedule import KIND as SCHEDULES
 from .schedules.schedule import read as read_schedule
@@ -39,9 +38,10 @@ from .store.protocol import Store
 from .sync.app import SyncApp
 from .tasks.context import Context
 from .tasks.limits import Limit, given_limits
-from .tasks.options import Options
+from .tasks.makers import BatchMaker, TaskMaker
+from .tasks.options import BatchOptions, Options, TaskOptions
 from .tasks.registry import Registry
-from .tasks.task import Codec, Task
+from .tasks.task import Task
 from .views import Job
 from .webhooks.service import Feed, Webhooks
 
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F")
-T = TypeVar("T")
 RunHook = Callable[[Context, Callable[[], Awaitable[Any]]], Awaitable[Any]]
 ErrorHook = Callable[[BaseException, Job], object]
 
@@ -141,69 +140,11 @@ class Holdfast(Enqueuing):
     @overload
     def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        fn: Callable[..., Any],
-        /,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        retry: RetryRule | None = None,
-        timeout: float | timedelta | None = None,
-        run_in: str | None = None,
-        payload: bool = False,
-        codec: Codec | None = None,
-        tags: Sequence[str] | None = None,
-        retention: float | timedelta | str | None = None,
-        memory: int | str | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-    ) -> Task[..., Any]: ...
+    def task(self, fn: Callable[..., Any], /, **options: Unpack[TaskOptions]) -> Task[..., Any]: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        retry: RetryRule | None = None,
-        timeout: float | timedelta | None = None,
-        run_in: str | None = None,
-        payload: bool = False,
-        codec: Codec | None = None,
-        tags: Sequence[str] | None = None,
-        retention: float | timedelta | str | None = None,
-        memory: int | str | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-    ) -> TaskMaker: ...
+    def task(self, /, **options: Unpack[TaskOptions]) -> TaskMaker: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        batch: int,
-        wait: float | timedelta | None = None,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        retry: RetryRule | None = None,
-        timeout: float | timedelta | None = None,
-        payload: bool = False,
-        codec: Codec | None = None,
-        tags: Sequence[str] | None = None,
-        retention: float | timedelta | str | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-    ) -> BatchMaker: ...
+    def task(self, /, **options: Unpack[BatchOptions]) -> BatchMaker: ...
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Register a function as a task, plainly or with options of its own.
 
@@ -216,35 +157,8 @@ class Holdfast(Enqueuing):
         takes the list of what each was enqueued with.
         """
         if fn is None:
-            return lambda function: self._register(function, **options)  # type: ignore[misc]
-        return self._register(fn, **options)
-
-    def _register(
-        self,
-        fn: Callable[..., Any],
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        tags: Sequence[str] | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-        **rest: Any,
-    ) -> Task[..., Any]:
-        options = Options().changed(
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            tags=tags,
-            once=once,
-            expires=expires,
-            limit=limit,
-        )
-        return self.registry.add(fn, name, options, **rest)
+            return partial(self.registry.declare, **options)
+        return self.registry.declare(fn, **options)
 
     def cron(
         self,
@@ -326,40 +240,6 @@ class Holdfast(Enqueuing):
     def config(self) -> Config:
         """Settings kept in the store, for everybody who uses it."""
         return Config(self)
-
-
-class TaskMaker(Protocol):
-    """What `app.task(…)` with options gives: the decorator itself."""
-
-    @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
-
-
-class BatchMaker(Protocol):
-    """What `app.task(batch=…)` gives: each job is enqueued with one item of the list that the function takes."""
-
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, list[R | Exception]]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, list[R]]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, None]], /) -> Task[[T], None]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, Any]], /) -> Task[[T], Any]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], list[R | Exception]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], list[R]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], None], /) -> Task[[T], None]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Any], /) -> Task[[T], Any]: ...
 
 
 def _noop(*_: Any, **__: Any) -> None:

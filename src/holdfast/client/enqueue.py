@@ -8,6 +8,7 @@ from functools import partial
 from typing import (
     Any,
     TypeVar,
+    Unpack,
     cast,
 )
 
@@ -37,7 +38,7 @@ from ..observe import traces
 from ..store.protocol import Binding
 from ..tasks.handle import Handle
 from ..tasks.limits import Limit
-from ..tasks.options import Options
+from ..tasks.options import JobOptions, Options
 from ..tasks.task import BlockingTasks, Call, Task, Using
 from ..views import moment
 from .claims import Settling
@@ -198,7 +199,7 @@ class Enqueuing(Settling):
 
     async def insert(self, job: NewJob, options: Options) -> str:
         """Store one job, made with these options, or have the job of its key replaced by it; its id."""
-        insert = partial(self._insert_or_replace, options.put_off) if options.replace else None
+        insert = partial(self._insert_or_replace, options.debounce_max) if options.replace else None
         return _or_raise((await self.insert_all([job], insert))[0])
 
     async def insert_all(
@@ -292,9 +293,11 @@ class Enqueuing(Settling):
             return KeyConflict(job.key or "", answer.id)
         return JobExists(job.id) if outcome == "exists" else QueueFull(job.queue, job.max_depth or 0)
 
-    async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
+    async def submit(
+        self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
+    ) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
-        chosen = Options().changed(**options)
+        chosen = Options().changed(options)
         self.check_bound(chosen.connection)
         job = self.submission((await self.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -21,7 +21,7 @@ from ..views import moment
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
-from .shapes import job_out
+from .shapes import chosen, job_out
 
 if TYPE_CHECKING:
     from ..app import Holdfast
@@ -37,8 +37,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     """Store a job; the same Idempotency-Key again gives the same job, or replaces what it is to do."""
     app = call.app
     await app.open()
-    how = {"replace": body.replace or None, "debounce": body.debounce, "debounce_max": body.debounce_max}
-    options = _options(app, body, _key(call), **how)
+    options = task_options(app, body.type).changed({**chosen(body), "key": _key(call)})
     job = made_job(app, body.type, bytes(body.payload), options)
     scoping.check(call.access.scope, job.queue, job.task, "this job")
     try:
@@ -67,7 +66,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
     for number, raw in enumerate(body.jobs):
         try:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
-            job = made_job(app, one.type, bytes(one.payload), _options(app, one, checked_text(one.key, "key")))
+            job = made_job(app, one.type, bytes(one.payload), task_options(app, one.type).changed(chosen(one)))
             call.service.policy.check_job(job)
             scoping.check(call.access.scope, job.queue, job.task, f"job {number} of the batch")
         except Refused as error:
@@ -208,24 +207,6 @@ def task_options(app: Holdfast, name: str) -> Options:
     if task is not None and task.codec is not None:
         raise InvalidJob(f"task {name!r} has a codec of its own: its jobs cannot be made of JSON")
     return Options() if task is None else task.options
-
-
-def _options(app: Holdfast, body: shapes.Wanted, key: str, **more: Any) -> Options:
-    if body.expires_in is not None and body.expires_at is not None:
-        raise InvalidJob("give either expires_in or expires_at, not both")
-    return task_options(app, body.type).changed(
-        queue=body.queue,
-        priority=body.priority,
-        max_attempts=body.max_attempts,
-        timeout=body.timeout,
-        delay=body.delay,
-        at=body.run_at,
-        tags=body.tags,
-        key=key,
-        once=body.once,
-        expires=body.expires_in if body.expires_at is None else body.expires_at,
-        **more,
-    )
 
 
 def made_job(app: Holdfast, name: str, payload: bytes, options: Options) -> NewJob:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta
 
+from ..core.errors import InvalidJob
 from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
+from ..tasks.options import JOB_OPTIONS, JobOptions
 from ..views import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
 from . import limits
 
@@ -35,8 +39,8 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
     """Something that a client sends; a field that there is not is refused, since it may be a typing error."""
 
 
-class Wanted(Body):
-    """What every job that is submitted says of itself."""
+class Work(Body, kw_only=True):
+    """What every job that is submitted, and every schedule, says of its jobs."""
 
     type: Name
     payload: JsonObject
@@ -44,14 +48,19 @@ class Wanted(Body):
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | None = None
-    run_at: Annotated[datetime, Meta(tz=True)] | None = None
-    delay: Seconds | None = None
     timeout: Span | None = None
     tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
-    once: Once | None = None
-    """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
     expires_in: Span | None = None
     """Too late to start, so many seconds after it was stored."""
+
+
+class Wanted(Work, kw_only=True):
+    """What every job that is submitted says of itself."""
+
+    run_at: Annotated[datetime, Meta(tz=True)] | None = None
+    delay: Seconds | None = None
+    once: Once | None = None
+    """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
     """Too late to start, at a time."""
 
@@ -132,48 +141,34 @@ class JobOut(msgspec.Struct, kw_only=True):
     """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
 
 
+SPELLED = {"type": "task", "status": "state", "attempts": "attempt"}
+"""Fields of `JobOut` that have another name in Python."""
+_parts = attrgetter(*(SPELLED.get(name, name) for name in JobOut.__struct_fields__))
+
+
 def job_out(job: Job) -> JobOut:
     """A job in the words of the API."""
-    return JobOut(
-        id=job.id,
-        type=job.task,
-        status=job.state,
-        attempts=job.attempt,
-        failures=job.failures,
-        max_attempts=job.max_attempts,
-        payload=job.payload,
-        run_at=job.run_at,
-        created_at=job.created_at,
-        updated_at=job.updated_at,
-        queue=job.queue,
-        priority=job.priority,
-        timeout=job.timeout,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-        worker=job.worker,
-        node=job.node,
-        pid=job.pid,
-        fence=job.fence,
-        life=job.life,
-        result=job.result,
-        error=job.error,
-        last_error=job.last_error,
-        traceback=job.traceback,
-        progress=job.progress,
-        checkpoint=job.checkpoint,
-        key=job.key,
-        tags=job.tags,
-        meta=job.meta,
-        cancel_requested=job.cancel_requested,
-        suspect=job.suspect,
-        history=job.history,
-        waits=job.waits,
-        expires_at=job.expires_at,
-        lane=job.lane,
-        flow=job.flow,
-        steps=job.steps,
-        damage=job.damage,
-    )
+    return JobOut(**dict(zip(JobOut.__struct_fields__, _parts(job), strict=True)))
+
+
+OPTIONS = {"run_at": "at", "expires_in": "expires", "expires_at": "expires"}
+"""Fields of a body whose option has another name in Python."""
+
+
+def chosen(body: Work) -> JobOptions:
+    """The options that a body gives, as `using` takes them."""
+    if getattr(body, "expires_in", None) is not None and getattr(body, "expires_at", None) is not None:
+        raise InvalidJob("give either expires_in or expires_at, not both")
+    given = {option: value for name, option in _options(type(body)) if (value := getattr(body, name)) is not None}
+    if given.get("replace") is False:  # the default: not that its job must not be replaced
+        del given["replace"]
+    return cast("JobOptions", given)
+
+
+@functools.cache
+def _options(kind: type[Work]) -> list[tuple[str, str]]:
+    named = [(name, OPTIONS.get(name, name)) for name in kind.__struct_fields__]
+    return [(name, option) for name, option in named if option in JOB_OPTIONS]
 
 
 class JobsQuery(Body):

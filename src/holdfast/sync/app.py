@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack
 
 from ..client.loop_calls import NotStarted, run_on_loop
 from ..client.runtime import ENDING_LOOKS, ENDING_PAUSE
@@ -17,7 +17,7 @@ from ..core.errors import InvalidJob
 from ..core.job import NewJob
 from ..store.callers import refuse_blocking
 from ..tasks.handle import Handle
-from ..tasks.options import Options
+from ..tasks.options import JobOptions, Options
 from ..tasks.task import Call, Task
 from .parts import (
     SyncClaim,
@@ -113,9 +113,11 @@ class SyncApp:
         """Enqueue many calls with one round trip per thousand."""
         return [SyncHandle(self, handle) for handle in self.run(self._app.enqueue_many, list(calls))]
 
-    def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> SyncHandle[Any]:
+    def submit(
+        self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
+    ) -> SyncHandle[Any]:
         """Store a job with a payload of raw bytes."""
-        app, chosen = self._app, Options().changed(**options)
+        app, chosen = self._app, Options().changed(options)
         if chosen.connection is None:
             return SyncHandle(self, self.run(app.submit, name, payload, json=json, **options))
         return self.bound(chosen, lambda settings: app.submission(settings, name, payload, chosen, json=json))

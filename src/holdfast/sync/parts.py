@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from ..client.config import Config
 from ..schedules.service import Schedules
 from ..tasks.handle import Handle
-from ..tasks.options import Options
+from ..tasks.options import JobOptions, Options
 from ..tasks.task import Call, Task
 from ..webhooks.service import Webhooks
 
@@ -60,9 +60,9 @@ class SyncTask(Generic[P, R]):
             options, lambda settings: app.new_job(settings, task, options, args, kwargs), task.decode_result
         )
 
-    def using(self, **options: Any) -> SyncTask[P, R]:
+    def using(self, **options: Unpack[JobOptions]) -> SyncTask[P, R]:
         """The same task with other options; see `Task.using`."""
-        return SyncTask(self._sync, self._task, self._options.changed(**options))
+        return SyncTask(self._sync, self._task, self._options.changed(options))
 
 
 class SyncFlowHandle:
