@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import accumulate
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -16,8 +17,9 @@ from ..core.errors import HoldfastError, InvalidJob, JobNotFound, KeyConflict, W
 from ..core.job import NewJob, State
 from ..core.validation import KEY_LIMIT, checked_text
 from ..core.writes import Writes
+from ..store.reference.apply import first_run_at, new_record
 from ..tasks.options import Options
-from ..views import moment
+from ..views import job_seen, moment
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
@@ -45,7 +47,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     except KeyConflict as error:
         raise (await scoping.hidden(call, [error.job_id])).get(error.job_id, error) from None
     if id == job.id:
-        return json(_as_stored(job, app.clock.now()), 201)
+        return json(as_stored(job, app.clock.now()), 201)
     then = "look at the job before you send it again"
     try:
         with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
@@ -54,7 +56,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
             known = await app.job(id)
         return json(job_out(known), 200)
     except JobNotFound:  # it has ended and is removed, and its key is still remembered
-        asked = _as_stored(job, app.clock.now())
+        asked = as_stored(job, app.clock.now())
         return json(msgspec.structs.replace(asked, id=id, status=shapes.REMOVED), 200)
 
 
@@ -217,26 +219,28 @@ def made_job(app: Holdfast, name: str, payload: bytes, options: Options) -> NewJ
     return app.submission(app.session.fresh_settings(), name, payload, options, json=True)
 
 
-def _as_stored(job: NewJob, now: int) -> shapes.JobOut:
-    """A job that was stored just now, without asking the store again: its times are by the server's clock."""
-    due, created = now + int(job.delay * MICROS) if job.run_at is None else job.run_at, moment(now)
+def as_stored(job: NewJob, now: int) -> shapes.JobOut:
+    """A job that was stored just now, without asking the store again: its times are by the server's clock.
+
+    It is what `job_out` would say of its record, made faster: that of an empty job, changed.
+    """
+    due, created = first_run_at(job, now), moment(now)
     said = extra.read(job.extra)
     expires = said.expires_at if said.expires_in is None else now + int(said.expires_in * MICROS)
-    return shapes.JobOut(
-        id=job.id,
+    return msgspec.structs.replace(
+        _BLANK,
+        **dict(zip(_SAME, _same(job), strict=True)),
         type=job.task,
         status=State.SCHEDULED if due > now else State.QUEUED,
-        max_attempts=job.max_attempts,
         payload=msgspec.Raw(job.payload),
         run_at=created if due == now else moment(due),
         created_at=created,
         updated_at=created,
-        queue=job.queue,
-        priority=job.priority,
-        timeout=job.timeout,
-        key=job.key,
-        tags=job.tags,
-        meta=job.meta,
         expires_at=None if expires is None else moment(expires),
         lane=None if job.lane is None else job.lane.name,
     )
+
+
+_BLANK = job_out(job_seen(new_record(NewJob("", "", "", b"{}"), 0, 0)))
+_SAME = ("id", "queue", "priority", "max_attempts", "timeout", "key", "tags", "meta")
+_same = attrgetter(*_SAME)

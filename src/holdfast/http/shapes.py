@@ -87,14 +87,14 @@ class Batch(Body):
     jobs: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=limits.BATCH_JOBS)]
 
 
-class JobOut(msgspec.Struct, kw_only=True):
+class JobOut(msgspec.Struct):
     """A job as it was when it was read. A new one's times are by the server's clock, later ones by the store's."""
 
     id: str
     type: str
     status: Status
     """`removed`: only its key is left, and the rest is as in the request."""
-    attempts: int = 0
+    attempts: int
     max_attempts: int
     payload: Any
     """The arguments by name; raw bytes show as {"$bytes": base64}."""
@@ -105,39 +105,39 @@ class JobOut(msgspec.Struct, kw_only=True):
     queue: str
     priority: int
     timeout: float | None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    worker: str | None = None
-    node: str | None = None
-    pid: int | None = None
-    fence: int = 0
-    life: int = 1
-    result: Any = None
-    error: str | None = None
-    failures: int = 0
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    node: str | None
+    pid: int | None
+    fence: int
+    life: int
+    result: Any
+    error: str | None
+    failures: int
     """Attempts of this life that failed or were lost."""
-    last_error: str | None = None
+    last_error: str | None
     """The error of the last attempt that had one, whatever came of the job since."""
-    traceback: str | None = None
-    progress: Progress | None = None
-    checkpoint: Any = None
+    traceback: str | None
+    progress: Progress | None
+    checkpoint: Any
     key: str | None
     tags: tuple[str, ...]
     meta: dict[str, Any]
-    cancel_requested: bool = False
-    suspect: bool = False
-    history: tuple[AttemptSeen, ...] = ()
-    waits: str | None = None
+    cancel_requested: bool
+    suspect: bool
+    history: tuple[AttemptSeen, ...]
+    waits: str | None
     """What it waits for besides its time."""
-    expires_at: datetime | None = None
+    expires_at: datetime | None
     """Too late to start, from then on."""
-    lane: str | None = None
+    lane: str | None
     """The lane that its limit puts it in."""
-    flow: str | None = None
+    flow: str | None
     """The flow that it belongs to."""
-    steps: tuple[StepSeen, ...] = ()
+    steps: tuple[StepSeen, ...]
     """What it has done so far, where it does it in steps."""
-    damage: dict[str, str] = {}
+    damage: dict[str, str]
     """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
 
 
@@ -148,7 +148,7 @@ _parts = attrgetter(*(SPELLED.get(name, name) for name in JobOut.__struct_fields
 
 def job_out(job: Job) -> JobOut:
     """A job in the words of the API."""
-    return JobOut(**dict(zip(JobOut.__struct_fields__, _parts(job), strict=True)))
+    return JobOut(*_parts(job))
 
 
 OPTIONS = {"run_at": "at", "expires_in": "expires", "expires_at": "expires"}
