@@ -9,8 +9,9 @@ import pytest
 from holdfast import Job, Schedule
 from holdfast.cli import spec
 from holdfast.cli.enqueue import FLAGS, NO_OPTIONS, enqueue
+from holdfast.core.cron import Rule
 from holdfast.http import shapes
-from holdfast.http.schedules import NewSchedule
+from holdfast.http.schedules import NewSchedule, ScheduleOut
 from holdfast.tasks.options import CHECKS, JOB_OPTIONS, OPTION_OF, PAIRS, TASK_OPTIONS, Options
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -111,6 +112,12 @@ def test_every_option_has_a_checker_and_every_checked_field_an_option():
 
 def test_a_job_over_http_has_every_field_of_a_job():
     assert {shapes.SPELLED.get(name, name) for name in shapes.JobOut.__struct_fields__} == {*Job.__struct_fields__}
+
+
+def test_a_schedule_over_http_has_all_that_is_shown_of_one():
+    shown = Schedule("s", "send", Rule(every=60.0)).shown()
+    named = {"task": "type", "expires": "expires_in"}
+    assert {named.get(name, name) for name in shown} == {*ScheduleOut.__struct_fields__}
 
 
 @pytest.mark.parametrize(
