@@ -1,13 +1,11 @@
 """The options of tasks and jobs, declared once, for `task`, `using`, `submit`, HTTP, the command line and schedules.
 
-A new option of a job is an entry of `JobOptions`, a field of `Options` and a checker in `CHECKS`.
+A new option of a job is an entry of `JobOptions`, with its checker, and a field of `Options`.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Protocol, Required, TypedDict, cast
+from typing import Annotated, Any, Protocol, Required, TypedDict, cast
 
 import msgspec
 
@@ -28,6 +26,9 @@ from ..core.validation import (
 )
 from .limits import Limit, given_limit
 
+Duration = float | timedelta
+"""Seconds, or a timedelta."""
+
 
 class Codec(Protocol):
     """A user's own encoding of whole calls: (args, kwargs) and results, to bytes and back."""
@@ -41,49 +42,63 @@ class Codec(Protocol):
         ...
 
 
-class CommonOptions(TypedDict, total=False):
-    """What a task may declare for all of its jobs, and a call may choose for one. None is as if left out."""
+def _by(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A checker that is written out here; the same, with its type."""
+    return check
 
-    queue: str | None
+
+def _checked_replace(replace: Any) -> bool:
+    if type(replace) is not bool:
+        raise InvalidJob(f"replace= is True or False, not {replace!r:.100}")
+    return replace
+
+
+class CommonOptions(TypedDict, total=False):
+    """What a task may declare for all of its jobs, and a call may choose for one. None is as if left out.
+
+    Each has its checker: from what is given to the field of `Options` of the same name, or to those of `PAIRS`.
+    """
+
+    queue: Annotated[str | None, _by(lambda given: checked_name(given, "queue"))]
     """1 to 128 printable characters."""
-    priority: int | None
+    priority: Annotated[int | None, checked_priority]
     """-32768 to 32767, lower first."""
-    max_attempts: int | None
+    max_attempts: Annotated[int | None, checked_attempts]
     """Starts that are charged, the first included; 0 is no limit."""
-    timeout: float | timedelta | None
+    timeout: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "timeout", positive=True))]
     """Seconds that one run may take."""
-    tags: Sequence[str] | None
+    tags: Annotated[Sequence[str] | None, checked_tags]
     """Words to find jobs by."""
-    once: str | float | timedelta | None
+    once: Annotated[str | Duration | None, checked_once]
     """One job for all calls with the same key (else the same arguments): "queued", "live", or for so many seconds."""
-    limit: Limit | None
+    limit: Annotated[Limit | None, given_limit]
     """How many run and how often one starts, over all workers."""
 
 
 class JobOptions(CommonOptions, total=False):
     """What one call may choose."""
 
-    retry: Backoff | None
+    retry: Annotated[Backoff | None, checked_backoff]
     """The waits between attempts."""
-    delay: float | timedelta | None
+    delay: Annotated[Duration | None, _by(lambda given: (checked_seconds(given, "delay"), None))]
     """Seconds from now before which it does not start."""
-    at: datetime | None
+    at: Annotated[datetime | None, _by(lambda given: (0.0, checked_at(given)))]
     """An aware time before which it does not start; not beside `delay`."""
-    key: str | None
+    key: Annotated[str | None, _by(lambda given: checked_text(given, "key"))]
     """The idempotency key, 1 to 512 printable characters: the same key gives the same job."""
-    id: str | None
+    id: Annotated[str | None, _by(lambda given: checked_text(given, "id"))]
     """An id of the caller's own; 1 to 512 printable characters."""
-    meta: Mapping[str, Any] | None
+    meta: Annotated[Mapping[str, Any] | None, checked_meta]
     """Plain JSON that travels with the job."""
-    connection: Any
+    connection: Annotated[Any, _by(lambda given: given)]
     """Enqueue inside this connection's transaction."""
-    replace: bool | None
+    replace: Annotated[bool | None, _checked_replace]
     """If the job of the key still waits, it gets these arguments and this time."""
-    debounce: float | timedelta | None
+    debounce: Annotated[Duration | None, _by(lambda given: (checked_seconds(given, "debounce", positive=True), None))]
     """As `replace`, due so many seconds after the last call."""
-    debounce_max: float | timedelta | None
+    debounce_max: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "debounce_max"))]
     """But at most so many seconds after the first call."""
-    expires: float | timedelta | datetime | None
+    expires: Annotated[Duration | datetime | None, checked_expires]
     """Too late to start: in so many seconds, or at an aware time."""
 
 
@@ -96,9 +111,9 @@ class _Declared(CommonOptions, total=False):
     """The function takes the JSON object of the payload whole."""
     codec: Codec | None
     """An encoding of calls and results, instead of JSON."""
-    retention: float | timedelta | str | None
+    retention: Duration | str | None
     """How long its ended jobs are kept, instead of the setting."""
-    expires: float | timedelta | None
+    expires: Duration | None
     """Seconds after which a job is too late to start."""
 
 
@@ -116,7 +131,7 @@ class BatchOptions(_Declared, total=False):
 
     batch: Required[int]
     """Jobs that one call handles at most."""
-    wait: float | timedelta | None
+    wait: Duration | None
     """Seconds for which they are gathered at most."""
 
 
@@ -144,7 +159,7 @@ class Options(msgspec.Struct, frozen=True):
     expires_at: int | None = None
     limit: Limit | None = None
 
-    def changed(self, given: JobOptions) -> Options:
+    def changed(self, given: JobOptions) -> "Options":
         """These options with some set anew, each checked before anything is stored."""
         new: dict[str, Any] = {}
         for name, value in given.items():
@@ -181,33 +196,6 @@ class Options(msgspec.Struct, frozen=True):
             raise InvalidJob("it would expire before it is due: expires= must be later than delay= or at=")
 
 
-def _checked_replace(replace: Any) -> bool:
-    if type(replace) is not bool:
-        raise InvalidJob(f"replace= is True or False, not {replace!r:.100}")
-    return replace
-
-
-CHECKS: dict[str, Callable[[Any], Any]] = {
-    "queue": lambda given: checked_name(given, "queue"),
-    "priority": checked_priority,
-    "max_attempts": checked_attempts,
-    "timeout": lambda given: checked_seconds(given, "timeout", positive=True),
-    "tags": checked_tags,
-    "once": checked_once,
-    "limit": given_limit,
-    "retry": checked_backoff,
-    "delay": lambda given: (checked_seconds(given, "delay"), None),
-    "at": lambda given: (0.0, checked_at(given)),
-    "key": lambda given: checked_text(given, "key"),
-    "id": lambda given: checked_text(given, "id"),
-    "meta": checked_meta,
-    "connection": lambda given: given,
-    "replace": _checked_replace,
-    "debounce": lambda given: (checked_seconds(given, "debounce", positive=True), None),
-    "debounce_max": lambda given: checked_seconds(given, "debounce_max"),
-    "expires": checked_expires,
-}
-"""By option, from what is given to the field of `Options` of the same name, or to those that `PAIRS` names."""
 PAIRS = {
     "delay": ("delay", "run_at"),
     "at": ("delay", "run_at"),
@@ -215,9 +203,12 @@ PAIRS = {
     "once": ("once", "window"),
     "expires": ("expires_in", "expires_at"),
 }
+"""Options that make two fields of `Options`."""
 OPTION_OF = {"run_at": "at", "window": "once", "expires_in": "expires", "expires_at": "expires"}
 """The option that a field of `Options` comes from, where it has another name."""
-_CHECKED = {name: (check, PAIRS.get(name)) for name, check in CHECKS.items()}
+_CHECKED: dict[str, tuple[Callable[[Any], Any], tuple[str, str] | None]] = {
+    name: (kind.__metadata__[0], PAIRS.get(name)) for name, kind in JobOptions.__annotations__.items()
+}
 _TOGETHER = {"at", "replace", "debounce", "debounce_max"}
 _replace = msgspec.structs.replace
 
