@@ -6,12 +6,12 @@ import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
     ParamSpec,
-    Protocol,
     Self,
     TypedDict,
     TypeVar,
@@ -33,7 +33,6 @@ from .core.clock import Clock, Entropy, SystemClock
 from .core.cron import checked
 from .core.errors import ConfigError, InvalidJob
 from .core.operations import Moves, Printed, QueueStats
-from .core.retry import RetryRule
 from .core.settings import combine, from_environment
 from .core.url import redact
 from .observe.events import Handler
@@ -46,8 +45,9 @@ from .tasks.context import Context
 from .tasks.handle import Handle
 from .tasks.hooks import ErrorHook, RunHook
 from .tasks.limits import Limit, given_limits
-from .tasks.options import Options
-from .tasks.task import Call, Codec, Task, Using
+from .tasks.makers import BatchMaker, TaskMaker
+from .tasks.options import BatchOptions, JobOptions, TaskOptions
+from .tasks.task import Call, Task, Using
 from .views import Job, WorkerSeen
 from .webhooks.service import Webhooks
 
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 F = TypeVar("F")
-T = TypeVar("T")
 H = TypeVar("H", bound=Handler)
 
 
@@ -174,69 +173,11 @@ class Holdfast:
     @overload
     def task(self, fn: Callable[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(
-        self,
-        fn: Callable[..., Any],
-        /,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        retry: RetryRule | None = None,
-        timeout: float | timedelta | None = None,
-        run_in: str | None = None,
-        payload: bool = False,
-        codec: Codec | None = None,
-        tags: Sequence[str] | None = None,
-        retention: float | timedelta | str | None = None,
-        memory: int | str | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-    ) -> Task[..., Any]: ...
+    def task(self, fn: Callable[..., Any], /, **options: Unpack[TaskOptions]) -> Task[..., Any]: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        retry: RetryRule | None = None,
-        timeout: float | timedelta | None = None,
-        run_in: str | None = None,
-        payload: bool = False,
-        codec: Codec | None = None,
-        tags: Sequence[str] | None = None,
-        retention: float | timedelta | str | None = None,
-        memory: int | str | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-    ) -> TaskMaker: ...
+    def task(self, /, **options: Unpack[TaskOptions]) -> TaskMaker: ...
     @overload
-    def task(
-        self,
-        /,
-        *,
-        batch: int,
-        wait: float | timedelta | None = None,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        retry: RetryRule | None = None,
-        timeout: float | timedelta | None = None,
-        payload: bool = False,
-        codec: Codec | None = None,
-        tags: Sequence[str] | None = None,
-        retention: float | timedelta | str | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-    ) -> BatchMaker: ...
+    def task(self, /, **options: Unpack[BatchOptions]) -> BatchMaker: ...
     def task(self, fn: Callable[..., Any] | None = None, /, **options: Any) -> Any:
         """Register a function as a task, plainly or with options of its own.
 
@@ -249,35 +190,8 @@ class Holdfast:
         takes the list of what each was enqueued with.
         """
         if fn is None:
-            return lambda function: self._register(function, **options)  # type: ignore[misc]
-        return self._register(fn, **options)
-
-    def _register(
-        self,
-        fn: Callable[..., Any],
-        *,
-        name: str | None = None,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        tags: Sequence[str] | None = None,
-        once: str | float | timedelta | None = None,
-        expires: float | timedelta | None = None,
-        limit: Limit | None = None,
-        **rest: Any,
-    ) -> Task[..., Any]:
-        options = Options().changed(
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            tags=tags,
-            once=once,
-            expires=expires,
-            limit=limit,
-        )
-        return self._parts.registry.add(fn, name, options, **rest)
+            return partial(self._parts.registry.declare, **options)
+        return self._parts.registry.declare(fn, **options)
 
     def cron(
         self,
@@ -379,7 +293,9 @@ class Holdfast:
         """Enqueue many calls, one round trip per thousand. A call is `app.call(task, …)` or a tuple `(task, …)`."""
         return await self._parts.enqueue.enqueue_many(calls)
 
-    async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
+    async def submit(
+        self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
+    ) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
         return await self._parts.enqueue.submit(name, payload, json=json, **options)
 
@@ -552,37 +468,3 @@ class Holdfast:
 def parts_of(app: Holdfast) -> Parts:
     """What an app is made of, for workers, servers and commands. It is not a part of the public API."""
     return app._parts  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-
-
-class TaskMaker(Protocol):
-    """What `app.task(…)` with options gives: the decorator itself."""
-
-    @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[Concatenate[Context, P], R], /) -> Task[P, R]: ...
-    @overload
-    def __call__(self, fn: Callable[P, R], /) -> Task[P, R]: ...
-
-
-class BatchMaker(Protocol):
-    """What `app.task(batch=…)` gives: each job is enqueued with one item of the list that the function takes."""
-
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, list[R | Exception]]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, list[R]]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, None]], /) -> Task[[T], None]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Coroutine[Any, Any, Any]], /) -> Task[[T], Any]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], list[R | Exception]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], list[R]], /) -> Task[[T], R]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], None], /) -> Task[[T], None]: ...
-    @overload
-    def __call__(self, fn: Callable[[list[T]], Any], /) -> Task[[T], Any]: ...

@@ -127,3 +127,11 @@ def test_one_bad_line_and_nothing_of_the_file_is_stored(terminal):
     said = terminal("enqueue", "-", stdin='{"command": "x"}\n{"command": "x", "when": 1}\n', code=2)
     assert "line 2: unknown key 'when'" in said
     assert terminal.states() == {}
+
+
+def test_a_zero_is_an_answer_too(terminal):
+    (terminal.folder / "shop.py").write_text(
+        "from holdfast import Holdfast\napp = Holdfast()\n@app.task(priority=5, max_attempts=9)\ndef send(): ...\n"
+    )
+    terminal("enqueue", "-A", "shop:app", "--id", "x", "--task", "send", "--priority", "0", "--max-attempts", "0")
+    assert (terminal.job("x")["priority"], terminal.job("x")["max_attempts"]) == (0, 0)

@@ -5,13 +5,21 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 import pytest
 
 from holdfast import Discard, limit
 from holdfast.app import parts_of
+from holdfast.core.internal import Extra, write
+from holdfast.core.job import NewJob
 from holdfast.http import limits
+from holdfast.http.jobs import as_stored
+from holdfast.http.shapes import job_out
+from holdfast.store.reference.apply import new_record
+from holdfast.views import job_seen
 from support.workers import work_off
 
+NOW = 1_700_000_000_123_456
 UNKNOWN = "00000000-0000-7000-8000-000000000000"
 
 
@@ -376,3 +384,22 @@ async def test_a_page_ends_before_it_has_too_many_bytes_and_its_cursor_goes_on(h
         cursor = reply.json["cursor"]
     assert [id for page in pages for id in page] == [f"j{number}" for number in reversed(range(len(sizes)))]
     assert [len(page) for page in pages] == [41, 1, 4, 2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"run_at": 5},
+        {"run_at": NOW + 5_000_000},
+        {"delay": 3.5, "queue": "mail", "priority": -3, "timeout": 2.5, "max_attempts": 9},
+        {"key": "k", "tags": ("a", "b"), "meta": {"a": {"b": 1}}},
+        {"extra": write(Extra(expires_in=60.0))},
+        {"extra": write(Extra(expires_at=NOW + 7))},
+        {"lane": limit(running=1).lane("send", None, b"{}")},
+    ],
+)
+def test_a_new_job_is_shown_as_its_record_will_be(options):
+    job = NewJob("id", "send", payload=b'{"to":"ada"}', **{"queue": "default", **options})
+    shown = msgspec.json.decode(msgspec.json.encode(as_stored(job, NOW)))
+    assert shown == msgspec.json.decode(msgspec.json.encode(job_out(job_seen(new_record(job, 7, NOW)))))

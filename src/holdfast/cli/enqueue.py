@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from ..tasks.task import Call
 
 BULK = 1000
+NO_OPTIONS = {"words", "task", "args", "file", "url", "application", "as_json"}
+"""Parameters of the command that are no part of a job."""
+FLAGS = {"at": "run_at", "tag": "tags"}
+"""Parameters that have another name in a job's JSON."""
 
 
 def enqueue(
@@ -67,12 +71,10 @@ def enqueue(
 
     holdfast enqueue --file jobs.jsonl
     """
-    flags = {
-        "id": id, "queue": queue, "priority": priority, "delay": delay, "run_at": at, "timeout": timeout,
-        "max_retries": max_retries, "key": key, "tags": tag, "cwd": cwd, "env": _environment(env),
-        "once": once, "replace": replace, "debounce": debounce, "debounce_max": debounce_max, "expires": expires,
-    }  # fmt: skip
-    given = {name: value for name, value in flags.items() if value}
+    flags = {FLAGS.get(name, name): value for name, value in locals().items() if name not in NO_OPTIONS}
+    given = {name: value for name, value in flags.items() if value is not None and value is not False and value != []}
+    if env:
+        given["env"] = _environment(env)
     if at is not None:
         from .spec import moment
 
@@ -96,11 +98,11 @@ def enqueue(
     _enqueue_one(app, given, as_json=as_json)
 
 
-def _environment(pairs: list[str] | None) -> dict[str, str] | None:
-    for pair in pairs or ():
+def _environment(pairs: list[str]) -> dict[str, str]:
+    for pair in pairs:
         if "=" not in pair:
             raise InvalidJob(f"--env takes NAME=VALUE, not {pair!r}")
-    return dict(pair.split("=", 1) for pair in pairs) if pairs else None
+    return dict(pair.split("=", 1) for pair in pairs)
 
 
 def _lines(file: str | None, words: list[str] | None) -> Iterator[bytes] | None:

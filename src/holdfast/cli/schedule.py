@@ -30,7 +30,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
     from .printing import document, moment, say, table
 
     if as_json:
-        document([_shown(one) for one in found])
+        document([one.shown() for one in found])
     elif not found:
         say_none(app, "schedules")
     else:
@@ -51,7 +51,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
     from .printing import document, moment, say
 
     if as_json:
-        document(_shown(kept))
+        document(kept.shown())
         return
     rule, retry = kept.rule, kept.retry
     lines = {
@@ -189,33 +189,3 @@ def _say(kept: Schedule) -> None:
     from .printing import moment, say
 
     say(f"Schedule {kept.name}: {kept.words}; {'paused' if kept.paused else f'next run {moment(kept.next_run)}'}.")
-
-
-def _shown(kept: Schedule) -> dict[str, Any]:
-    rule = kept.rule
-    return {
-        "name": kept.name,
-        "task": kept.task,
-        "payload": kept.payload,
-        "queue": kept.queue,
-        "priority": kept.priority,
-        "max_attempts": kept.max_attempts,
-        "timeout": kept.timeout,
-        "retry": kept.retry,
-        "tags": kept.tags,
-        "expires": kept.expires,
-        "cron": rule.cron,
-        "every": rule.every,
-        "tz": rule.tz,
-        "words": kept.words,
-        "catch_up": rule.catch_up,
-        "jitter": rule.jitter,
-        "overlap": rule.overlap,
-        "paused": kept.paused,
-        "in_code": kept.in_code,
-        "last_run": kept.last_run,
-        "next_run": kept.next_run,
-        "last_job": kept.last_job,
-        "lane": None if kept.lane is None else kept.lane.name,
-        "error": kept.error,
-    }

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, cast
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
 
 import msgspec
 
 from ..core.errors import InvalidJob
+from ..tasks.options import JOB_OPTIONS, JobOptions
 
 if TYPE_CHECKING:
     from ..app import Holdfast
     from ..tasks.task import Call
 
 SHELL_KEYS = ("command", "cwd", "env", "stdin")
-ALIASES = {"cmd": "command", "max_retries": "max_attempts", "run_at": "at", "tag": "tags"}
-KNOWN = [
-    "id", "command", "cmd", "cwd", "env", "stdin", "queue", "priority", "run_at", "delay", "timeout", "max_retries",
-    "max_attempts", "backoff_base", "tags", "key", "once", "replace", "debounce", "debounce_max", "expires", "meta",
-    "task", "args",
-]  # fmt: skip
+SPELLED = {"at": "run_at", "retry": "backoff_base"}
+"""Options that have another name in a job's JSON."""
+UNSAID = {"connection": "it is an object of a program", "limit": "it may hold a function"}
+"""Options that cannot be said in JSON, with the reason."""
+OPTIONS = [SPELLED.get(name, name) for name in JOB_OPTIONS if name not in UNSAID]
+ALIASES = {"cmd": "command", "max_retries": "max_attempts", "run_at": "at"}
+KNOWN = [*SHELL_KEYS, "cmd", "task", "args", *OPTIONS, "max_retries"]
 
 
 def parsed(text: str | bytes, where: str = "") -> Any:
@@ -68,7 +70,7 @@ def _call(app: Holdfast, given: dict[str, Any]) -> Call[Any]:
         raise InvalidJob(f"{', '.join(map(repr, shell))} belong to shell jobs, not to task {task!r}")
     positional, named = _checked_args(args)
     made = app.call(_text(task, "task"), *positional, **named)
-    made.options = made.options.changed(**_options(fields))
+    made.options = made.options.changed(_options(fields))
     return made
 
 
@@ -97,30 +99,27 @@ def _checked_args(args: Any) -> tuple[list[Any], dict[str, Any]]:
     raise InvalidJob(f"'args' is a list, or an object by name, not {_kind(args)}")
 
 
-def _options(fields: dict[str, Any]) -> dict[str, Any]:
-    if "at" in fields:
-        fields["at"] = moment(fields["at"])
+def _options(fields: dict[str, Any]) -> JobOptions:
+    """The options that fields of JSON say, each by the type that it has in Python."""
     if "backoff_base" in fields:
         from ..core.retry import Backoff
         from ..core.settings import parse_stored
 
         fields["retry"] = Backoff(1.0, float(parse_stored("backoff_base", fields.pop("backoff_base"))[1]), 0.0)
-    if isinstance(fields.get("tags"), str):
-        fields["tags"] = [fields["tags"]]
-    for name in ("id", "queue", "key"):
-        if name in fields:
-            _text(fields[name], name)
-    if not isinstance(fields.get("replace", False), bool):
-        raise InvalidJob(f"'replace' is true or false, not {fields['replace']!r:.50}")
-    for name in ("delay", "timeout", "debounce", "debounce_max"):
-        if name in fields:
-            fields[name] = _seconds(fields[name], name)
-    if fields.get("once", "live") not in ("queued", "live"):
-        fields["once"] = _seconds(fields["once"], "once")
-    if "expires" in fields:
-        at = isinstance(fields["expires"], str) and "-" in fields["expires"]
-        fields["expires"] = (moment if at else _seconds)(fields["expires"], "expires")
-    return fields
+    kinds = get_type_hints(JobOptions)
+    return cast("JobOptions", {name: _option(name, value, get_args(kinds[name])) for name, value in fields.items()})
+
+
+def _option(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
+    if datetime in kinds and (timedelta not in kinds or (isinstance(value, str) and "-" in value)):
+        return moment(value, SPELLED.get(name, name))
+    if timedelta in kinds:
+        return value if name == "once" and value in ("queued", "live") else _seconds(value, name)
+    if str in kinds:
+        return _text(value, name)
+    if bool in kinds and not isinstance(value, bool):
+        raise InvalidJob(f"{name!r} is true or false, not {value!r:.50}")
+    return [value] if name == "tags" and isinstance(value, str) else value
 
 
 def _seconds(value: Any, name: str) -> Any:

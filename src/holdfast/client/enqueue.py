@@ -8,6 +8,7 @@ from functools import partial
 from typing import (
     Any,
     TypeVar,
+    Unpack,
     cast,
 )
 
@@ -36,7 +37,7 @@ from ..observe import traces
 from ..store.protocol import Binding
 from ..tasks.handle import Handle
 from ..tasks.limits import Limit
-from ..tasks.options import Options
+from ..tasks.options import JobOptions, Options
 from ..tasks.registry import Registry
 from ..tasks.task import BlockingTasks, Call, Task
 from ..views import moment
@@ -192,7 +193,7 @@ class Enqueue:
 
     async def insert(self, job: NewJob, options: Options) -> str:
         """Store one job, made with these options, or have the job of its key replaced by it; its id."""
-        insert = partial(self._insert_or_replace, options.put_off) if options.replace else None
+        insert = partial(self._insert_or_replace, options.debounce_max) if options.replace else None
         return _or_raise((await self.insert_all([job], insert))[0])
 
     async def insert_all(
@@ -287,9 +288,11 @@ class Enqueue:
             return KeyConflict(job.key or "", answer.id)
         return JobExists(job.id) if outcome == "exists" else QueueFull(job.queue, job.max_depth or 0)
 
-    async def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> Handle[Any]:
+    async def submit(
+        self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
+    ) -> Handle[Any]:
         """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
-        return await self.submit_with(name, payload, Options().changed(**options), json=json)
+        return await self.submit_with(name, payload, Options().changed(options), json=json)
 
     async def submit_with(self, name: str, payload: bytes, chosen: Options, *, json: bool) -> Handle[Any]:
         """The same, with options that were checked before."""

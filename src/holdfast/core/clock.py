@@ -8,7 +8,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Protocol
 
@@ -16,6 +16,7 @@ from .errors import ConfigError
 
 MICROS = 1_000_000
 """Stored times are whole microseconds since 1970, UTC."""
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
@@ -134,11 +135,10 @@ def fresh_secret() -> str:
 
 def micros(at: datetime) -> int:
     """An aware datetime of any zone as a stored time."""
-    since = at - datetime(1970, 1, 1, tzinfo=UTC)
+    since = at - EPOCH
     return (since.days * 86400 + since.seconds) * 1_000_000 + since.microseconds
 
 
 def moment(micros: int) -> datetime:
     """A stored time as an aware UTC datetime; before 1970 or beyond the year 9999, the nearest."""
-    seconds, rest = divmod(min(max(micros, 0), 253_402_300_799_999_999), 1_000_000)
-    return datetime.fromtimestamp(seconds, UTC).replace(microsecond=rest)
+    return EPOCH + timedelta(0, 0, min(max(micros, 0), 253_402_300_799_999_999))

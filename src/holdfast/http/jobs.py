@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,12 +17,13 @@ from ..core.errors import HoldfastError, InvalidJob, JobNotFound, KeyConflict, W
 from ..core.job import NewJob, State
 from ..core.validation import KEY_LIMIT, checked_text
 from ..core.writes import Writes
+from ..store.reference.apply import first_run_at, new_record
 from ..tasks.options import Options
-from ..views import moment
+from ..views import job_seen, moment
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
-from .shapes import job_out
+from .shapes import chosen, job_out
 
 if TYPE_CHECKING:
     from ..parts import Parts
@@ -37,8 +39,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     """Store a job; the same Idempotency-Key again gives the same job, or replaces what it is to do."""
     parts = call.parts
     await parts.runtime.open()
-    how = {"replace": body.replace or None, "debounce": body.debounce, "debounce_max": body.debounce_max}
-    options = _options(parts, body, _key(call), **how)
+    options = task_options(parts, body.type).changed({**chosen(body), "key": _key(call)})
     job = made_job(parts, body.type, bytes(body.payload), options)
     scoping.check(call.access.scope, job.queue, job.task, "this job")
     try:
@@ -46,7 +47,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
     except KeyConflict as error:
         raise (await scoping.hidden(call, [error.job_id])).get(error.job_id, error) from None
     if id == job.id:
-        return json(_as_stored(job, parts.runtime.clock.now()), 201)
+        return json(as_stored(job, parts.runtime.clock.now()), 201)
     then = "look at the job before you send it again"
     try:
         with Writes(f"the replacing of job {id!r}", then, made=int(options.replace), retry_safe=False):
@@ -55,7 +56,7 @@ async def submit(call: Call, body: shapes.NewJob) -> Answer:
             known = await call.app.job(id)
         return json(job_out(known), 200)
     except JobNotFound:  # it has ended and is removed, and its key is still remembered
-        asked = _as_stored(job, parts.runtime.clock.now())
+        asked = as_stored(job, parts.runtime.clock.now())
         return json(msgspec.structs.replace(asked, id=id, status=shapes.REMOVED), 200)
 
 
@@ -67,7 +68,7 @@ async def submit_batch(call: Call, body: shapes.Batch) -> Answer:
     for number, raw in enumerate(body.jobs):
         try:
             one = read(_decode_one, bytes(raw), f"job {number} of the batch")
-            job = made_job(parts, one.type, bytes(one.payload), _options(parts, one, checked_text(one.key, "key")))
+            job = made_job(parts, one.type, bytes(one.payload), task_options(parts, one.type).changed(chosen(one)))
             call.service.policy.check_job(job)
             scoping.check(call.access.scope, job.queue, job.task, f"job {number} of the batch")
         except Refused as error:
@@ -210,24 +211,6 @@ def task_options(parts: Parts, name: str) -> Options:
     return Options() if task is None else task.options
 
 
-def _options(parts: Parts, body: shapes.Wanted, key: str, **more: Any) -> Options:
-    if body.expires_in is not None and body.expires_at is not None:
-        raise InvalidJob("give either expires_in or expires_at, not both")
-    return task_options(parts, body.type).changed(
-        queue=body.queue,
-        priority=body.priority,
-        max_attempts=body.max_attempts,
-        timeout=body.timeout,
-        delay=body.delay,
-        at=body.run_at,
-        tags=body.tags,
-        key=key,
-        once=body.once,
-        expires=body.expires_in if body.expires_at is None else body.expires_at,
-        **more,
-    )
-
-
 def made_job(parts: Parts, name: str, payload: bytes, options: Options) -> NewJob:
     """The job of a task with this payload, checked: where the task is known here, its arguments too."""
     task = parts.registry.tasks.get(name)
@@ -236,26 +219,28 @@ def made_job(parts: Parts, name: str, payload: bytes, options: Options) -> NewJo
     return parts.enqueue.submission(parts.session.fresh_settings(), name, payload, options, json=True)
 
 
-def _as_stored(job: NewJob, now: int) -> shapes.JobOut:
-    """A job that was stored just now, without asking the store again: its times are by the server's clock."""
-    due, created = now + int(job.delay * MICROS) if job.run_at is None else job.run_at, moment(now)
+def as_stored(job: NewJob, now: int) -> shapes.JobOut:
+    """A job that was stored just now, without asking the store again: its times are by the server's clock.
+
+    It is what `job_out` would say of its record, made faster: that of an empty job, changed.
+    """
+    due, created = first_run_at(job, now), moment(now)
     said = extra.read(job.extra)
     expires = said.expires_at if said.expires_in is None else now + int(said.expires_in * MICROS)
-    return shapes.JobOut(
-        id=job.id,
+    return msgspec.structs.replace(
+        _BLANK,
+        **dict(zip(_SAME, _same(job), strict=True)),
         type=job.task,
         status=State.SCHEDULED if due > now else State.QUEUED,
-        max_attempts=job.max_attempts,
         payload=msgspec.Raw(job.payload),
         run_at=created if due == now else moment(due),
         created_at=created,
         updated_at=created,
-        queue=job.queue,
-        priority=job.priority,
-        timeout=job.timeout,
-        key=job.key,
-        tags=job.tags,
-        meta=job.meta,
         expires_at=None if expires is None else moment(expires),
         lane=None if job.lane is None else job.lane.name,
     )
+
+
+_BLANK = job_out(job_seen(new_record(NewJob("", "", "", b"{}"), 0, 0)))
+_SAME = ("id", "queue", "priority", "max_attempts", "timeout", "key", "tags", "meta")
+_same = attrgetter(*_SAME)

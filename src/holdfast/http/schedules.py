@@ -9,10 +9,8 @@ import msgspec
 from msgspec import Meta
 
 from ..core.cron import MOST_RUNS
-from ..core.job import PRIORITY_MAX, PRIORITY_MIN
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.retry import Backoff
-from ..core.validation import TAGS_LIMIT
 from ..schedules.schedule import Schedule
 from ..schedules.service import made_rule
 from . import scoping
@@ -20,22 +18,19 @@ from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
 from .jobs import made_job, task_options
 from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REFUSED, TASK_REFUSED
-from .shapes import MAX_ATTEMPTS, Body, JsonObject, Name, Seconds, Span
+from .shapes import JsonObject, Name, Seconds, Work, chosen
 
 CRON_LIMIT = 200
 CHANGED = (SCHEDULE_NOT_FOUND, OUTCOME_UNKNOWN)
 REFUSED = (SHELL_REFUSED, TASK_REFUSED)
 
 
-class NewSchedule(Body, kw_only=True):
+class NewSchedule(Work, kw_only=True):
     """A schedule as it shall be: the job that it makes, and when. What is left out is as if it had never been set.
 
     What an answer says besides may stand here too, and is passed over: an answer can be put back.
     """
 
-    type: Name
-    payload: JsonObject
-    """The arguments of the task, by name."""
     cron: Annotated[str, Meta(min_length=1, max_length=CRON_LIMIT)] | None = None
     """Five fields, or six with seconds in front, or @daily and the like. Either this or `every`."""
     every: Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")] | None = None
@@ -47,14 +42,7 @@ class NewSchedule(Body, kw_only=True):
     """Each run is put off by up to so much."""
     overlap: Literal["allow", "skip"] = "allow"
     """`skip`: no run while the job of the last one has not ended."""
-    queue: Name | None = None
-    priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | None = None
-    max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
-    timeout: Span | None = None
     retry: Backoff | None = None
-    tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
-    expires_in: Span | None = None
-    """Too late to start, so many seconds after a run was stored."""
     name: Any = None
     words: Any = None
     paused: Any = None
@@ -131,15 +119,7 @@ async def put_schedule(call: Call, name: str, body: NewSchedule) -> Answer:
     """Make a schedule, or change the one of this name."""
     app, parts = call.app, call.parts
     await app.open()
-    options = task_options(parts, body.type).changed(
-        queue=body.queue,
-        priority=body.priority,
-        max_attempts=body.max_attempts,
-        timeout=body.timeout,
-        retry=body.retry,
-        tags=body.tags,
-        expires=body.expires_in,
-    )
+    options = task_options(parts, body.type).changed(chosen(body))
     job = made_job(parts, body.type, bytes(body.payload), options)
     call.service.policy.check_job(job)
     scoping.check(call.access.scope, job.queue, job.task, "this schedule's job")
@@ -171,33 +151,8 @@ async def delete_schedule(call: Call, name: str) -> Answer:
 
 
 def _out(kept: Schedule) -> ScheduleOut:
-    rule = kept.rule
-    return ScheduleOut(
-        name=kept.name,
-        type=kept.task,
-        payload=kept.payload,
-        queue=kept.queue,
-        priority=kept.priority,
-        max_attempts=kept.max_attempts,
-        timeout=kept.timeout,
-        retry=kept.retry,
-        tags=kept.tags,
-        expires_in=kept.expires,
-        cron=rule.cron,
-        every=rule.every,
-        tz=rule.tz,
-        words=kept.words,
-        catch_up=rule.catch_up,
-        jitter=rule.jitter,
-        overlap=rule.overlap,
-        paused=kept.paused,
-        in_code=kept.in_code,
-        last_run=kept.last_run,
-        next_run=kept.next_run,
-        last_job=kept.last_job,
-        lane=None if kept.lane is None else kept.lane.name,
-        error=kept.error,
-    )
+    parts = kept.shown()
+    return ScheduleOut(type=parts.pop("task"), expires_in=parts.pop("expires"), **parts)
 
 
 def endpoints() -> list[Endpoint]:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from operator import attrgetter
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta
 
+from ..core.errors import InvalidJob
 from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..core.lifecycle import DELAY_LIMIT
 from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..core.waiting import Waiting
+from ..tasks.options import JOB_OPTIONS, JobOptions
 from ..views import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
 from . import limits
 
@@ -36,8 +40,8 @@ class Body(msgspec.Struct, forbid_unknown_fields=True):
     """Something that a client sends; a field that there is not is refused, since it may be a typing error."""
 
 
-class Wanted(Body):
-    """What every job that is submitted says of itself."""
+class Work(Body, kw_only=True):
+    """What every job that is submitted, and every schedule, says of its jobs."""
 
     type: Name
     payload: JsonObject
@@ -45,14 +49,19 @@ class Wanted(Body):
     max_attempts: Annotated[int, Meta(ge=1, le=MAX_ATTEMPTS)] | None = None
     queue: Name | None = None
     priority: Annotated[int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX)] | None = None
-    run_at: Annotated[datetime, Meta(tz=True)] | None = None
-    delay: Seconds | None = None
     timeout: Span | None = None
     tags: Annotated[list[Name], Meta(max_length=TAGS_LIMIT)] | None = None
-    once: Once | None = None
-    """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
     expires_in: Span | None = None
     """Too late to start, so many seconds after it was stored."""
+
+
+class Wanted(Work, kw_only=True):
+    """What every job that is submitted says of itself."""
+
+    run_at: Annotated[datetime, Meta(tz=True)] | None = None
+    delay: Seconds | None = None
+    once: Once | None = None
+    """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
     """Too late to start, at a time."""
 
@@ -79,14 +88,14 @@ class Batch(Body):
     jobs: Annotated[list[msgspec.Raw], Meta(min_length=1, max_length=limits.BATCH_JOBS)]
 
 
-class JobOut(msgspec.Struct, kw_only=True):
+class JobOut(msgspec.Struct):
     """A job as it was when it was read. A new one's times are by the server's clock, later ones by the store's."""
 
     id: str
     type: str
     status: Status
     """`removed`: only its key is left, and the rest is as in the request."""
-    attempts: int = 0
+    attempts: int
     max_attempts: int
     payload: Any
     """The arguments by name; raw bytes show as {"$bytes": base64}."""
@@ -97,84 +106,70 @@ class JobOut(msgspec.Struct, kw_only=True):
     queue: str
     priority: int
     timeout: float | None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    worker: str | None = None
-    node: str | None = None
-    pid: int | None = None
-    fence: int = 0
-    life: int = 1
-    result: Any = None
-    error: str | None = None
-    failures: int = 0
+    started_at: datetime | None
+    finished_at: datetime | None
+    worker: str | None
+    node: str | None
+    pid: int | None
+    fence: int
+    life: int
+    result: Any
+    error: str | None
+    failures: int
     """Attempts of this life that failed or were lost."""
-    last_error: str | None = None
+    last_error: str | None
     """The error of the last attempt that had one, whatever came of the job since."""
-    traceback: str | None = None
-    progress: Progress | None = None
-    checkpoint: Any = None
+    traceback: str | None
+    progress: Progress | None
+    checkpoint: Any
     key: str | None
     tags: tuple[str, ...]
     meta: dict[str, Any]
-    cancel_requested: bool = False
-    suspect: bool = False
-    history: tuple[AttemptSeen, ...] = ()
-    waits: Waiting | None = None
+    cancel_requested: bool
+    suspect: bool
+    history: tuple[AttemptSeen, ...]
+    waits: Waiting | None
     """What it waits for besides its time."""
-    expires_at: datetime | None = None
+    expires_at: datetime | None
     """Too late to start, from then on."""
-    lane: str | None = None
+    lane: str | None
     """The lane that its limit puts it in."""
-    flow: str | None = None
+    flow: str | None
     """The flow that it belongs to."""
-    steps: tuple[StepSeen, ...] = ()
+    steps: tuple[StepSeen, ...]
     """What it has done so far, where it does it in steps."""
-    damage: dict[str, str] = {}
+    damage: dict[str, str]
     """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
+
+
+SPELLED = {"type": "task", "status": "state", "attempts": "attempt"}
+"""Fields of `JobOut` that have another name in Python."""
+_parts = attrgetter(*(SPELLED.get(name, name) for name in JobOut.__struct_fields__))
 
 
 def job_out(job: Job) -> JobOut:
     """A job in the words of the API."""
-    return JobOut(
-        id=job.id,
-        type=job.task,
-        status=job.state,
-        attempts=job.attempt,
-        failures=job.failures,
-        max_attempts=job.max_attempts,
-        payload=job.payload,
-        run_at=job.run_at,
-        created_at=job.created_at,
-        updated_at=job.updated_at,
-        queue=job.queue,
-        priority=job.priority,
-        timeout=job.timeout,
-        started_at=job.started_at,
-        finished_at=job.finished_at,
-        worker=job.worker,
-        node=job.node,
-        pid=job.pid,
-        fence=job.fence,
-        life=job.life,
-        result=job.result,
-        error=job.error,
-        last_error=job.last_error,
-        traceback=job.traceback,
-        progress=job.progress,
-        checkpoint=job.checkpoint,
-        key=job.key,
-        tags=job.tags,
-        meta=job.meta,
-        cancel_requested=job.cancel_requested,
-        suspect=job.suspect,
-        history=job.history,
-        waits=job.waits,
-        expires_at=job.expires_at,
-        lane=job.lane,
-        flow=job.flow,
-        steps=job.steps,
-        damage=job.damage,
-    )
+    return JobOut(*_parts(job))
+
+
+OPTIONS = {"run_at": "at", "expires_in": "expires", "expires_at": "expires"}
+"""Fields of a body whose option has another name in Python."""
+
+
+def chosen(body: Work) -> JobOptions:
+    """The options that a body gives, as `using` takes them."""
+    if getattr(body, "expires_in", None) is not None and getattr(body, "expires_at", None) is not None:
+        raise InvalidJob("give either expires_in or expires_at, not both")
+    given = {option: value for name, option in _options(type(body)) if (value := getattr(body, name)) is not None}
+    if given.get("replace") is False:  # the default: not that its job must not be replaced
+        del given["replace"]
+    return cast("JobOptions", given)
+
+
+@functools.cache
+def _options(kind: type[Work]) -> list[tuple[str, str]]:
+    named = [(name, OPTIONS.get(name, name)) for name in kind.__struct_fields__]
+    return [(name, option) for name, option in named if option in JOB_OPTIONS]
 
 
 class JobsQuery(Body):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -20,6 +21,7 @@ from ..views import moment
 KIND = "schedule"
 ERROR_LIMIT = 1000
 """Characters of an error that are kept."""
+_UNSEEN = {"rule", "next", "last", "counted"}
 
 
 class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -66,6 +68,17 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     def words(self) -> str:
         """Its rule as one would say it."""
         return schedule.in_words(self.rule)
+
+    def shown(self) -> dict[str, Any]:
+        """What people see of it, its rule and its times included."""
+        return {
+            **{name: getattr(self, name) for name in self.__struct_fields__ if name not in _UNSEEN},
+            **msgspec.structs.asdict(self.rule),
+            "words": self.words,
+            "last_run": self.last_run,
+            "next_run": self.next_run,
+            "lane": None if self.lane is None else self.lane.name,
+        }
 
     def from_now(self, now: int) -> Schedule:
         """The same, due next after this moment."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack, cast
 
 import msgspec
 
@@ -29,7 +29,7 @@ from ..core.errors import (
 from ..core.job import TERMINAL, Lane
 from ..core.validation import checked_name, checked_seconds
 from ..core.writes import Writes
-from ..tasks.options import Options
+from ..tasks.options import OPTION_OF, JobOptions, Options
 from ..tasks.task import Call, Task
 from ..views import moment
 from .schedule import KIND, Schedule, glance, read
@@ -48,21 +48,12 @@ if TYPE_CHECKING:
     from ..tasks.handle import Handle
     from ..tasks.registry import Registry
 
-_NOT_KEPT = {
-    "delay": "delay",
-    "run_at": "at",
-    "key": "key",
-    "id": "id",
-    "meta": "meta",
-    "connection": "connection",
-    "once": "once",
-    "window": "once",
-    "replace": "replace",
-    "put_off": "debounce_max",
-    "expires_at": "expires",
-    "limit": "limit",
+_KEPT = {
+    OPTION_OF.get(field, field): field
+    for field in Options.__struct_fields__
+    if OPTION_OF.get(field, field) in Schedule.__struct_fields__ and field != "expires_at"
 }
-"""Options, with the words for them, that belong to one job and not to a row of them."""
+"""The options that a schedule keeps, with their field of `Options`: those that `Schedule` has by their name."""
 _left: set[tuple[str, int]] = set()
 """Schedules, by name and version, of which the log says already that they are left to others."""
 logger = logging.getLogger("holdfast")
@@ -117,11 +108,15 @@ class Schedules:
             call = self._registry.call(call, (), {})
         options = call.options
         own = call.task.options
-        extra = {f"{word}=" for part, word in _NOT_KEPT.items() if getattr(options, part) != getattr(own, part)}
+        extra = {
+            f"{OPTION_OF.get(field, field)}="
+            for field in {*Options.__struct_fields__} - {*_KEPT.values()}
+            if getattr(options, field) != getattr(own, field)
+        }
         if extra:
             raise InvalidJob(
-                f"schedule {name!r}: {', '.join(sorted(extra))} of one call is not kept; what is kept of it is queue=, "
-                "priority=, max_attempts=, timeout=, retry=, tags=, and expires= in seconds. A limit is the task's"
+                f"schedule {name!r}: {', '.join(sorted(extra))} of one call is not kept; what is kept of it is "
+                f"{', '.join(f'{option}=' for option in _KEPT)} (expires= in seconds). A limit is the task's"
             )
         job = self._enqueue.new_job(self._runtime.current_settings(), call.task, options, call.args, call.kwargs)
         if job.codec != "json":
@@ -132,19 +127,14 @@ class Schedules:
         """The schedule of such jobs; where `options` leaves something open, the settings of each run count."""
         if options.expires_in is not None and options.expires_in <= rule.jitter:
             raise InvalidJob(f"schedule {name!r}: its runs would expire before they are due: jitter= is over expires=")
+        chosen = {option: value for option, field in _KEPT.items() if (value := getattr(options, field)) is not None}
         return Schedule(
             checked_name(name, "schedule"),
             job.task,
             schedule.checked(rule),
             msgspec.Raw(job.payload),
-            job.queue,
-            job.priority,
-            options.max_attempts,
-            options.timeout,
-            options.retry,
-            job.tags,
-            expires=options.expires_in,
             lane=job.lane,
+            **chosen,
         )
 
     async def declare(self) -> None:
@@ -287,19 +277,11 @@ class Schedules:
         except KeyConflict as error:
             return error.job_id, kept.lane  # made with what the schedule said before it was changed
 
-    async def _store_run(self, kept: Schedule, **more: Any) -> tuple[str, Lane | None]:
+    async def _store_run(self, kept: Schedule, **more: Unpack[JobOptions]) -> tuple[str, Lane | None]:
         """Store a job of a schedule; its id and its lane."""
         settings = (await self._runtime.opened()).fresh_settings()
-        options = Options().changed(
-            queue=kept.queue,
-            priority=kept.priority,
-            max_attempts=kept.max_attempts,
-            timeout=kept.timeout,
-            retry=kept.retry,
-            tags=kept.tags,
-            expires=kept.expires,
-            **more,
-        )
+        chosen = cast("JobOptions", {option: getattr(kept, option) for option in _KEPT})
+        options = Options().changed({**chosen, **more})
         job = self._enqueue.submission(settings, kept.task, bytes(kept.payload), options, json=True)
         job = msgspec.structs.replace(job, lane=self._lane(job.lane, kept))
         return await self._enqueue.insert(job, options), job.lane

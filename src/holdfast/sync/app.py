@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar, Unpack
 
 from ..client.claims import ManualClaims
 from ..client.enqueue import Enqueue
@@ -14,7 +14,7 @@ from ..client.operations import Operations
 from ..client.runtime import Runtime
 from ..store.callers import refuse_blocking
 from ..tasks.handle import Handle
-from ..tasks.options import Options
+from ..tasks.options import JobOptions, Options
 from ..tasks.registry import Registry
 from ..tasks.task import Call, Task
 from .blocking import blocking, runs_on
@@ -110,9 +110,11 @@ class SyncApp:
         """Enqueue many calls with one round trip per thousand."""
         return self._enqueue.many(list(calls))
 
-    def submit(self, name: str, payload: bytes, /, *, json: bool = False, **options: Any) -> SyncHandle[Any]:
+    def submit(
+        self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
+    ) -> SyncHandle[Any]:
         """Store a job with a payload of raw bytes."""
-        return self._enqueue.submit(name, payload, Options().changed(**options), json=json)
+        return self._enqueue.submit(name, payload, Options().changed(options), json=json)
 
     def enqueue_flow(self, flow: Flow, *, id: str | None = None) -> SyncFlowHandle:
         """Store all jobs of a flow, or none, and begin it. With an `id` it can be called again: the flow stays one."""

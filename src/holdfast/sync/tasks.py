@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Generator, Sequence
 from contextlib import contextmanager
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar, Unpack
 
 from ..client.claims import Claim
 from ..client.enqueue import Enqueue
@@ -14,7 +14,7 @@ from ..core.job import NewJob
 from ..core.settings import Settings
 from ..store.callers import refuse_blocking
 from ..tasks.handle import Handle
-from ..tasks.options import Options
+from ..tasks.options import JobOptions, Options
 from ..tasks.task import Call, Task
 from ..views import Job
 from .blocking import Run, blocking
@@ -100,9 +100,9 @@ class SyncTask(Generic[P, R]):
         """Store a job that calls the task; durable once this returns."""
         return self._enqueue.call(self._task, self._options, args, kwargs)
 
-    def using(self, **options: Any) -> SyncTask[P, R]:
+    def using(self, **options: Unpack[JobOptions]) -> SyncTask[P, R]:
         """The same task with other options; see `Task.using`."""
-        return SyncTask(self._enqueue, self._task, self._options.changed(**options))
+        return SyncTask(self._enqueue, self._task, self._options.changed(options))
 
 
 class SyncClaim:

@@ -1,16 +1,17 @@
-"""How a job is enqueued: every option once, checked before anything is stored."""
+"""The options of tasks and jobs, declared once, for `task`, `using`, `submit`, HTTP, the command line and schedules.
 
-from __future__ import annotations
+A new option of a job is an entry of `JobOptions`, with its checker, and a field of `Options`.
+"""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any, Protocol, Required, TypedDict, cast
 
 import msgspec
 
 from ..codec.meta import checked_meta
 from ..core.errors import InvalidJob
-from ..core.retry import Backoff
+from ..core.retry import Backoff, RetryRule
 from ..core.validation import (
     checked_at,
     checked_attempts,
@@ -25,9 +26,117 @@ from ..core.validation import (
 )
 from .limits import Limit, given_limit
 
+Duration = float | timedelta
+"""Seconds, or a timedelta."""
+
+
+class Codec(Protocol):
+    """A user's own encoding of whole calls: (args, kwargs) and results, to bytes and back."""
+
+    def dumps(self, value: Any) -> bytes:
+        """To bytes."""
+        ...
+
+    def loads(self, data: bytes) -> Any:
+        """Back again."""
+        ...
+
+
+def _by(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A checker that is written out here; the same, with its type."""
+    return check
+
+
+def _checked_replace(replace: Any) -> bool:
+    if type(replace) is not bool:
+        raise InvalidJob(f"replace= is True or False, not {replace!r:.100}")
+    return replace
+
+
+class CommonOptions(TypedDict, total=False):
+    """What a task may declare for all of its jobs, and a call may choose for one. None is as if left out.
+
+    Each has its checker: from what is given to the field of `Options` of the same name, or to those of `PAIRS`.
+    """
+
+    queue: Annotated[str | None, _by(lambda given: checked_name(given, "queue"))]
+    """1 to 128 printable characters."""
+    priority: Annotated[int | None, checked_priority]
+    """-32768 to 32767, lower first."""
+    max_attempts: Annotated[int | None, checked_attempts]
+    """Starts that are charged, the first included; 0 is no limit."""
+    timeout: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "timeout", positive=True))]
+    """Seconds that one run may take."""
+    tags: Annotated[Sequence[str] | None, checked_tags]
+    """Words to find jobs by."""
+    once: Annotated[str | Duration | None, checked_once]
+    """One job for all calls with the same key (else the same arguments): "queued", "live", or for so many seconds."""
+    limit: Annotated[Limit | None, given_limit]
+    """How many run and how often one starts, over all workers."""
+
+
+class JobOptions(CommonOptions, total=False):
+    """What one call may choose."""
+
+    retry: Annotated[Backoff | None, checked_backoff]
+    """The waits between attempts."""
+    delay: Annotated[Duration | None, _by(lambda given: (checked_seconds(given, "delay"), None))]
+    """Seconds from now before which it does not start."""
+    at: Annotated[datetime | None, _by(lambda given: (0.0, checked_at(given)))]
+    """An aware time before which it does not start; not beside `delay`."""
+    key: Annotated[str | None, _by(lambda given: checked_text(given, "key"))]
+    """The idempotency key, 1 to 512 printable characters: the same key gives the same job."""
+    id: Annotated[str | None, _by(lambda given: checked_text(given, "id"))]
+    """An id of the caller's own; 1 to 512 printable characters."""
+    meta: Annotated[Mapping[str, Any] | None, checked_meta]
+    """Plain JSON that travels with the job."""
+    connection: Annotated[Any, _by(lambda given: given)]
+    """Enqueue inside this connection's transaction."""
+    replace: Annotated[bool | None, _checked_replace]
+    """If the job of the key still waits, it gets these arguments and this time."""
+    debounce: Annotated[Duration | None, _by(lambda given: (checked_seconds(given, "debounce", positive=True), None))]
+    """As `replace`, due so many seconds after the last call."""
+    debounce_max: Annotated[Duration | None, _by(lambda given: checked_seconds(given, "debounce_max"))]
+    """But at most so many seconds after the first call."""
+    expires: Annotated[Duration | datetime | None, checked_expires]
+    """Too late to start: in so many seconds, or at an aware time."""
+
+
+class _Declared(CommonOptions, total=False):
+    name: str | None
+    """The task's name; else the function's."""
+    retry: RetryRule | None
+    """A Backoff, or a function of (exception, attempt) that answers seconds to wait, or None to give up."""
+    payload: bool
+    """The function takes the JSON object of the payload whole."""
+    codec: Codec | None
+    """An encoding of calls and results, instead of JSON."""
+    retention: Duration | str | None
+    """How long its ended jobs are kept, instead of the setting."""
+    expires: Duration | None
+    """Seconds after which a job is too late to start."""
+
+
+class TaskOptions(_Declared, total=False):
+    """What a task may declare."""
+
+    run_in: str | None
+    """Async functions: "loop"; plain ones: "thread"; either: "process" (of a pool) or "isolated" (a fresh one)."""
+    memory: int | str | None
+    """The memory limit of its process, in bytes or as "2GB"."""
+
+
+class BatchOptions(_Declared, total=False):
+    """What a task may declare whose calls handle several jobs."""
+
+    batch: Required[int]
+    """Jobs that one call handles at most."""
+    wait: Duration | None
+    """Seconds for which they are gathered at most."""
+
 
 class Options(msgspec.Struct, frozen=True):
-    """How a job is enqueued; None is the task's, then the app's own."""
+    """How a job is enqueued, checked; None is the task's, then the app's own."""
 
     queue: str | None = None
     priority: int | None = None
@@ -44,71 +153,31 @@ class Options(msgspec.Struct, frozen=True):
     once: str | None = None
     window: float = 0.0
     replace: bool = False
-    put_off: float | None = None
+    debounce_max: float | None = None
     """Seconds from its creation within which a replaced job is due, however often it is replaced."""
     expires_in: float | None = None
     expires_at: int | None = None
     limit: Limit | None = None
 
-    def changed(
-        self,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        retry: Backoff | None = None,
-        delay: float | timedelta | None = None,
-        at: datetime | None = None,
-        key: str | None = None,
-        id: str | None = None,
-        tags: Sequence[str] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        connection: Any = None,
-        once: str | float | timedelta | None = None,
-        replace: bool | None = None,
-        debounce: float | timedelta | None = None,
-        debounce_max: float | timedelta | None = None,
-        expires: float | timedelta | datetime | None = None,
-        limit: Limit | None = None,
-    ) -> Options:
+    def changed(self, given: JobOptions) -> "Options":
         """These options with some set anew, each checked before anything is stored."""
-        if replace is not None and type(replace) is not bool:
-            raise InvalidJob(f"replace= is True or False, not {replace!r:.100}")
-        if delay is not None and at is not None:
-            raise InvalidJob("give either delay= or at=, not both")
-        if debounce is not None:
-            if delay is not None or at is not None or replace is False or once is not None:
-                raise InvalidJob("debounce= says itself when the job is due and what its key means: leave out the rest")
-            delay, replace = checked_seconds(debounce, "debounce", positive=True), True
-        elif debounce_max is not None:
-            raise InvalidJob("debounce_max= goes with debounce=")
-        if once is not None:
-            once, window = checked_once(once)
-        else:
-            once, window = ("queued", 0.0) if replace else (self.once, self.window)
-        late = (self.expires_in, self.expires_at) if expires is None else checked_expires(expires)
-        made = Options(
-            queue=self.queue if queue is None else checked_name(queue, "queue"),
-            priority=self.priority if priority is None else checked_priority(priority),
-            max_attempts=self.max_attempts if max_attempts is None else checked_attempts(max_attempts),
-            timeout=self.timeout if timeout is None else checked_seconds(timeout, "timeout", positive=True),
-            retry=self.retry if retry is None else checked_backoff(retry),
-            delay=(self.delay if at is None else 0.0) if delay is None else checked_seconds(delay, "delay"),
-            run_at=(self.run_at if delay is None else None) if at is None else checked_at(at),
-            key=self.key if key is None else checked_text(key, "key"),
-            id=self.id if id is None else checked_text(id, "id"),
-            tags=self.tags if tags is None else checked_tags(tags),
-            meta=self.meta if meta is None else checked_meta(meta),
-            connection=self.connection if connection is None else connection,
-            once=once,
-            window=window,
-            replace=self.replace if replace is None else replace,
-            put_off=self.put_off if debounce_max is None else checked_seconds(debounce_max, "debounce_max"),
-            expires_in=late[0],
-            expires_at=late[1],
-            limit=self.limit if limit is None else given_limit(limit),
-        )
+        new: dict[str, Any] = {}
+        for name, value in given.items():
+            try:
+                check, pair = _CHECKED[name]
+            except KeyError:
+                raise unknown_option(name, JOB_OPTIONS) from None
+            if value is None:
+                continue
+            if pair is None:
+                new[name] = check(value)
+            else:
+                new[pair[0]], new[pair[1]] = check(value)
+        if not new:
+            return self
+        if not _TOGETHER.isdisjoint(given):
+            _check_together(given, new)
+        made = _replace(self, **new)
         made.check()
         return made
 
@@ -120,8 +189,67 @@ class Options(msgspec.Struct, frozen=True):
             raise InvalidJob("replace= means a job that still waits, so once= can only be 'queued' beside it")
         if self.replace and self.connection is not None:
             raise InvalidJob("replace= and debounce= cannot be part of your own transaction: leave out connection=")
-        if self.put_off is not None and self.put_off < self.delay:
-            raise InvalidJob(f"debounce_max= ({self.put_off:g} s) is shorter than debounce= ({self.delay:g} s)")
+        if self.debounce_max is not None and self.debounce_max < self.delay:
+            raise InvalidJob(f"debounce_max= ({self.debounce_max:g} s) is shorter than debounce= ({self.delay:g} s)")
         late = self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay
         if late or (self.expires_at is not None and self.run_at is not None and self.expires_at <= self.run_at):
             raise InvalidJob("it would expire before it is due: expires= must be later than delay= or at=")
+
+
+PAIRS = {
+    "delay": ("delay", "run_at"),
+    "at": ("delay", "run_at"),
+    "debounce": ("delay", "run_at"),
+    "once": ("once", "window"),
+    "expires": ("expires_in", "expires_at"),
+}
+"""Options that make two fields of `Options`."""
+OPTION_OF = {"run_at": "at", "window": "once", "expires_in": "expires", "expires_at": "expires"}
+"""The option that a field of `Options` comes from, where it has another name."""
+_CHECKED: dict[str, tuple[Callable[[Any], Any], tuple[str, str] | None]] = {
+    name: (kind.__metadata__[0], PAIRS.get(name)) for name, kind in JobOptions.__annotations__.items()
+}
+_TOGETHER = {"at", "replace", "debounce", "debounce_max"}
+_replace = msgspec.structs.replace
+
+
+def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
+    """Refuse options of one call that contradict each other, and add what they mean together."""
+    delayed = given.get("delay") is not None
+    timed = given.get("at") is not None
+    if delayed and timed:
+        raise InvalidJob("give either delay= or at=, not both")
+    if given.get("debounce") is not None:
+        if delayed or timed or given.get("replace") is False or given.get("once") is not None:
+            raise InvalidJob("debounce= says itself when the job is due and what its key means: leave out the rest")
+        new["replace"] = True
+    elif given.get("debounce_max") is not None:
+        raise InvalidJob("debounce_max= goes with debounce=")
+    if new.get("replace") and "once" not in new:
+        new["once"], new["window"] = "queued", 0.0
+
+
+JOB_OPTIONS = tuple(JobOptions.__annotations__)
+TASK_OPTIONS = tuple({**TaskOptions.__annotations__, **BatchOptions.__annotations__})
+_OF_JOBS = ({*JOB_OPTIONS} & {*TASK_OPTIONS}) - {"retry"}
+"""What a task declares for its jobs. Its retry rule may be a function, which cannot be stored with them."""
+
+
+def declared(given: Mapping[str, Any]) -> tuple[Options, dict[str, Any]]:
+    """What a task declares for its jobs, checked, and what it declares of itself."""
+    for name in given:
+        if name not in TASK_OPTIONS:
+            raise unknown_option(name, TASK_OPTIONS)
+    of_jobs = {name: value for name, value in given.items() if name in _OF_JOBS}
+    return Options().changed(cast("JobOptions", of_jobs)), {
+        name: value for name, value in given.items() if name not in _OF_JOBS
+    }
+
+
+def unknown_option(name: str, known: Collection[str]) -> TypeError:
+    """The error for an option that there is not, naming the one that may have been meant."""
+    from difflib import get_close_matches  # late: only for mistakes
+
+    close = get_close_matches(name, known, 1)
+    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
+    return TypeError(f"there is no option {name!r}; {hint}")

@@ -15,8 +15,8 @@ from ..codec import Signed, decode_value, encode_untyped, encode_value
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, UnknownTask
 from ..core.job import Record
 from ..core.validation import checked_name
-from .options import Options
-from .task import Call, Codec, Task, TaskClient, Using, is_async
+from .options import Codec, Options, declared
+from .task import Call, Task, TaskClient, Using, is_async
 
 CALL_TASK = "holdfast.call"
 """The task of a callable that travels pickled."""
@@ -52,6 +52,11 @@ class Registry:
         task = self.tasks[name] = Task(self.client, fn, name, options, **rest)
         self._looked_up.discard(name)
         return task
+
+    def declare(self, fn: Callable[..., Any], **given: Any) -> Task[..., Any]:
+        """Register a function with what `app.task` was given; TypeError for an option that there is not."""
+        options, own = declared(given)
+        return self.add(fn, own.pop("name", None), options, **own)
 
     def is_registered(self, name: str) -> bool:
         """Whether a task was registered under this name; not where it was only looked up in a module."""

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from datetime import datetime, timedelta
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable, Coroutine
+from datetime import timedelta
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, Unpack
 
 from ..codec import Arguments, Returns, opened
 from ..core.errors import ConfigError, InvalidJob
@@ -18,8 +18,7 @@ from ..core.validation import (
 from .batch import batching
 from .context import Context
 from .handle import Blocking, BlockingHandle, Handle
-from .limits import Limit
-from .options import Options
+from .options import Codec, JobOptions, Options
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -29,18 +28,6 @@ IN_CHILDREN = frozenset({"process", "isolated"})
 """Where a job runs in a process of its own: one of a pool, or a fresh one."""
 
 
-class Codec(Protocol):
-    """A user's own encoding of whole calls: (args, kwargs) and results, to bytes and back."""
-
-    def dumps(self, value: Any) -> bytes:
-        """To bytes."""
-        ...
-
-    def loads(self, data: bytes) -> Any:
-        """Back again."""
-        ...
-
-
 class BlockingTask(Protocol[P, R_co]):
     """A task for blocking code."""
 
@@ -48,7 +35,7 @@ class BlockingTask(Protocol[P, R_co]):
         """Store a job that calls the task; durable once this returns."""
         ...
 
-    def using(self, **options: Any) -> BlockingTask[P, R_co]:
+    def using(self, **options: Unpack[JobOptions]) -> BlockingTask[P, R_co]:
         """The same task with other options; see `Task.using`."""
         ...
 
@@ -157,28 +144,7 @@ class Task(Generic[P, R]):
         """A call that is not yet enqueued, for `enqueue_many`, flows and schedules."""
         return Call(self, self.options, args, dict(kwargs))
 
-    def using(
-        self,
-        *,
-        queue: str | None = None,
-        priority: int | None = None,
-        max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        retry: Backoff | None = None,
-        delay: float | timedelta | None = None,
-        at: datetime | None = None,
-        key: str | None = None,
-        id: str | None = None,
-        tags: Sequence[str] | None = None,
-        meta: Mapping[str, Any] | None = None,
-        connection: Any = None,
-        once: str | float | timedelta | None = None,
-        replace: bool | None = None,
-        debounce: float | timedelta | None = None,
-        debounce_max: float | timedelta | None = None,
-        expires: float | timedelta | datetime | None = None,
-        limit: Limit | None = None,
-    ) -> Using[P, R]:
+    def using(self, **options: Unpack[JobOptions]) -> Using[P, R]:
         """The same task with other options for the jobs enqueued through it.
 
         `delay` in seconds or `at` an aware datetime: when it may start. `priority`: lower first. `key`: the same key
@@ -190,27 +156,7 @@ class Task(Generic[P, R]):
         more than `debounce_max` after the first. `expires`: too late to start, in seconds or as an aware datetime.
         `limit`: instead of the task's.
         """
-        options = self.options.changed(
-            queue=queue,
-            priority=priority,
-            max_attempts=max_attempts,
-            timeout=timeout,
-            retry=retry,
-            delay=delay,
-            at=at,
-            key=key,
-            id=id,
-            tags=tags,
-            meta=meta,
-            connection=connection,
-            once=once,
-            replace=replace,
-            debounce=debounce,
-            debounce_max=debounce_max,
-            expires=expires,
-            limit=limit,
-        )
-        return Using(self, options)
+        return Using(self, self.options.changed(options))
 
     @property
     def sync(self) -> BlockingTask[P, R]:
