@@ -565,6 +565,27 @@ DEFECTS = (
         SQLITE + "TestOnce",
     ),
     Defect(
+        "I", "an ended job still has its key", "store/reference/jobs.py",
+        "return None if record is None or record.state in TERMINAL else record.id",
+        "return None if record is None else record.id",
+        "tests/conformance/test_memory.py -k TestKeyOwners",
+    ),
+    Defect(
+        "I", "SQLite gives a key to a job that has ended", "store/sqlite/sql.py",
+        "AND state NOT IN ('succeeded', 'dead', 'cancelled')", "AND state NOT IN ('succeeded', 'cancelled')",
+        SQLITE + "TestKeyOwners",
+    ),
+    Defect(
+        "I", "Postgres gives a key to a job that has ended", "store/postgres/sql.py",
+        "(SELECT j.id FROM holdfast.job AS j WHERE j.id = k.id)", "k.id",
+        POSTGRES + "TestKeyOwners",
+    ),
+    Defect(
+        "I", "Redis gives a key to a job that has ended", "store/redis/lua/key_owners.lua",
+        "id and lives(id) and id or false", "id or false",
+        REDIS + "TestKeyOwners",
+    ),
+    Defect(
         "F", "a job of a batch ends with another's part", "worker/run/batch.py",
         "for share, part in zip(shares, found, strict=True):",
         "for share, part in zip(shares[::-1], found, strict=True):",

@@ -169,6 +169,13 @@ class Store(Protocol):
         """A page of the jobs that match, newest first."""
         ...
 
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        """For each key, in order, the id of the job that has it and has not ended; None where there is none.
+
+        It is what an insert with this key and `once="live"` would be told; it writes nothing, and keeps no key.
+        """
+        ...
+
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         """What a job has printed from this position on, in order: whole pieces of at least `limit` bytes together.
 

@@ -28,7 +28,7 @@ from ..core.operations import Change, Holder, Lost, Settlement
 from . import build
 from .conformance.harness import Harness
 from .pairing import Pair, Paired
-from .twins import FREE_KEY, same
+from .twins import FREE_KEY, KEYS, same
 
 T = TypeVar("T")
 
@@ -36,7 +36,6 @@ QUEUES = ("red", "blue")
 TASKS = ("x", "y")
 HOLDERS = ("ann", "bob", "cyd")
 IDS = ("id-1", "id-2", "id-3")
-KEYS = ("k1", "k2", "k3")
 LEASE = 5.5
 DURATIONS = (0.0, 2.5, 20.5)
 LANES = (

@@ -32,7 +32,7 @@ from .wait import Wait
 from .wake import Bells
 
 GET_STEP = 500
-"""Ids that one script reads."""
+"""Ids or keys that one script reads."""
 _ENQUEUE_ONE = lone_script("enqueue_one")
 _BEAT = script("beat")
 _LEAVE = script("leave")
@@ -40,6 +40,7 @@ _EXPIRED = script("expired")
 _TIDY = script("tidy")
 _GET = script("get")
 _FIND = script("find")
+_KEY_OWNERS = script("key_owners")
 _OUTPUT = script("output")
 _STATS = script("stats")
 _MOVES = script("moves")
@@ -232,6 +233,12 @@ class RedisStore:
                 break
             before = following.decode()
         return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
+
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        owners: list[str | None] = []
+        for first in range(0, len(keys), GET_STEP):
+            owners += unpack.texts(await self._open().read(_KEY_OWNERS, keys[first : first + GET_STEP]))
+        return owners
 
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         return unpack.printed(await self._open().read(_OUTPUT, (id, position, limit)))

@@ -299,6 +299,10 @@ def records(row: Row) -> Iterator[Record | None]:
         yield made
 
 
+def texts(row: Row) -> list[str | None]:
+    return [None if value is None else _text(value) for value in row]
+
+
 def lost(row: Row) -> list[Lost]:
     values = iter(row)
     parts = zip(values, values, values, values, values, values, strict=True)

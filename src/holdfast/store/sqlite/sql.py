@@ -79,6 +79,11 @@ SELECT CAST(id AS TEXT), fingerprint, CAST(made_at AS INTEGER) FROM holdfast_key
 WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)
 """
 STATE = "SELECT state FROM holdfast_job WHERE id = ?"
+KEY_OWNER = """
+SELECT id FROM holdfast_job WHERE id = (SELECT CAST(id AS TEXT) FROM holdfast_key WHERE key = ?)
+    AND state NOT IN ('succeeded', 'dead', 'cancelled')
+"""
+"""The job that has a key and has not ended."""
 PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at, made_at) VALUES (?, ?, ?, NULL, ?)"
 END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
 CHANGE_KEY = "UPDATE holdfast_key SET fingerprint = ? WHERE key = ? AND id = ?"

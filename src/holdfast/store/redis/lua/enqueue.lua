@@ -24,15 +24,7 @@ local function stands(id, made_at, once, window)
   if once == 'window' then
     return made_at + window > now
   end
-  local known = call('HGET', P .. 'ids', id)
-  if not known then
-    return false
-  end
-  local seq = string.match(known, '^%d+')
-  local kept = call('HGET', chunk_of(seq), seq .. '~')
-  local ok, life = pcall(cmsgpack.unpack, kept or '')
-  local state = ok and type(life) == 'table' and life.s
-  return not (state == 's' or state == 'd' or state == 'c' or (once == 'queued' and state == 'r'))
+  return lives(id, once == 'queued')
 end
 
 -- The answer for a job whose key or id is known already, or whose queue is full; nil where it may be made.

@@ -1,0 +1,13 @@
+-- OWNER: whether the job that has a key has not ended; or, where `waits` says so, has not even begun.
+
+local function lives(id, waits)
+  local known = call('HGET', P .. 'ids', id)
+  if not known then
+    return false
+  end
+  local seq = string.match(known, '^%d+')
+  local kept = call('HGET', chunk_of(seq), seq .. '~')
+  local ok, life = pcall(cmsgpack.unpack, kept or '')
+  local state = ok and type(life) == 'table' and life.s
+  return not (state == 's' or state == 'd' or state == 'c' or (waits and state == 'r'))
+end
