@@ -624,12 +624,12 @@ DEFECTS = (
     # -- Redis
     Defect(
         "F", "Redis ends a claim without comparing the token", "store/redis/lua/settle.lua",
-        "life.s == 'r' and life.f == e[2] and life.t == e[3]", "life.s == 'r' and life.f == e[2]",
+        "life.fence == e.fence and life.token == e.token\n", "life.fence == e.fence\n",
         REDIS + "TestFences",
     ),
     Defect(
         "U", "Redis does not recognise a settlement that is sent again", "store/redis/lua/settle.lua",
-        "    return life.n == e[4]\n", "    return false\n",
+        "    return life.nonce == e.nonce\n", "    return false\n",
         REDIS + "test_a_settlement_sent_again_is_recognised",
     ),
     Defect(
@@ -665,7 +665,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "Redis counts the deaths of a suspect without a look at its life", "store/redis/lua/claim.lua",
-        "life_of(life).d or 0", "cmsgpack.unpack(life).d or 0",
+        "life_of(life)[LIFE.deaths] or 0", "cmsgpack.unpack(life)[LIFE.deaths] or 0",
         DAMAGED + "test_a_damaged_suspect and redis-life",
     ),
     Defect(

@@ -62,6 +62,8 @@ WATCH = 300.0
 """Seconds for which asking for moves has them kept."""
 MOVES_KEPT = 10_000
 """Moves that are kept for whoever asks late, at the least."""
+LARGE = 2**62
+"""What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""
 MINUTES_KEPT = 7 * 86400.0
 """Seconds for which minutes are kept."""
 

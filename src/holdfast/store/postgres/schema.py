@@ -7,6 +7,7 @@ from typing import Any
 
 from ...core.errors import ConfigError
 from . import sql, trouble
+from .constants import filled
 from .driver import asyncpg
 from .place import Place
 
@@ -22,7 +23,7 @@ def steps() -> dict[int, str]:
 
 def _script(step: Path) -> str:
     parts = sorted(step.glob("*.sql")) if step.is_dir() else [step]
-    return "\n".join(part.read_text(encoding="utf-8") for part in parts)
+    return filled("\n".join(part.read_text(encoding="utf-8") for part in parts))
 
 
 async def version(connection: Any, schema: str) -> int:

@@ -26,6 +26,7 @@ from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Finding, Versi
 from . import checks, trouble, unpack
 from .address import Address
 from .link import Link
+from .messages import MovesArguments, OutputArguments, RecordArguments, TidyArguments
 from .pack import about, is_plain, micros, pack_batch, pack_one, pack_where
 from .scripts import KINDS, Script, lone_script, script, write_script
 from .wait import Wait
@@ -201,11 +202,12 @@ class RedisStore:
             await self._open().run(_LEAVE, holders)
 
     async def tidy(self, limit: int) -> Tidied:
-        return Tidied(*await self._open().run(_TIDY, (limit, micros(MINUTES_KEPT), KEPT)))
+        return Tidied(*await self._open().run(_TIDY, TidyArguments(limit, micros(MINUTES_KEPT), KEPT)))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         expected = "" if expect is None else str(expect)
-        reply = await self._open().run(_RECORD, (kind, name, expected, "0" if value is None else "1", value or b""))
+        wanted = RecordArguments(kind, name, expected, "0" if value is None else "1", value or b"")
+        reply = await self._open().run(_RECORD, wanted)
         if self._bells and kind == "pause":
             self._bells.ring([f"queue/{name}"])
         return reply == 1
@@ -241,14 +243,14 @@ class RedisStore:
         return owners
 
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
-        return unpack.printed(await self._open().read(_OUTPUT, (id, position, limit)))
+        return unpack.printed(await self._open().read(_OUTPUT, OutputArguments(id, position, limit)))
 
     async def stats(self) -> list[QueueStats]:
         return unpack.stats(await self._open().read(_STATS))
 
     async def moves(self, since: str | None, limit: int) -> Moves:
         # It keeps the watch, and nothing else: it may be made again, as if it only read.
-        return unpack.moves(await self._open().read(_MOVES, (since or b"", limit, micros(WATCH))))
+        return unpack.moves(await self._open().read(_MOVES, MovesArguments(since or b"", limit, micros(WATCH))))
 
     async def minutes(self, since: int) -> list[Minute]:
         """Hour by hour, so that a week of them keeps nobody waiting; an hour goes once all of it is old."""

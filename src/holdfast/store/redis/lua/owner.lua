@@ -8,6 +8,6 @@ local function lives(id, waits)
   local seq = string.match(known, '^%d+')
   local kept = call('HGET', chunk_of(seq), seq .. '~')
   local ok, life = pcall(cmsgpack.unpack, kept or '')
-  local state = ok and type(life) == 'table' and life.s
-  return not (state == 's' or state == 'd' or state == 'c' or (waits and state == 'r'))
+  local state = ok and type(life) == 'table' and life.state
+  return not (state == STATE.succeeded or state == STATE.dead or state == STATE.cancelled or (waits and state == STATE.running))
 end

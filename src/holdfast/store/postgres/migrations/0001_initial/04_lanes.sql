@@ -67,7 +67,7 @@ BEGIN
     IF step > 0 THEN
         soonest := greatest(soonest, tat - (burst - 1) * step);
     END IF;
-    RETURN CASE WHEN soonest > now THEN soonest ELSE now + coalesce(nullif(step, 0), 60000000) END;
+    RETURN CASE WHEN soonest > now THEN soonest ELSE now + coalesce(nullif(step, 0), {LOOK_AGAIN}) END;
 END $$;
 
 -- Whether a lane holds any job. This and the next become part of the statement that asks. They read the generations in
