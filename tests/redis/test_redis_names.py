@@ -6,10 +6,15 @@ After a change of a message or a constant: `python tests/redis/test_redis_names.
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from holdfast.core.job import Lane
+from holdfast.core.retry import Backoff
 from holdfast.store.redis import messages, names
+from holdfast.store.redis.pack import pack_one
 from holdfast.store.redis.scripts import KINDS, NEEDS, lone_script, script, write_script
+from holdfast.testing import build
 
 GOLDEN = Path(__file__).with_name("names.txt")
 LUA = {path.stem: path.read_text() for path in (Path(names.__file__).parent / "lua").glob("*.lua")}
@@ -84,6 +89,20 @@ def test_every_field_of_a_message_is_at_its_place():
     assert messages.EndMessage.__struct_fields__[: len(messages.PlainEndMessage.__struct_fields__)] == (
         messages.PlainEndMessage.__struct_fields__
     )
+
+
+def test_a_body_is_written_in_the_order_of_its_fields():
+    new = build.new_job(
+        "id", task="task", payload=b"payload", queue="queue", tags=("tag",), key="key", codec="codec", max_attempts=7,
+        timeout=8.0, retry=Backoff(base=9.0), meta={"meta": 1}, lane=Lane("lane", 1, 2, 3, 4),
+    )  # fmt: skip
+    front = b"".join(msgspec.msgpack.encode(number) for number in (1, 2, 3))
+    body = msgspec.msgpack.decode(b"\x9f" + front + pack_one(new).body, type=messages.Body)
+    assert msgspec.structs.asdict(body) == {
+        "created_at": 1, "run_at": 2, "priority": 3, "id": "id", "queue": "queue", "task": "task", "tags": '["tag"]',
+        "key": "key", "codec": "codec", "max_attempts": 7, "timeout": 8.0, "retry": Backoff(base=9.0),
+        "meta": '{"meta":1}', "payload": b"payload", "lane": "1,2,3,4,lane",
+    }  # fmt: skip
 
 
 def test_every_script_is_put_together():
