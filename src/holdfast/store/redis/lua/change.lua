@@ -1,7 +1,7 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
--- Each is a ChangeMessage. A patch has the letters of a life, with `drop` for letters to clear, and state, delay, keep (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, and
--- the indexes of result, progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0
--- each.
+-- Each is a ChangeMessage. A patch has the letters of a life, with `drop` for letters to clear, and state, delay, keep
+-- (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, and the indexes of result, progress,
+-- extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
 local PLAIN = {
   LIFE.attempt, LIFE.life, LIFE.suspect, LIFE.deaths, LIFE.cancel, LIFE.error, LIFE.traceback, LIFE.history,
@@ -81,7 +81,8 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
   end
   local life = kept[2] and life_of(kept[2]) or {}
   local state = state_of(seq, body, life)
-  if ((state == STATE.held or state == STATE.unreadable) and STATE.blocked or state) ~= seen_state or (life.fence or 0) ~= seen_fence then
+  local shown = (state == STATE.held or state == STATE.unreadable) and STATE.blocked or state
+  if shown ~= seen_state or (life.fence or 0) ~= seen_fence then
     return 0
   end
   local _, queue, task, _, its_key = words(body)
@@ -104,7 +105,7 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
   end
   local stays_held = state == STATE.held and not patch.state and patch.waits == nil
   if not stays_held then
-    life.state = (state == STATE.held or state == STATE.unreadable) and STATE.blocked or state
+    life.state = shown
   end
   patch_life(life, patch)
   life.queue = queue

@@ -246,8 +246,10 @@ local function hand_over(queue, seqs, laned, ask, answer)
           end
         else
           life = life_of(life)
-          life.state, life.holder, life.token, life.started_at, life.pid, life.queue, life.lane = STATE.running, ask.holder, ask.token, now, nil, queue, lane
-          life.attempt, life.fence, life.due = (life.attempt or 0) + 1, math.max(life.fence or 0, above) + 1, run_at_of(body, life)
+          life.state, life.holder, life.token = STATE.running, ask.holder, ask.token
+          life.started_at, life.pid, life.queue, life.lane = now, nil, queue, lane
+          life.attempt, life.fence = (life.attempt or 0) + 1, math.max(life.fence or 0, above) + 1
+          life.due = run_at_of(body, life)
           checkpoint = life.checkpoint and call('HGET', key, fields[n] .. '^') or false
           if life.waits then
             wait_for(life, fields[n], nil)

@@ -24,7 +24,8 @@ for _, id in ipairs(holders) do
     if not add_job(answer, seq) then
       answer[#answer] = nil
       call('SREM', P .. 'held:' .. id, seq)
-    elseif answer[#answer - ROW_SIZE + ROW.state] == STATE.unreadable then -- nobody can settle it: it is held no longer, and stays as it is
+    elseif answer[#answer - ROW_SIZE + ROW.state] == STATE.unreadable then
+      -- Nobody can settle it: it is held no longer, and stays as it is.
       let_be(id, seq, answer[#answer - ROW_SIZE + ROW.body])
       for _ = 0, ROW_SIZE do
         answer[#answer] = nil

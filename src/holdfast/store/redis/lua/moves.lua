@@ -1,4 +1,5 @@
--- MOVES: what moved since a cursor, and that moves are kept for a while from now. ARGV is MovesArguments. Answers {missed, cursor, then at and moved of each step}.
+-- MOVES: what moved since a cursor, and that moves are kept for a while from now. ARGV is MovesArguments.
+-- Answers {missed, cursor, then at and moved of each step}.
 
 local watch = call('HMGET', P .. 'watch', 'until', 'upto')
 local upto = tonumber(watch[2]) or 0

@@ -9,5 +9,6 @@ local function lives(id, waits)
   local kept = call('HGET', chunk_of(seq), seq .. '~')
   local ok, life = pcall(cmsgpack.unpack, kept or '')
   local state = ok and type(life) == 'table' and life.state
-  return not (state == STATE.succeeded or state == STATE.dead or state == STATE.cancelled or (waits and state == STATE.running))
+  local over = state == STATE.succeeded or state == STATE.dead or state == STATE.cancelled
+  return not (over or (waits and state == STATE.running))
 end

@@ -11,7 +11,8 @@ local function exit(seq, body, life, state, queue)
   if state == STATE.queued then
     gather('ZREM', P .. (suspect and 'suspect:' or 'ready:') .. queue, ready_member(run_at_of(body, life), seq, lane))
   elseif state == STATE.scheduled or state == STATE.failed then
-    gather('ZREM', P .. (state == STATE.scheduled and 'later:' or 'retry:') .. queue, later_member(seq, priority, suspect, lane))
+    local set = state == STATE.scheduled and 'later:' or 'retry:'
+    gather('ZREM', P .. set .. queue, later_member(seq, priority, suspect, lane))
   elseif state == STATE.held then
     count(STATE.blocked, queue, -1)
     gather('ZREM', held_key(name_of(lane)), ready_member(run_at_of(body, life), seq, lane))

@@ -7,8 +7,9 @@ end
 
 -- One line of history, as JSON: numbers beyond 14 digits are not for cjson.
 local function line(life, outcome, err)
-  return '[' .. text(life.attempt or 0) .. ',' .. text(life.fence) .. ',' .. text(life.life or 1) .. ',' .. json(life.holder) .. ','
-    .. (life.started_at and text(life.started_at) or 'null') .. ',' .. NOW .. ',' .. json(outcome) .. ',' .. json(err) .. ']'
+  return '[' .. text(life.attempt or 0) .. ',' .. text(life.fence) .. ',' .. text(life.life or 1) .. ','
+    .. json(life.holder) .. ',' .. (life.started_at and text(life.started_at) or 'null') .. ',' .. NOW .. ','
+    .. json(outcome) .. ',' .. json(err) .. ']'
 end
 
 -- The lives of these jobs by field, and the hash that each is in by its place.
@@ -66,8 +67,8 @@ local function succeeded_life(kept, e)
   if not known then
     local life = life_of(string.char(entries - (lane and 2 or 1)) .. rest)
     known = { life = life, held = bucket('SREM', P .. 'held:' .. (life.holder or '')), ends = 0, waited = 0 }
-    known.fits = life.state == STATE.running and not (life.cancel or life.result or life.nonce or life.error or life.traceback or life.deaths or life.suspect)
-      and not (life.waits or life.lane)
+    known.fits = life.state == STATE.running and not (life.cancel or life.result or life.nonce or life.error)
+      and not (life.traceback or life.deaths or life.suspect or life.waits or life.lane)
     alike[rest] = known
   end
   local life = known.life
@@ -113,7 +114,8 @@ local function settle_one(e, life)
     leave(life.lane, queue)
   end
   count(STATE.running, queue, -1)
-  tell_ends(queue, outcome or 'succeeded', 1, math.max(0, life.started_at - (life.due or life.started_at)), math.max(0, now - life.started_at))
+  local waited = math.max(0, life.started_at - (life.due or life.started_at))
+  tell_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - life.started_at))
   life.due, life.lane = nil, nil
   life.attempt, life.suspect, life.deaths, life.cancel, life.nonce = e.attempt, e.suspect, e.deaths, nil, nonce
   life.result, life.error, life.traceback = e.result and ARGV[e.result], e.error, e.traceback

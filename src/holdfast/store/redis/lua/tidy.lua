@@ -37,8 +37,9 @@ if watched and tonumber(watched) <= now then
   call('DEL', P .. 'watch', P .. 'moves')
 end
 call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - GONE_KEPT))
+local unused = text(now - tonumber(ARGV[TIDY.lanes]))
 for _, set in ipairs({ 'lane-pace', 'lane-rest', 'lane-turn' }) do
-  for _, name in ipairs(call('ZRANGEBYSCORE', P .. set, '-inf', text(now - tonumber(ARGV[TIDY.lanes])), 'LIMIT', 0, limit)) do
+  for _, name in ipairs(call('ZRANGEBYSCORE', P .. set, '-inf', unused, 'LIMIT', 0, limit)) do
     gather('ZREM', P .. set, name)
   end
 end
