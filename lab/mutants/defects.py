@@ -576,6 +576,27 @@ DEFECTS = (
         SQLITE + "TestOnce",
     ),
     Defect(
+        "I", "an ended job still has its key", "store/reference/jobs.py",
+        "return None if record is None or record.state in TERMINAL else record.id",
+        "return None if record is None else record.id",
+        "tests/conformance/test_memory.py -k TestKeyOwners",
+    ),
+    Defect(
+        "I", "SQLite gives a key to a job that has ended", "store/sqlite/sql.py",
+        "AND state NOT IN ('succeeded', 'dead', 'cancelled')", "AND state NOT IN ('succeeded', 'cancelled')",
+        SQLITE + "TestKeyOwners",
+    ),
+    Defect(
+        "I", "Postgres gives a key to a job that has ended", "store/postgres/sql.py",
+        "(SELECT j.id FROM holdfast.job AS j WHERE j.id = k.id)", "k.id",
+        POSTGRES + "TestKeyOwners",
+    ),
+    Defect(
+        "I", "Redis gives a key to a job that has ended", "store/redis/lua/key_owners.lua",
+        "id and lives(id) and id or false", "id or false",
+        REDIS + "TestKeyOwners",
+    ),
+    Defect(
         "F", "a job of a batch ends with another's part", "worker/run/batch.py",
         "for share, part in zip(shares, found, strict=True):",
         "for share, part in zip(shares[::-1], found, strict=True):",
@@ -614,12 +635,12 @@ DEFECTS = (
     # -- Redis
     Defect(
         "F", "Redis ends a claim without comparing the token", "store/redis/lua/settle.lua",
-        "life.s == 'r' and life.f == e[2] and life.t == e[3]", "life.s == 'r' and life.f == e[2]",
+        "life.fence == e.fence and life.token == e.token\n", "life.fence == e.fence\n",
         REDIS + "TestFences",
     ),
     Defect(
         "U", "Redis does not recognise a settlement that is sent again", "store/redis/lua/settle.lua",
-        "    return life.n == e[4]\n", "    return false\n",
+        "    return life.nonce == e.nonce\n", "    return false\n",
         REDIS + "test_a_settlement_sent_again_is_recognised",
     ),
     Defect(
@@ -660,7 +681,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "Redis counts the deaths of a suspect without a look at its life", "store/redis/lua/claim.lua",
-        "life_of(life).d or 0", "cmsgpack.unpack(life).d or 0",
+        "life_of(life)[LIFE.deaths] or 0", "cmsgpack.unpack(life)[LIFE.deaths] or 0",
         DAMAGED + "test_a_damaged_suspect and redis-life",
     ),
     Defect(

@@ -115,11 +115,11 @@ DAMAGES = {
     },
     "redis": {
         "life": (in_redis, "~", lambda _: GARBAGE),
-        "life.a": (in_redis, "~", with_letter("a", "many")),
-        "life.y": (in_redis, "~", with_letter("y", [1])),
+        "life.attempt": (in_redis, "~", with_letter("a", "many")),
+        "life.history": (in_redis, "~", with_letter("y", [1])),
         "history": (in_redis, "~", with_letter("y", ["no json"])),
-        "life.d": (in_redis, "~", with_letter("d", "many")),
-        "life.C": (in_redis, "~", with_letter("C", "now")),
+        "life.deaths": (in_redis, "~", with_letter("d", "many")),
+        "life.changed_at": (in_redis, "~", with_letter("C", "now")),
         "extra": (in_redis, "~", with_letter("E", "no json")),
         "body": (in_redis, "", lambda _: GARBAGE),
         "body cut short": (in_redis, "", lambda body: body[:30]),
@@ -499,3 +499,31 @@ async def test_a_count_that_redis_cannot_add_to_leaves_no_step_half_done(app, va
     await recovered_and_run(app, job)
     assert [await each.result(timeout=30) for each in more] == [2, 2, 2]
     assert await app.bulk.purge(state="succeeded") == 4
+
+
+@pytest.mark.parametrize("store_url", ["redis"], indirect=True)
+@pytest.mark.parametrize("value", [b"", b"\xff\xfe", b"12345678", b"12345678x:", b"123456789:"])
+async def test_a_key_that_redis_cannot_decode_belongs_to_nobody(app, value):
+    link, head = session_of(app).store._open(), f"{{{session_of(app).store.address.prefix}}}:"
+    job = await parts_of(app).registry.tasks["add"].using(key="k").enqueue(1, 1)
+    assert await session_of(app).store.key_owners(["k"]) == [job.id]
+    await link.command("HSET", f"{head}keys", "k", value)
+    assert await session_of(app).store.key_owners(["k", "l"]) == [None, None]
+
+
+@pytest.mark.parametrize("store_url", ["redis"], indirect=True)
+async def test_a_job_whose_life_redis_cannot_decode_keeps_its_key(app):
+    job = await parts_of(app).registry.tasks["add"].using(key="k").enqueue(1, 1)
+    await in_redis(app, job.id, "~", lambda _: GARBAGE)
+    assert await session_of(app).store.key_owners(["k"]) == [job.id]
+
+
+@pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
+@pytest.mark.parametrize("value", [b"\xff\xfe", 1.5, ""])
+async def test_a_key_that_sqlite_cannot_decode_belongs_to_nobody(app, value):
+    job = await parts_of(app).registry.tasks["add"].using(key="k").enqueue(1, 1)
+    sqlite_change(app, "UPDATE holdfast_key SET id = ? WHERE key = 'k'", value)
+    assert await session_of(app).store.key_owners(["k"]) == [None]
+    sqlite_change(app, "UPDATE holdfast_key SET id = ? WHERE key = 'k'", job.id)
+    sqlite_change(app, "UPDATE holdfast_job SET state = ? WHERE id = ?", b"\xff\xfe", job.id)
+    assert await session_of(app).store.key_owners(["k"]) == [job.id]

@@ -48,14 +48,11 @@ async def insert_or_replace(
 
 async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:
     """Those of some jobs that have ended and whose keys belong by now to others that live, with the ids of these."""
-    keyed = [record for record in records if record.key is not None and record.state in TERMINAL]
+    keyed = [(record.id, record.key) for record in records if record.key is not None and record.state in TERMINAL]
     if not keyed:
         return {}
-    # Whose a key is, a store tells whoever asks for it; and with no room for any job, none of these is ever stored.
-    asking = [NewJob("?", "?", record.queue, b"{}", key=record.key, once="live", max_depth=0) for record in keyed]
-    answers = await session.commit.insert(asking)
-    known = zip(keyed, answers, strict=True)
-    return {record.id: answer.id for record, answer in known if answer.outcome in ("existing", "conflict")}
+    owners = await session.store.key_owners([key for _, key in keyed])
+    return {id: owner for (id, _), owner in zip(keyed, owners, strict=True) if owner is not None}
 
 
 def _check_lane(found: Record, job: NewJob) -> None:

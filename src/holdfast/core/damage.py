@@ -11,6 +11,8 @@ from . import internal as extra
 from .job import Record, State, raw_text
 from .lifecycle import DELAY_LIMIT, Outcome, shorten
 
+DAMAGED_ID = "damaged-"
+"""How a job is named whose own id cannot be decoded: this, and its number in the store."""
 STATES = frozenset(state.value for state in State)
 SHOWN = 1000
 """Characters that are shown of a value."""

@@ -103,6 +103,12 @@ def _check_ids(ids: Sequence[str]) -> None:
         checked_text(id, "an id")
 
 
+def _check_keys(keys: Sequence[str]) -> None:
+    _check_count(ITEMS_MOST, len(keys))
+    for key in keys:
+        checked_text(key, "key")
+
+
 def _check_count(most: int, count: int) -> None:
     if not 0 <= count <= most:
         raise InvalidJob(f"at most {most} at a time, not {count}")
@@ -144,6 +150,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "expired": _check_expired,
     "tidy": partial(_check_count, 10 * PAGE_LIMIT),
     "find": _check_find,
+    "key_owners": _check_keys,
     "moves": _check_moves,
     "output": _check_output,
     "minutes": _check_since,

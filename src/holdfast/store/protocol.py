@@ -62,6 +62,8 @@ WATCH = 300.0
 """Seconds for which asking for moves has them kept."""
 MOVES_KEPT = 10_000
 """Moves that are kept for whoever asks late, at the least."""
+LARGE = 2**62
+"""What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""
 MINUTES_KEPT = 7 * 86400.0
 """Seconds for which minutes are kept."""
 
@@ -167,6 +169,13 @@ class Store(Protocol):
 
     async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
         """A page of the jobs that match, newest first."""
+        ...
+
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        """For each key, in order, the id of the job that has it and has not ended; None where there is none.
+
+        It is what an insert with this key and `once="live"` would be told; it writes nothing, and keeps no key.
+        """
         ...
 
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:

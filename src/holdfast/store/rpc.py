@@ -80,6 +80,7 @@ EXPIRED = Method[list[Lost]]("expired", tuple[int, str | None], list[Lost])
 TIDY = Method[Tidied]("tidy", tuple[int], Tidied, "repeats")
 GET = Method[list[Record | None]]("get", tuple[list[str]], list[Record | None])
 FIND = Method[Found]("find", tuple[Where, str | None, int], Found)
+KEY_OWNERS = Method[list[str | None]]("key_owners", tuple[list[str]], list[str | None])
 OUTPUT = Method[list[Printed]]("output", tuple[str, int, int], list[Printed])
 STATS = Method[list[QueueStats]]("stats", tuple[()], list[QueueStats])
 MOVES = Method[Moves]("moves", tuple[str | None, int], Moves)
@@ -90,7 +91,7 @@ PUT_RECORD = Method[bool]("put_record", tuple[str, str, bytes | None, int | None
 WARNINGS = Method[list[Finding]]("warnings", tuple[()], list[Finding])
 NOW = Method[int]("now", tuple[()], int)
 
-PLAIN = (BEAT, LEAVE, EXPIRED, TIDY, GET, FIND, OUTPUT, STATS, MOVES, MINUTES, HOLDERS, NOW)
+PLAIN = (BEAT, LEAVE, EXPIRED, TIDY, GET, FIND, KEY_OWNERS, OUTPUT, STATS, MOVES, MINUTES, HOLDERS, NOW)
 """The calls that a server hands to its store as they are."""
 
 RECALL = "recall"

@@ -29,7 +29,7 @@ from ..core.waiting import Waiting
 from . import build
 from .conformance.harness import Harness
 from .pairing import Pair, Paired
-from .twins import FREE_KEY, same
+from .twins import FREE_KEY, KEYS, same
 
 T = TypeVar("T")
 
@@ -37,7 +37,6 @@ QUEUES = ("red", "blue")
 TASKS = ("x", "y")
 HOLDERS = ("ann", "bob", "cyd")
 IDS = ("id-1", "id-2", "id-3")
-KEYS = ("k1", "k2", "k3")
 LEASE = 5.5
 DURATIONS = (0.0, 2.5, 20.5)
 LANES = (

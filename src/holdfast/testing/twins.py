@@ -27,6 +27,7 @@ WHERES = (
     Where(waits=Waiting("dependency", "two"), queue="red"),
     Where(waits=Waiting("limit", "one")),
 )
+KEYS = ("k1", "k2", "k3")
 FREE_KEY = "free-"
 """How a key begins that may come to another job while its first one lives."""
 
@@ -190,6 +191,7 @@ async def _views(store: Store, turn: int | None, *, exact: bool) -> dict[str, ob
         f"find {where}": partial(_matching, store, where) for where in WHERES
     }
     views["get"] = partial(_got, store)
+    views["key owners"] = partial(store.key_owners, [f"{head}{key}" for head in ("", FREE_KEY) for key in KEYS])
     views["minutes"] = partial(_counted, store, exact=exact)
     views["ended"] = partial(_ended, store)
     if exact:

@@ -199,6 +199,13 @@ class BucketStore:
 
         return await self._shared.run(_again(work))
 
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        async def work(engine: Engine) -> list[str | None]:
+            jobs = (await engine.view()).jobs
+            return [jobs.key_owner(key) for key in keys]
+
+        return await self._shared.run(work)
+
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         async def work(engine: Engine) -> list[Printed]:
             replica = await engine.view()

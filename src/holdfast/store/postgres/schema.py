@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ...core.errors import ConfigError
-from ...core.waiting import LIMIT_PREFIX
 from . import sql, trouble
+from .constants import filled
 from .driver import asyncpg
 from .place import Place
 
@@ -26,8 +26,7 @@ def steps() -> dict[int, str]:
 
 def _script(step: Path) -> str:
     parts = sorted(step.glob("*.sql")) if step.is_dir() else [step]
-    text = "\n".join(part.read_text(encoding="utf-8") for part in parts)
-    return text.replace("{limit}", LIMIT_PREFIX)
+    return filled("\n".join(part.read_text(encoding="utf-8") for part in parts))
 
 
 async def version(connection: Any, schema: str) -> int:

@@ -138,6 +138,10 @@ TIDY = "SELECT jobs, keys, holders FROM holdfast.tidy($1)"
 GET = f"""
 SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) UNION ALL SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1)
 """
+KEY_OWNERS = """
+SELECT k.key, (SELECT j.id FROM holdfast.job AS j WHERE j.id = k.id) FROM holdfast.key AS k WHERE k.key = ANY ($1)
+"""
+"""Each of these keys that is known, and the job that has it, which is one of holdfast.job until it has ended."""
 FIND = "SELECT {job} FROM {table} WHERE {where} ORDER BY seq DESC LIMIT {limit}"
 OUTPUT = """
 SELECT position, fence, data FROM (

@@ -344,6 +344,12 @@ class PostgresStore:
         rows = await self._fetch(statement, *values)
         return Found([record(row) for row in rows[:limit]], str(rows[limit - 1][0]) if len(rows) > limit else None)
 
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        if not keys:
+            return []
+        found = dict[str, str](await self._fetch(sql.KEY_OWNERS, list(keys)))
+        return [found.get(key) for key in keys]
+
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         return [Printed(*row) for row in await self._fetch(sql.OUTPUT, id, position, limit)]
 

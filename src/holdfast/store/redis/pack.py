@@ -12,19 +12,32 @@ from ...core.clock import MICROS
 from ...core.job import Attempt, Lane, NewJob
 from ...core.operations import Ask, Change, Holder, Note, Patch, Settlement, Where
 from ..protocol import Batch
+from .messages import (
+    AskMessage,
+    BatchMessage,
+    ChangeMessage,
+    CheckpointMessage,
+    EndMessage,
+    FindMessage,
+    NewMessage,
+    NoteMessage,
+    OneArguments,
+    OutputMessage,
+    PlainEndMessage,
+    PlainNewMessage,
+)
+from .names import LETTER, LETTERS
 
 UNSET = msgspec.UNSET
 Args = list[bytes]
 """The arguments of a script. The array comes first; Lua counts from 1, so an index is the length after adding."""
 
-LETTER = {
-    "queued": "q", "scheduled": "w", "failed": "f", "running": "r", "succeeded": "s", "dead": "d", "cancelled": "c",
-    "blocked": "b",
-}  # fmt: skip
 to_json = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 _BARE = (None, None, None, None)
 _NOTHING = (None, None, None, None, None, None)
+_FLAGS = frozenset({"suspect", "deaths", "cancel"})
+_fields = msgspec.structs.astuple
 
 
 def micros(seconds: float) -> int:
@@ -34,13 +47,13 @@ def micros(seconds: float) -> int:
 def pack_batch(batch: Batch) -> Args:
     """The arguments of the write script."""
     args: Args = [b""]
-    parts: list[list[Any] | None] = [
-        [_new(new, args) for new in batch.inserts] if batch.inserts else None,
-        [_note(note, args) for note in batch.notes] if batch.notes else None,
-        [_end(end, args) for end in batch.settles] if batch.settles else None,
-        [_change(change, args) for change in batch.changes] if batch.changes else None,
-        [_ask(ask) for ask in batch.asks] if batch.asks else None,
-    ]
+    parts = BatchMessage(
+        inserts=[_new(new, args) for new in batch.inserts] if batch.inserts else None,
+        notes=[_note(note, args) for note in batch.notes] if batch.notes else None,
+        settles=[_end(end, args) for end in batch.settles] if batch.settles else None,
+        changes=[_change(change, args) for change in batch.changes] if batch.changes else None,
+        asks=[_ask(ask) for ask in batch.asks] if batch.asks else None,
+    )
     args[0] = _pack(parts)
     return args
 
@@ -51,9 +64,9 @@ def is_plain(new: NewJob) -> bool:
     return usual and new.waits is None and new.lane is None and new.extra is None
 
 
-def pack_one(new: NewJob) -> tuple[str | bytes | int, ...]:
+def pack_one(new: NewJob) -> OneArguments:
     """The arguments of the script for a lone plain job."""
-    return (new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
+    return OneArguments(new.id, new.queue, new.priority, _body(new), str(new.nonce) if new.nonce else b"")
 
 
 @lru_cache(16384)
@@ -63,7 +76,7 @@ def lane_text(lane: Lane) -> str:
 
 
 def _body(new: NewJob) -> bytes:
-    """What never changes of a job, but for three numbers that the script puts in front, under a head of its own."""
+    """The fields of a Body from its id on; the script puts the rest in front. (A tuple is made faster.)"""
     parts = (
         new.id,
         new.queue,
@@ -80,15 +93,30 @@ def _body(new: NewJob) -> bytes:
     return _pack(parts if new.lane is None else (*parts, lane_text(new.lane)))[1:]
 
 
-def _new(new: NewJob, args: Args) -> tuple[Any, ...]:
+def _new(new: NewJob, args: Args) -> PlainNewMessage:
     args.append(_body(new))
-    delay = micros(new.delay) if new.delay else 0
-    common = (new.id, new.queue, new.priority, delay, new.run_at, len(args), str(new.nonce) if new.nonce else None)
+    plain = PlainNewMessage(
+        id=new.id,
+        queue=new.queue,
+        priority=new.priority,
+        delay=micros(new.delay) if new.delay else 0,
+        run_at=new.run_at,
+        body=len(args),
+        nonce=str(new.nonce) if new.nonce else None,
+        lane=None if new.lane is None else lane_text(new.lane),
+    )
     if (new.key, new.max_depth, new.waits, new.extra) == _BARE:
-        return common if new.lane is None else (*common, lane_text(new.lane))
-    lane = None if new.lane is None else lane_text(new.lane)
-    once, waits = (new.once or None, micros(new.window)), waiting.write(new.waits)
-    return (*common, lane, new.key, new.fingerprint, *once, new.max_depth, waits, _beside(new.extra, args))
+        return plain
+    return NewMessage(
+        *_fields(plain),
+        key=new.key,
+        fingerprint=new.fingerprint,
+        once=new.once or None,
+        window=micros(new.window),
+        max_depth=new.max_depth,
+        waits=waiting.write(new.waits),
+        extra=_beside(new.extra, args),
+    )
 
 
 def _beside(data: bytes | None, args: Args) -> int | None:
@@ -98,17 +126,25 @@ def _beside(data: bytes | None, args: Args) -> int | None:
     return len(args)
 
 
-def _note(note: Note, args: Args) -> tuple[Any, ...]:
-    return (
-        str(note.seq),
-        note.fence,
-        str(note.token),
-        None if note.progress is UNSET else _beside(note.progress, args),
-        None if note.checkpoint is UNSET else (note.saves, _beside(note.checkpoint, args)),
-        None if note.pid is UNSET else note.pid,
-        None if note.meta is UNSET else _meta(note.meta),
-        None if (said := note.output) is UNSET else (said.at, _beside(said.data, args), said.keep),
-        None if note.rest is UNSET else micros(note.rest),
+def _note(note: Note, args: Args) -> NoteMessage:
+    return NoteMessage(
+        seq=str(note.seq),
+        fence=note.fence,
+        token=str(note.token),
+        progress=None if note.progress is UNSET else _beside(note.progress, args),
+        checkpoint=(
+            None
+            if note.checkpoint is UNSET
+            else CheckpointMessage(number=note.saves, data=_beside(note.checkpoint, args))
+        ),
+        pid=None if note.pid is UNSET else note.pid,
+        meta=None if note.meta is UNSET else _meta(note.meta),
+        output=(
+            None
+            if (said := note.output) is UNSET
+            else OutputMessage(at=said.at, data=_beside(said.data, args), keep=said.keep)
+        ),
+        rest=None if note.rest is UNSET else micros(note.rest),
     )
 
 
@@ -116,63 +152,71 @@ def _meta(meta: dict[str, Any]) -> dict[str, str]:
     return {name: to_json(value).decode() for name, value in meta.items()}
 
 
-def _end(end: Settlement, args: Args) -> tuple[Any, ...]:
-    """What most ends have comes first; a plain success, which most are, has nothing else: unpacking costs by length."""
-    common = (
-        str(end.seq),
-        end.fence,
-        str(end.token),
-        str(end.nonce),
-        end.id,
-        LETTER[end.state],
-        end.attempt,
-        None if end.keep is None else micros(end.keep),
-        _beside(end.result, args),
+def _end(end: Settlement, args: Args) -> PlainEndMessage:
+    plain = PlainEndMessage(
+        seq=str(end.seq),
+        fence=end.fence,
+        token=str(end.token),
+        nonce=str(end.nonce),
+        id=end.id,
+        state=LETTER[end.state],
+        attempt=end.attempt,
+        keep=None if end.keep is None else micros(end.keep),
+        result=_beside(end.result, args),
     )
-    rare = (end.key, end.seen_beat, end.error, end.traceback, waiting.write(end.waits), end.tell or None)
+    waits = waiting.write(end.waits)
+    rare = (end.key, end.seen_beat, end.error, end.traceback, waits, end.tell or None)
     if end.outcome == "succeeded" and rare == _NOTHING and not (end.suspect or end.deaths):
-        return common
-    return (
-        *common,
-        end.outcome,
-        None if end.cancelled_keep is None else micros(end.cancelled_keep),
-        None if end.delay is None else micros(end.delay),
-        True if end.suspect else None,
-        end.deaths or None,
-        micros(end.key_keep),
-        *rare,
+        return plain
+    return EndMessage(
+        *_fields(plain),
+        outcome=end.outcome,
+        cancelled_keep=None if end.cancelled_keep is None else micros(end.cancelled_keep),
+        delay=None if end.delay is None else micros(end.delay),
+        suspect=True if end.suspect else None,
+        deaths=end.deaths or None,
+        key_keep=micros(end.key_keep),
+        key=end.key,
+        seen_beat=end.seen_beat,
+        error=end.error,
+        traceback=end.traceback,
+        waits=waits,
+        tell=end.tell or None,
     )
 
 
-def _change(change: Change, args: Args) -> tuple[Any, ...]:
-    patch = None if change.patch is None else _patch(change.patch, args)
-    return (change.id, LETTER.get(change.seen_state, ""), change.seen_fence, patch, change.seen_task)
+def _change(change: Change, args: Args) -> ChangeMessage:
+    return ChangeMessage(
+        id=change.id,
+        state=LETTER.get(change.seen_state, ""),
+        fence=change.seen_fence,
+        patch=None if change.patch is None else _patch(change.patch, args),
+        task=change.seen_task,
+    )
 
 
 def _patch(patch: Patch, args: Args) -> dict[str, Any]:
     wanted: dict[str, Any] = {"key_keep": micros(patch.key_keep)}
     drop: list[str] = []
-    plain = (("a", patch.attempt), ("l", patch.life), ("e", patch.error), ("b", patch.traceback))
-    flags = (("p", patch.suspect), ("d", patch.deaths), ("c", patch.cancel))
-    for letter, value in (*plain, *flags):
+    for name in ("attempt", "life", "error", "traceback", "suspect", "deaths", "cancel"):
+        value = getattr(patch, name)
         if value is UNSET:
             continue
         # A flag that is down, like a count of 0, is not kept at all.
-        if value is None or (letter in "pdc" and not value):
-            drop.append(letter)
+        if value is None or (name in _FLAGS and not value):
+            drop.append(LETTERS[name])
         else:
-            wanted[letter] = value
-    beside = (("r", "result", patch.result), ("o", "progress", patch.progress), ("E", "extra", patch.extra))
-    for letter, name, data in beside:
+            wanted[LETTERS[name]] = value
+    for name, data in (("result", patch.result), ("progress", patch.progress), ("extra", patch.extra)):
         if data is None:
-            drop.append(letter)
+            drop.append(LETTERS[name])
         elif data is not UNSET:
             wanted[name] = _beside(data, args)
     if patch.history is not UNSET:
         if patch.history:
-            wanted["y"] = [_line(line) for line in patch.history]
+            wanted[LETTERS["history"]] = [_line(line) for line in patch.history]
         else:
-            drop.append("y")
+            drop.append(LETTERS["history"])
     if patch.meta is not UNSET:
         wanted["meta"] = _meta(patch.meta)
     if patch.delay is not UNSET:
@@ -198,18 +242,17 @@ def _line(line: Attempt) -> str:
     return to_json(msgspec.structs.astuple(line)).decode()
 
 
-def _ask(ask: Ask) -> tuple[Any, ...]:
+def _ask(ask: Ask) -> AskMessage:
     holder = ask.holder
-    queues = ask.queues if len(ask.queues) < 2 else tuple(dict.fromkeys(ask.queues))
-    return (
-        holder.id,
-        micros(holder.lease),
-        about(holder),
-        queues,
-        ask.limit,
-        str(ask.token),
-        ask.tasks,
-        ask.busy or None,
+    return AskMessage(
+        holder=holder.id,
+        lease=micros(holder.lease),
+        about=about(holder),
+        queues=ask.queues if len(ask.queues) < 2 else tuple(dict.fromkeys(ask.queues)),
+        limit=ask.limit,
+        token=str(ask.token),
+        tasks=ask.tasks,
+        busy=ask.busy or None,
     )
 
 
@@ -221,9 +264,19 @@ def about(holder: Holder) -> str:
 
 def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     """The argument of the find script."""
-    states = [LETTER.get(state, "") for state in where.states] or None
-    cursor = None if before is None else int(before)
     waits, lane = waiting.write(where.waits), None
     if where.waits is not None and where.waits.kind == "limit":  # found by its lane: no text is kept of it
         waits, lane = None, where.waits.name
-    return _pack((cursor, limit, states, where.queue, where.task, where.tag, where.finished_before, waits, lane))
+    return _pack(
+        FindMessage(
+            before=None if before is None else int(before),
+            limit=limit,
+            states=[LETTER.get(state, "") for state in where.states] or None,
+            queue=where.queue,
+            task=where.task,
+            tag=where.tag,
+            finished_before=where.finished_before,
+            waits=waits,
+            lane=lane,
+        )
+    )

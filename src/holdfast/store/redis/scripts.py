@@ -9,6 +9,8 @@ from importlib.resources import files
 
 import msgspec
 
+from .names import rendered
+
 
 class Script(msgspec.Struct, frozen=True):
     """One step of the server: its text, and the digest by which EVALSHA calls it."""
@@ -20,7 +22,7 @@ class Script(msgspec.Struct, frozen=True):
 
 @cache
 def _part(name: str) -> str:
-    return (files(__package__ or "") / "lua" / f"{name}.lua").read_text(encoding="utf-8")
+    return rendered((files(__package__ or "") / "lua" / f"{name}.lua").read_text(encoding="utf-8"))
 
 
 def _together(name: str, *parts: str) -> Script:
@@ -40,7 +42,9 @@ NEEDS = {
     "lane": ("common",),
     "gather": ("lane",),
     "turn": ("lane",),
-    "enqueue": ("key", "turn"),
+    "owner": ("key",),
+    "key_owners": ("owner",),
+    "enqueue": ("owner", "turn"),
     "note": ("place",),
     "settle": ("place",),
     "change": ("place",),

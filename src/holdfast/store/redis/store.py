@@ -26,13 +26,14 @@ from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Finding, Versi
 from . import checks, trouble, unpack
 from .address import Address
 from .link import Link
+from .messages import MovesArguments, OutputArguments, RecordArguments, TidyArguments
 from .pack import about, is_plain, micros, pack_batch, pack_one, pack_where
 from .scripts import KINDS, Script, lone_script, script, write_script
 from .wait import Wait
 from .wake import Bells
 
 GET_STEP = 500
-"""Ids that one script reads."""
+"""Ids or keys that one script reads."""
 _ENQUEUE_ONE = lone_script("enqueue_one")
 _BEAT = script("beat")
 _LEAVE = script("leave")
@@ -40,6 +41,7 @@ _EXPIRED = script("expired")
 _TIDY = script("tidy")
 _GET = script("get")
 _FIND = script("find")
+_KEY_OWNERS = script("key_owners")
 _OUTPUT = script("output")
 _STATS = script("stats")
 _MOVES = script("moves")
@@ -200,11 +202,12 @@ class RedisStore:
             await self._open().run(_LEAVE, holders)
 
     async def tidy(self, limit: int) -> Tidied:
-        return Tidied(*await self._open().run(_TIDY, (limit, micros(MINUTES_KEPT), KEPT)))
+        return Tidied(*await self._open().run(_TIDY, TidyArguments(limit, micros(MINUTES_KEPT), KEPT)))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         expected = "" if expect is None else str(expect)
-        reply = await self._open().run(_RECORD, (kind, name, expected, "0" if value is None else "1", value or b""))
+        wanted = RecordArguments(kind, name, expected, "0" if value is None else "1", value or b"")
+        reply = await self._open().run(_RECORD, wanted)
         if self._bells and kind == "pause":
             self._bells.ring([f"queue/{name}"])
         return reply == 1
@@ -233,15 +236,21 @@ class RedisStore:
             before = following.decode()
         return Found(page[:limit], str(page[limit - 1].seq) if len(page) > limit else None)
 
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        owners: list[str | None] = []
+        for first in range(0, len(keys), GET_STEP):
+            owners += unpack.texts(await self._open().read(_KEY_OWNERS, keys[first : first + GET_STEP]))
+        return owners
+
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
-        return unpack.printed(await self._open().read(_OUTPUT, (id, position, limit)))
+        return unpack.printed(await self._open().read(_OUTPUT, OutputArguments(id, position, limit)))
 
     async def stats(self) -> list[QueueStats]:
         return unpack.stats(await self._open().read(_STATS))
 
     async def moves(self, since: str | None, limit: int) -> Moves:
         # It keeps the watch, and nothing else: it may be made again, as if it only read.
-        return unpack.moves(await self._open().read(_MOVES, (since or b"", limit, micros(WATCH))))
+        return unpack.moves(await self._open().read(_MOVES, MovesArguments(since or b"", limit, micros(WATCH))))
 
     async def minutes(self, since: int) -> list[Minute]:
         """Hour by hour, so that a week of them keeps nobody waiting; an hour goes once all of it is old."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import lru_cache
@@ -12,6 +13,7 @@ import msgspec
 
 from ...core import waiting
 from ...core.clock import MICROS
+from ...core.damage import DAMAGED_ID
 from ...core.job import Attempt, Lane, NewJob, Record, State, raw_text
 from ...core.operations import (
     Beat,
@@ -27,99 +29,34 @@ from ...core.operations import (
     QueueStats,
     holder_of,
 )
-from ...core.retry import Backoff
 from ...core.waiting import Waiting
+from .messages import Body, ClaimHead, Life, Line
+from .names import DELETED, HELD, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
 
 HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
-STATE = {
-    b"q": State.QUEUED.value, b"w": State.SCHEDULED.value, b"f": State.FAILED.value, b"r": State.RUNNING.value,
-    b"s": State.SUCCEEDED.value, b"d": State.DEAD.value, b"c": State.CANCELLED.value, b"b": State.BLOCKED.value,
-    b"h": State.BLOCKED.value, b"D": State.BLOCKED.value,
-}  # fmt: skip
-HELD = b"h"
-"""The letter of a job that its lane holds."""
-UNREADABLE = b"D"
-"""The letter of a job whose life the scripts cannot read."""
-MOVED = STATE | {b"x": "deleted"}
+STATE = {letter.encode(): state for state, letter in LETTER.items()} | {
+    HELD.encode(): State.BLOCKED.value,
+    UNREADABLE.encode(): State.BLOCKED.value,
+}
+MOVED = STATE | {DELETED.encode(): "deleted"}
 RUNNING = State.RUNNING.value
+_HELD, _UNREADABLE = HELD.encode(), UNREADABLE.encode()
 Row = Sequence[Any]
-
-
-class Body(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """What never changes of a job (but for its payload), as it is stored."""
-
-    created_at: int
-    run_at: int
-    priority: int
-    id: str
-    queue: str
-    task: str
-    tags: str | None
-    key: str | None
-    codec: str
-    max_attempts: int
-    timeout: float | None
-    retry: Backoff | None
-    meta: str | None
-    payload: bytes
-    lane: str | None = None
-
-
-_NOTHING = msgspec.Raw()
-
-
-class Life(msgspec.Struct, frozen=True, gc=False):
-    """What a life has changed of a job, as it is stored; see job.lua for the letters."""
-
-    u: int | None = None
-    a: int = 0
-    l: int = 1  # noqa: E741  # a letter, like the others
-    f: int = 0
-    t: str = "0"
-    h: str | None = None
-    i: int | None = None
-    p: bool = False
-    d: int = 0
-    c: bool = False
-    g: int | None = None
-    z: int | None = None
-    x: int | None = None
-    r: msgspec.Raw = _NOTHING
-    o: msgspec.Raw = _NOTHING
-    e: str | None = None
-    b: str | None = None
-    m: dict[str, str] | None = None
-    y: list[str] | None = None
-    W: str | None = None
-    E: msgspec.Raw = _NOTHING
-    S: int = 0
-    C: int | None = None
-    D: msgspec.Raw = _NOTHING
-
-
-class _Line(msgspec.Struct, frozen=True, array_like=True):
-    number: int
-    fence: int
-    life: int
-    worker: str | None
-    started_at: int | None
-    ended_at: int
-    outcome: str
-    error: str | None
 
 
 _body = msgspec.msgpack.Decoder(Body).decode
 _life = msgspec.msgpack.Decoder(Life).decode
-_line = msgspec.json.Decoder(_Line).decode
+_line = msgspec.json.Decoder(Line).decode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _json = msgspec.json.Decoder().decode
 _moved = msgspec.msgpack.Decoder(list[str]).decode
 _NEW = Life()
-_NUMBER_OF = re.compile(r"n:\d{1,2}:[^:]*:")
-DAMAGED_ID = "damaged-"
-"""How a job is named whose own id cannot be decoded: by its number."""
-_HEAD = {0xD9: 2, 0xDA: 3, 0xDB: 5}
+_CLAIM_HEAD = len(ClaimHead._fields)
+_COUNT, _WAITED, _RAN = MINUTE_FIELDS["count"], MINUTE_FIELDS["waited"], MINUTE_FIELDS["ran"]
+_COUNTED = re.compile(rf"{_COUNT}:\d{{1,2}}:[^:]*:")
+_PIECE_HEAD = struct.Struct(">QQQ")
+_HEAD = {MESSAGE_PACK["str8"]: 2, MESSAGE_PACK["str16"]: 3, MESSAGE_PACK["str32"]: 5}
 """Bytes before a text of MessagePack, by the first of them."""
 
 
@@ -139,6 +76,7 @@ def _bytes(raw: msgspec.Raw) -> bytes | None:
 T = TypeVar("T", Body, Life)
 _BODY = get_type_hints(Body)
 _LIFE = get_type_hints(Life)
+_NAMES = {LETTERS[name]: name for name in _LIFE}
 _LEAST = Body(0, 0, 0, "", "", "", None, None, "damaged", 1, None, None, None, b"")
 
 
@@ -150,6 +88,8 @@ def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str
         found = None
     if isinstance(found, list) and types is _BODY:
         found = dict(zip(types, cast("list[Any]", found), strict=False))
+    elif isinstance(found, dict) and types is _LIFE:
+        found = {_NAMES.get(letter, letter): value for letter, value in cast("dict[Any, Any]", found).items()}
     if not isinstance(found, dict):
         damage[what] = raw_text(data)
         return least
@@ -211,63 +151,64 @@ def _record(
         body.task,
         state,
         body.priority,
-        body.run_at if life.u is None else life.u,
+        body.run_at if life.run_at is None else life.run_at,
         body.payload,
         body.codec,
         body.max_attempts,
         body.timeout,
         body.key,
         body.created_at,
-        life.a,
-        life.l,
-        life.f,
-        int(life.t) if life.t.isdecimal() else 0,
-        life.h,
-        life.i,
-        life.p,
-        life.d,
-        life.c,
-        life.g,
-        life.z,
-        life.x,
-        _bytes(life.r) if life.r else None,
-        life.e,
-        life.b,
-        _bytes(life.o) if life.o else None,
+        life.attempt,
+        life.life,
+        life.fence,
+        int(life.token) if life.token.isdecimal() else 0,
+        life.holder,
+        life.pid,
+        life.suspect,
+        life.deaths,
+        life.cancel,
+        life.started_at,
+        life.finished_at,
+        life.expires_at,
+        _bytes(life.result) if life.result else None,
+        life.error,
+        life.traceback,
+        _bytes(life.progress) if life.progress else None,
         checkpoint,
         retry=body.retry,
     )
     if body.tags is not None:
         made.tags = _read(_tags, body.tags, (), "tags", damage)
     made.meta = {} if body.meta is None else _read(_meta, body.meta, {}, "meta", damage)
-    if life.m is not None:
-        for name, value in life.m.items():
+    if life.meta is not None:
+        for name, value in life.meta.items():
             made.meta[name] = _read(_json, value, None, f"meta.{name}", damage)
-    made.waits = waiting.read(life.W)
+    made.waits = waiting.read(life.waits)
     if body.lane is not None:
         made.lane = _read(_lane, body.lane, None, "lane", damage)
-    if life.E:
-        made.extra = _bytes(life.E)
-    made.saves = life.S
-    made.changed_at = life.C
-    if life.y is not None:
-        lines = [_read(_line, line, None, "history", damage) for line in life.y]
+    if life.extra:
+        made.extra = _bytes(life.extra)
+    made.saves = life.saves
+    made.changed_at = life.changed_at
+    if life.history is not None:
+        lines = [_read(_line, line, None, "history", damage) for line in life.history]
         made.history = tuple([Attempt(*msgspec.structs.astuple(line)) for line in lines if line is not None])
-    if life.D:
-        damage["life"] = raw_text(_bytes(life.D))
+    if life.damage:
+        damage["life"] = raw_text(_bytes(life.damage))
     if damage:
         made.damage = damage
     return made
 
 
 def claimed(row: Row) -> Claims:
-    """The answer to an ask: whether a suspect waits, when the next is due, now, and four values per job."""
-    waiting, due_in = row[0] == 1, row[1]
-    if len(row) == 3:
-        return Claims([], waiting, None if due_in < 0 else due_in / MICROS)
+    """The answer to an ask: a ClaimHead, and a ClaimedRow of each job."""
+    head = ClaimHead(*row[:_CLAIM_HEAD])
+    waiting = head.waiting == 1
+    if len(row) == _CLAIM_HEAD:
+        return Claims([], waiting, None if head.due_in < 0 else head.due_in / MICROS)
     records: list[Record] = []
     lives: dict[bytes, Life] = {}
-    values = iter(row[3:])
+    values = iter(row[_CLAIM_HEAD:])
     for seq, body, life, checkpoint in zip(values, values, values, values, strict=True):
         try:
             known = lives.get(life)
@@ -288,16 +229,20 @@ def inserted(jobs: Sequence[NewJob], exceptions: Row | None) -> list[Inserted]:
 
 
 def records(row: Row) -> Iterator[Record | None]:
-    """Jobs from rows of five values; None where there is none."""
+    """Jobs from JobRows; None where there is none."""
     values = iter(row)
     for seq, state, body, life, checkpoint in zip(values, values, values, values, values, strict=True):
         if seq is None:
             yield None
             continue
-        made = record(seq, STATE[state], body, life, checkpoint, unreadable=state == UNREADABLE)
-        if state == HELD and made.lane is not None:
+        made = record(seq, STATE[state], body, life, checkpoint, unreadable=state == _UNREADABLE)
+        if state == _HELD and made.lane is not None:
             made.waits = Waiting("limit", made.lane.name)
         yield made
+
+
+def texts(row: Row) -> list[str | None]:
+    return [None if value is None else _text(value) for value in row]
 
 
 def lost(row: Row) -> list[Lost]:
@@ -307,9 +252,11 @@ def lost(row: Row) -> list[Lost]:
 
 
 def printed(pieces: Sequence[bytes]) -> list[Printed]:
-    return [
-        Printed(int.from_bytes(piece[:8], "big"), int.from_bytes(piece[8:16], "big"), piece[24:]) for piece in pieces
-    ]
+    found: list[Printed] = []
+    for piece in pieces:
+        position, fence, _ = _PIECE_HEAD.unpack_from(piece)
+        found.append(Printed(position, fence, piece[_PIECE_HEAD.size :]))
+    return found
 
 
 def beats(rows: Sequence[Row]) -> list[Beat]:
@@ -359,11 +306,12 @@ def moves(row: Row) -> Moves:
 
 
 def minutes(hour: int, flat: Row) -> Iterator[Minute]:
-    """The minutes of one hour, from fields `n` (number), `w` (waited) and `r` (ran): `n:<minute>:<outcome>:<queue>`."""
+    """The minutes of one hour, from fields `<MINUTE_FIELDS>:<minute>:<outcome>:<queue>`."""
     pairs = zip(flat[::2], flat[1::2], strict=True)
     sums = {_text(field): int(value) for field, value in pairs if value.removeprefix(b"-").isdigit()}
     for field, number in sums.items():
-        if _NUMBER_OF.match(field) and f"w{field[1:]}" in sums and f"r{field[1:]}" in sums:
-            minute, outcome, queue = field[2:].split(":", 2)
+        place = field[1:]
+        if _COUNTED.match(field) and f"{_WAITED}{place}" in sums and f"{_RAN}{place}" in sums:
+            minute, outcome, queue = place[1:].split(":", 2)
             at = hour * HOUR + int(minute) * MINUTE
-            yield Minute(at, queue, outcome, number, sums[f"w{field[1:]}"], sums[f"r{field[1:]}"])
+            yield Minute(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])

@@ -148,6 +148,12 @@ class Jobs:
             return record is not None and record.state in WAITING
         return not new.once or (record is not None and record.state not in TERMINAL)
 
+    def key_owner(self, key: str) -> str | None:
+        """The job that has a key and has not ended: for as long as it lives, its key is remembered."""
+        known = self.keys.get(key)
+        record = None if known is None else self.jobs.get(known.id)
+        return None if record is None or record.state in TERMINAL else record.id
+
     # -- moving between states: every change leaves one index and enters another
 
     def _enter(self, record: Record) -> None:

@@ -147,6 +147,10 @@ class MemoryStore:
         more = len(page) > limit
         return Found(page[:limit], str(page[limit - 1].seq) if more else None)
 
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        with self._data.lock:
+            return [self._data.jobs.key_owner(key) for key in keys]
+
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         with self._data.lock:
             return self._data.jobs.output(id, position, limit)

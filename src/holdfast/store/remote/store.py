@@ -116,6 +116,9 @@ class RemoteStore:
     async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
         return await self._open().call(wire.FIND, where, cursor, limit)
 
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        return await self._open().call(wire.KEY_OWNERS, keys)
+
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         return await self._open().call(wire.OUTPUT, id, position, limit)
 

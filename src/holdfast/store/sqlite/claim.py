@@ -9,7 +9,7 @@ import msgspec
 from ...core.clock import MICROS
 from ...core.job import Record
 from ...core.operations import Ask, Claims
-from ..protocol import PROMOTE_LIMIT
+from ..protocol import LARGE, PROMOTE_LIMIT
 from ..reference.standing import Picking, cohort
 from . import sql, told
 from .lanes import Lanes
@@ -162,7 +162,7 @@ def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
     found = [record(row) for row in step.connection.execute(sql.BY_SEQS, (to_json(seqs).decode(),)).fetchall()]
     for one in found:
         if one.damage is not None:
-            one.attempt, one.fence = min(one.attempt, sql.LARGE - 1), min(one.fence, sql.LARGE - 1)
+            one.attempt, one.fence = min(one.attempt, LARGE - 1), min(one.fence, LARGE - 1)
             step.connection.execute(sql.MEND, (one.id, one.attempt, one.fence, one.seq))
         one.state, one.holder, one.token, one.started_at = RUNNING, ask.holder.id, ask.token, step.now
         one.attempt += 1

@@ -22,6 +22,11 @@ def get(step: Step, ids: Sequence[str]) -> list[Record | None]:
     return [None if row is None else record(row) for row in rows]
 
 
+def key_owners(step: Step, keys: Sequence[str]) -> list[str | None]:
+    found = [step.value(sql.KEY_OWNER, key) for key in keys]
+    return [None if id is None else text_of(id) for id in found]
+
+
 def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
     parts, values = ["true"], list[Any]()
     index = ""

@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 
 from ...core import waiting
+from ...core.damage import DAMAGED_ID
 from ...core.job import STORED, Attempt, Lane, NewJob, Record, State, raw_text
 from ...core.operations import Ask
 from ...core.retry import Backoff
+from ..protocol import LARGE
 from . import sql
-from .sql import INLINE_PAYLOAD, LARGE
+from .sql import INLINE_PAYLOAD
 from .step import Step
 
 Row = tuple[Any, ...]
@@ -48,8 +50,6 @@ _OPTIONAL = frozenset({
 _DEFAULTS: dict[str, Any] = {"codec": "damaged"}
 _COUNTED = ("priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "deaths", "saves")
 """Numbers that are always there, and that others are added to."""
-DAMAGED_ID = "damaged-"
-"""How a job is named whose own id is no text: by its number."""
 
 
 def _columns(name: str) -> tuple[str, ...]:

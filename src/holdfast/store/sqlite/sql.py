@@ -9,11 +9,11 @@ Values are bound by position, with a plain `?` for each: Python 3.12.0 to 3.12.3
 
 from __future__ import annotations
 
+from ...core.clock import MICROS
 from ...core.job import STORED
 from ...core.waiting import LIMIT_PREFIX
+from ..protocol import LARGE
 
-LARGE = 2**62
-"""What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""
 INLINE_PAYLOAD = 2048
 """Bytes of payload that stay in the job's row; longer ones go to holdfast_payload."""
 
@@ -36,7 +36,7 @@ CHECKPOINT = "PRAGMA wal_checkpoint(PASSIVE)"
 SCHEMA_TABLE = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'holdfast_schema'"
 SCHEMA_VERSION = "SELECT max(version) FROM holdfast_schema"
 SCHEMA_STEP = "INSERT INTO holdfast_schema (version, applied_at) VALUES ({version}, {now})"
-NOW = "CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
+NOW = f"CAST(strftime('%s', 'now') AS INTEGER) * {MICROS}"
 """The wall clock of whoever runs a dumped schema."""
 SEAL = (
     "UPDATE holdfast_schema SET applied_at = applied_at + 1 WHERE version = (SELECT max(version) FROM holdfast_schema)"
@@ -79,6 +79,11 @@ SELECT CAST(id AS TEXT), fingerprint, CAST(made_at AS INTEGER) FROM holdfast_key
 WHERE key = ? AND (expires_at IS NULL OR expires_at > ?)
 """
 STATE = "SELECT state FROM holdfast_job WHERE id = ?"
+KEY_OWNER = """
+SELECT id FROM holdfast_job WHERE id = (SELECT CAST(id AS TEXT) FROM holdfast_key WHERE key = ?)
+    AND state NOT IN ('succeeded', 'dead', 'cancelled')
+"""
+"""The job that has a key and has not ended."""
 PUT_KEY = "INSERT OR REPLACE INTO holdfast_key (key, id, fingerprint, expires_at, made_at) VALUES (?, ?, ?, NULL, ?)"
 END_KEY = "UPDATE holdfast_key SET expires_at = ? WHERE key = ? AND id = ?"
 CHANGE_KEY = "UPDATE holdfast_key SET fingerprint = ? WHERE key = ? AND id = ?"

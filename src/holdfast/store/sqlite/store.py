@@ -257,6 +257,9 @@ class SqliteStore:
     async def find(self, where: Where, cursor: str | None, limit: int) -> Found:
         return await self._read(lambda step: observe.find(step, where, cursor, limit))
 
+    async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
+        return await self._read(lambda step: observe.key_owners(step, keys))
+
     async def output(self, id: str, position: int, limit: int) -> list[Printed]:
         return await self._read(lambda step: output.read(step, id, position, limit))
 

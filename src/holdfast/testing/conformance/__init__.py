@@ -42,6 +42,7 @@ TOPICS = (
     "pauses",
     "waits",
     "once",
+    "key_owners",
     "lanes",
     "waking",
     "batches",

@@ -67,9 +67,7 @@ class TestOnce(Topic):
         answers = await insert(store, *(new_job(id, key="k", once="live") for id in ("a", "b")))
         assert answers == [Inserted("created", "a"), Inserted("existing", "a")]
 
-    async def test_whose_a_key_is_can_be_asked_where_there_is_no_room_at_all(
-        self, store: Store, harness: Harness
-    ) -> None:
+    async def test_a_job_that_finds_no_room_leaves_its_key_as_it_was(self, store: Store, harness: Harness) -> None:
         claim = await running(store, "a", key="k")
         nobody = new_job("b", key="k", once="live", max_depth=0)
         assert await insert(store, nobody) == [Inserted("existing", "a")]

@@ -14,8 +14,8 @@ for at = 1, #ARGV, 3 do
     if kept[1] and kept[2] then
       local life = life_of(kept[2])
       local size = #held
-      held[size + 1], held[size + 2], held[size + 3] = (words(kept[1])), seq, life.f or 0
-      held[size + 4], held[size + 5] = life.t or '0', life.c and 1 or 0
+      held[size + 1], held[size + 2], held[size + 3] = (words(kept[1])), seq, life.fence or 0
+      held[size + 4], held[size + 5] = life.token or '0', life.cancel and 1 or 0
     end
   end
   answer[#answer + 1] = held

@@ -1,14 +1,15 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
--- Each is {id, state, fence, patch, task (where it must be this one)}; no patch deletes. A patch has the letters of a life, with `drop` for letters to
--- clear, and state, delay, keep (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, and
--- the indexes of result, progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0
--- each.
+-- Each is a ChangeMessage. A patch has the letters of a life, with `drop` for letters to clear, and state, delay, keep
+-- (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, and the indexes of result, progress,
+-- extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
-local PLAIN = { 'a', 'l', 'p', 'd', 'c', 'e', 'b', 'y' }
-local BESIDE = { r = 'result', o = 'progress', E = 'extra' }
+local PLAIN = {
+  LIFE.attempt, LIFE.life, LIFE.suspect, LIFE.deaths, LIFE.cancel, LIFE.error, LIFE.traceback, LIFE.history,
+}
+local BESIDE = { [LIFE.result] = 'result', [LIFE.progress] = 'progress', [LIFE.extra] = 'extra' }
 
 local function patch_life(life, patch)
-  life.C = now
+  life.changed_at = now
   for _, letter in ipairs(PLAIN) do
     if patch[letter] ~= nil then
       life[letter] = patch[letter]
@@ -26,22 +27,22 @@ local function patch_life(life, patch)
     merge_meta(life, patch.meta)
   end
   if patch.delay then
-    life.u = now + patch.delay
-    life.v = life.v and life.u
+    life.run_at = now + patch.delay
+    life.due = life.due and life.run_at
   end
   if not patch.state then
-    if patch.keep ~= nil and TERMINAL[life.s] then
-      life.x = patch.keep and now + patch.keep or nil
+    if patch.keep ~= nil and TERMINAL[life.state] then
+      life.expires_at = patch.keep and now + patch.keep or nil
     end
     return
   end
-  life.s = patch.state
-  if TERMINAL[life.s] then
-    life.z, life.x = now, patch.keep and now + patch.keep or nil
+  life.state = patch.state
+  if TERMINAL[life.state] then
+    life.finished_at, life.expires_at = now, patch.keep and now + patch.keep or nil
   else
-    life.z, life.x, life.h, life.g, life.i = nil, nil, nil, nil, nil
+    life.finished_at, life.expires_at, life.holder, life.started_at, life.pid = nil, nil, nil, nil, nil
   end
-  life.v, life.L = nil, nil
+  life.due, life.lane = nil, nil
 end
 
 -- What is kept beside the life: the payload, and what its key stands for; the checkpoint.
@@ -58,10 +59,10 @@ local function patch_beside(id, seq, key, body, life, patch, its_key)
     end
   end
   if patch.checkpoint == 0 then
-    life.k = nil
+    life.checkpoint = nil
     gather('HDEL', key, seq .. '^')
   elseif patch.checkpoint then
-    life.k = 1
+    life.checkpoint = 1
     gather('HSET', key, seq .. '^', ARGV[patch.checkpoint])
   end
 end
@@ -80,7 +81,8 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
   end
   local life = kept[2] and life_of(kept[2]) or {}
   local state = state_of(seq, body, life)
-  if ((state == 'h' or state == 'D') and 'b' or state) ~= seen_state or (life.f or 0) ~= seen_fence then
+  local shown = (state == STATE.held or state == STATE.unreadable) and STATE.blocked or state
+  if shown ~= seen_state or (life.fence or 0) ~= seen_fence then
     return 0
   end
   local _, queue, task, _, its_key = words(body)
@@ -98,39 +100,39 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
       end
     end
     forget(seq, id, queue, life)
-    tell(id, 'x')
+    tell(id, STATE.deleted)
     return 1, lane, queue
   end
-  local stays_held = state == 'h' and not patch.state and patch.waits == nil
+  local stays_held = state == STATE.held and not patch.state and patch.waits == nil
   if not stays_held then
-    life.s = (state == 'h' or state == 'D') and 'b' or state
+    life.state = shown
   end
   patch_life(life, patch)
-  life.q = queue
+  life.queue = queue
   if patch.state then
-    tell(id, life.s)
+    tell(id, life.state)
   end
-  local over = TERMINAL[life.s]
-  local left = patch.state and (state == 'q' or state == 'r') and lane
+  local over = TERMINAL[life.state]
+  local left = patch.state and (state == STATE.queued or state == STATE.running) and lane
   local tells = over and patch.tell
   if its_key and not (over and TERMINAL[state]) then
     mind_key(its_key, id, over and now + (patch.key_keep or 0) or nil)
   end
   if over then
-    if not TERMINAL[state] and life.x and life.x <= now then
+    if not TERMINAL[state] and life.expires_at and life.expires_at <= now then
       forget(seq, id, queue, life)
       ended[#ended + 1] = id
       return 1, left, queue, tells
     end
     enter_ended(seq, life, queue, id)
-  elseif life.s == 'r' then
-    count('r', queue, 1)
-    gather('SADD', P .. 'held:' .. life.h, seq)
+  elseif life.state == STATE.running then
+    count(STATE.running, queue, 1)
+    gather('SADD', P .. 'held:' .. life.holder, seq)
     if lane then
       run(name_of(lane), 1)
     end
   else
-    enter_waiting(seq, body, life, stays_held and 'h' or life.s, queue)
+    enter_waiting(seq, body, life, stays_held and STATE.held or life.state, queue)
   end
   if patch.waits ~= nil or patch.state then
     wait_for(life, seq, patch.waits or nil)
@@ -143,14 +145,14 @@ end
 local function change(changes)
   local answers = {}
   for place, wanted in ipairs(changes) do
-    local answer, lane, queue, tells = change_one(wanted[1], wanted[2], wanted[3], wanted[4], wanted[5])
+    local answer, lane, queue, tells = change_one(wanted.id, wanted.state, wanted.fence, wanted.patch, wanted.task)
     answers[place] = answer
     flush()
     if lane then
       make_room({ name_of(lane) }, queue)
     end
     if tells then
-      put_ended(wanted[1])
+      put_ended(wanted.id)
     end
   end
   return answers

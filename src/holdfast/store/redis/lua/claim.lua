@@ -1,14 +1,12 @@
 -- CLAIM: make due jobs ready, take the lowest (priority, run_at, seq) per queue, count the attempt, raise the fence.
 -- Jobs whose lanes do not let them start are set aside on the way.
--- An ask is {holder, lease, about, queues, limit, token, tasks, busy}. Answers {suspect waiting, due in, now,
--- then seq, body, life, checkpoint of each job}. Finding nothing writes nothing.
+-- An ask is an AskMessage. Answers with a ClaimHead, then a ClaimedRow of each job. Finding nothing writes nothing.
 
 local DUE = { 'later:', 'retry:' }
-local COHORT = 8
 local above = tonumber(string.match(ARGV[#ARGV], '^%d*')) or 0 -- fences given here are
 
 local function make_ready(key, queue)
-  local due = call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE)
+  local due = call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE_LIMIT)
   for at = 1, #due, 2 do
     local seq, priority, suspect, lane = string.match(due[at], '^%l(%d+):(%-?%d+):?(s?):?(.*)$')
     gather('ZREM', key, due[at])
@@ -142,7 +140,7 @@ end
 local function deaths_of(member)
   local seq = seq_of_ready(member)
   local life = call('HGET', chunk_of(seq), seq .. '~')
-  return life and life_of(life).d or 0
+  return life and life_of(life)[LIFE.deaths] or 0
 end
 
 -- Take the first suspects that may run beside each other: those that have died as often as the first one, as many as
@@ -150,7 +148,7 @@ end
 -- one start, no more.
 local function pick_suspects(queue, picking, tasks, sound)
   local suspects = P .. 'suspect:' .. queue
-  local some = first_of(suspects, PROMOTE, tasks)
+  local some = first_of(suspects, PROMOTE_LIMIT, tasks)
   local deaths = deaths_of(some[1])
   local room = deaths <= -2 and picking.limit or deaths == -1 and math.min(picking.limit, COHORT) or 1
   for at = 1, #some, 2 do
@@ -213,7 +211,7 @@ end
 
 -- Hand the jobs of one queue to the holder: seq, body, life and checkpoint of each are added to `answer`.
 local function hand_over(queue, seqs, laned, ask, answer)
-  local held, fresh, rest = bucket('SADD', P .. 'held:' .. ask[1]), nil, nil
+  local held, fresh, rest, with_due, with_lane = bucket('SADD', P .. 'held:' .. ask.holder), nil, nil, nil, nil
   local at, last, handed = 1, #seqs, 0
   while at <= last do
     -- Neighbours mostly stand in one hash: read them together.
@@ -230,49 +228,58 @@ local function hand_over(queue, seqs, laned, ask, answer)
       if body then
         local checkpoint, kept_life, lane = false, nil, laned[fields[n]]
         if not life then
-          -- Jobs that were never claimed have the same life from now on, but for `v` and `L`, which stand in front.
-          fresh = fresh or cmsgpack.pack({ s = 'r', a = 1, f = above + 1, t = ask[6], h = ask[1], g = now, q = queue })
-          rest = rest or string.sub(fresh, 2)
+          -- Jobs that were never claimed have the same life from now on, but for due and lane, which stand in front.
+          if not fresh then
+            fresh = cmsgpack.pack({
+              [LIFE.state] = STATE.running, [LIFE.attempt] = 1, [LIFE.fence] = above + 1, [LIFE.token] = ask.token,
+              [LIFE.holder] = ask.holder, [LIFE.started_at] = now, [LIFE.queue] = queue,
+            })
+            rest = string.sub(fresh, 2)
+            with_due = string.char(string.byte(fresh) + 1) .. PACKED.due
+            with_lane = string.char(string.byte(fresh) + 2) .. PACKED.due
+          end
           life = fresh
           if lane then
-            kept_life = '\137\161v' .. packed_run_at(body) .. '\161L' .. word(lane) .. rest
+            kept_life = with_lane .. packed_run_at(body) .. PACKED.lane .. word(lane) .. rest
           else
-            kept_life = '\136\161v' .. packed_run_at(body) .. rest
+            kept_life = with_due .. packed_run_at(body) .. rest
           end
         else
           life = life_of(life)
-          life.s, life.h, life.t, life.g, life.i, life.q, life.L = 'r', ask[1], ask[6], now, nil, queue, lane
-          life.a, life.f, life.v = (life.a or 0) + 1, math.max(life.f or 0, above) + 1, run_at_of(body, life)
-          checkpoint = life.k and call('HGET', key, fields[n] .. '^') or false
-          if life.W then
+          life.state, life.holder, life.token = STATE.running, ask.holder, ask.token
+          life.started_at, life.pid, life.queue, life.lane = now, nil, queue, lane
+          life.attempt, life.fence = (life.attempt or 0) + 1, math.max(life.fence or 0, above) + 1
+          life.due = run_at_of(body, life)
+          checkpoint = life.checkpoint and call('HGET', key, fields[n] .. '^') or false
+          if life.waits then
             wait_for(life, fields[n], nil)
           end
-          if last == 1 and life.d and life.d < 0 then
-            life.d = nil -- a suspect without company: if it dies now, it dies alone
+          if last == 1 and life.deaths and life.deaths < 0 then
+            life.deaths = nil -- a suspect without company: if it dies now, it dies alone
           end
           life = cmsgpack.pack(life)
           kept_life = life
         end
         if somebody_watches() then
-          tell((words(body)), 'r')
+          tell((words(body)), STATE.running)
         end
         lives[written + 1], lives[written + 2] = fields[n + 1], kept_life
         written, handed = written + 2, handed + 1
         held[#held + 1] = fields[n]
-        answer[answered + 1], answer[answered + 2] = fields[n], body
-        answer[answered + 3], answer[answered + 4] = life, checkpoint
-        answered = answered + 4
+        answer[answered + CLAIMED.seq], answer[answered + CLAIMED.body] = fields[n], body
+        answer[answered + CLAIMED.life], answer[answered + CLAIMED.checkpoint] = life, checkpoint
+        answered = answered + CLAIMED.checkpoint
       end
     end
   end
-  count('r', queue, handed)
+  count(STATE.running, queue, handed)
 end
 
 local function claim(ask)
-  local queues, limit, tasks = ask[4], ask[5], nil
-  if ask[7] then
+  local queues, limit, tasks = ask.queues, ask.limit, nil
+  if ask.tasks then
     tasks = {}
-    for _, task in ipairs(ask[7]) do
+    for _, task in ipairs(ask.tasks) do
       tasks[task] = true
     end
   end
@@ -289,7 +296,7 @@ local function claim(ask)
       soonest = promote(queue, over, soonest)
       if not over then
         picking.limit = limit - taken
-        pick(queue, picking, tasks, not ask[8] and taken == 0)
+        pick(queue, picking, tasks, not ask.busy and taken == 0)
         if picking.seqs[1] then
           hands[#hands + 1] = { queue, picking.seqs }
           taken = taken + #picking.seqs
@@ -301,9 +308,9 @@ local function claim(ask)
       end
     end
   end
-  answer[1] = picking.waiting and 1 or 0
+  answer[CLAIM.waiting] = picking.waiting and 1 or 0
   if taken > 0 then
-    renew(ask[1], ask[2], ask[3])
+    renew(ask.holder, ask.lease, ask.about)
     for _, hand in ipairs(hands) do
       hand_over(hand[1], hand[2], picking.laned, ask, answer)
     end
@@ -312,7 +319,7 @@ local function claim(ask)
   flush()
   if taken == 0 then
     soonest = math.min(soonest or math.huge, next_opening() or math.huge)
-    answer[2] = picking.spare <= 0 and 0 or soonest < math.huge and math.max(0, soonest - now) or -1
+    answer[CLAIM.due_in] = picking.spare <= 0 and 0 or soonest < math.huge and math.max(0, soonest - now) or -1
   end
   return answer
 end

@@ -1,6 +1,5 @@
 -- What steps share: where a job is kept and where it waits, and hints.
 
-local PER_CHUNK = 256
 local MANY = 1000 -- arguments of one variadic call; Lua's stack ends at 8000
 
 -- The hash that a job is in. Neighbours ask for the same one again and again.

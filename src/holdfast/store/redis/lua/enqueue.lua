@@ -1,7 +1,5 @@
 -- ENQUEUE: new jobs, each recognised if it is sent again.
--- Each is {id, queue, priority, delay, run_at, index of its body, nonce, lane}, and, where it has any of them, {...,
--- key, fingerprint, once, window, max_depth, waits, index of extra}; times in microseconds. Answers with the exceptions
--- only: {place, outcome, id, ...}.
+-- Each is a NewMessage, or a PlainNewMessage. Answers with the exceptions only: {place, outcome, id, ...}.
 
 -- Jobs that are ready, or wait for their time; `places` has those that are yet to be written.
 local function depth_of(queue, places)
@@ -24,20 +22,12 @@ local function stands(id, made_at, once, window)
   if once == 'window' then
     return made_at + window > now
   end
-  local known = call('HGET', P .. 'ids', id)
-  if not known then
-    return false
-  end
-  local seq = string.match(known, '^%d+')
-  local kept = call('HGET', chunk_of(seq), seq .. '~')
-  local ok, life = pcall(cmsgpack.unpack, kept or '')
-  local state = ok and type(life) == 'table' and life.s
-  return not (state == 's' or state == 'd' or state == 'c' or (once == 'queued' and state == 'r'))
+  return lives(id, once == 'queued')
 end
 
 -- The answer for a job whose key or id is known already, or whose queue is full; nil where it may be made.
 local function refusal(job, nonce, places)
-  local id, key, once, max_depth = job[1], job[9], job[11], job[13]
+  local id, key, once, max_depth = job.id, job.key, job.once, job.max_depth
   if once and nonce_of(id) == nonce then
     return 'created', id -- another may have its key by now
   end
@@ -46,11 +36,11 @@ local function refusal(job, nonce, places)
     local ends = known and call('ZSCORE', P .. 'key-ends', key)
     if known and (not ends or tonumber(ends) > now) then
       local its_id, its_fingerprint, made_at = unpack_key(known)
-      if its_id and (not once or stands(its_id, made_at, once, job[12])) then
+      if its_id and (not once or stands(its_id, made_at, once, job.window)) then
         if its_id == id and (nonce_of(id) or '') == nonce then
           return 'created', id
         end
-        return its_fingerprint == (job[10] or '') and 'existing' or 'conflict', its_id
+        return its_fingerprint == (job.fingerprint or '') and 'existing' or 'conflict', its_id
       end
     end
   end
@@ -59,7 +49,7 @@ local function refusal(job, nonce, places)
     if its_nonce then
       return its_nonce == nonce and 'created' or 'exists', id
     end
-    if depth_of(job[2], places) >= max_depth then
+    if depth_of(job.queue, places) >= max_depth then
       return 'full', id
     end
   end
@@ -67,21 +57,21 @@ end
 
 -- What stands in front of a body: the array's head, created_at, run_at and priority.
 local function head_of(created, run_at, priority, lane)
-  local entries = lane and '\159' or '\158'
-  return entries .. '\207' .. created .. '\207' .. struct.pack('>I8', run_at) .. '\209' .. struct.pack('>i2', priority)
+  return (lane and PACKED.laned_body or PACKED.body) .. MP_CHAR.uint64 .. created
+    .. MP_CHAR.uint64 .. struct.pack('>I8', run_at) .. MP_CHAR.int16 .. struct.pack('>i2', priority)
 end
 
 -- Put a job to its place that has more than a time: a lane, or something it waits for. Returns its state and run_at.
 local function place_specially(jobs, job, name, run_at, places, blocked)
-  local queue, priority, lane, waits = job[2], job[3], job[8], job[14]
+  local queue, priority, lane, waits = job.queue, job.priority, job.lane, job.waits
   if waits then
     blocked[queue] = (blocked[queue] or 0) + 1
     add(places, P .. 'waits:' .. waits, name, name)
-    return 'b', run_at
+    return STATE.blocked, run_at
   end
   if run_at > now then
     add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority, false, lane))
-    return 'w', run_at
+    return STATE.scheduled, run_at
   end
   if not finish then
     read_lanes(jobs)
@@ -89,7 +79,7 @@ local function place_specially(jobs, job, name, run_at, places, blocked)
   run_at = turn_of(lane, queue, priority, places) or run_at
   take_turn(queue, priority, run_at)
   add(places, P .. 'ready:' .. queue, priority, ready_member(run_at, name, lane))
-  return 'q', run_at
+  return STATE.queued, run_at
 end
 
 local function enqueue(jobs)
@@ -100,10 +90,10 @@ local function enqueue(jobs)
   local created = struct.pack('>I8', now)
   for place = 1, #jobs do
     local job = jobs[place]
-    local id, queue, priority, run_at = job[1], job[2], job[3], job[5]
-    local nonce, lane, key = job[7] or '', job[8], job[9]
+    local id, queue, priority, run_at = job.id, job.queue, job.priority, job.run_at
+    local nonce, lane, key = job.nonce or '', job.lane, job.key
     local outcome, its_id
-    if key or job[13] then
+    if key or job.max_depth then
       outcome, its_id = refusal(job, nonce, places)
     end
     seq = seq + 1
@@ -112,9 +102,9 @@ local function enqueue(jobs)
       outcome, its_id = nonce_of(id) == nonce and 'created' or 'exists', id
     end
     if not outcome then
-      run_at = run_at and math.max(now, run_at) or now + job[4]
+      run_at = run_at and math.max(now, run_at) or now + job.delay
       local head
-      if lane or job[14] then
+      if lane or job.waits then
         local state
         state, run_at = place_specially(jobs, job, name, run_at, places, blocked)
         head = head_of(created, run_at, priority, lane)
@@ -122,7 +112,7 @@ local function enqueue(jobs)
       elseif run_at > now then
         head = head_of(created, run_at, priority)
         add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority))
-        tell(id, 'w')
+        tell(id, STATE.scheduled)
       else
         head = heads[priority]
         if not head then
@@ -133,16 +123,20 @@ local function enqueue(jobs)
           take_turn(queue, priority, now)
         end
         add(places, P .. 'ready:' .. queue, priority, NOW .. sortable(name))
-        tell(id, 'q')
+        tell(id, STATE.queued)
       end
-      add(bodies, chunk_of(seq), name, head .. ARGV[job[6]])
-      if job[14] or job[15] then
-        local life = { s = job[14] and 'b', W = job[14], E = job[15] and ARGV[job[15]] }
+      add(bodies, chunk_of(seq), name, head .. ARGV[job.body])
+      if job.waits or job.extra then
+        local life = {
+          [LIFE.state] = job.waits and STATE.blocked,
+          [LIFE.waits] = job.waits,
+          [LIFE.extra] = job.extra and ARGV[job.extra],
+        }
         add(bodies, chunk_of(seq), name .. '~', cmsgpack.pack(life))
       end
       added[queue] = (added[queue] or 0) + 1
       if key then
-        call('HSET', P .. 'keys', key, pack_key(id, job[10] or '', now))
+        call('HSET', P .. 'keys', key, pack_key(id, job.fingerprint or '', now))
         call('ZREM', P .. 'key-ends', key)
       end
     elseif outcome ~= 'created' then
@@ -158,10 +152,10 @@ local function enqueue(jobs)
   write_places(places)
   write_turns()
   for queue, number in pairs(blocked) do
-    raise(P .. 'counts', 'b:' .. queue, number)
+    raise(P .. 'counts', STATE.blocked .. ':' .. queue, number)
   end
   for queue, number in pairs(added) do
-    raise(P .. 'counts', 't:' .. queue, number)
+    raise(P .. 'counts', TOTAL .. ':' .. queue, number)
     rung['queue/' .. queue] = true
   end
   return exceptions

@@ -1,7 +1,7 @@
 -- ENQUEUE ONE: a lone job that is due now, without key or depth: what enqueue.lua does, without what it needs for more.
--- ARGV is id, queue, priority, body, nonce ('' for none). Answers 1 where it is there, 0 where its id is another job's.
+-- ARGV is OneArguments. Answers 1 where it is there, 0 where its id is another job's.
 
-local id, queue, priority, nonce = ARGV[1], ARGV[2], ARGV[3], ARGV[5]
+local id, queue, priority, nonce = ARGV[ONE.id], ARGV[ONE.queue], ARGV[ONE.priority], ARGV[ONE.nonce]
 local seq = call('INCR', KEYS[1])
 local name = text(seq)
 if call('HSETNX', P .. 'ids', id, nonce == '' and name or name .. ':' .. nonce) == 0 then
@@ -9,13 +9,14 @@ if call('HSETNX', P .. 'ids', id, nonce == '' and name or name .. ':' .. nonce) 
   return its_nonce == nonce and 1 or 0
 end
 local stamp = struct.pack('>I8', now)
-local head = '\158\207' .. stamp .. '\207' .. stamp .. '\209' .. struct.pack('>i2', priority)
-local chunk = text(math.floor(seq / 256))
-call('HSET', P .. 'jobs:' .. chunk, name, head .. ARGV[4])
+local head = PACKED.body .. MP_CHAR.uint64 .. stamp .. MP_CHAR.uint64 .. stamp
+  .. MP_CHAR.int16 .. struct.pack('>i2', priority)
+local chunk = text(math.floor(seq / PER_CHUNK))
+call('HSET', P .. 'jobs:' .. chunk, name, head .. ARGV[ONE.body])
 call('ZADD', P .. 'chunks', chunk, chunk)
 call('ZADD', P .. 'ready:' .. queue, priority, NOW .. string.char(96 + #name) .. name)
-raise(P .. 'counts', 't:' .. queue, 1)
+raise(P .. 'counts', TOTAL .. ':' .. queue, 1)
 call('SPUBLISH', P .. 'queue/' .. queue, '')
-tell(id, 'q')
+tell(id, STATE.queued)
 write_down()
 return 1

@@ -1,12 +1,12 @@
 -- EXPIRED: claims whose holder's lease has ended, or all claims of one holder. ARGV is limit, and the holder if one is
--- meant. Answers {beat, then the five values} for each job.
+-- meant. Answers a beat, then a JobRow, for each job.
 
 -- A claim of which nothing can be read runs no longer.
 local function let_be(holder, seq, body)
   call('SREM', P .. 'held:' .. holder, seq)
   local _, queue = words(body)
   local lane = lane_of(body)
-  raise(P .. 'counts', 'r:' .. queue, -1)
+  raise(P .. 'counts', STATE.running .. ':' .. queue, -1)
   if lane and (tonumber(call('GET', runs_key(name_of(lane)))) or 0) > 0 then
     call('DECR', runs_key(name_of(lane)))
   end
@@ -17,16 +17,17 @@ local holders = ARGV[2] and { ARGV[2] } or call('ZRANGEBYSCORE', P .. 'holders',
 for _, id in ipairs(holders) do
   local beat = text(beats_of(id))
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
-    if #answer >= 6 * limit then
+    if #answer >= (1 + ROW_SIZE) * limit then
       return answer
     end
     answer[#answer + 1] = beat
     if not add_job(answer, seq) then
       answer[#answer] = nil
       call('SREM', P .. 'held:' .. id, seq)
-    elseif answer[#answer - 3] == 'D' then -- nobody can settle it: it is held no longer, and stays as it is
-      let_be(id, seq, answer[#answer - 2])
-      for _ = 1, 6 do
+    elseif answer[#answer - ROW_SIZE + ROW.state] == STATE.unreadable then
+      -- Nobody can settle it: it is held no longer, and stays as it is.
+      let_be(id, seq, answer[#answer - ROW_SIZE + ROW.body])
+      for _ = 0, ROW_SIZE do
         answer[#answer] = nil
       end
     end

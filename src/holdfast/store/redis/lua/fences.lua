@@ -12,7 +12,7 @@ if name and (name == ARGV[1] or ARGV[1] == '') then
 end
 if above then
   -- By the time as well: that the last server came may be part of what was lost.
-  above = math.max(tonumber(above) + ROOM, math.floor((now - tonumber(since)) / 1000000) * ROOM)
+  above = math.max(tonumber(above) + ROOM, math.floor((now - tonumber(since)) / MICROS) * ROOM)
 end
 local said = text(above or 0) .. ':' .. (since or NOW) .. ':' .. ARGV[1]
 call('DEL', P .. 'server') -- a script that begins by removing something may write where memory is full

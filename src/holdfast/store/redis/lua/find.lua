@@ -1,17 +1,15 @@
 -- FIND: one bounded step towards a page of jobs, newest first.
--- ARGV[1] is {before, limit, states, queue, task, tag, finished_before, waits, lane}: absent parts match everything;
--- `lane` is the name of the one that holds the job.
--- Answers {where the next step begins or nothing, then five values for each job found}.
+-- ARGV[1] is a FindMessage. Answers {where the next step begins or nothing, then a JobRow of each job found}.
 
 local LOOK = 2000 -- jobs that one step looks at
 local BYTES = 4 * 1024 * 1024 -- of bodies that one step reads
 local FEW = 5000 -- so many are sorted at once; more are found by walking back from the newest
 
 local want = cmsgpack.unpack(ARGV[1])
-local before, limit, states = want[1] or math.huge, want[2], nil
-if want[3] then
+local before, limit, states = want.before or math.huge, want.limit, nil
+if want.states then
   states = {}
-  for _, state in ipairs(want[3]) do
+  for _, state in ipairs(want.states) do
     states[state] = true
   end
 end
@@ -21,7 +19,7 @@ local answer, found, bytes = { false }, 0, 0
 local function has_tag(tags)
   local ok, list = pcall(cjson.decode, tags or '[]')
   for _, tag in ipairs(ok and type(list) == 'table' and list or {}) do
-    if tag == want[6] then
+    if tag == want.tag then
       return true
     end
   end
@@ -37,19 +35,19 @@ local function look_at(seq)
   end
   bytes = bytes + #body
   local _, queue, task, tags = words(body)
-  if (want[4] and queue ~= want[4]) or (want[5] and task ~= want[5]) or (want[6] and not has_tag(tags)) then
+  if (want.queue and queue ~= want.queue) or (want.task and task ~= want.task) or (want.tag and not has_tag(tags)) then
     return
   end
-  if states or want[7] or want[9] then
+  if states or want.finished_before or want.lane then
     local life = kept[2] and life_of(kept[2])
-    local state = (states or want[9]) and state_of(seq, body, life)
-    if want[9] and not (state == 'h' and name_of(lane_of(body)) == want[9]) then
+    local state = (states or want.lane) and state_of(seq, body, life)
+    if want.lane and not (state == STATE.held and name_of(lane_of(body)) == want.lane) then
       return
     end
-    if states and not states[(state == 'h' or state == 'D') and 'b' or state] then
+    if states and not states[(state == STATE.held or state == STATE.unreadable) and STATE.blocked or state] then
       return
     end
-    if want[7] and not (life and life.z and life.z < want[7]) then
+    if want.finished_before and not (life and life.finished_at and life.finished_at < want.finished_before) then
       return
     end
   end
@@ -61,41 +59,41 @@ end
 -- The sets that know the jobs that a lane holds, or those in these states: {key, how its members begin}; nil where
 -- there are none.
 local function known_sets()
-  if want[9] then
-    return { { P .. 'lane-held:' .. want[9], 'time' } }
+  if want.lane then
+    return { { P .. 'lane-held:' .. want.lane, 'time' } }
   end
-  if not states or states.s or states.b then
+  if not states or states[STATE.succeeded] or states[STATE.blocked] then
     return nil
   end
   local sets = {}
   local function add(key, begins)
     sets[#sets + 1] = { P .. key, begins }
   end
-  if states.r then
+  if states[STATE.running] then
     for _, holder in ipairs(call('ZRANGE', P .. 'holders', 0, -1)) do
       add('held:' .. holder, 'number')
     end
   end
-  if states.d or states.c then
+  if states[STATE.dead] or states[STATE.cancelled] then
     add('parked', 'number')
   end
-  local queues = want[4] and { want[4] } or {}
-  if not want[4] then
+  local queues = want.queue and { want.queue } or {}
+  if not want.queue then
     for _, field in ipairs(call('HKEYS', P .. 'counts')) do
-      if string.sub(field, 1, 2) == 't:' then
+      if string.sub(field, 1, 2) == TOTAL .. ':' then
         queues[#queues + 1] = string.sub(field, 3)
       end
     end
   end
   for _, queue in ipairs(queues) do
-    if states.q then
+    if states[STATE.queued] then
       add('ready:' .. queue, 'time')
       add('suspect:' .. queue, 'time')
     end
-    if states.w then
+    if states[STATE.scheduled] then
       add('later:' .. queue, 'number')
     end
-    if states.f then
+    if states[STATE.failed] then
       add('retry:' .. queue, 'number')
     end
   end
@@ -156,8 +154,8 @@ local looked = { 0 }
 local function below(per)
   return before == math.huge and '+inf' or text(math.floor((before - 1) / per))
 end
-if want[8] then
-  local some = call('ZREVRANGEBYSCORE', P .. 'waits:' .. want[8], below(1), '-inf', 'LIMIT', 0, LOOK)
+if want.waits then
+  local some = call('ZREVRANGEBYSCORE', P .. 'waits:' .. want.waits, below(1), '-inf', 'LIMIT', 0, LOOK)
   if not look_through(some, looked) and #some == LOOK then
     answer[1] = text(before)
   end

@@ -1,10 +1,7 @@
 -- GATE: whether jobs of a lane may start, what is set aside until they may, and what is let go again. The rules are
 -- those of core/limiter.py. A job that is set aside has only changed its sorted set, as one that becomes due.
 
-local PROMOTE = 1000 -- due or held jobs that one claim makes ready per set
-local HELD_LIMIT = 1000 -- jobs that one claim sets aside, and lanes that it looks into
 local AT_ONCE = 100 -- lanes that are looked into together
-local LOOK_AGAIN = 60 * 1000000 -- microseconds until a lane that holds jobs though it is not full lets more of them go
 
 -- running, interval, burst by the text of these numbers: few lanes have numbers of their own.
 local bounds_of = {}
@@ -127,10 +124,10 @@ local function hold(queue, places, some, seqs, lanes)
     gather('ZADD', held_key(lanes[n]), some[2 * n], some[2 * n - 1])
     add(wanted, chunk_of(seqs[n]), seqs[n] .. '~')
   end
-  count('b', queue, #places)
+  count(STATE.blocked, queue, #places)
   for field, kept in pairs(read_fields(wanted)) do
     local life = kept and life_of(kept)
-    if life and life.W then
+    if life and life.waits then
       local seq = string.sub(field, 1, -2)
       wait_for(life, seq, nil)
       gather('HSET', chunk_of(seq), field, cmsgpack.pack(life))
@@ -151,8 +148,8 @@ local function put_back(some)
     local body, life = kept[seqs[at]], kept[seqs[at] .. '~']
     if body then
       local _, queue = words(body)
-      local suspect = life and life_of(life).p
-      count('b', queue, -1)
+      local suspect = life and life_of(life)[LIFE.suspect]
+      count(STATE.blocked, queue, -1)
       gather('ZADD', P .. (suspect and 'suspect:' or 'ready:') .. queue, some[at + 1], some[at])
     end
   end
@@ -175,7 +172,7 @@ local function let_go(names, gates)
   local going = {}
   local _, bounds, lanes = meet(first, gates)
   for at, lane in ipairs(lanes) do
-    local key, free = held_key(lane), math.min(PROMOTE, starts(lane, bounds[at], gates))
+    local key, free = held_key(lane), math.min(PROMOTE_LIMIT, starts(lane, bounds[at], gates))
     local some, left = { first[2 * at - 1], first[2 * at] }, more[at]
     if free > 1 and left then
       some = call('ZRANGE', key, 0, free, 'WITHSCORES')
@@ -187,7 +184,7 @@ local function let_go(names, gates)
     end
     gates.opens_at[lane] = false
     if free == 0 or left then
-      gates.opens_at[lane] = free == PROMOTE and now or next_look(lane, bounds[at], gates)
+      gates.opens_at[lane] = free == PROMOTE_LIMIT and now or next_look(lane, bounds[at], gates)
     end
   end
   put_back(going)
@@ -203,7 +200,7 @@ end
 local function reopen(gates)
   local names = call('ZRANGEBYSCORE', P .. 'lane-opens', '-inf', NOW, 'LIMIT', 0, HELD_LIMIT)
   local first, number = 1, 0
-  while names[first] and number < PROMOTE do
+  while names[first] and number < PROMOTE_LIMIT do
     number = number + let_go({ unpack(names, first, first + AT_ONCE - 1) }, gates)
     first = first + AT_ONCE
   end

@@ -1,10 +1,10 @@
--- MOVES: what moved since a cursor, and that moves are kept for as long as ARGV[3] says from now.
--- ARGV is cursor ('' to begin), limit, microseconds. Answers {missed, cursor, then at and moved of each step}.
+-- MOVES: what moved since a cursor, and that moves are kept for a while from now. ARGV is MovesArguments.
+-- Answers {missed, cursor, then at and moved of each step}.
 
 local watch = call('HMGET', P .. 'watch', 'until', 'upto')
 local upto = tonumber(watch[2]) or 0
-local keep = text(now + tonumber(ARGV[3]))
-local since = tonumber(ARGV[1])
+local keep = text(now + tonumber(ARGV[MOVES.watch]))
+local since = tonumber(ARGV[MOVES.since])
 if (tonumber(watch[1]) or 0) <= now then
   upto = text(math.max(now, upto))
   call('DEL', P .. 'moves')
@@ -20,7 +20,7 @@ local from = first and tonumber(string.match(first[1], '^%d+')) - tonumber(first
 if since < from or since > upto then
   return { 1, text(upto) }
 end
-local answer, told, limit = { 0, text(since) }, 0, tonumber(ARGV[2])
+local answer, told, limit = { 0, text(since) }, 0, tonumber(ARGV[MOVES.limit])
 while told < limit do
   local step = call('XRANGE', P .. 'moves', '(' .. answer[2] .. '-0', '+', 'COUNT', 1)[1]
   if not step then

@@ -1,30 +1,31 @@
 -- Where a job stands: every change of state leaves one index and enters another.
 
 local function exit(seq, body, life, state, queue)
-  if state == 'D' then -- nobody knows where it stands: what still points at it is passed over
+  if state == STATE.unreadable then -- nobody knows where it stands: what still points at it is passed over
     gather('ZREM', P .. 'ended', seq)
     gather('ZREM', P .. 'parked', seq)
     return
   end
   local priority, lane = priority_of(body), lane_of(body)
-  local suspect = life and life.p
-  if state == 'q' then
+  local suspect = life and life.suspect
+  if state == STATE.queued then
     gather('ZREM', P .. (suspect and 'suspect:' or 'ready:') .. queue, ready_member(run_at_of(body, life), seq, lane))
-  elseif state == 'w' or state == 'f' then
-    gather('ZREM', P .. (state == 'w' and 'later:' or 'retry:') .. queue, later_member(seq, priority, suspect, lane))
-  elseif state == 'h' then
-    count('b', queue, -1)
+  elseif state == STATE.scheduled or state == STATE.failed then
+    local set = state == STATE.scheduled and 'later:' or 'retry:'
+    gather('ZREM', P .. set .. queue, later_member(seq, priority, suspect, lane))
+  elseif state == STATE.held then
+    count(STATE.blocked, queue, -1)
     gather('ZREM', held_key(name_of(lane)), ready_member(run_at_of(body, life), seq, lane))
   else
     count(state, queue, -1)
-    if state == 'r' then
-      gather('SREM', P .. 'held:' .. life.h, seq)
+    if state == STATE.running then
+      gather('SREM', P .. 'held:' .. life.holder, seq)
       if lane then
         run(name_of(lane), -1)
       end
     elseif TERMINAL[state] then
       gather('ZREM', P .. 'ended', seq)
-      if state ~= 's' then
+      if state ~= STATE.succeeded then
         gather('ZREM', P .. 'parked', seq)
       end
     end
@@ -33,26 +34,26 @@ end
 
 local function enter_waiting(seq, body, life, state, queue)
   local priority, run_at, lane = priority_of(body), run_at_of(body, life), lane_of(body)
-  if state == 'q' then
-    gather('ZADD', P .. (life.p and 'suspect:' or 'ready:') .. queue, priority, ready_member(run_at, seq, lane))
-  elseif state == 'b' then
-    count('b', queue, 1)
-  elseif state == 'h' then
-    count('b', queue, 1)
+  if state == STATE.queued then
+    gather('ZADD', P .. (life.suspect and 'suspect:' or 'ready:') .. queue, priority, ready_member(run_at, seq, lane))
+  elseif state == STATE.blocked then
+    count(STATE.blocked, queue, 1)
+  elseif state == STATE.held then
+    count(STATE.blocked, queue, 1)
     gather('ZADD', held_key(name_of(lane)), priority, ready_member(run_at, seq, lane))
   else
-    local set = state == 'w' and 'later:' or 'retry:'
-    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.p, lane))
+    local set = state == STATE.scheduled and 'later:' or 'retry:'
+    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.suspect, lane))
   end
   rung['queue/' .. queue] = true
 end
 
 local function enter_ended(seq, life, queue, id)
-  count(life.s, queue, 1)
-  if life.x then
-    gather('ZADD', P .. 'ended', text(life.x), seq)
+  count(life.state, queue, 1)
+  if life.expires_at then
+    gather('ZADD', P .. 'ended', text(life.expires_at), seq)
   end
-  if life.s ~= 's' then
+  if life.state ~= STATE.succeeded then
     gather('ZADD', P .. 'parked', seq, seq)
   end
   ended[#ended + 1] = id
@@ -65,13 +66,13 @@ local function forget(seq, id, queue, life)
   gather('HDEL', key, seq, seq .. '~')
   gather('HDEL', key, seq .. '^')
   gather('HDEL', P .. 'ids', id)
-  if life and life.w then
+  if life and life.printed then
     call('DEL', P .. 'output:' .. seq)
   end
-  if life and life.W then
+  if life and life.waits then
     wait_for(life, seq, nil)
   end
-  count('t', queue, -1)
+  count(TOTAL, queue, -1)
   shrunk[chunk] = true
 end
 
@@ -116,9 +117,9 @@ end
 
 -- Meta is merged name by name; its values are JSON and never looked into.
 local function merge_meta(life, words)
-  local meta = life.m or {}
+  local meta = life.meta or {}
   for name, value in pairs(words) do
     meta[name] = value
   end
-  life.m = next(meta) and meta or nil
+  life.meta = next(meta) and meta or nil
 end

@@ -1,4 +1,4 @@
--- How a job is answered: seq, state, body, life, checkpoint.
+-- How a job is answered: a JobRow.
 
 local function add_job(answer, seq)
   local key = chunk_of(seq)
@@ -8,7 +8,8 @@ local function add_job(answer, seq)
   end
   local life = kept[2] and life_of(kept[2])
   local size = #answer
-  answer[size + 1], answer[size + 2], answer[size + 3] = seq, state_of(seq, kept[1], life), kept[1]
-  answer[size + 4], answer[size + 5] = kept[2], life and life.k and call('HGET', key, seq .. '^') or false
+  answer[size + ROW.seq], answer[size + ROW.state] = seq, state_of(seq, kept[1], life)
+  answer[size + ROW.body], answer[size + ROW.life] = kept[1], kept[2]
+  answer[size + ROW.checkpoint] = life and life.checkpoint and call('HGET', key, seq .. '^') or false
   return true
 end

@@ -1,11 +1,5 @@
 -- SETTLE: end claims. Written only while fence and token are those of the claim; one sent again is recognised.
--- Each is {seq, fence, token, nonce, id, state, attempt, keep, index of result}, and, unless it is a plain success,
--- {..., outcome, cancelled_keep, delay, suspect, deaths, key_keep, key, seen_beat, error, traceback, waits, tell};
--- times in microseconds. Answers with one 1 or 0 each.
-
-local HISTORY_LIMIT = 50
-local FRESH = 0x88 -- the head of the life of a job that was claimed once, and has no lane
-local REMEMBER = 300 * 1000000 -- a job removed as it ends is known by its settlement for five minutes
+-- Each is an EndMessage, or, where it is a plain success, a PlainEndMessage. Answers with one 1 or 0 each.
 
 local function json(value)
   return value and cjson.encode(value) or 'null'
@@ -13,22 +7,23 @@ end
 
 -- One line of history, as JSON: numbers beyond 14 digits are not for cjson.
 local function line(life, outcome, err)
-  return '[' .. text(life.a or 0) .. ',' .. text(life.f) .. ',' .. text(life.l or 1) .. ',' .. json(life.h) .. ','
-    .. (life.g and text(life.g) or 'null') .. ',' .. NOW .. ',' .. json(outcome) .. ',' .. json(err) .. ']'
+  return '[' .. text(life.attempt or 0) .. ',' .. text(life.fence) .. ',' .. text(life.life or 1) .. ','
+    .. json(life.holder) .. ',' .. (life.started_at and text(life.started_at) or 'null') .. ',' .. NOW .. ','
+    .. json(outcome) .. ',' .. json(err) .. ']'
 end
 
 -- The lives of these jobs by field, and the hash that each is in by its place.
 local function read_lives(ends)
   local wanted, chunks = {}, {}
   for at = 1, #ends do
-    local key = chunk_of(ends[at][1])
+    local key = chunk_of(ends[at][END.seq])
     chunks[at] = key
     local list = wanted[key]
     if not list then
       list = {}
       wanted[key] = list
     end
-    list[#list + 1] = ends[at][1] .. '~'
+    list[#list + 1] = ends[at][END.seq] .. '~'
   end
   return read_fields(wanted), chunks
 end
@@ -53,88 +48,90 @@ end
 local alike = {}
 
 local function plainly_succeeded(e)
-  return e[6] == 's' and not e[10] and e[8] and e[8] > 0
+  return e.state == STATE.succeeded and not e.outcome and e.keep and e.keep > 0
 end
 
 -- The life of such a job after its end, from its life before; nil where it is not one of them.
 local function succeeded_life(kept, e)
   local entries, one, two, three = string.byte(kept, 1, 4)
-  if one ~= 0xa1 or two ~= 0x76 or three ~= 0xcf or entries > 0x8f then
-    return nil -- `v` does not stand in front
+  if one ~= FRONT.letter or two ~= FRONT.due or three ~= MP.uint64 or entries > MP.fixmap_last then
+    return nil -- when it was due does not stand in front
   end
-  local from, lane = 13, nil
-  if entries > FRESH and string.sub(kept, 13, 14) == '\161L' then
-    lane, from = word_at(kept, 15)
+  local from, lane = FRONT.size + 1, nil
+  local four, five = string.byte(kept, FRONT.size + 1, FRONT.size + 2)
+  if five == FRONT.lane and four == FRONT.letter then
+    lane, from = word_at(kept, FRONT.size + 3)
   end
   local rest = string.sub(kept, from)
   local known = alike[rest]
   if not known then
     local life = life_of(string.char(entries - (lane and 2 or 1)) .. rest)
-    known = { life = life, h = bucket('SREM', P .. 'held:' .. (life.h or '')), ends = 0, waited = 0 }
-    known.fits = life.s == 'r' and not (life.c or life.r or life.n or life.e or life.b or life.d or life.p)
-      and not (life.W or life.L)
+    known = { life = life, held = bucket('SREM', P .. 'held:' .. (life.holder or '')), ends = 0, waited = 0 }
+    known.fits = life.state == STATE.running and not (life.cancel or life.result or life.nonce or life.error)
+      and not (life.traceback or life.deaths or life.suspect or life.waits or life.lane)
     alike[rest] = known
   end
   local life = known.life
-  if not known.fits or life.f ~= e[2] or life.t ~= e[3] then
+  if not known.fits or life.fence ~= e.fence or life.token ~= e.token then
     return nil
   end
-  if known.attempt ~= e[7] or known.keep ~= e[8] then
+  if known.attempt ~= e.attempt or known.keep ~= e.keep then
     local after = {}
     for letter, value in pairs(life) do
       after[letter] = value
     end
-    after.s, after.a, after.z, after.x = 's', e[7], now, now + e[8]
-    known.attempt, known.keep, known.expires = e[7], e[8], text(now + e[8])
+    after.state, after.attempt, after.finished_at, after.expires_at = STATE.succeeded, e.attempt, now, now + e.keep
+    known.attempt, known.keep, known.expires = e.attempt, e.keep, text(now + e.keep)
     local packed = cmsgpack.pack(after)
     local size = string.byte(packed)
-    if size < 0x80 or size > 0x8d then
+    if size < MP.fixmap or size > MP.fixmap_last - 2 then
       return nil
     end
-    known.with_result = string.char(size + 2) .. string.sub(packed, 2) .. '\161n'
-    known.without = string.char(size + 1) .. string.sub(packed, 2) .. '\161n'
+    known.with_result = string.char(size + 2) .. string.sub(packed, 2) .. PACKED.nonce
+    known.without = string.char(size + 1) .. string.sub(packed, 2) .. PACKED.nonce
   end
   known.ends = known.ends + 1
-  known.waited = known.waited + math.max(0, life.g - struct.unpack('>I8', kept, 5))
-  known.h[#known.h + 1] = e[1]
+  known.waited = known.waited + math.max(0, life.started_at - struct.unpack('>I8', kept, FRONT.due_number))
+  known.held[#known.held + 1] = e.seq
   if lane then
-    leave(lane, life.q)
+    leave(lane, life.queue)
   end
-  if e[9] then
-    return known.with_result .. word(e[4]) .. '\161r' .. word(ARGV[e[9]]), known.expires
+  if e.result then
+    return known.with_result .. word(e.nonce) .. PACKED.result .. word(ARGV[e.result]), known.expires
   end
-  return known.without .. word(e[4]), known.expires
+  return known.without .. word(e.nonce), known.expires
 end
 
 -- End one claim in whatever way; the life of the job afterwards, or false where the job is gone.
 local function settle_one(e, life)
-  local seq, id, nonce = e[1], e[5], e[4]
-  local state, outcome, keep, queue = e[6], e[10], e[8], life.q
-  if life.c and not TERMINAL[state] then
-    state, outcome, keep = 'c', 'cancelled', e[11]
+  local seq, id, nonce = e.seq, e.id, e.nonce
+  local state, outcome, keep, queue = e.state, e.outcome, e.keep, life.queue
+  if life.cancel and not TERMINAL[state] then
+    state, outcome, keep = STATE.cancelled, 'cancelled', e.cancelled_keep
   end
-  gather('SREM', P .. 'held:' .. life.h, seq)
-  if life.L then
-    leave(life.L, queue)
+  gather('SREM', P .. 'held:' .. life.holder, seq)
+  if life.lane then
+    leave(life.lane, queue)
   end
-  count('r', queue, -1)
-  tell_ends(queue, outcome or 'succeeded', 1, math.max(0, life.g - (life.v or life.g)), math.max(0, now - life.g))
-  life.v, life.L = nil, nil
-  life.a, life.p, life.d, life.c, life.n = e[7], e[13], e[14], nil, nonce
-  life.r, life.e, life.b = e[9] and ARGV[e[9]], e[18], e[19]
+  count(STATE.running, queue, -1)
+  local waited = math.max(0, life.started_at - (life.due or life.started_at))
+  tell_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - life.started_at))
+  life.due, life.lane = nil, nil
+  life.attempt, life.suspect, life.deaths, life.cancel, life.nonce = e.attempt, e.suspect, e.deaths, nil, nonce
+  life.result, life.error, life.traceback = e.result and ARGV[e.result], e.error, e.traceback
   if TERMINAL[state] then
-    life.s, life.z, life.x = state, now, keep and now + keep
+    life.state, life.finished_at, life.expires_at = state, now, keep and now + keep
     tell(id, state)
-    if e[21] then
+    if e.tell then
       told_of[#told_of + 1] = id
     end
-    if e[16] then
-      mind_key(e[16], id, now + e[15])
+    if e.key then
+      mind_key(e.key, id, now + e.key_keep)
     end
     if keep and keep <= 0 then
       forget(seq, id, queue, life)
       gather('ZADD', P .. 'gone', NOW, nonce)
-      call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - REMEMBER))
+      call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - GONE_KEPT))
       ended[#ended + 1] = id
       return false
     end
@@ -143,22 +140,22 @@ local function settle_one(e, life)
     return cmsgpack.pack(life)
   end
   local body = call('HGET', chunk_of(seq), seq)
-  local history = life.y or {}
-  history[#history + 1] = line(life, outcome, e[18])
+  local history = life.history or {}
+  history[#history + 1] = line(life, outcome, e.error)
   if #history > HISTORY_LIMIT then
     table.remove(history, 1)
   end
-  life.y = history
-  if e[12] then
-    life.u = now + e[12]
+  life.history = history
+  if e.delay then
+    life.run_at = now + e.delay
   end
-  life.s = (state == 'b' or run_at_of(body, life) > now) and state or 'q'
-  life.h, life.g, life.i = nil, nil, nil
-  tell(id, life.s)
-  wait_for(life, seq, e[20])
-  enter_waiting(seq, body, life, life.s, queue)
-  if e[16] then
-    mind_key(e[16], id, nil)
+  life.state = (state == STATE.blocked or run_at_of(body, life) > now) and state or STATE.queued
+  life.holder, life.started_at, life.pid = nil, nil, nil
+  tell(id, life.state)
+  wait_for(life, seq, e.waits)
+  enter_waiting(seq, body, life, life.state, queue)
+  if e.key then
+    mind_key(e.key, id, nil)
   end
   return cmsgpack.pack(life)
 end
@@ -167,9 +164,9 @@ end
 -- remembered of that.
 local function sent_again(e, life)
   if life then
-    return life.n == e[4]
+    return life.nonce == e.nonce
   end
-  return call('HEXISTS', P .. 'ids', e[5]) == 0 and call('ZSCORE', P .. 'gone', e[4])
+  return call('HEXISTS', P .. 'ids', e.id) == 0 and call('ZSCORE', P .. 'gone', e.nonce)
 end
 
 local function settle(ends)
@@ -177,7 +174,7 @@ local function settle(ends)
   local answers, expiry = {}, nil
   for place = 1, #ends do
     local e = ends[place]
-    local seq = e[1]
+    local seq = e.seq
     local field = seq .. '~'
     local kept = lives[field]
     local after, expires
@@ -185,17 +182,17 @@ local function settle(ends)
       after, expires = succeeded_life(kept, e)
     end
     if after then
-      tell(e[5], 's')
+      tell(e.id, STATE.succeeded)
       expiry = expiry or bucket('ZADD', P .. 'ended')
       local size = #expiry
       expiry[size + 1], expiry[size + 2] = expires, seq
-      ended[#ended + 1] = e[5]
+      ended[#ended + 1] = e.id
     else
       local life = kept and life_of(kept)
-      local holds = life and life.s == 'r' and life.f == e[2] and life.t == e[3]
+      local holds = life and life.state == STATE.running and life.fence == e.fence and life.token == e.token
       if not holds then
         answers[place] = sent_again(e, life) and 1 or 0
-      elseif e[17] and beats_of(life.h) ~= e[17] then
+      elseif e.seen_beat and beats_of(life.holder) ~= e.seen_beat then
         answers[place] = 0
       else
         after = settle_one(e, life)
@@ -213,10 +210,10 @@ local function settle(ends)
   end
   for _, known in pairs(alike) do
     if known.ends > 0 then
-      count('r', known.life.q, -known.ends)
-      count('s', known.life.q, known.ends)
-      local ran = math.max(0, now - known.life.g)
-      tell_ends(known.life.q, 'succeeded', known.ends, known.waited, known.ends * ran)
+      count(STATE.running, known.life.queue, -known.ends)
+      count(STATE.succeeded, known.life.queue, known.ends)
+      local ran = math.max(0, now - known.life.started_at)
+      tell_ends(known.life.queue, 'succeeded', known.ends, known.waited, known.ends * ran)
     end
   end
   flush()

@@ -17,7 +17,7 @@ local counts, paused, names = {}, {}, {}
 local flat = call('HGETALL', P .. 'counts')
 for at = 1, #flat, 2 do
   counts[flat[at]] = tonumber(flat[at + 1])
-  if string.sub(flat[at], 1, 2) == 't:' then
+  if string.sub(flat[at], 1, 2) == TOTAL .. ':' then
     names[string.sub(flat[at], 3)] = true
   end
 end
@@ -31,10 +31,10 @@ for name in pairs(names) do
   local function add(state, number)
     row[#row + 1], row[#row + 2] = state, number
   end
-  add('q', call('ZCARD', P .. 'ready:' .. name) + call('ZCARD', P .. 'suspect:' .. name))
-  add('w', call('ZCARD', P .. 'later:' .. name))
-  add('f', call('ZCARD', P .. 'retry:' .. name))
-  for _, state in ipairs({ 'r', 's', 'd', 'c', 'b' }) do
+  add(STATE.queued, call('ZCARD', P .. 'ready:' .. name) + call('ZCARD', P .. 'suspect:' .. name))
+  add(STATE.scheduled, call('ZCARD', P .. 'later:' .. name))
+  add(STATE.failed, call('ZCARD', P .. 'retry:' .. name))
+  for _, state in ipairs({ STATE.running, STATE.succeeded, STATE.dead, STATE.cancelled, STATE.blocked }) do
     add(state, counts[state .. ':' .. name] or 0)
   end
   answer[#answer + 1] = row

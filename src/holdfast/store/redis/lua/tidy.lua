@@ -1,8 +1,8 @@
--- TIDY: remove at most ARGV[1] each of jobs past their retention, forgotten keys, and holders gone without jobs; and
--- minutes older than ARGV[2] microseconds, moves that nobody watches, and what lanes have used more than ARGV[3]
--- microseconds ago. Answers how many of the first three.
+-- TIDY: remove a limited number each of jobs past their retention, forgotten keys, and holders gone without jobs; and
+-- old minutes, moves that nobody watches, and what lanes have used long ago. ARGV is TidyArguments. Answers how many of
+-- the first three.
 
-local limit = ARGV[1]
+local limit = ARGV[TIDY.limit]
 local jobs = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW, 'LIMIT', 0, limit)
 for _, seq in ipairs(jobs) do
   local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
@@ -10,7 +10,7 @@ for _, seq in ipairs(jobs) do
   if kept[1] and kept[2] then
     local id, queue = words(kept[1])
     local life = life_of(kept[2])
-    exit(seq, kept[1], life, life.s, queue)
+    exit(seq, kept[1], life, life.state, queue)
     forget(seq, id, queue, life)
   end
 end
@@ -27,7 +27,7 @@ for _, id in ipairs(call('ZRANGEBYSCORE', P .. 'holders', '-inf', NOW)) do
     gone = gone + 1
   end
 end
-local old = text(math.floor((now - tonumber(ARGV[2])) / (3600 * 1000000)))
+local old = text(math.floor((now - tonumber(ARGV[TIDY.minutes])) / HOUR))
 for _, hour in ipairs(call('ZRANGEBYSCORE', P .. 'hours', '-inf', '(' .. old)) do
   gather('ZREM', P .. 'hours', hour)
   call('DEL', P .. 'minutes:' .. hour)
@@ -36,9 +36,10 @@ local watched = call('HGET', P .. 'watch', 'until')
 if watched and tonumber(watched) <= now then
   call('DEL', P .. 'watch', P .. 'moves')
 end
-call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - 300 * 1000000))
+call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - GONE_KEPT))
+local unused = text(now - tonumber(ARGV[TIDY.lanes]))
 for _, set in ipairs({ 'lane-pace', 'lane-rest', 'lane-turn' }) do
-  for _, name in ipairs(call('ZRANGEBYSCORE', P .. set, '-inf', text(now - tonumber(ARGV[3])), 'LIMIT', 0, limit)) do
+  for _, name in ipairs(call('ZRANGEBYSCORE', P .. set, '-inf', unused, 'LIMIT', 0, limit)) do
     gather('ZREM', P .. set, name)
   end
 end

@@ -3,8 +3,6 @@
 -- `watch` says until when moves are kept, and counts them (from the moment at which the watch began, so that no two
 -- watches have a number in common). A step's moves are one entry of the stream `moves`, by the number of its last one.
 
-local MOVES_KEPT = 10000
-local HOUR, MINUTE = 3600 * 1000000, 60 * 1000000
 local moved, ends_told = {}, {}
 local watched -- the number of moves so far; false where nobody watches, nil where that is not known yet
 
@@ -16,7 +14,7 @@ local function somebody_watches()
   return watched
 end
 
--- A job came to this state ('x': it was deleted).
+-- A job came to this state (STATE.deleted: it was deleted).
 local function tell(id, state)
   if somebody_watches() then
     local size = #moved
@@ -49,11 +47,11 @@ local function write_down()
     local key = P .. 'minutes:' .. hour
     for place, sums in pairs(ends_told) do
       local field = ':' .. minute .. ':' .. place
-      if raise(key, 'n' .. field, sums[1]) == sums[1] then
+      if raise(key, MINUTE_OF.count .. field, sums[1]) == sums[1] then
         call('ZADD', P .. 'hours', hour, hour)
       end
-      raise(key, 'w' .. field, text(sums[2]))
-      raise(key, 'r' .. field, text(sums[3]))
+      raise(key, MINUTE_OF.waited .. field, text(sums[2]))
+      raise(key, MINUTE_OF.ran .. field, text(sums[3]))
     end
   end
 end

@@ -1,8 +1,6 @@
 -- TURN: where new jobs of lanes with a weight stand in their queue, by the rules of core/limiter.py. What a batch has to
 -- know for that is read once, and what it has changed is written as it ends.
 
-local STEP = 1000 -- microseconds between the turns of two jobs of a lane of weight 1
-local LAG = 86400 * 1000000 -- microseconds that a turn may lie back
 local finish -- by lane, the turn after that of its last job; nil until the batch has a job of a lane
 local given = {} -- the same, where this batch has changed it
 local names, steps = {}, {} -- of the lanes with a weight, by their texts
@@ -11,7 +9,7 @@ local ends = {} -- by priority and queue, the first and the last turn of what is
 local function read_lanes(jobs)
   local new = {}
   for at = 1, #jobs do
-    local lane = jobs[at][8]
+    local lane = jobs[at][NEW.lane]
     if lane and names[lane] == nil then
       local weight, name = string.match(lane, '^%d+,%d+,%d+,(%d+),(.*)$')
       names[lane] = weight ~= '0' and name

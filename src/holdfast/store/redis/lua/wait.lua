@@ -1,10 +1,10 @@
 -- What a job waits for besides its time has its waiters by number.
 
 local function wait_for(life, seq, what)
-  if life.W then
-    gather('ZREM', P .. 'waits:' .. life.W, seq)
+  if life.waits then
+    gather('ZREM', P .. 'waits:' .. life.waits, seq)
   end
-  life.W = what
+  life.waits = what
   if what then
     gather('ZADD', P .. 'waits:' .. what, seq, seq)
   end

@@ -1,4 +1,4 @@
--- WRITE: one batch in one step, kind by kind. ARGV[1] is {inserts, notes, settles, changes, asks}, each only where the
+-- WRITE: one batch in one step, kind by kind. ARGV[1] is a BatchMessage, each part only where the
 -- script was put together with that kind. The last of ARGV says which fences may be given.
 
 if claim and call('GET', P .. 'server') ~= ARGV[#ARGV] then
@@ -6,24 +6,24 @@ if claim and call('GET', P .. 'server') ~= ARGV[#ARGV] then
 end
 local batch = cmsgpack.unpack(ARGV[1])
 local answers = { false, false, false, false, false }
-if enqueue and batch[1] then
-  answers[1] = enqueue(batch[1])
+if enqueue and batch.inserts then
+  answers[BATCH.inserts] = enqueue(batch.inserts)
 end
-if note and batch[2] then
-  answers[2] = note(batch[2])
+if note and batch.notes then
+  answers[BATCH.notes] = note(batch.notes)
 end
-if settle and batch[3] then
-  answers[3] = settle(batch[3])
+if settle and batch.settles then
+  answers[BATCH.settles] = settle(batch.settles)
 end
-if change and batch[4] then
-  answers[4] = change(batch[4])
+if change and batch.changes then
+  answers[BATCH.changes] = change(batch.changes)
 end
-if claim and batch[5] then
+if claim and batch.asks then
   local claims = {}
-  for place, ask in ipairs(batch[5]) do
+  for place, ask in ipairs(batch.asks) do
     claims[place] = claim(ask)
   end
-  answers[5] = claims
+  answers[BATCH.asks] = claims
 end
 write_down()
 publish()

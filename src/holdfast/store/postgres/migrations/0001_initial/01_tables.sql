@@ -5,7 +5,7 @@
 -- Text compares byte by byte (COLLATE "C"), whatever the database's locale is, and faster.
 
 CREATE FUNCTION holdfast.micros() RETURNS bigint LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
-    SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+    SELECT (extract(epoch FROM clock_timestamp()) * {MICROS})::bigint
 $$;
 COMMENT ON FUNCTION holdfast.micros() IS 'The one clock of this store: due times and leases are measured by it.';
 
@@ -56,8 +56,8 @@ CREATE TABLE holdfast.job (
     saves integer NOT NULL DEFAULT 0,
     changed_at bigint,
     -- What the functions below count with: a value that they cannot add to would stop every claim, not this job's alone.
-    CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < 4611686018427387904
-        AND run_at BETWEEN 0 AND 4611686018427387904 AND created_at BETWEEN 0 AND 4611686018427387904),
+    CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < {LARGE}
+        AND run_at BETWEEN 0 AND {LARGE} AND created_at BETWEEN 0 AND {LARGE}),
     CONSTRAINT lane_has_numbers CHECK (lane IS NULL OR (jsonb_typeof(lane -> 'name') = 'string'
         AND coalesce(lane ->> 'running', '0') ~ '^[0-9]{1,15}$' AND coalesce(lane ->> 'interval', '0') ~ '^[0-9]{1,15}$'
         AND coalesce(lane ->> 'burst', '1') ~ '^[0-9]{1,15}$' AND coalesce(lane ->> 'weight', '0') ~ '^[0-9]{1,9}$'))

@@ -66,11 +66,11 @@ CREATE FUNCTION holdfast.watch(keep double precision) RETURNS TABLE (watch bigin
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     until bigint := coalesce(pg_sequence_last_value('holdfast.watched_until'::regclass), 0);
-    lasting bigint := (keep * 1000000)::bigint;
+    lasting bigint := (keep * {MICROS})::bigint;
 BEGIN
     now := holdfast.micros();
     gone := coalesce(pg_sequence_last_value('holdfast.moves_gone'::regclass), 0);
-    fresh := until < now + 5000000;
+    fresh := until < now + 5 * {MICROS};
     IF until < now + lasting / 2 THEN
         PERFORM setval('holdfast.watched_until', now + lasting);
     END IF;
@@ -79,7 +79,7 @@ BEGIN
     RETURN NEXT;
 END $$;
 
--- Moves beyond the newest 10,000 are emptied, and go once everybody who asks in time has seen that; all go where nobody
+-- Moves beyond the newest {MOVES_KEPT} are emptied, and go once everybody who asks in time has seen that; all go where nobody
 -- watches. Minutes that are over are added up, and go after a week.
 CREATE FUNCTION holdfast.tidy_told(most integer, now bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -90,17 +90,17 @@ BEGIN
     ELSE
         SELECT m.number INTO newest FROM (
             SELECT x.number, sum(cardinality(x.ids)) OVER (ORDER BY x.number DESC) AS told
-            FROM holdfast.move AS x WHERE x.emptied_at IS NULL ORDER BY x.number DESC LIMIT 10001
-        ) AS m WHERE m.told >= 10000 ORDER BY m.number DESC LIMIT 1;
+            FROM holdfast.move AS x WHERE x.emptied_at IS NULL ORDER BY x.number DESC LIMIT {MOVES_KEPT} + 1
+        ) AS m WHERE m.told >= {MOVES_KEPT} ORDER BY m.number DESC LIMIT 1;
         UPDATE holdfast.move AS m SET ids = '{}', states = '{}', emptied_at = now
         WHERE m.number < newest AND m.emptied_at IS NULL;
         WITH gone AS (
-            DELETE FROM holdfast.move AS m WHERE m.emptied_at < now - 300000000 RETURNING m.emptied_at
+            DELETE FROM holdfast.move AS m WHERE m.emptied_at < now - {WATCH} RETURNING m.emptied_at
         ) SELECT setval('holdfast.moves_gone', max(g.emptied_at)) INTO newest FROM gone AS g;
     END IF;
     WITH parts AS (
         DELETE FROM holdfast.minute AS m WHERE m.ctid = ANY (ARRAY(
-            SELECT x.ctid FROM holdfast.minute AS x WHERE x.part AND x.at < now - 60000000
+            SELECT x.ctid FROM holdfast.minute AS x WHERE x.part AND x.at < now - {MINUTE}
             ORDER BY x.at LIMIT 50 * most FOR UPDATE SKIP LOCKED))
         RETURNING m.at, m.queue, m.outcome, m.count, m.waited, m.ran
     )
@@ -108,7 +108,7 @@ BEGIN
     SELECT p.at, p.queue, p.outcome, sum(p.count), sum(p.waited), sum(p.ran), false
     FROM parts AS p GROUP BY p.at, p.queue, p.outcome;
     DELETE FROM holdfast.minute AS m WHERE m.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM holdfast.minute AS x WHERE x.at < now - 604800000000
+        SELECT x.ctid FROM holdfast.minute AS x WHERE x.at < now - {MINUTES_KEPT}
         ORDER BY x.at LIMIT 50 * most FOR UPDATE SKIP LOCKED));
 END $$;
 

@@ -67,7 +67,7 @@ BEGIN
     IF step > 0 THEN
         soonest := greatest(soonest, tat - (burst - 1) * step);
     END IF;
-    RETURN CASE WHEN soonest > now THEN soonest ELSE now + coalesce(nullif(step, 0), 60000000) END;
+    RETURN CASE WHEN soonest > now THEN soonest ELSE now + coalesce(nullif(step, 0), {LOOK_AGAIN}) END;
 END $$;
 
 -- Whether a lane holds any job. This and the next become part of the statement that asks. They read the generations in
@@ -75,7 +75,7 @@ END $$;
 CREATE FUNCTION holdfast.holds(name text) RETURNS SETOF boolean LANGUAGE sql STABLE ROWS 1 AS $$
     -- Not EXISTS: a plan for many lanes might then read all that is held, by whatever lane.
     SELECT (SELECT true FROM holdfast.job AS j
-        WHERE j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)) AND j.waits = '{limit}' || name
+        WHERE j.gen = ANY (ARRAY(SELECT g.gen FROM holdfast.generation AS g)) AND j.waits = '{LIMIT_PREFIX}' || name
             AND j.state = 'blocked' AND j.lane IS NOT NULL LIMIT 1) IS NOT NULL
 $$;
 

@@ -11,7 +11,7 @@ DECLARE
 BEGIN
     LOOP
         newest := pg_sequence_last_value('holdfast.newest_generation'::regclass);
-        IF pg_try_advisory_xact_lock_shared(holdfast.lock_class(), 1000 + newest)
+        IF pg_try_advisory_xact_lock_shared(holdfast.lock_class(), {GENERATION_LOCK} + newest)
             AND newest = pg_sequence_last_value('holdfast.newest_generation'::regclass)
         THEN
             RETURN newest;
@@ -48,7 +48,7 @@ BEGIN
         RETURN false;
     END IF;
     CASE coalesce(once, '')
-        WHEN 'window' THEN RETURN known.made_at + (greatest(0, span) * 1000000)::bigint > now;
+        WHEN 'window' THEN RETURN known.made_at + (greatest(0, span) * {MICROS})::bigint > now;
         WHEN 'queued' THEN RETURN EXISTS (
             SELECT FROM holdfast.job AS j WHERE j.id = known.id AND j.state || '' <> 'running');
         WHEN 'live' THEN RETURN EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = known.id);
@@ -72,7 +72,7 @@ BEGIN
     IF new_run_at IS NOT NULL THEN
         due := greatest(now, new_run_at);
     ELSIF new_delay > 0 THEN
-        due := now + (new_delay * 1000000)::bigint;
+        due := now + (new_delay * {MICROS})::bigint;
     END IF;
     IF due > now THEN
         became := 'scheduled';
@@ -144,7 +144,7 @@ BEGIN
             coalesce(n.nonce, new_nonces[1], 0), newest, n.waits, n.lane::jsonb, n.extra
         FROM (
             SELECT *, CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
-                ELSE now + (greatest(0, coalesce(u.delay, new_delays[1], 0)) * 1000000)::bigint END AS due
+                ELSE now + (greatest(0, coalesce(u.delay, new_delays[1], 0)) * {MICROS})::bigint END AS due
             FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
                 new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
                 new_extras)
@@ -240,7 +240,7 @@ BEGIN
     FOR n IN
         SELECT u.*, u.lane_text::jsonb AS lane, coalesce(u.given_nonce, 0) AS nonce,
             CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
-                ELSE now + (greatest(0, coalesce(u.delay, 0)) * 1000000)::bigint END AS due
+                ELSE now + (greatest(0, coalesce(u.delay, 0)) * {MICROS})::bigint END AS due
         FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
             new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
             new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths) WITH ORDINALITY
@@ -286,7 +286,7 @@ BEGIN
             IF weight > 0 THEN
                 -- As holdfast.core.limiter has it: behind the last job of its lane, but never before the head of its
                 -- queue nor far behind its tail, and never more than a day back.
-                step := greatest(1, 1000 / weight);
+                step := greatest(1, {STEP} / weight);
                 at := (places ->> (n.lane ->> 'name'))::integer;
                 IF of_queue IS DISTINCT FROM n.queue OR of_priority <> coalesce(n.priority, 0) THEN
                     of_queue := n.queue;
@@ -294,7 +294,7 @@ BEGIN
                     SELECT * INTO first, last FROM holdfast.ends(of_queue, of_priority);
                 END IF;
                 turn := CASE WHEN first IS NULL THEN now
-                    ELSE greatest(least(greatest(first, finishes[at]), last + step), now - 86400000000) END;
+                    ELSE greatest(least(greatest(first, finishes[at]), last + step), now - {LAG}) END;
             END IF;
             INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
                 timeout, key, created_at, tags, meta, retry, nonce, gen, waits, lane, extra)

@@ -32,7 +32,7 @@ BEGIN
     SELECT array_agg(noted.place) INTO written FROM noted;
     IF say_rests IS NOT NULL THEN
         INSERT INTO holdfast.notice (gen, lanes, rest_until)
-        SELECT holdfast.open_generation(), ARRAY[j.lane ->> 'name'], now + (greatest(0, u.rest) * 1000000)::bigint
+        SELECT holdfast.open_generation(), ARRAY[j.lane ->> 'name'], now + (greatest(0, u.rest) * {MICROS})::bigint
         FROM unnest(say_seqs, say_rests) WITH ORDINALITY AS u(seq, rest, place)
         JOIN holdfast.job AS j ON j.seq = u.seq
         WHERE u.rest IS NOT NULL AND u.place = ANY (written) AND j.lane IS NOT NULL;
@@ -87,7 +87,7 @@ BEGIN
         SELECT g.seq, g.id, g.queue, g.task, coalesce(g.end_state, 'succeeded'), g.priority, g.run_at, g.payload,
             g.codec, g.max_attempts, g.timeout, g.key, g.created_at, g.end_attempt, g.life, g.fence, g.token, g.holder,
             g.pid, coalesce(g.end_suspect, false), coalesce(g.end_deaths, 0), false, g.started_at, now,
-            now + (g.keep * 1000000)::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
+            now + (g.keep * {MICROS})::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
             g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen,
             NULL, g.lane, g.extra, g.saves, g.changed_at
         FROM gone AS g WHERE g.keep IS NULL OR g.keep > 0
@@ -96,7 +96,7 @@ BEGIN
     ), counted AS (
         -- The outcome of a claim that ends for good is the state that its job ends in.
         INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran)
-        SELECT now / 60000000 * 60000000, g.queue, coalesce(g.end_state, 'succeeded'), count(*),
+        SELECT now / {MINUTE} * {MINUTE}, g.queue, coalesce(g.end_state, 'succeeded'), count(*),
             sum(greatest(0, g.started_at - g.run_at)), sum(greatest(0, now - g.started_at))
         FROM gone AS g GROUP BY g.queue, coalesce(g.end_state, 'succeeded')
     ), told AS (
@@ -104,7 +104,7 @@ BEGIN
         SELECT now, array_agg(g.id ORDER BY g.place), array_agg(coalesce(g.end_state, 'succeeded') ORDER BY g.place)
         FROM gone AS g WHERE (SELECT holdfast.watched(now)) HAVING count(*) > 0
     ), keys AS (
-        UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, coalesce(g.key_keep, 0)) * 1000000)::bigint
+        UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, coalesce(g.key_keep, 0)) * {MICROS})::bigint
         FROM (SELECT x.key, x.id, x.key_keep FROM gone AS x WHERE x.key IS NOT NULL ORDER BY x.key) AS g
         WHERE k.key = g.key AND k.id = g.id  -- in the order in which who enqueues takes them
     )
@@ -172,7 +172,7 @@ BEGIN
             keep := e.cancelled_keep;
         END IF;
         INSERT INTO holdfast.minute (at, queue, outcome, count, waited, ran)
-        VALUES (now / 60000000 * 60000000, j.queue, CASE WHEN state = e.state THEN e.outcome ELSE state END, 1,
+        VALUES (now / {MINUTE} * {MINUTE}, j.queue, CASE WHEN state = e.state THEN e.outcome ELSE state END, 1,
             greatest(0, j.started_at - j.run_at), greatest(0, now - j.started_at));
         IF state IN ('succeeded', 'dead', 'cancelled') THEN
             job := j.id;
@@ -182,21 +182,21 @@ BEGIN
                 INSERT INTO holdfast.ended VALUES (j.seq, j.id, j.queue, j.task, state, j.priority, j.run_at, j.payload,
                     j.codec, j.max_attempts, j.timeout, j.key, j.created_at, e.attempt, j.life, j.fence, j.token,
                     j.holder, j.pid, e.suspect, e.deaths, false, j.started_at, now,
-                    now + (keep * 1000000)::bigint, decode(e.result, 'hex'), e.error, e.traceback,
+                    now + (keep * {MICROS})::bigint, decode(e.result, 'hex'), e.error, e.traceback,
                     j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.nonce, e.nonce, j.gen,
                     NULL, j.lane, j.extra, j.saves, j.changed_at);
             ELSE
                 DELETE FROM holdfast.output AS o WHERE o.seq = j.seq;
             END IF;
             IF j.key IS NOT NULL THEN
-                UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, e.key_keep) * 1000000)::bigint
+                UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, e.key_keep) * {MICROS})::bigint
                 WHERE k.key = j.key AND k.id = j.id;
             END IF;
             IF e.tell THEN
                 PERFORM holdfast.tell_ended(ARRAY[j.id]);
             END IF;
         ELSE
-            due := CASE WHEN e.delay IS NULL THEN j.run_at ELSE now + (greatest(0, e.delay) * 1000000)::bigint END;
+            due := CASE WHEN e.delay IS NULL THEN j.run_at ELSE now + (greatest(0, e.delay) * {MICROS})::bigint END;
             became := CASE WHEN due > now OR e.state = 'blocked' THEN e.state ELSE 'queued' END;
             newest := coalesce(newest, holdfast.open_generation());
             UPDATE holdfast.job AS x SET
@@ -207,7 +207,7 @@ BEGIN
                 history = jsonb_path_query_array(coalesce(j.history, '[]') || (jsonb_build_object(
                     'number', e.attempt, 'fence', j.fence, 'life', j.life, 'worker', j.holder, 'started_at',
                     j.started_at, 'ended_at', now, 'outcome', e.outcome)
-                    || jsonb_strip_nulls(jsonb_build_object('error', e.error))), '$[last - 49 to last]')
+                    || jsonb_strip_nulls(jsonb_build_object('error', e.error))), '$[last - {HISTORY_LIMIT} + 1 to last]')
             WHERE x.seq = j.seq;
         END IF;
         ids := ids || j.id;

@@ -63,13 +63,13 @@ DECLARE
 BEGIN
     SELECT array_agg(g.name), array_agg(f.lane), array_agg(r.running), array_agg(0::bigint),
         array_agg(CASE WHEN f.lane IS NULL THEN 0
-            ELSE least(1000, holdfast.starts(f.lane, g.tat, g.rest_until, r.running, now)) END)
+            ELSE least({PROMOTE_LIMIT}, holdfast.starts(f.lane, g.tat, g.rest_until, r.running, now)) END)
     INTO names, lanes, running, gone, free
     FROM holdfast.gate AS g
     LEFT JOIN LATERAL (
         SELECT h.lane FROM holdfast.generation AS x CROSS JOIN LATERAL (
             SELECT j.lane, j.priority, j.run_at, j.seq FROM holdfast.job AS j
-            WHERE j.gen = x.gen AND j.waits = '{limit}' || g.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+            WHERE j.gen = x.gen AND j.waits = '{LIMIT_PREFIX}' || g.name AND j.state = 'blocked' AND j.lane IS NOT NULL
             ORDER BY j.priority, j.run_at, j.seq LIMIT 1
         ) AS h ORDER BY h.priority, h.run_at, h.seq LIMIT 1
     ) AS f ON true
@@ -79,7 +79,7 @@ BEGIN
     FROM unnest(names, free) WITH ORDINALITY AS u(name, free, place) CROSS JOIN LATERAL (
         SELECT f.ctid FROM holdfast.generation AS g CROSS JOIN LATERAL (
             SELECT j.ctid, j.priority, j.run_at, j.seq FROM holdfast.job AS j
-            WHERE j.gen = g.gen AND j.waits = '{limit}' || u.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+            WHERE j.gen = g.gen AND j.waits = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked' AND j.lane IS NOT NULL
             ORDER BY j.priority, j.run_at, j.seq LIMIT u.free FOR UPDATE SKIP LOCKED
         ) AS f ORDER BY f.priority, f.run_at, f.seq LIMIT u.free
     ) AS x;
@@ -92,7 +92,7 @@ BEGIN
     END IF;
     UPDATE holdfast.gate AS g SET opens_at = o.look FROM (
         -- Fewer than could: somebody is just changing one. Many: there may be room for more.
-        SELECT s.name, CASE WHEN NOT h.held THEN NULL WHEN u.gone < u.free OR u.free = 1000 THEN now
+        SELECT s.name, CASE WHEN NOT h.held THEN NULL WHEN u.gone < u.free OR u.free = {PROMOTE_LIMIT} THEN now
             ELSE holdfast.next_look(u.lane, s.tat, s.rest_until, u.running, now) END AS look
         FROM unnest(names, lanes, running, free, gone) AS u(name, lane, running, free, gone)
         JOIN holdfast.gate AS s ON s.name = u.name
@@ -108,7 +108,7 @@ RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     seen record;
     due text[] := ARRAY(
-        SELECT g.name FROM holdfast.gate AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT 1000);
+        SELECT g.name FROM holdfast.gate AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {HELD_LIMIT});
     mine text[];
     others text[];
 BEGIN
@@ -117,7 +117,7 @@ BEGIN
             SELECT n.ctid FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
                 SELECT o.ctid FROM holdfast.notice AS o
                 WHERE o.gen = g.gen AND (o.held OR o.rest_until IS NOT NULL OR o.xmin IS DISTINCT FROM self)
-                LIMIT 1000 FOR UPDATE SKIP LOCKED
+                LIMIT {NOTICES} FOR UPDATE SKIP LOCKED
             ) AS n))
         RETURNING x.lanes, x.rest_until, x.held
     ), lane AS (
@@ -321,7 +321,7 @@ BEGIN
         OR u.look IS DISTINCT FROM 0 AND u.look IS DISTINCT FROM g.opens_at);
     held := ARRAY(SELECT u.name FROM unnest(names, looks) AS u(name, look) WHERE u.look IS NULL);
     IF aside <> '{}' THEN
-        UPDATE holdfast.job AS j SET state = 'blocked', waits = '{limit}' || (j.lane ->> 'name'),
+        UPDATE holdfast.job AS j SET state = 'blocked', waits = '{LIMIT_PREFIX}' || (j.lane ->> 'name'),
             gen = holdfast.open_generation()
         WHERE j.ctid = ANY (aside);
         spare := spare - cardinality(aside);

@@ -15,7 +15,7 @@ CREATE TYPE holdfast.answer AS (
 
 -- How many suspects that have died so often may run beside each other, where there is this much room.
 CREATE FUNCTION holdfast.cohort(deaths integer, room integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN deaths <= -2 THEN room WHEN deaths = -1 THEN least(room, 8) ELSE 1 END
+    SELECT CASE WHEN deaths <= -2 THEN room WHEN deaths = -1 THEN least(room, {COHORT}) ELSE 1 END
 $$;
 
 -- The place of the first ready job of a queue, in all generations, and its deaths.
@@ -87,7 +87,7 @@ DECLARE
     lanes jsonb[];
     picking boolean;
     picked record;
-    spare integer := 1000;
+    spare integer := {HELD_LIMIT};
     held text[] := '{}';
     passed boolean := false;
     late boolean;
@@ -102,7 +102,7 @@ BEGIN
     noticed := noticed AND ask_patient;
     -- The lease is renewed where half of it is spent. Who is just being swept, or is beating, asks again: nobody waits for
     -- a holder while having gates, nor while sweeping others.
-    SELECT h.expires - now < (ask_lease * 1000000)::bigint / 2 INTO late FROM holdfast.holder AS h
+    SELECT h.expires - now < (ask_lease * {MICROS})::bigint / 2 INTO late FROM holdfast.holder AS h
     WHERE h.id = ask_holder;
     IF late AND (noticed OR opens <= now OR EXISTS (
         SELECT FROM unnest(ask_queues) AS q(name) WHERE holdfast.next_due(q.name, gens) <= now
@@ -130,7 +130,7 @@ BEGIN
                 SELECT d.ctid FROM unnest(gens) AS g(gen) CROSS JOIN LATERAL (
                     SELECT x.ctid FROM holdfast.job AS x
                     WHERE x.queue = of_queue AND x.gen = g.gen AND x.state IN ('scheduled', 'failed') AND x.run_at <= now
-                    ORDER BY x.run_at, x.seq LIMIT 1000 FOR UPDATE SKIP LOCKED
+                    ORDER BY x.run_at, x.seq LIMIT {PROMOTE_LIMIT} FOR UPDATE SKIP LOCKED
                 ) AS d));
             IF newest <> ALL (gens) THEN
                 gens := gens || newest;
@@ -229,12 +229,12 @@ BEGIN
         EXIT WHEN wanted <= 0 AND ask_limit > 0;
     END LOOP;
     worn := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - read_before
-        > 40 + taken / 4 + 8 * (1000 - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
+        > 40 + taken / 4 + 8 * ({HELD_LIMIT} - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
     IF taken = 0 THEN
         -- Jobs of lanes that another claim is deciding about are left alone: to be asked for again at once.
         IF spare <= 0 OR passed OR holdfast.turned(moved) THEN
             soonest := now;
-        ELSIF noticed OR opens <= now OR spare < 1000 THEN
+        ELSIF noticed OR opens <= now OR spare < {HELD_LIMIT} THEN
             SELECT min(o.opens_at) INTO opens FROM holdfast.gate AS o WHERE o.opens_at IS NOT NULL;
             IF ask_patient AND EXISTS (SELECT FROM holdfast.notice AS n WHERE n.gen = ANY (gens)
                 AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))
@@ -265,7 +265,7 @@ BEGIN
     END IF;
     IF taken > 0 AND late IS DISTINCT FROM false THEN
         INSERT INTO holdfast.holder AS h (id, about, beat, beaten_at, expires)
-        VALUES (ask_holder, ask_about::json, 1, now, now + (ask_lease * 1000000)::bigint)
+        VALUES (ask_holder, ask_about::json, 1, now, now + (ask_lease * {MICROS})::bigint)
         ON CONFLICT (id) DO UPDATE SET beat = h.beat + 1, beaten_at = now, expires = excluded.expires;
     END IF;
 END $$;

@@ -5,7 +5,7 @@
 CREATE FUNCTION holdfast.beat(ids text[], abouts text[], leases double precision[])
 RETURNS TABLE (holder text, beat bigint) LANGUAGE sql VOLATILE AS $$
     INSERT INTO holdfast.holder AS h (id, about, beat, beaten_at, expires)
-    SELECT u.id, u.about::json, 1, n.now, n.now + (u.lease * 1000000)::bigint
+    SELECT u.id, u.about::json, 1, n.now, n.now + (u.lease * {MICROS})::bigint
     FROM unnest(ids, abouts, leases) AS u(id, about, lease), (SELECT holdfast.micros() AS now) AS n
     ORDER BY u.id
     ON CONFLICT (id) DO UPDATE SET
@@ -45,9 +45,9 @@ BEGIN
         LIMIT most FOR UPDATE SKIP LOCKED)) AND h.expires <= now;
     GET DIAGNOSTICS holders = ROW_COUNT;
     SELECT array_agg(o.ctid) FILTER (WHERE o.idle), array_agg(o.ctid) FILTER (WHERE NOT o.idle) INTO idle, used FROM (
-        SELECT x.ctid, greatest(x.tat, x.rest_until) < now - 86400000000 AND x.opens_at IS NULL AND NOT h.held AS idle
+        SELECT x.ctid, greatest(x.tat, x.rest_until) < now - {LANES_KEPT} AND x.opens_at IS NULL AND NOT h.held AS idle
         FROM holdfast.gate AS x CROSS JOIN LATERAL holdfast.holds(x.name) AS h(held)
-        WHERE x.used_at < now - 86400000000 ORDER BY x.used_at LIMIT most FOR UPDATE OF x SKIP LOCKED
+        WHERE x.used_at < now - {LANES_KEPT} ORDER BY x.used_at LIMIT most FOR UPDATE OF x SKIP LOCKED
     ) AS o;
     DELETE FROM holdfast.gate AS g WHERE g.ctid = ANY (idle);
     UPDATE holdfast.gate AS g SET used_at = now WHERE g.ctid = ANY (used);
@@ -60,7 +60,7 @@ BEGIN
     SELECT p.lane, max(p.finish) FROM parts AS p GROUP BY p.lane ORDER BY p.lane
     ON CONFLICT (lane) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
     DELETE FROM holdfast.share AS s WHERE s.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - 86400000000
+        SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - {LANES_KEPT}
         ORDER BY x.finish LIMIT most FOR UPDATE SKIP LOCKED));
     PERFORM holdfast.tidy_told(most, now);
     RETURN NEXT;

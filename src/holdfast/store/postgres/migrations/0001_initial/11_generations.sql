@@ -24,7 +24,7 @@ DECLARE
     newest integer;
     coming integer;
     g record;
-    room integer := 1000;
+    room integer := {STRAGGLERS};
     moved bigint;
     left_over boolean;
 BEGIN
@@ -48,7 +48,7 @@ BEGIN
     FOR g IN SELECT x.gen, x.closed FROM holdfast.generation AS x WHERE x.gen < newest ORDER BY x.gen LOOP
         IF NOT g.closed THEN
             -- Whoever may still add to it holds this lock until the end of their transaction.
-            CONTINUE WHEN NOT pg_try_advisory_xact_lock(holdfast.lock_class(), 1000 + g.gen);
+            CONTINUE WHEN NOT pg_try_advisory_xact_lock(holdfast.lock_class(), {GENERATION_LOCK} + g.gen);
             UPDATE holdfast.generation AS x SET closed = true WHERE x.gen = g.gen;
         END IF;
         -- Where claims may begin. It only ever rises: a closed generation takes no more rows.
@@ -71,8 +71,8 @@ BEGIN
         -- Looked for from the back, where stragglers stand.
         left_over := (SELECT count(*) FROM (
             SELECT FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'queued'
-            ORDER BY x.gen DESC, x.queue DESC, x.suspect DESC, x.priority DESC, x.run_at DESC, x.seq DESC LIMIT 1001
-        ) AS stragglers) > 1000;
+            ORDER BY x.gen DESC, x.queue DESC, x.suspect DESC, x.priority DESC, x.run_at DESC, x.seq DESC LIMIT {STRAGGLERS} + 1
+        ) AS stragglers) > {STRAGGLERS};
         IF NOT left_over AND room > 0 THEN
             UPDATE holdfast.job AS j SET gen = newest WHERE j.ctid = ANY (ARRAY(
                 SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'queued'
@@ -104,9 +104,9 @@ BEGIN
             room := room - moved;
         END IF;
         UPDATE holdfast.notice AS n SET gen = newest WHERE n.ctid = ANY (ARRAY(
-            SELECT x.ctid FROM holdfast.notice AS x WHERE x.gen = g.gen LIMIT 1000 FOR UPDATE SKIP LOCKED));
+            SELECT x.ctid FROM holdfast.notice AS x WHERE x.gen = g.gen LIMIT {NOTICES} FOR UPDATE SKIP LOCKED));
     END LOOP;
-    IF room < 1000 THEN
+    IF room < {STRAGGLERS} THEN
         UPDATE holdfast.generation AS x SET moved = x.moved + 1 WHERE x.gen = newest;
     END IF;
     SELECT count(*) INTO generations FROM holdfast.generation;

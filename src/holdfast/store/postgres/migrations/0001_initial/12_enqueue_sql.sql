@@ -6,16 +6,16 @@
 
 CREATE FUNCTION holdfast.enqueue(
     task text, payload jsonb = '{}', queue text = 'default', priority integer = 0, delay interval = NULL,
-    run_at timestamptz = NULL, max_attempts integer = 5, timeout double precision = NULL, key text = NULL,
+    run_at timestamptz = NULL, max_attempts integer = {MAX_ATTEMPTS}, timeout double precision = NULL, key text = NULL,
     id text = NULL, tags text[] = NULL, meta jsonb = NULL
 ) RETURNS text LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     job_id text := coalesce(enqueue.id, holdfast.new_id());
-    nonce bigint := CASE WHEN enqueue.id IS NULL THEN 0 ELSE (random() * 4611686018427387903)::bigint END;
+    nonce bigint := CASE WHEN enqueue.id IS NULL THEN 0 ELSE (random() * ({LARGE} - 1))::bigint END;
     said jsonb;
 BEGIN
     IF coalesce(enqueue.task, '') = '' OR coalesce(enqueue.queue, '') = '' OR jsonb_typeof(enqueue.payload) <> 'object'
-        OR enqueue.priority NOT BETWEEN -32768 AND 32767 OR enqueue.max_attempts < 0
+        OR enqueue.priority NOT BETWEEN {PRIORITY_MIN} AND {PRIORITY_MAX} OR enqueue.max_attempts < 0
     THEN
         RAISE EXCEPTION 'a job needs a task, a queue, an object as its payload, a priority of 16 bits, and no negative max_attempts'
             USING ERRCODE = 'invalid_parameter_value';
@@ -24,7 +24,7 @@ BEGIN
         new_ids => ARRAY[job_id], new_queues => ARRAY[enqueue.queue], new_tasks => ARRAY[enqueue.task],
         new_priorities => ARRAY[enqueue.priority],
         new_delays => ARRAY[extract(epoch FROM enqueue.delay)::double precision],
-        new_run_ats => ARRAY[(extract(epoch FROM enqueue.run_at) * 1000000)::bigint],
+        new_run_ats => ARRAY[(extract(epoch FROM enqueue.run_at) * {MICROS})::bigint],
         new_payloads => ARRAY[convert_to(enqueue.payload::text, 'UTF8')], new_max_attempts => ARRAY[enqueue.max_attempts],
         new_timeouts => ARRAY[enqueue.timeout], new_nonces => ARRAY[nonce],
         new_tags => ARRAY[to_jsonb(nullif(enqueue.tags, '{}'))::text], new_metas => ARRAY[enqueue.meta::text],

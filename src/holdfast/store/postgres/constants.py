@@ -1,0 +1,47 @@
+"""The constants that SQL needs, each from where Python has it: what `{PROMOTE_LIMIT}` in `migrations/` stands for.
+
+A step of the schema that was released never changes: where a number of these does, so does version 1 as it is written
+here, and tests/postgres/constants.txt no longer fits. Then a new step makes the functions anew that use it.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ...core.clock import MICROS
+from ...core.job import HISTORY_LIMIT, PRIORITY_MAX, PRIORITY_MIN
+from ...core.limiter import KEPT, LAG, LOOK_AGAIN, STEP
+from ...core.settings import Settings
+from ...core.waiting import LIMIT_PREFIX
+from ..protocol import COHORT, HELD_LIMIT, LARGE, MINUTES_KEPT, MOVES_KEPT, PROMOTE_LIMIT, WATCH
+
+CONSTANTS = {
+    "PROMOTE_LIMIT": PROMOTE_LIMIT,
+    "HELD_LIMIT": HELD_LIMIT,
+    "COHORT": COHORT,
+    "MOVES_KEPT": MOVES_KEPT,
+    "MINUTES_KEPT": int(MINUTES_KEPT * MICROS),
+    "WATCH": int(WATCH * MICROS),
+    "HISTORY_LIMIT": HISTORY_LIMIT,
+    "PRIORITY_MIN": PRIORITY_MIN,
+    "PRIORITY_MAX": PRIORITY_MAX,
+    "MAX_ATTEMPTS": Settings().max_attempts,
+    "STEP": STEP,
+    "LAG": LAG,
+    "LANES_KEPT": KEPT,
+    "LOOK_AGAIN": LOOK_AGAIN,
+    "MICROS": MICROS,
+    "MINUTE": 60 * MICROS,
+    "LARGE": LARGE,
+    "GENERATION_LOCK": 1000,
+    "STRAGGLERS": 1000,
+    "NOTICES": 1000,
+    "LIMIT_PREFIX": LIMIT_PREFIX,
+}
+"""Times in microseconds. Of this store alone are the number of the lock of generation 0, the jobs that one step moves
+from an old generation, and the notices that one claim takes in."""
+
+
+def filled(text: str) -> str:
+    """SQL with the numbers that its names stand for. A name that is none of these is a KeyError."""
+    return re.sub(r"\{([A-Z_]+)\}", lambda found: str(CONSTANTS[found[1]]), text)

@@ -1,0 +1,216 @@
+"""The names that the Lua files use, and what stands for each in the text that the server gets.
+
+A script is written with names, and costs what numbers and letters cost: the names are gone before it is sent.
+`e.fence` is the fence of an end, `life.state` a letter of a life, `STATE.queued` the letter of a state, and
+`PROMOTE_LIMIT` a number of the protocol. tests/redis/names.txt has all of them.
+"""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable
+from struct import calcsize
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from ...core.clock import MICROS
+from ...core.damage import DAMAGED_ID
+from ...core.job import HISTORY_LIMIT, TERMINAL, State
+from ...core.limiter import LAG, LOOK_AGAIN, STEP
+from ..protocol import COHORT, HELD_LIMIT, MOVES_KEPT, PROMOTE_LIMIT
+from . import messages as m
+
+LETTER = {
+    State.QUEUED.value: "q",
+    State.SCHEDULED.value: "w",
+    State.FAILED.value: "f",
+    State.RUNNING.value: "r",
+    State.SUCCEEDED.value: "s",
+    State.DEAD.value: "d",
+    State.CANCELLED.value: "c",
+    State.BLOCKED.value: "b",
+}
+"""The states that a life or a count knows."""
+HELD = "h"
+"""A job that its lane holds: blocked to everybody else."""
+UNREADABLE = "D"
+"""A job whose life the scripts cannot read: blocked to everybody else."""
+DELETED = "x"
+"""In moves: the job was deleted."""
+MINUTE_FIELDS = {"count": "n", "waited": "w", "ran": "r"}
+"""The fields of a minute begin with these."""
+PER_CHUNK = 256
+"""Jobs that share a hash."""
+GONE_KEPT = 300 * MICROS
+"""For how long a job that was removed as it ended is known by its settlement."""
+PIECE = ">I8I8I8"
+"""What stands in front of a piece of output: position, fence and at, each of eight bytes."""
+MESSAGE_PACK = {
+    "fixmap": 0x80, "fixmap_last": 0x8F, "fixarray": 0x90, "fixstr": 0xA0, "nothing": 0xC0, "bin8": 0xC4, "bin16": 0xC5,
+    "uint64": 0xCF, "int16": 0xD1, "str8": 0xD9, "str16": 0xDA, "str32": 0xDB,
+}  # fmt: skip
+"""The first bytes of the MessagePack values that scripts read and write by themselves."""
+LETTERS = {f.name: f.encode_name for f in msgspec.structs.fields(m.WholeLife)}
+"""The letters of a life by name."""
+
+
+class Code(str):
+    """Lua as it is, where another text is a string of Lua."""
+
+    __slots__ = ()
+
+
+class _Records(NamedTuple):
+    """A kind of table: the variables of the scripts that are such, and the key of each field."""
+
+    variables: tuple[str, ...]
+    fields: dict[str, Any]
+
+
+def _places(kind: type[msgspec.Struct | tuple[Any, ...]]) -> dict[str, int]:
+    names: Iterable[str] = getattr(kind, "__struct_fields__", ()) or getattr(kind, "_fields", ())
+    return {name: place for place, name in enumerate(names, 1)}
+
+
+_BODY = _places(m.Body)
+
+
+def _lua_kind(hint: Any) -> str | None:
+    """The Lua type of a value that a life has; None where any will do."""
+    if isinstance(hint, types.UnionType):
+        [hint] = [part for part in get_args(hint) if part is not type(None)]
+    known = {int: "number", str: "string", msgspec.Raw: "string", dict: "table", list: "table", bool: None}
+    return known[get_origin(hint) or hint]
+
+
+def _body_places() -> dict[str, int]:
+    """Where the numbers at the front of a body have their bytes, and where its words begin; in bytes from 1."""
+    at, found = 2, dict[str, int]()  # behind the head of the array
+    for name, size in (("created_at", 8), ("run_at", 8), ("priority", 2)):
+        found[name] = at + 1  # behind the head of the number
+        at += 1 + size
+    return found | {"head": at - 1, "words": at, "before_payload": _BODY["payload"] - 1, "laned": _fixarray(len(_BODY))}
+
+
+def _front() -> dict[str, int]:
+    """The front of the life of a job that runs: the head of the map, then `due`: a letter, a number of eight bytes."""
+    letter = MESSAGE_PACK["fixstr"] + 1
+    return {"letter": letter, "due": ord(LETTERS["due"]), "lane": ord(LETTERS["lane"]), "due_number": 5, "size": 12}
+
+
+def _fixarray(size: int) -> int:
+    return MESSAGE_PACK["fixarray"] + size
+
+
+def _table(entries: dict[str, str]) -> Code:
+    return Code("{ " + ", ".join(f"[{_lua(key)}] = {value}" for key, value in entries.items()) + " }")
+
+
+def _lua(value: Any) -> str:
+    """A value as Lua."""
+    if isinstance(value, (Code, int)):
+        return str(value)
+    return (
+        "'"
+        + "".join(c if c.isprintable() and c.isascii() and c not in "'\\" else f"\\{ord(c):03d}" for c in value)
+        + "'"
+    )
+
+
+RECORDS = {
+    "BATCH": _Records(("batch",), _places(m.BatchMessage)),
+    "NEW": _Records(("job",), _places(m.NewMessage)),
+    "NOTE": _Records(("said",), _places(m.NoteMessage)),
+    "CHECKPOINT": _Records(("checkpoint",), _places(m.CheckpointMessage)),
+    "OUTPUT": _Records(("output",), _places(m.OutputMessage)),
+    "END": _Records(("e",), _places(m.EndMessage)),
+    "CHANGE": _Records(("wanted",), _places(m.ChangeMessage)),
+    "ASK": _Records(("ask",), _places(m.AskMessage)),
+    "FIND": _Records(("want",), _places(m.FindMessage)),
+    "LIFE": _Records(("life", "after"), LETTERS),
+}
+"""Tables whose fields have names: `job.queue` in a script is `job[2]`, `life.state` is `life.s`."""
+GROUPS: dict[str, dict[str, Any]] = {
+    **{name: records.fields for name, records in RECORDS.items()},
+    "ONE": _places(m.OneArguments),
+    "RECORD": _places(m.RecordArguments),
+    "TIDY": _places(m.TidyArguments),
+    "MOVES": _places(m.MovesArguments),
+    "PRINTED": _places(m.OutputArguments),
+    "ROW": _places(m.JobRow),
+    "CLAIM": _places(m.ClaimHead),
+    "CLAIMED": _places(m.ClaimedRow),
+    "STATE": LETTER | {"held": HELD, "unreadable": UNREADABLE, "deleted": DELETED},
+    "MINUTE_OF": MINUTE_FIELDS,
+    "BODY": _body_places(),
+    "FRONT": _front(),
+    "MP": MESSAGE_PACK,
+    "MP_CHAR": {name: chr(MESSAGE_PACK[name]) for name in ("uint64", "int16", "str8", "str16", "str32")},
+    "PACKED": {
+        **{name: chr(MESSAGE_PACK["fixstr"] + 1) + LETTERS[name] for name in ("due", "lane", "nonce", "result")},
+        "body": chr(_fixarray(len(_BODY) - 1)),
+        "laned_body": chr(_fixarray(len(_BODY))),
+    },
+}
+"""Names with a dot."""
+CONSTANTS: dict[str, Any] = {
+    "PROMOTE_LIMIT": PROMOTE_LIMIT,
+    "HELD_LIMIT": HELD_LIMIT,
+    "COHORT": COHORT,
+    "MOVES_KEPT": MOVES_KEPT,
+    "HISTORY_LIMIT": HISTORY_LIMIT,
+    "STEP": STEP,
+    "LAG": LAG,
+    "LOOK_AGAIN": LOOK_AGAIN,
+    "MICROS": MICROS,
+    "MINUTE": 60 * MICROS,
+    "HOUR": 3600 * MICROS,
+    "PER_CHUNK": PER_CHUNK,
+    "GONE_KEPT": GONE_KEPT,
+    "TOTAL": "t",
+    "ROW_SIZE": len(_places(m.JobRow)),
+    "PIECE": PIECE,
+    "PIECE_HEAD": calcsize(">QQQ"),
+    "DAMAGED_ID": "^" + DAMAGED_ID.replace("-", "%-") + "(%d+)$",
+    "TERMINAL_STATES": _table({LETTER[state.value]: "true" for state in sorted(TERMINAL)}),
+    "KNOWN_STATES": _table(dict.fromkeys(LETTER.values(), "true")),
+    "LIFE_KINDS": _table(
+        {
+            LETTERS[name]: f"'{kind}'"
+            for name, hint in get_type_hints(m.WholeLife).items()
+            if (kind := _lua_kind(hint)) is not None
+        }
+    ),
+}
+"""Names without a dot."""
+
+_OF = {variable: records for records in RECORDS.values() for variable in records.variables}
+_TOKEN = re.compile(
+    r"--[^\n]*|'(?:\\.|[^'\\\n])*'"  # comments and strings stay as they are
+    r"|\b([A-Z][A-Z_]*)\.([a-z]\w*)"
+    rf"|\b({'|'.join(_OF)})\.([a-zA-Z]\w*)"
+    r"|\b[A-Z][A-Z_]+\b"
+)
+
+
+def _replaced(found: re.Match[str]) -> str:
+    group, name, variable, part = found.groups()
+    if group is not None:
+        return _lua(GROUPS[group][name])
+    if variable is not None:
+        key = _OF[variable].fields[part]
+        return f"{variable}[{key}]" if isinstance(key, int) else f"{variable}.{key}"
+    return _lua(CONSTANTS[found[0]]) if found[0] in CONSTANTS else found[0]
+
+
+def rendered(text: str) -> str:
+    """A Lua file with what its names stand for. A field that its kind does not have is a KeyError."""
+    return _TOKEN.sub(_replaced, text)
+
+
+def listing() -> str:
+    """All names and what stands for each, a line apiece."""
+    dotted = {f"{group}.{name}": value for group, names in GROUPS.items() for name, value in names.items()}
+    return "".join(f"{name} = {_lua(value)}\n" for name, value in (CONSTANTS | dotted).items())
