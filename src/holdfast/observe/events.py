@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -131,6 +131,14 @@ class RequestEvent(Event, frozen=True, gc=False):
 
 
 Handler = Callable[[Any], object]
+
+
+class EventSource(Protocol):
+    """Whoever tells of events: an app."""
+
+    def on(self, name: str, handler: Handler, /) -> None:
+        """Have every event of this name handed to a function."""
+        ...
 
 
 class Events:

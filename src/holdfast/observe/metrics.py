@@ -12,7 +12,7 @@ from ..core.errors import HoldfastError, MissingExtra
 from ..core.job import TERMINAL, State
 from ..core.operations import QueueStats
 from ..store.protocol import Finding
-from .events import Events
+from .events import EventSource
 from .tally import METRICS, OTHER, SECONDS, Tally
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Metrics:
         self._prefix = prefix
         """What the names begin with on the page, in the place of `holdfast`."""
 
-    def listen(self, events: Events) -> None:
-        """Count what these tell from now on."""
+    def listen(self, events: EventSource) -> None:
+        """Count what an app tells from now on."""
         self.tally.listen(events)
 
     def page(self, seen: Seen | None) -> bytes:

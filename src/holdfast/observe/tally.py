@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .events import Events, JobEvent, RequestEvent
+from .events import EventSource, JobEvent, RequestEvent
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600)
 """Upper bounds of the buckets of every histogram."""
@@ -68,7 +68,7 @@ class Tally:
         self.sums: dict[Key, float] = {}
         self._names: dict[str, set[str]] = {}
 
-    def listen(self, events: Events) -> None:
+    def listen(self, events: EventSource) -> None:
         """Count everything from now on."""
         events.on("job_created", lambda event: self._count("holdfast_jobs_submitted_total", event))
         events.on("idempotent_submission", lambda event: self._count("holdfast_jobs_idempotent_total", event))
