@@ -102,7 +102,7 @@ DEFECTS = (
     # -- the core, by simulation
     Defect(
         "N", "workers do not look for lost leases", "worker/upkeep.py",
-        "await self._app.recover()", "pass",
+        "await self._claims.recover()", "pass",
         seeds=200,
     ),
     Defect(
@@ -160,7 +160,7 @@ DEFECTS = (
     ),
     Defect(
         "U", "the jobs of a flow that is enqueued again are not recognised", "flows/service.py",
-        "nonce_of(id, digest), msgspec", "parts_of(app).runtime.entropy.token(), msgspec",
+        "nonce_of(id, digest), msgspec", "session.entropy.token(), msgspec",
         FLOW_WRITES + "test_a_flow_that_is_enqueued_again and sqlite",
     ),
     Defect(
@@ -180,8 +180,8 @@ DEFECTS = (
     ),
     Defect(
         "L", "a claim that was answered late is started without looking whether it is still held", "client/claims.py",
-        "(now := parts_of(app).runtime.clock.monotonic()) - asked < holder.lease / 2",
-        "(now := parts_of(app).runtime.clock.monotonic()) - asked < holder.lease * 1e9",
+        "(now := clock.monotonic()) - asked < holder.lease / 2",
+        "(now := clock.monotonic()) - asked < holder.lease * 1e9",
         "tests/worker/test_late_claims.py -k another_took_while_the_answer_was_late",
     ),
     Defect(
@@ -197,13 +197,14 @@ DEFECTS = (
     ),
     Defect(
         "F", "a worker reports a refused completion as a success", "worker/settle.py",
-        "        if answer:\n            parts_of(self._app).events.settled(",
-        "        if True:\n            parts_of(self._app).events.settled(",
+        "        if answer:\n            self._events.settled(",
+        "        if True:\n            self._events.settled(",
         REFUSED + "by_a_worker",
     ),
     Defect(
         "F", "a refused completion by hand is reported as a success", "client/claims.py",
-        "        if written:\n            self.events.settled(", "        if True:\n            self.events.settled(",
+        "        if written:\n            self._runtime.events.settled(",
+        "        if True:\n            self._runtime.events.settled(",
         REFUSED + "by_hand",
     ),
     Defect(
@@ -214,7 +215,7 @@ DEFECTS = (
     Defect(
         "F", "an end that is written again gets another nonce", "worker/settle.py",
         "        self._write(run, end)\n\n\ndef",
-        "        self._write(run, parts_of(self._app).claims.settlement(run.record, Outcome.succeeded(None)))\n\n\ndef",
+        "        self._write(run, self._end(run.record, Outcome.succeeded(None)))\n\n\ndef",
         seeds=600,
     ),
     Defect(
@@ -238,11 +239,11 @@ DEFECTS = (
     ),
     Defect(
         "D", "an enqueue answers before its write", "client/enqueue.py",
-        "        return await self.session.commit.insert(jobs)\n",
+        "        return await session.commit.insert(jobs)\n",
         """        import asyncio
 
         answers = [Inserted("created", job.id) for job in jobs]
-        asyncio.ensure_future(self.session.commit.insert(jobs)).add_done_callback(lambda done: done.exception())
+        asyncio.ensure_future(session.commit.insert(jobs)).add_done_callback(lambda done: done.exception())
         return answers
 """,
         seeds=200,
@@ -490,7 +491,7 @@ DEFECTS = (
         HALF + "sqlite",
     ),
     Defect(
-        "U", "a bulk change does not count what it has changed", "client/bulk.py",
+        "U", "a bulk change does not count what it has changed", "client/bulk_change.py",
         "                    writes.made += 1\n", "",
         HALF + "sqlite",
     ),

@@ -113,11 +113,13 @@ class Scene:
         await work_off(self.worker, **options)
 
     async def _worker_has_seen_all(self):
-        return await self.worker.records(ENDED) == await parts_of(self.app).records.all(ENDED)
+        return await parts_of(self.worker).records.all(ENDED) == await parts_of(self.app).records.all(ENDED)
 
     async def left_over(self):
         """What workers have still to do about flows that were started."""
-        return [id for id, kept in (await self.worker.records(ENDED)).items() if pending(kept).making is None]
+        return [
+            id for id, kept in (await parts_of(self.worker).records.all(ENDED)).items() if pending(kept).making is None
+        ]
 
     async def running_job_of(self, flow):
         """A job of a flow that another worker runs, and that worker."""
@@ -171,7 +173,7 @@ async def test_a_job_that_is_said_to_be_added_runs_once_and_one_that_is_not_neve
         task = scene.note if key is None else scene.note.using(key=f"{key}-{word}")
 
         def add(record=record, task=task, word=word):
-            return scene.app.flows.add(record, task, (word,), {}, [record.id] if after else [])
+            return scene.app.flows.add(record, task, (word,), {}, after=[record.id] if after else [])
 
         said = await scene.cut(fate, add())
         if isinstance(said, OutcomeUnknown):

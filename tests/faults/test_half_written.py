@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from holdfast import ConfigError, Filter, Holdfast, HoldfastError, OutcomeUnknown, PartlyEnqueued, StoreUnavailable
 from holdfast.app import parts_of
-from holdfast.client import bulk as bulk_module
+from holdfast.client import bulk_change as bulk_module
 from holdfast.client import enqueue as enqueuing_module
 from holdfast.client.signals import SignalMaintenance, kind_of
 from holdfast.core.clock import SystemClock

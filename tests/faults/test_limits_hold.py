@@ -13,6 +13,7 @@ from support.until import until
 from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL, Record
 from holdfast.core.operations import Where
+from holdfast.sync.blocking import runs_on
 from holdfast.testing.history import JournalFile, Terms, acknowledged, check, final, read
 from holdfast.views import split_holder
 from support.inside import session_of
@@ -30,6 +31,7 @@ LONG = 0.3
 def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
     journal = tmp_path / "journal"
     app = build(store_url, str(journal))
+    run = runs_on(parts_of(app).runtime)
     with app.sync as sync:
         lasting = [LONG if n % 5 == 0 else chance.uniform(0, 0.04) for n in range(LIMITED)]
         calls = [(parts_of(app).registry.tasks["limited"], n % KEYS, seconds) for n, seconds in enumerate(lasting)]
@@ -42,7 +44,7 @@ def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
 
         def running() -> list[Record]:
             """What runs, all at one moment."""
-            found = sync.run(session_of(app).store.find, Where(states=("running",)), None, 1000).records
+            found = run(session_of(app).store.find, Where(states=("running",)), None, 1000).records
             for lane, count in Counter(one.lane.name for one in found if one.lane and one.lane.running).items():
                 most[lane] = max(most[lane], count)
             return found
@@ -70,7 +72,7 @@ def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
             victim = until(struck, "a worker runs a long job")
             workers[workers.index(victim)] = processes.start("limited_main")
         until(lambda: left() == 0, "all jobs have ended", 60)
-        records = sync.run(session_of(app).store.get, ids)
+        records = run(session_of(app).store.get, ids)
         processes.close()
     assert max(most.values()) == RUNNING, f"never full, so nothing was shown; or more than full: {most}"
     journalled.write(*final(records))

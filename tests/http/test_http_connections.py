@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 import pytest
 
 from holdfast import ConfigError
+from holdfast.app import parts_of
 from holdfast.core.hosts import subnet
 from holdfast.http import failures, limits
 from holdfast.http.room import RECENT, Room
@@ -140,7 +141,7 @@ async def test_requests_behind_a_proxy_are_counted_by_the_address_that_it_forwar
         forwarded = {"X_Forwarded_For": "6.6.6.6, 192.0.2.1, 10.1.1.1"}
         assert (await http("GET", "/v1/jobs", token="wrong", **forwarded)).status == 401
         assert "a wrong token from 192.0.2.1 was refused" in caplog.text
-        monkeypatch.setattr(app, "records", slow)
+        monkeypatch.setattr(parts_of(app).records, "all", slow)
         asking = [asyncio.create_task(http("GET", "/ready", **forwarded)) for _ in range(2)]
 
         async def waiting():

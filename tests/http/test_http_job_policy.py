@@ -39,7 +39,7 @@ async def a_dead_one(app, id, task="shell", payload=b'{"command": "date"}'):
 
 async def over_http(app, client):
     """The store as another Holdfast reaches it."""
-    store = open_store(parts_of(client).url, parts_of(app).runtime.clock)
+    store = open_store(client.url, parts_of(app).runtime.clock)
     await store.open()
     return store
 

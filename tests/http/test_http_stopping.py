@@ -24,7 +24,7 @@ async def test_accepted_requests_are_answered_and_claims_that_wait_end_empty(app
             await go.wait()
             return await real(*given)
 
-        monkeypatch.setattr(app, "insert_all", slowly)
+        monkeypatch.setattr(parts_of(app).enqueue, "insert_all", slowly)
         submitting = asyncio.create_task(client.submit("t", key="k"))
         await entered.wait()
         client.server.should_exit = True

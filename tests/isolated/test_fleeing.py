@@ -20,7 +20,8 @@ import fleeing_jobs as tasks
 @pytest.fixture
 async def app(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr(tasks.app, "_store", Holdfast(f"sqlite:///{tmp_path}/jobs.db")._store)
+    store = parts_of(Holdfast(f"sqlite:///{tmp_path}/jobs.db")).runtime.store
+    monkeypatch.setattr(parts_of(tasks.app).runtime, "_store", store)
     yield tasks.app
     await tasks.app.close()
 

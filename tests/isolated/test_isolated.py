@@ -23,8 +23,8 @@ async def app(tmp_path, monkeypatch):
     """The tasks' app, on a store of this test's own."""
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
     app = tasks.app
-    store = Holdfast(f"sqlite:///{tmp_path}/jobs.db")._store
-    monkeypatch.setattr(app, "_store", store)
+    store = parts_of(Holdfast(f"sqlite:///{tmp_path}/jobs.db")).runtime.store
+    monkeypatch.setattr(parts_of(app).runtime, "_store", store)
     yield app
     await app.close()
 

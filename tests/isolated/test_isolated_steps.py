@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
+from holdfast.app import parts_of
 from holdfast.core.waiting import Waiting
 from support.eventually import eventually
 from support.workers import working
@@ -17,7 +18,8 @@ import step_jobs as tasks
 @pytest.fixture
 async def app(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-    monkeypatch.setattr(tasks.app, "_store", Holdfast(f"sqlite:///{tmp_path}/jobs.db")._store)
+    store = parts_of(Holdfast(f"sqlite:///{tmp_path}/jobs.db")).runtime.store
+    monkeypatch.setattr(parts_of(tasks.app).runtime, "_store", store)
     yield tasks.app
     await tasks.app.close()
 

@@ -20,6 +20,7 @@ from holdfast.client.pauses import Holds
 from holdfast.core.flow_rules import freed
 from holdfast.core.limiter import Gate
 from holdfast.core.step_log import Memory
+from holdfast.flows import members as flow_members
 from holdfast.flows import release as flow_ends
 from holdfast.store.reference.jobs import Jobs
 from support import sizes
@@ -146,7 +147,7 @@ PLANTED = {
     "nothing_runs_before_its_parents": (flow_ends, "decide", decide_nothing),
     "no_lane_runs_more_than_it_may": (Gate, "starts", lambda *_: 100),
     "no_lane_starts_more_often_than_it_may": (Gate, "starts", lambda *_: 100),
-    "a_flow_ends_with_its_last_job": (flow_ends.FlowEnds, "_count", count_as_planned),
+    "a_flow_ends_with_its_last_job": (flow_members.FlowJobs, "count", count_as_planned),
     "lanes_take_turns_by_their_weights": (Gate, "turn", lambda self, lane, ends, now: now),
     "a_step_is_remembered": (Memory, "find", lambda *_: None),
     "one_job_at_a_time_per_key": (Jobs, "_stands", lambda *_: False),

@@ -14,6 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
 from holdfast import ConfigError, Holdfast, JobNotFound, KeyConflict
+from holdfast.app import parts_of
 from support.inside import session_of
 
 
@@ -127,7 +128,7 @@ async def test_fifty_submissions_of_one_key_make_one_job(url):
         app.task(name="work")(lambda: None)
     try:
         handles = await asyncio.gather(
-            *(apps[n % 5].enqueue(apps[n % 5].registry.tasks["work"].using(key="one")) for n in range(50))
+            *(apps[n % 5].enqueue(parts_of(apps[n % 5]).registry.tasks["work"].using(key="one")) for n in range(50))
         )
         assert len({handle.id for handle in handles}) == 1
         assert len((await apps[0].jobs()).jobs) == 1

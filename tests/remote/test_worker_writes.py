@@ -14,6 +14,7 @@ from holdfast.app import parts_of
 from holdfast.client import pauses, signals
 from holdfast.core.errors import ConfigError, InvalidJob, StoreUnavailable
 from holdfast.core.operations import Change, Patch
+from holdfast.core.waiting import Waiting
 from holdfast.declarations import WORKER_WRITES
 from holdfast.flows import worker_writes as flows
 from holdfast.flows.creation import Pending
@@ -49,7 +50,8 @@ def used_kinds() -> Iterator[tuple[str, str]]:
                     continue
                 name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
                 said = ast.unparse(call.args[0])
-                if name in CALLS and said.partition(".")[0] not in handed_on:
+                by_service = name in {"all", "put"} and ast.unparse(call.func.value).endswith("records")
+                if (name in CALLS or by_service) and said.partition(".")[0] not in handed_on:
                     yield _value(call.args[0], said, module), f"{place}:{call.lineno}"
 
 
@@ -108,13 +110,13 @@ async def test_a_flow_grows_by_one_job_at_a_time(store):
     ("service", "patch", "allowed"),
     [
         (flows, Patch(state="queued"), True),
-        (flows, Patch(state="blocked", waits="job:f.1"), True),
+        (flows, Patch(state="blocked", waits=Waiting("dependency", "f.1")), True),
         (flows, WOKEN, False),
         (flows, Patch(state="cancelled"), False),
         (pauses, Patch(state="queued"), True),
-        (pauses, Patch(state="blocked", waits="job:f.1"), False),
+        (pauses, Patch(state="blocked", waits=Waiting("dependency", "f.1")), False),
         (signals, WOKEN, True),
-        (signals, Patch(state="scheduled", delay=9.0, waits="signal:s"), True),
+        (signals, Patch(state="scheduled", delay=9.0, waits=Waiting("signal", "s")), True),
         (signals, Patch(state="queued", meta={}), False),
     ],
 )

@@ -46,6 +46,7 @@ class Serving:
         self, app: Holdfast, *, port: int = 0, roles=None, sweeps: bool = False, below="", tls=None, **seam
     ) -> None:
         self.app = app
+        self.parts = parts_of(app)
         self.door = Door(roles)
         self.bodies = Budget(lambda: 256 * 1024**2)
         self.stopping = asyncio.Event()

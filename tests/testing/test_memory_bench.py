@@ -134,6 +134,7 @@ PROGRAM = """
 
 TESTS = """
     import pytest
+    from holdfast.app import parts_of
     from program import app, remind, sent
 
     def test_blocking(holdfast_memory):

@@ -57,14 +57,14 @@ async def test_a_worker_hears_of_a_job_that_another_connection_enqueued(patient,
 async def test_a_scheduled_job_starts_on_time_and_not_when_somebody_next_looks(patient):
     async with working(patient):
         await settled_down(patient)
-        handle = await patient.registry.tasks["work"].using(delay=0.4).enqueue()
+        handle = await parts_of(patient).registry.tasks["work"].using(delay=0.4).enqueue()
         ran_at = await handle.result(timeout=30)
     due = (await handle.job()).run_at.timestamp()
     assert 0 <= ran_at - due < 0.5
 
 
 async def test_an_earlier_job_wakes_a_worker_that_waits_for_a_later_one(patient):
-    task = patient.registry.tasks["work"]
+    task = parts_of(patient).registry.tasks["work"]
     async with working(patient):
         late = await task.using(delay=300).enqueue()
         await settled_down(patient)
@@ -98,7 +98,7 @@ async def test_a_resumed_queue_is_served_at_once(patient):
 
 
 async def test_a_job_that_an_operator_makes_due_starts_at_once(patient):
-    handle = await patient.registry.tasks["work"].using(delay=600).enqueue()
+    handle = await parts_of(patient).registry.tasks["work"].using(delay=600).enqueue()
     async with working(patient):
         await settled_down(patient)
         await patient.retry(handle.id)
@@ -221,7 +221,7 @@ async def test_what_died_beside_other_suspects_twice_is_next_run_alone(watched):
     await suspected(watched, *names)
     for _ in range(2):
         claims = await watched.claim(limit=2, lease=60.0)
-        assert await watched.recover(holder=claims[0].holder.id) == 2
+        assert await parts_of(watched).claims.recover(holder=claims[0].holder.id) == 2
     async with working(watched, concurrency=4):
         for name in names:
             await eventually(lambda name=name: watched.running == {name})
@@ -233,7 +233,7 @@ async def test_what_died_beside_other_suspects_twice_is_next_run_alone(watched):
 
 async def test_a_suspect_waits_until_its_process_runs_nothing_else_but_not_everybody_waits_with_it(watched):
     await suspected(watched, "suspect")
-    sound = watched.registry.tasks["work"].using(priority=-5)
+    sound = parts_of(watched).registry.tasks["work"].using(priority=-5)
     await sound.enqueue("long")
     async with working(watched, concurrency=4):
         await eventually(lambda: watched.running == {"long"})

@@ -11,7 +11,6 @@ from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL
 from holdfast.core.operations import HolderSeen
 from holdfast.sync.blocking import runs_on
-from support.inside import session_of
 
 from .journal import Journal
 from .processes import Process
@@ -39,7 +38,7 @@ class Look:
     # -- see
 
     def holders(self) -> list[HolderSeen]:
-        return self.sync_run(session_of(self.app).store.holders)
+        return self.sync_run(parts_of(self.app).session.store.holders)
 
     def held_by(self, pid: int) -> set[str]:
         """The jobs that the store says a process holds, alive or not."""
@@ -75,7 +74,7 @@ class Look:
         for _ in range(50):
             process.freeze()
             probe = asyncio.run_coroutine_threadsafe(
-                parts_of(self.app).records.put("probe", "probe", b"1"), session_of(self.app).loop
+                parts_of(self.app).records.put("probe", "probe", b"1"), parts_of(self.app).session.loop
             )
             try:
                 probe.result(0.3)
@@ -114,7 +113,7 @@ class Look:
 
         def ended() -> bool:
             nonlocal left
-            records = self.sync_run(session_of(self.app).store.get, left)
+            records = self.sync_run(parts_of(self.app).session.store.get, left)
             done = {record.id for record in records if record is not None and record.state in TERMINAL}
             left = [id for id in left if id not in done]
             return not left

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from support.inside import session_of
+from holdfast.app import parts_of
 
 from .journal import Journal
 from .processes import end_with_parent
@@ -30,8 +30,8 @@ async def send(url: str, journal: Journal, name: str, dies_at: int) -> None:
 
             return write_or_die
 
-        session_of(app).store.put_record = dying(session_of(app).store.put_record)
-        session_of(app).commit.change = dying(session_of(app).commit.change)
+        parts_of(app).session.store.put_record = dying(parts_of(app).session.store.put_record)
+        parts_of(app).session.commit.change = dying(parts_of(app).session.commit.change)
         await app.signal(name, "sent")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from holdfast.core.operations import Inserted
+from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Store
 from holdfast.testing.build import cancellation, dead, deletion, failed, new_job, retrial, succeeded
 from holdfast.testing.verbs import apply, enqueue, every, insert, job, running, settle
@@ -26,7 +27,7 @@ class TestKeyOwners(Topic):
         assert await store.key_owners(["l"]) == ["b"]
 
     async def test_a_job_that_waits_for_its_time_or_for_another_has_its_key(self, store: Store) -> None:
-        await insert(store, new_job("a", key="k", delay=60.0), new_job("b", key="l", waits="job:c"))
+        await insert(store, new_job("a", key="k", delay=60.0), new_job("b", key="l", waits=Waiting("dependency", "c")))
         assert await store.key_owners(["k", "l"]) == ["a", "b"]
 
     async def test_an_ended_job_has_no_key_however_long_it_is_remembered(self, store: Store, harness: Harness) -> None:
