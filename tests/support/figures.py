@@ -187,16 +187,20 @@ def session_places(package: Path) -> tuple[list[str], list[str]]:
     return others, own
 
 
-def constants(package: Path) -> dict[str, set[float]]:
-    """Numeric constants of Python modules, by name."""
-    found: dict[str, set[float]] = defaultdict(set)
-    for _, tree in modules(package):
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                value = number(node.value)
-                if value is not None:
-                    found[node.targets[0].id].add(value)
-    return found
+def constants(package: Path) -> Iterator[tuple[str, str, float, str | None]]:
+    """Numeric constants of modules: module, name, value, and the docstring below it."""
+    for module, tree in modules(package):
+        for node, below in zip(tree.body, [*tree.body[1:], None], strict=True):
+            if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None:
+                continue
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            several = isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple)
+            pairs = zip(target.elts, node.value.elts, strict=True) if several else [(target, node.value)]  # type: ignore[attr-defined]
+            said = below.value if isinstance(below, ast.Expr) else None
+            doc = said.value if isinstance(said, ast.Constant) and isinstance(said.value, str) else None
+            for name, given in pairs:
+                if isinstance(name, ast.Name) and (value := number(given)) is not None:
+                    yield module, name.id, value, doc
 
 
 def number(node: ast.expr) -> float | None:
@@ -210,13 +214,16 @@ def number(node: ast.expr) -> float | None:
 
 def restated(package: Path) -> tuple[int, list[str]]:
     """Positions of fields in Lua as bare numbers; and constants of Python that Lua or SQL defines again."""
-    known, positions, twice = constants(package), 0, []
+    known: dict[str, set[float]] = defaultdict(set)
+    for _, name, value, _ in constants(package):
+        known[name].add(value)
+    positions, twice = 0, []
     for file in sorted([*package.rglob("*.lua"), *package.rglob("*.sql")]):
         text = re.sub(r"--.*", "", file.read_text())
         if file.suffix == ".lua":
             positions += sum(name not in ("KEYS", "ARGV") for name in re.findall(r"\b(\w+)\[\d+\]", text))
         for name, given in re.findall(r"\b([A-Z][A-Z_]{2,})\b[\w\s]*?:?=\s*([\d_.]+(?:\s*\*\s*\d+)*)", text):
-            value = number(ast.parse(given, mode="eval").body)
+            value = number(ast.parse(given, mode="eval").body) or 0
             if any(name in (each, each.removesuffix("_LIMIT")) and value in known[each] for each in known):
                 twice.append(f"{file.relative_to(package)}: {name} = {given}")
     return positions, twice

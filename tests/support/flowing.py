@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.lifecycle import Outcome, settle
 from holdfast.core.operations import Ask, Holder
+from holdfast.core.settings import Settings
 from support.workers import working
 
 
@@ -54,4 +55,4 @@ class ByHand:
 
     async def end(self, record, outcome=None):
         outcome, nonce = outcome or Outcome.succeeded(b'"x"'), self.app.entropy.token()
-        await self.app.session.commit.settle(settle(record, outcome, Rules(), nonce=nonce, fraction=0.0))
+        await self.app.session.commit.settle(settle(record, outcome, Settings().rules, nonce=nonce, fraction=0.0))

@@ -9,7 +9,7 @@ from holdfast.core.clock import Entropy
 from holdfast.core.job import State
 from holdfast.core.operations import Change, Claims, Inserted, Patch
 from holdfast.store import group_commit as commit_module
-from holdfast.store.group_commit import MAX_OPERATIONS, GroupCommit
+from holdfast.store.group_commit import PAGE, GroupCommit
 from holdfast.store.protocol import Answers, Batch
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import build
@@ -186,18 +186,18 @@ async def test_settlements_are_written_in_the_order_they_were_made(commit, store
 async def test_a_flood_leaves_in_bounded_batches_in_order(commit, store):
     blocker = enqueue(commit, "blocker")
     await turns()
-    flood = [enqueue(commit, f"job {n}") for n in range(MAX_OPERATIONS + 200)]
+    flood = [enqueue(commit, f"job {n}") for n in range(PAGE + 200)]
     claiming = asyncio.create_task(commit.claim(build.ask()))
     await turns()
     store.answer()
     await turns()
-    assert len(store.writes[1].inserts) == MAX_OPERATIONS
+    assert len(store.writes[1].inserts) == PAGE
     assert len(store.writes[1].asks) == 1, "a claim does not wait behind a flood of enqueues"
     store.answer()
     await turns()
     store.answer()
     await asyncio.gather(blocker, claiming, *flood)
-    assert ids(store.writes[1]) + ids(store.writes[2]) == [f"job {n}" for n in range(MAX_OPERATIONS + 200)]
+    assert ids(store.writes[1]) + ids(store.writes[2]) == [f"job {n}" for n in range(PAGE + 200)]
 
 
 async def test_nothing_to_do_writes_nothing(commit, store):

@@ -238,7 +238,7 @@ def test_a_failure_waits_for_the_backoff_with_its_jitter():
 
 
 def test_the_backoff_grows_with_the_attempt():
-    rules = Rules(Backoff(base=1, factor=2, jitter=0))
+    rules = Rules(Backoff(base=1, factor=2, jitter=0), max_silent_deaths=3, retention=60, key_retention=60)
     assert [end(job(attempt=n), Outcome.failed("Boom"), rules).delay for n in (1, 2, 3)] == [2, 4, 8]
 
 

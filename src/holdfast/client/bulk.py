@@ -17,16 +17,15 @@ from ..core.job import TERMINAL, Record, State
 from ..core.operations import Change, Where
 from ..core.validation import checked_cursor, checked_seconds, checked_text
 from ..core.writes import Writes
+from ..store.group_commit import PAGE
 from ..views import states_named
 from .operations import TRIES, Operating, where_of
 from .runtime import carried
 from .search import WINDOW, Filter, Looked, Sought, search
 
 logger = logging.getLogger("holdfast")
-STEP = 1000
+CHANGE_LIMIT = 1000
 """Jobs that one call of `change_many` changes, at the most."""
-PAGE = 1000
-"""Jobs that an operation on all that match reads and changes at once: what one commit of the app takes."""
 LOGGED = 10
 """Jobs of one operation whose reason to be skipped is logged; all are counted."""
 ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
@@ -106,8 +105,8 @@ class Bulk(Operating):
             wanted = Filter()
         if (wanted is None) == (not ids):
             raise InvalidJob("give a filter or ids, and not both")
-        if len(ids) > STEP:
-            raise InvalidJob(f"at most {STEP} ids at once, not {len(ids)}")
+        if len(ids) > CHANGE_LIMIT:
+            raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}")
         tally, states = Tally(ACTIONS[action]), tuple[str, ...]()
         if wanted is None:
             records = await self.session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
@@ -121,7 +120,7 @@ class Bulk(Operating):
                 )
             if all and not sought.everything:
                 raise InvalidJob("give a filter that names something, or all=, and not both")
-            found, states = await self._look(sought, cursor, STEP, WINDOW), sought.where.states
+            found, states = await self._look(sought, cursor, CHANGE_LIMIT, WINDOW), sought.where.states
         tally.matched, tally.looked = len(found.records), found.looked
         if dry_run:
             return tally.seen(found.cursor)

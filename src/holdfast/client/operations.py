@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast")
 H = TypeVar("H", bound=Handler)
 OUTPUT_PAGE = 1 << 20
-BULK = 1000
+"""Bytes of output that one call reads, about."""
+MOVES_DEFAULT = 1000
+"""Moves that one call answers, unless told otherwise."""
 TRIES = 100
 """Changes of one job that may each come too late; somebody else changes it no more often than that."""
 
@@ -188,7 +190,7 @@ class Operating(Home):
         return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
 
     @carried
-    async def moves(self, since: str | None = None, limit: int = BULK) -> Moves:
+    async def moves(self, since: str | None = None, limit: int = MOVES_DEFAULT) -> Moves:
         """What jobs did since the cursor of an earlier answer; None: from now on. See `Store.moves`."""
         try:
             return await self.session.store.moves(checked_cursor(since), limit)

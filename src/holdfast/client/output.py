@@ -12,7 +12,8 @@ from ..core.operations import Printed
 if TYPE_CHECKING:
     from .operations import Operating
 
-LOOK_EVERY = 0.2
+OUTPUT_EVERY = 0.2
+"""Seconds between two looks for more output: it seems immediate to a person."""
 
 
 async def follow_output(app: Operating, id: str, *, position: int = 0, follow: bool = True) -> AsyncIterator[Printed]:
@@ -27,4 +28,4 @@ async def follow_output(app: Operating, id: str, *, position: int = 0, follow: b
         if not pieces and ended:
             return
         if not pieces:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(OUTPUT_EVERY)

@@ -29,15 +29,13 @@ from ..core.job import UNDECODABLE, Record, State
 from ..core.lifecycle import Outcome
 from ..core.operations import Change, Patch, Where
 from ..core.validation import NAME_LIMIT, checked_name
-from ..store.group_commit import GroupCommit
+from ..store.group_commit import PAGE, GroupCommit
 from ..store.protocol import Store, Versioned
 
 logger = logging.getLogger("holdfast")
 KIND = "task_pause"
 PAUSE = "pause:"
 """How the words begin that say what a job waits for, where it was put aside."""
-PAGE = 1000
-"""Jobs that one step frees."""
 FRESH = 60.0
 """Seconds after which what is known of pauses is read again before anything is claimed, at the latest."""
 

@@ -28,6 +28,7 @@ from ..core.job import UNDECODABLE, Record, State
 from ..core.operations import Change, Patch, Where
 from ..core.validation import checked_name
 from ..core.writes import Writes
+from ..store.group_commit import PAGE
 from ..tasks.durable_steps import MOST_UNSEEN
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 KIND = "signal"
-PAGE = 1000
 WATCHED = 3600.0
 """Seconds for which a process has seen a signal before it forgets it."""
 _WAITING = (State.BLOCKED, State.SCHEDULED)

@@ -20,6 +20,7 @@ from ..views import moment
 KIND = "depth"
 """Of the store's small shared records; each is named after the hour in which it begins, in seconds."""
 HOUR, MINUTE = 3600, 60
+"""Seconds."""
 QUEUES_MOST = 100
 """Queues that are noted, the deepest first."""
 

@@ -12,7 +12,7 @@ from .job import Record, State, raw_text
 from .lifecycle import DELAY_LIMIT, Outcome, shorten
 
 STATES = frozenset(state.value for state in State)
-SHOWN = 1000
+DAMAGE_SHOWN = 1000
 """Characters that are shown of a value."""
 
 
@@ -28,7 +28,7 @@ def damage_of(record: Record) -> dict[str, str]:
         found["timeout"] = raw_text(record.timeout)
     if record.state not in STATES:
         found["state"] = raw_text(record.state)
-    return {name: shorten(value, SHOWN) for name, value in found.items()}
+    return {name: shorten(value, DAMAGE_SHOWN) for name, value in found.items()}
 
 
 def refusal(record: Record) -> Outcome | None:

@@ -22,17 +22,17 @@ from ..core.job import TERMINAL, UNDECODABLE, Record, State
 from ..core.lifecycle import retry as new_life
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import all_of
+from ..store.group_commit import PAGE
 from ..store.protocol import Versioned
 
 if TYPE_CHECKING:
     from ..client.enqueue import Enqueuing
 
-PAGE = 1000
 FEW = 100
 """Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
 ID_KEPT = 7 * 86400.0
 """Seconds for which the id of an abandoned flow stays taken, at the least, so that its maker cannot start it late."""
-SHOWN = 3
+FAILURES_NAMED = 3
 """Failed jobs that a flow's error names."""
 
 
@@ -187,7 +187,7 @@ class FlowGathering:
                 bad.append(record)
         error = None
         if bad:
-            names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:SHOWN])
+            names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:FAILURES_NAMED])
             error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
         state = State.DEAD if bad else State.CANCELLED if own.meta.get("cancelled") else State.SUCCEEDED
         about = about_flow(own)

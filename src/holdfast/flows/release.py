@@ -31,7 +31,7 @@ from .completion import PAGE
 from .creation import ENDED, FlowMaking, MakingWatch, Pending, pending
 
 logger = logging.getLogger("holdfast")
-AT_ONCE = 50
+ENDS_AT_ONCE = 50
 """Ends that are dealt with side by side."""
 _NONE, _JUST_TOLD = Versioned(b"{}", 0), Versioned(b"{}", -1)
 """A record that is not there, and one that was written since the records were read: its version is not known."""
@@ -91,7 +91,7 @@ class FlowEnds(FlowMaking):
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
         while waiting:
-            some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            some, waiting = waiting[:ENDS_AT_ONCE], waiting[ENDS_AT_ONCE:]
             awaited: dict[str, str] = {}
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._get({*some, *flow_of.values()})}

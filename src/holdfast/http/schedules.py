@@ -23,6 +23,7 @@ from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REF
 from .shapes import MAX_ATTEMPTS, Body, JsonObject, Name, Seconds, Span
 
 CRON_LIMIT = 200
+"""Characters of a cron line."""
 CHANGED = (SCHEDULE_NOT_FOUND, OUTCOME_UNKNOWN)
 REFUSED = (SHELL_REFUSED, TASK_REFUSED)
 

@@ -19,7 +19,7 @@ from .turns import Turns
 if TYPE_CHECKING:
     from ..app import Holdfast
 
-LONGEST_PAUSE = 2.0
+LONGEST_CLAIM_PAUSE = 2.0
 """Seconds between claims from a store that is away, if `poll` is not longer: jobs must not wait for a worker that
 sleeps on after the store is back, and a claim now and then costs no more than when all is well."""
 IDLE_LOOK = 0.05
@@ -79,7 +79,7 @@ class Claimer:
                 faults += 1
                 pause = outages.failed("claim", error, self._poll)
                 if not isinstance(error, REFUSALS):
-                    pause = min(max(self._poll, LONGEST_PAUSE), self._poll * 2 ** min(faults, 5))
+                    pause = min(max(self._poll, LONGEST_CLAIM_PAUSE), self._poll * 2 ** min(faults, 5))
                 await asyncio.sleep(pause)
                 continue
             faults, claimed = 0, True

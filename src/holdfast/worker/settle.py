@@ -16,6 +16,7 @@ from ..core.job import Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Settlement
 from ..store.protocol import Transacting
+from ..tasks.durable_steps import RESEND_PAUSE
 from .run import Run
 from .slots import Slots
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 logger = logging.getLogger("holdfast")
-RESEND_PAUSE = 0.5
 
 
 class Settler:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from ..client.session import TIDY_LIMIT
 from ..client.signals import SignalMaintenance
 from .processes import census
 
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 TIDY_EVERY = 30.0
-TIDY_LIMIT = 1000
+"""Seconds between two removals of what is past its retention, about: chance spreads those of many workers."""
 
 
 class Upkeep:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..client.claims import new_holder
 from ..client.heartbeat import Heart
 from ..client.process_identity import own_process
-from ..client.session import GIVE_WAY
+from ..client.session import RECOVERY_DELAY
 from ..core.errors import ConfigError, HoldfastError
 from ..core.job import Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Holder
-from ..core.settings import parse
+from ..core.settings import DEFAULT_LEASE, LONG_LEASE, parse
 from ..core.validation import checked_names
 from ..loading import refuse_while_loading
 from ..observe import traces
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ..app import Holdfast
 
 logger = logging.getLogger("holdfast")
-DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
 STUBBORN = 2.0
 """Seconds that an interrupted coroutine gets to end before its claim is given back without it."""
 HAND_BACK = STUBBORN + 1.5
@@ -156,7 +155,7 @@ class Worker:
         self._ended = asyncio.Event()
         app.before_close.add(self._end)
         heart.start()
-        upkeep, clockwork = Upkeep(app, poll, min(GIVE_WAY, 3 * poll)), Clockwork(app, poll)
+        upkeep, clockwork = Upkeep(app, poll, min(RECOVERY_DELAY, 3 * poll)), Clockwork(app, poll)
         claiming, stopped = asyncio.create_task(claimer.run(bell)), asyncio.create_task(self._stopping.wait())
         app.events.worker_started(holder.id, queues, size)
         try:
