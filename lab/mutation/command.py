@@ -81,7 +81,7 @@ class Copy:
         """What the tests of an area say of the copy as it is: "passed", the test that failed, or "timeout"."""
         found = [path for pattern in area.tests for path in sorted(self.tree.glob(pattern))]
         command = ["-m", "pytest", "-q", "-x", "--assert=plain", "-m", "not extended", "--no-header"]
-        command += ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-W", "ignore"]
+        command += ["-p", "no:cacheprovider", "-p", "no:schemathesis"]
         command += [*(["-k", area.only] if area.only else []), *(str(path.relative_to(self.tree)) for path in found)]
         path = f"{self.tree / 'src'}{os.pathsep}{self.tree}"
         env = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
