@@ -46,7 +46,7 @@ def main() -> int:
     mutate.add_argument("--area", default="", help="only areas with this in their name")
     mutate.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
     mutate.add_argument("--results", type=Path, help="where results are kept (default: lab/results/mutate.json)")
-    mutate.add_argument("--again", action="store_true", help="forget the results of earlier runs")
+    mutate.add_argument("--again", choices=("all", "survived"), default="", help="plant again what is known already")
     fuzz = commands.add_parser("fuzz", help="messages to the store API over HTTP that no Holdfast would send")
     fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role in turn")
     fuzz.add_argument("--seed", type=int, help="which messages (default: by chance)")
@@ -104,7 +104,7 @@ def _do(given: argparse.Namespace) -> int:
         from .mutation import command as mutate
 
         results = given.results or mutate.RESULTS
-        return mutate.run(given.seed, given.count, given.jobs, given.area, results, again=given.again)
+        return mutate.run(given.seed, given.count, given.jobs, given.area, results, given.again)
     if given.command == "fuzz":
         from . import fuzz  # needs the packages of the server
 

@@ -23,6 +23,17 @@ class Area:
             raise FileNotFoundError(f"area {self.name}: there is no {', '.join(missing)}")
         return [file.relative_to(package).as_posix() for files in found.values() for file in files]
 
+    def selected(self, root: Path) -> list[str]:
+        """Its tests, as pytest takes them: the files of each pattern, with what is said after `::`."""
+        found: list[str] = []
+        for pattern in self.tests:
+            name, colons, inside = pattern.partition("::")
+            files = sorted(root.glob(name))
+            if not files:
+                raise FileNotFoundError(f"area {self.name}: there is no {name}")
+            found += [f"{file.relative_to(root).as_posix()}{colons}{inside}" for file in files]
+        return found
+
 
 AREAS = (
     Area(
@@ -58,8 +69,9 @@ AREAS = (
             "tests/unit/test_turns.py",
             "tests/app/test_by_hand.py",
             "tests/app/test_waiting_claims.py",
-            "tests/worker/test_side_by_side.py",
             "tests/worker/test_late_claims.py",
+            "tests/worker/test_batches.py",
+            "tests/worker/test_room_for_suspects.py",
         ),
     ),
     Area(
@@ -67,6 +79,7 @@ AREAS = (
         ("worker/settle.py", "store/reference/jobs.py"),
         (
             "tests/conformance/test_memory.py",
+            "tests/conformance/test_bucket.py::TestFolderWithABusyKeeper",
             "tests/worker/test_ends.py",
             "tests/worker/test_refused_ends.py",
             "tests/worker/test_store_refusals.py",
@@ -76,7 +89,12 @@ AREAS = (
     Area(
         "heartbeat",
         ("client/heartbeat.py", "worker/lease.py"),
-        ("tests/worker/test_late_claims.py", "tests/worker/test_cancelling.py", "tests/worker/test_nets.py"),
+        (
+            "tests/unit/test_heartbeat.py",
+            "tests/worker/test_late_claims.py",
+            "tests/worker/test_cancelling.py",
+            "tests/worker/test_store_trouble.py",
+        ),
     ),
     Area(
         "HTTP auth",

@@ -79,10 +79,9 @@ class Copy:
 
     def run(self, area: Area, limit: float | None) -> tuple[str, float]:
         """What the tests of an area say of the copy as it is: "passed", the test that failed, or "timeout"."""
-        found = [path for pattern in area.tests for path in sorted(self.tree.glob(pattern))]
         command = ["-m", "pytest", "-q", "-x", "--assert=plain", "-m", "not extended", "--no-header"]
         command += ["-p", "no:cacheprovider", "-p", "no:schemathesis"]
-        command += [*(["-k", area.only] if area.only else []), *(str(path.relative_to(self.tree)) for path in found)]
+        command += [*(["-k", area.only] if area.only else []), *area.selected(self.tree)]
         path = f"{self.tree / 'src'}{os.pathsep}{self.tree}"
         env = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         begun = time.monotonic()
@@ -125,12 +124,15 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def run(seed: int, count: int, jobs: int, only: str, results: Path, *, again: bool = False) -> int:
-    """Plant the sample; 0 where enough of it is caught, the explained not counted."""
+def run(seed: int, count: int, jobs: int, only: str, results: Path, again: str = "") -> int:
+    """Plant the sample; 0 where enough of it is caught and the rest is explained.
+
+    `again`: which results of earlier runs do not count, "all" or those that "survived", for tests that are new since.
+    """
     areas = [area for area in AREAS if only in area.name]
     chosen = sample(ROOT, seed, count, areas)
-    kept: dict[str, Any] = json.loads(results.read_text()) if results.exists() and not again else {}
-    known = {entry["mutant"]: entry for entry in kept.get("mutants", [])}
+    kept: dict[str, Any] = json.loads(results.read_text()) if results.exists() and again != "all" else {}
+    known = {entry["mutant"]: entry for entry in kept.get("mutants", []) if entry["result"] != again}
     todo: queue.SimpleQueue[Chosen] = queue.SimpleQueue()
     left = [one for one in chosen if known.get(one.mutant.key, {}).get("digest") != one.digest]
     for one in left:
@@ -185,7 +187,7 @@ def report(found: list[tuple[Chosen, str]]) -> int:
     table: dict[str, Counter[str]] = {}
     open_ones: list[str] = []
     for one, result in found:
-        reason = EXPLAINED.get((one.mutant.file, one.mutant.old, one.mutant.new))
+        reason = EXPLAINED.get((one.mutant.file, one.mutant.line, one.mutant.old, one.mutant.new))
         word = "explained" if result == "survived" and reason else result
         table.setdefault(one.area.name, Counter())[word] += 1
         if word == "survived":

@@ -52,6 +52,8 @@ class Mutant:
     end: tuple[int, int]
     old: str
     new: str
+    line: str
+    """The whole line in which it begins."""
 
     @property
     def key(self) -> str:
@@ -76,7 +78,7 @@ def mutants(file: str, source: str) -> list[Mutant]:
     lines = source.encode().splitlines(keepends=True)
     for kind, node, new in _changes(ast.parse(source)):
         start, end = (node.lineno, node.col_offset), (node.end_lineno or 0, node.end_col_offset or 0)
-        mutant = Mutant(file, kind, start, end, _segment(lines, start, end), new)
+        mutant = Mutant(file, kind, start, end, _segment(lines, start, end), new, lines[start[0] - 1].decode().strip())
         if mutant.old != new:
             found.setdefault(mutant.key, mutant)
     return sorted(found.values(), key=lambda one: (one.start, one.kind, one.new))

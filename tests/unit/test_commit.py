@@ -1,6 +1,7 @@
 """Group commit, in front of a store that answers when it is told to."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -251,6 +252,16 @@ async def test_a_settlement_that_fails_does_not_keep_others_from_being_written(c
     await commit.drain()
     assert (said[0], said[2]) == (True, True)
     assert isinstance(said[1], StoreUnavailable)
+
+
+async def test_a_note_that_nobody_waits_for_may_fail_in_silence(claimed):
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    commit = GroupCommit(FakeStore(lambda _: InvalidJob("no")), Entropy(1))
+    commit.note_soon(build.says(claimed, pid=1))
+    await commit.drain()
+    gc.collect()
+    assert told == []
 
 
 async def test_an_error_of_our_own_reaches_its_caller_as_it_is():
