@@ -104,7 +104,7 @@ def _do(given: argparse.Namespace) -> int:
         from .mutation import command as mutate
 
         results = given.results or mutate.RESULTS
-        return mutate.run(given.seed, given.count, given.jobs, given.area, results, given.again)
+        return mutate.run(given.seed, given.count, given.jobs, given.area, results, again=given.again)
     if given.command == "fuzz":
         from . import fuzz  # needs the packages of the server
 

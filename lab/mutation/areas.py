@@ -95,6 +95,7 @@ AREAS = (
             "tests/worker/test_cancelling.py",
             "tests/worker/test_store_trouble.py",
         ),
+        only="not sqlite and not upkeep and not misses_a_beat",
     ),
     Area(
         "HTTP auth",

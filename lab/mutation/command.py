@@ -124,7 +124,7 @@ def _end(process: subprocess.Popen[str]) -> None:
     process.wait()
 
 
-def run(seed: int, count: int, jobs: int, only: str, results: Path, again: str = "") -> int:
+def run(seed: int, count: int, jobs: int, only: str, results: Path, *, again: str = "") -> int:
     """Plant the sample; 0 where enough of it is caught and the rest is explained.
 
     `again`: which results of earlier runs do not count, "all" or those that "survived", for tests that are new since.
