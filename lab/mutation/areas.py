@@ -47,6 +47,7 @@ AREAS = (
         (
             "tests/unit/test_gate.py",
             "tests/conformance/test_memory.py",
+            "tests/conformance/test_bucket.py::TestFolderWithABusyKeeper",
             "tests/app/test_limits.py",
             "tests/worker/test_limited.py",
         ),
