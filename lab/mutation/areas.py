@@ -70,6 +70,7 @@ AREAS = (
             "tests/unit/test_turns.py",
             "tests/app/test_by_hand.py",
             "tests/app/test_waiting_claims.py",
+            "tests/app/test_expiry.py",
             "tests/worker/test_late_claims.py",
             "tests/worker/test_batches.py",
             "tests/worker/test_room_for_suspects.py",
