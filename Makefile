@@ -7,6 +7,7 @@ PYTEST_ARGS ?= -n 4 --dist worksteal
 BENCH_ARGS ?=
 LAB_ARGS ?= all
 LOCK_ARGS ?=
+STRUCTURE_ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -23,13 +24,14 @@ BIOME = $(NODE) $(JAVASCRIPT)/node_modules/@biomejs/biome/bin/biome
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-emit-index-url \
 	--custom-compile-command "make lock" --group build $(LOCK_ARGS)
 
-.PHONY: help venv demo test test-all durations servers check lint types contracts fmt bench lab lock build clean
+.PHONY: help venv demo test test-all durations structure servers check lint types contracts fmt bench lab lock build clean
 
 help:
 	@echo "make demo    the first minute: workers, retries, a killed process, in the terminal"
 	@echo "make test    the tests of every day (PYTEST_ARGS='-n 4 -k name')"
 	@echo "make test-all  these, second servers, long faults, the documentation's snippets, other Pythons"
 	@echo "make durations  where the time of the last run went"
+	@echo "make structure  figures about the package's structure (STRUCTURE_ARGS='--before main --details')"
 	@echo "make check   lint, types, import contracts and all tests: what CI runs"
 	@echo "make fmt     format and fix what can be fixed"
 	@echo "make bench   measure              (BENCH_ARGS=...)"
@@ -56,6 +58,9 @@ servers: $(DEV)
 
 durations: $(DEV)
 	$(BIN)/python tests/support/durations.py
+
+structure: $(DEV)
+	$(BIN)/python tests/support/structure.py $(STRUCTURE_ARGS)
 
 check: lint types contracts test-all
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 from random import randrange
 
 from .failover import KINDS as FAILOVERS
@@ -37,6 +38,15 @@ def main() -> int:
     machine.add_argument("--minutes", type=float, default=30.0)
     mutants = commands.add_parser("mutants", help="plant defects in a copy of the source, and see them caught")
     mutants.add_argument("--only", default="", help="only those with this in their file, their words or their test")
+    mutate = commands.add_parser(
+        "mutate", help="generate small defects by rule, and see them caught by their area's tests"
+    )
+    mutate.add_argument("--seed", type=int, default=18, help="which mutants")
+    mutate.add_argument("--count", type=int, default=400, help="mutants, evenly over the areas")
+    mutate.add_argument("--area", default="", help="only areas with this in their name")
+    mutate.add_argument("--jobs", type=int, default=1, help="mutants at the same time")
+    mutate.add_argument("--results", type=Path, help="where results are kept (default: lab/results/mutate.json)")
+    mutate.add_argument("--again", choices=("all", "survived"), default="", help="plant again what is known already")
     fuzz = commands.add_parser("fuzz", help="messages to the store API over HTTP that no Holdfast would send")
     fuzz.add_argument("--count", type=int, default=10_000, help="messages, by tokens of each role in turn")
     fuzz.add_argument("--seed", type=int, help="which messages (default: by chance)")
@@ -90,6 +100,11 @@ def _do(given: argparse.Namespace) -> int:
         return machine.run(given.store, given.minutes)
     if given.command == "mutants":
         return mutants.run(given.only)
+    if given.command == "mutate":
+        from .mutation import command as mutate
+
+        results = given.results or mutate.RESULTS
+        return mutate.run(given.seed, given.count, given.jobs, given.area, results, again=given.again)
     if given.command == "fuzz":
         from . import fuzz  # needs the packages of the server
 

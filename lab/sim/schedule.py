@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from holdfast.app import parts_of
-from holdfast.client.session import GIVE_WAY
+from holdfast.client.session import RECOVERY_DELAY
 from holdfast.core.clock import MICROS
 from holdfast.core.internal import flow_of, is_flow
 from holdfast.core.job import TERMINAL, Record
@@ -26,7 +26,7 @@ from .stage import staged
 from .turns import unfair, waited
 from .world import MOST_STEPS, Process, World
 
-SWEEP = GIVE_WAY + 1.5 * POLL + 4 * PATIENCE
+SWEEP = RECOVERY_DELAY + 1.5 * POLL + 4 * PATIENCE
 """Seconds within which somebody looks for lost claims, a look that was slow included."""
 DRAIN_LIMIT = 300.0
 LOOK_EVERY = 0.25

@@ -33,7 +33,7 @@ from .core.clock import Clock, Entropy, SystemClock
 from .core.cron import checked
 from .core.errors import ConfigError, InvalidJob
 from .core.operations import Moves, Printed, QueueStats
-from .core.settings import combine, from_environment
+from .core.settings import MANUAL_LEASE, combine, from_environment
 from .core.url import redact
 from .observe.events import Handler
 from .parts import Parts
@@ -411,7 +411,7 @@ class Holdfast:
         *,
         tasks: Sequence[str] | None = None,
         limit: int = 1,
-        lease: float = 300.0,
+        lease: float = MANUAL_LEASE,
         wait: float = 0.0,
     ) -> list[Claim]:
         """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.

@@ -253,7 +253,7 @@ async def delete_many(app):
 @pytest_asyncio.fixture
 async def app(store_url, monkeypatch):
     monkeypatch.setattr(commit_module, "RESENDS", (0.0,))
-    monkeypatch.setattr(enqueuing_module, "BULK", 2)
+    monkeypatch.setattr(enqueuing_module, "PAGE", 2)
     monkeypatch.setattr(bulk_module, "PAGE", 2)
     app = Holdfast(Failing(open_store(store_url, SystemClock())), secret="of the test", poll=30.0)
 

@@ -342,7 +342,7 @@ async def test_too_many_streams_and_waiting_claims_are_503(http, monkeypatch):
 
 
 async def test_one_connection_too_many_is_503(http, monkeypatch):
-    monkeypatch.setattr(limits, "CONNECTIONS", 1)
+    monkeypatch.setattr(limits, "SERVER_CONNECTIONS", 1)
     await http("GET", "/v1/stats")  # this one stays open, and may do everything
     reply = await http.raw(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert reply.startswith(b"HTTP/1.1 503 ")
@@ -350,7 +350,7 @@ async def test_one_connection_too_many_is_503(http, monkeypatch):
 
 
 async def test_connections_far_beyond_the_most_are_cut_off_and_the_log_says_so_once(http, monkeypatch, caplog):
-    monkeypatch.setattr(limits, "CONNECTIONS", 1)
+    monkeypatch.setattr(limits, "SERVER_CONNECTIONS", 1)
     await http("GET", "/v1/stats")  # this one stays open, and may do everything
     assert (await http("GET", "/health")).status == 200  # and is not to blame
     monkeypatch.setattr(limits, "TOLD", 0)

@@ -11,7 +11,7 @@ from holdfast import ConfigError
 from holdfast.app import parts_of
 from holdfast.core.hosts import subnet
 from holdfast.http import failures, limits
-from holdfast.http.room import RECENT, Room
+from holdfast.http.room import KNOWN_SECONDS, Room
 from support.eventually import eventually
 from support.http import serving
 
@@ -22,7 +22,7 @@ PUBLIC = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 @pytest.fixture
 async def closed(app, monkeypatch):
-    monkeypatch.setattr(limits, "CONNECTIONS", 20)
+    monkeypatch.setattr(limits, "SERVER_CONNECTIONS", 20)
     monkeypatch.setattr(limits, "STRANGERS", 4)
     async with serving(app, "0.0.0.0", token=TOKEN) as client:
         client.url = client.url.replace("0.0.0.0", "127.0.0.1")
@@ -89,8 +89,8 @@ async def test_an_address_without_a_token_has_a_few_connections_and_the_newest_o
 
 async def test_wrong_tokens_that_wait_for_their_answers_keep_nobody_of_their_address_out(closed, monkeypatch):
     monkeypatch.setattr(failures, "FREE", 0)
-    monkeypatch.setattr(failures, "FIRST", 3600.0)
-    monkeypatch.setattr(failures, "LONGEST", 3600.0)
+    monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
     async with connections(closed, 4, "127.0.0.2") as guessing:
         asking = [asyncio.ensure_future(one.ask(WITH_TOKEN.replace(b"Bearer ", b"Bearer x"))) for one in guessing]
 
@@ -190,9 +190,9 @@ def test_an_address_is_forgotten_where_no_token_came_of_late(monkeypatch):
     room, guests = Room(), [Guest() for _ in range(4)]
     room.admitted(Guest(), "192.0.2.1", 0.0)
     for guest in guests[:3]:
-        assert room.enter(guest, "192.0.2.1", RECENT - 1)
+        assert room.enter(guest, "192.0.2.1", KNOWN_SECONDS - 1)
     assert not any(guest.gone for guest in guests)
-    assert room.enter(guests[3], "192.0.2.1", RECENT + 1)
+    assert room.enter(guests[3], "192.0.2.1", KNOWN_SECONDS + 1)
     assert guests[0].gone
 
 

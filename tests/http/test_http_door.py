@@ -108,7 +108,7 @@ async def test_a_token_is_stored_as_a_digest_and_shown_nowhere(app):
 
 
 async def test_a_revoked_token_is_refused_within_seconds(closed, app, monkeypatch):
-    monkeypatch.setattr(tokens, "STALE", 0.05)
+    monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.05)
     token = await tokens.create(parts_of(app).records, ["read"])
     assert (await closed("GET", "/v1/stats", token=token)).status == 200
     await tokens.revoke(parts_of(app).records, token.split("_")[1])
@@ -131,7 +131,7 @@ async def test_a_record_that_is_no_token_lets_nobody_in_and_harms_nobody(closed,
 
 
 async def test_loopback_is_open_until_there_is_a_token_and_never_again(http, app, monkeypatch):
-    monkeypatch.setattr(tokens, "STALE", 0.05)
+    monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.05)
     assert (await http("GET", "/v1/stats")).status == 200
     assert (await http("GET", "/v1/stats", token="of-another-server")).status == 200
     token = await tokens.create(parts_of(app).records, ["read"])

@@ -160,7 +160,7 @@ async def test_a_watcher_that_comes_as_the_last_one_leaves_does_not_share_its_en
 
 async def test_a_stream_ends_when_its_token_is_revoked(app, monkeypatch):
     monkeypatch.setattr(module, "STILL_HERE", 0.05)
-    monkeypatch.setattr(tokens, "STALE", 0.05)
+    monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.05)
     token = await tokens.create(parts_of(app).records, ["read"])
     async with serving(app) as client:
         headers = {"Authorization": f"Bearer {token}"}

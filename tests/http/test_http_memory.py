@@ -99,7 +99,7 @@ async def test_who_gives_up_leaves_no_trace(monkeypatch):
 
 
 async def test_so_many_of_one_token_wait_and_no_more(monkeypatch):
-    monkeypatch.setattr(budget, "WAITING", 2)
+    monkeypatch.setattr(budget, "BODIES_WAITING", 2)
     bodies = Budget(lambda: 400)
     await bodies.take("a", 100)
     waiting = [await let_in(bodies, "a", 100) for _ in range(2)]

@@ -72,7 +72,7 @@ async def test_a_machine_that_tries_everything_gets_no_5xx_and_no_undocumented_a
         return await real(*args, wait=min(wait, 0.02), **rest)  # or the machine would wait for minutes
 
     monkeypatch.setattr(app, "claim_for", soon)
-    monkeypatch.setattr(failures, "LONGEST", 0.0)  # it tries made-up tokens, by the hundred
+    monkeypatch.setattr(failures, "LONGEST_DELAY", 0.0)  # it tries made-up tokens, by the hundred
     async with serving(app, token=TOKEN) as client:
         words = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.url}/openapi.json"]
         words += ["--checks", CHECKS, "--phases", "examples,coverage,fuzzing,stateful", "--max-examples", "10"]

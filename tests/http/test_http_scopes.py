@@ -294,7 +294,7 @@ async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
         return await now() + 3_601_000_000
 
     monkeypatch.setattr(session_of(app).store, "now", later)
-    monkeypatch.setattr(tokens, "STALE", 0.01)
+    monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 0.01)
 
     async def refused():
         return (await closed("GET", "/v1/jobs", token=token)).status == 401
@@ -307,7 +307,7 @@ async def test_a_token_ends_by_the_clock_of_the_store(app, closed, monkeypatch):
 async def test_a_token_ends_while_the_store_is_away(app, closed, monkeypatch):
     token = await tokens.create(parts_of(app).records, ["read"], expires=0.3)
     assert (await closed("GET", "/v1/me", token=token)).status == 200
-    monkeypatch.setattr(tokens, "STALE", 3600.0)
+    monkeypatch.setattr(tokens, "TOKENS_MAX_AGE", 3600.0)
 
     async def refused():
         return (await closed("GET", "/v1/me", token=token)).status == 401

@@ -10,7 +10,7 @@ import pytest
 from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.http import failures, tokens
-from holdfast.http.failures import ADDRESSES, FORGOTTEN, FREE, LONGEST, Failures
+from holdfast.http.failures import ADDRESSES, FORGOTTEN, FREE, LONGEST_DELAY, Failures
 from support.eventually import eventually
 from support.http import serving
 
@@ -30,14 +30,14 @@ def test_repeated_failures_of_an_address_wait_longer_and_longer_and_others_do_no
     assert delays[:FREE] == [0.0] * FREE
     assert delays[FREE:] == sorted(delays[FREE:])
     assert 0 < delays[FREE] < delays[FREE + 1]
-    assert delays[-1] == LONGEST
+    assert delays[-1] == LONGEST_DELAY
     assert seen.delay("192.0.2.2") == 0.0
 
 
 def test_an_address_that_failed_long_ago_begins_anew():
     clock = Clock()
     seen = Failures(clock)
-    assert [seen.delay("192.0.2.1") for _ in range(30)][-1] == LONGEST
+    assert [seen.delay("192.0.2.1") for _ in range(30)][-1] == LONGEST_DELAY
     clock.time += FORGOTTEN + 1
     assert seen.delay("192.0.2.1") == 0.0
 
@@ -69,8 +69,8 @@ async def test_a_wrong_token_is_told_in_the_log_once_in_a_while(closed, app, cap
 
 async def test_a_right_token_is_answered_while_wrong_ones_of_the_same_address_wait(closed, monkeypatch):
     monkeypatch.setattr(failures, "FREE", 0)
-    monkeypatch.setattr(failures, "FIRST", 3600.0)
-    monkeypatch.setattr(failures, "LONGEST", 3600.0)
+    monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
     guesses = [asyncio.create_task(closed("GET", path, token="wrong")) for path in ("/v1/jobs", "/v1/me") * 3]
 
     async def waiting():
@@ -87,9 +87,9 @@ async def test_a_right_token_is_answered_while_wrong_ones_of_the_same_address_wa
 
 async def test_beyond_so_many_that_wait_answers_are_given_at_once(closed, monkeypatch):
     monkeypatch.setattr(failures, "FREE", 0)
-    monkeypatch.setattr(failures, "FIRST", 3600.0)
-    monkeypatch.setattr(failures, "LONGEST", 3600.0)
-    monkeypatch.setattr(failures, "WAITING", 2)
+    monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
+    monkeypatch.setattr(failures, "ANSWERS_WAITING", 2)
     guesses = [asyncio.create_task(closed("GET", "/v1/jobs", token="wrong")) for _ in range(3)]
     done, late = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
     assert [guess.result().status for guess in done] == [401]

@@ -109,7 +109,7 @@ def test_it_may_open_as_many_files_as_it_wants_for_its_connections(tmp_path, url
     try:
         server.address()
         soft, hard = resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE)
-        wanted = limits.CONNECTIONS + limits.FILES
+        wanted = limits.SERVER_CONNECTIONS + limits.FILES
         assert soft == (wanted if hard == resource.RLIM_INFINITY else min(wanted, hard))
     finally:
         server.kill()

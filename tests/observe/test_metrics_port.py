@@ -57,15 +57,15 @@ def serving():
 
 
 async def test_many_silent_connections_cost_a_few_threads_and_shut_nobody_out(gauges, connect):
-    await asyncio.to_thread(connect, 3 * ports.MOST, b"GET /metrics HTTP/1.1\r\nHost: ")
+    await asyncio.to_thread(connect, 3 * ports.METRICS_CONNECTIONS, b"GET /metrics HTTP/1.1\r\nHost: ")
     status, page = await asyncio.to_thread(ask, gauges, "127.0.0.1")  # it came last, so all others have been seen to
     assert status == 200
     assert "holdfast_worker_active_jobs 7.0" in page
-    await eventually(lambda: len(serving()) <= ports.MOST)
+    await eventually(lambda: len(serving()) <= ports.METRICS_CONNECTIONS)
 
 
 async def test_a_silent_connection_is_closed(gauges, connect, monkeypatch):
-    assert ports._Handler.timeout == ports.PATIENCE
+    assert ports._Handler.timeout == ports.SILENCE_LIMIT
     monkeypatch.setattr(ports._Handler, "timeout", 0.05)
     (silent,) = await asyncio.to_thread(connect, 1)
     assert await asyncio.to_thread(silent.recv, 1) == b""
@@ -85,8 +85,8 @@ async def test_a_request_that_is_being_answered_is_not_ended_for_another(gauges,
     asking = [asyncio.create_task(asyncio.to_thread(ask, gauges, "localhost")) for _ in range(2)]
     try:
         await eventually(lambda: len(serving()) == 2 and not gauges._server._silent)
-        silent = await asyncio.to_thread(connect, 2 * ports.MOST)
-        for one in silent[: ports.MOST + 2]:  # which had to go, since two places are taken
+        silent = await asyncio.to_thread(connect, 2 * ports.METRICS_CONNECTIONS)
+        for one in silent[: ports.METRICS_CONNECTIONS + 2]:  # which had to go, since two places are taken
             assert await asyncio.to_thread(one.recv, 1) == b""
     finally:
         go_on.set()
@@ -94,7 +94,7 @@ async def test_a_request_that_is_being_answered_is_not_ended_for_another(gauges,
 
 
 async def test_connections_that_have_gone_leave_room(gauges):
-    for _ in range(2 * ports.MOST):
+    for _ in range(2 * ports.METRICS_CONNECTIONS):
         assert (await asyncio.to_thread(ask, gauges, "localhost"))[0] == 200
 
 

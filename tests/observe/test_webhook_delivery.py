@@ -441,7 +441,7 @@ async def test_the_key_is_nowhere_in_the_store(app):
 
 
 async def test_no_answer_is_waited_for_without_end(app, monkeypatch):
-    monkeypatch.setattr("holdfast.webhooks.delivery.PATIENCE", 0.2)
+    monkeypatch.setattr("holdfast.webhooks.delivery.POST_TIMEOUT", 0.2)
 
     async def silent(reader, writer):
         await reader.read()  # until whoever called has had enough

@@ -83,7 +83,7 @@ async def test_a_worker_goes_on_after_all_connections_were_cut(app, sql):
 
 
 async def test_an_exhausted_pool_is_told_in_words(server, schema, monkeypatch):
-    monkeypatch.setattr(pool, "PATIENCE", 0.2)
+    monkeypatch.setattr(pool, "STATEMENT_TIMEOUT", 0.2)
     store = PostgresStore(f"{server.url}?schema={schema}&pool=1")
     await store.open()
     async with store._pool.link():

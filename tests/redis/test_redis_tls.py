@@ -112,7 +112,7 @@ async def test_verification_can_be_switched_off(terminated, papers, prefix, open
 
 
 async def test_a_server_without_tls_is_told_apart(server, prefix, open_at, monkeypatch):
-    monkeypatch.setattr(wire, "PROBE", 0.05)
+    monkeypatch.setattr(wire, "TLS_PROBE", 0.05)
     with pytest.raises(ConfigError, match="speaks no TLS: write redis://"):
         await open_at(secure_url(server.port, prefix, timeout=60))
 

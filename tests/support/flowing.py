@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from holdfast.app import parts_of
-from holdfast.core.lifecycle import Outcome, Rules, settle
+from holdfast.core.lifecycle import Outcome, settle
 from holdfast.core.operations import Ask, Holder
+from holdfast.core.settings import Settings
 from support.inside import session_of
 from support.workers import working
 
@@ -58,4 +59,4 @@ class ByHand:
 
     async def end(self, record, outcome=None):
         outcome, nonce = outcome or Outcome.succeeded(b'"x"'), parts_of(self.app).runtime.entropy.token()
-        await session_of(self.app).commit.settle(settle(record, outcome, Rules(), nonce=nonce, fraction=0.0))
+        await session_of(self.app).commit.settle(settle(record, outcome, Settings().rules, nonce=nonce, fraction=0.0))

@@ -1,6 +1,7 @@
 """Group commit, in front of a store that answers when it is told to."""
 
 import asyncio
+import gc
 
 import pytest
 
@@ -9,7 +10,7 @@ from holdfast.core.clock import Entropy
 from holdfast.core.job import State
 from holdfast.core.operations import Change, Claims, Inserted, Patch
 from holdfast.store import group_commit as commit_module
-from holdfast.store.group_commit import MAX_OPERATIONS, GroupCommit
+from holdfast.store.group_commit import PAGE, GroupCommit
 from holdfast.store.protocol import Answers, Batch
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import build
@@ -186,18 +187,18 @@ async def test_settlements_are_written_in_the_order_they_were_made(commit, store
 async def test_a_flood_leaves_in_bounded_batches_in_order(commit, store):
     blocker = enqueue(commit, "blocker")
     await turns()
-    flood = [enqueue(commit, f"job {n}") for n in range(MAX_OPERATIONS + 200)]
+    flood = [enqueue(commit, f"job {n}") for n in range(PAGE + 200)]
     claiming = asyncio.create_task(commit.claim(build.ask()))
     await turns()
     store.answer()
     await turns()
-    assert len(store.writes[1].inserts) == MAX_OPERATIONS
+    assert len(store.writes[1].inserts) == PAGE
     assert len(store.writes[1].asks) == 1, "a claim does not wait behind a flood of enqueues"
     store.answer()
     await turns()
     store.answer()
     await asyncio.gather(blocker, claiming, *flood)
-    assert ids(store.writes[1]) + ids(store.writes[2]) == [f"job {n}" for n in range(MAX_OPERATIONS + 200)]
+    assert ids(store.writes[1]) + ids(store.writes[2]) == [f"job {n}" for n in range(PAGE + 200)]
 
 
 async def test_nothing_to_do_writes_nothing(commit, store):
@@ -251,6 +252,16 @@ async def test_a_settlement_that_fails_does_not_keep_others_from_being_written(c
     await commit.drain()
     assert (said[0], said[2]) == (True, True)
     assert isinstance(said[1], StoreUnavailable)
+
+
+async def test_a_note_that_nobody_waits_for_may_fail_in_silence(claimed):
+    told = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    commit = GroupCommit(FakeStore(lambda _: InvalidJob("no")), Entropy(1))
+    commit.note_soon(build.says(claimed, pid=1))
+    await commit.drain()
+    gc.collect()
+    assert told == []
 
 
 async def test_an_error_of_our_own_reaches_its_caller_as_it_is():

@@ -10,7 +10,7 @@ from holdfast.store import group_commit as commit_module
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 from holdfast.store.reference.memory import MemoryStore
-from holdfast.testing.build import ask, new_job, succeeded
+from holdfast.testing.build import ask, change, new_job, succeeded
 from holdfast.testing.verbs import every, running
 
 
@@ -131,3 +131,48 @@ async def test_a_flood_of_operations_does_not_keep_a_batch_waiting(store, commit
     await commit.write(Batch(inserts=[new_job("mine")]))
     assert any(job.id == "mine" for write in store.writes[:3] for job in write.inserts)
     await asyncio.gather(first, *flood)
+
+
+# -- the guard that a server sets while it works for a client
+
+
+@pytest.fixture
+def guarded():
+    """What the guard was asked about; it lets pass changes of the job `fine` alone, and refuses the job `bad`."""
+    seen = []
+
+    async def check(jobs, changes):
+        seen.append(([job.id for job in jobs], [change.id for change in changes]))
+        if any(job.id == "bad" for job in jobs):
+            raise InvalidJob("not for you")
+        return [change for change in changes if change.id == "fine"]
+
+    token = commit_module.guard.set(check)
+    yield seen
+    commit_module.guard.reset(token)
+
+
+async def test_the_guard_sees_every_job_and_change_whichever_way_it_is_written(store, guarded):
+    commit = GroupCommit(store, Entropy(1))
+    await commit.insert([new_job("fine")])
+    await commit.write(Batch(inserts=[new_job("other")]))
+    fine, other = await store.get(["fine", "other"])
+    written = await commit.write(Batch(changes=[change(fine, meta={"a": 1}), change(other, meta={"a": 1})]))
+    await commit.change([change(fine, meta={"b": 2})])
+    assert guarded == [(["fine"], []), (["other"], []), ([], ["fine", "other"]), ([], ["fine"])]
+    assert len(written.changes) == 1
+    assert [one.meta for one in await store.get(["fine", "other"])] == [{"a": 1, "b": 2}, {}]
+
+
+async def test_what_the_guard_refuses_is_not_written(store, guarded):
+    commit = GroupCommit(store, Entropy(1))
+    for write in (commit.insert([new_job("bad")]), commit.write(Batch(inserts=[new_job("bad")]))):
+        with pytest.raises(InvalidJob, match="not for you"):
+            await write
+    assert store.writes == []
+
+
+async def test_the_guard_is_not_asked_about_claims_and_their_ends(store, guarded):
+    commit = GroupCommit(store, Entropy(1))
+    await commit.write(Batch(asks=[ask()]))
+    assert guarded == []

@@ -7,7 +7,20 @@ from hypothesis import strategies as st
 
 from holdfast import Backoff, State, WrongState
 from holdfast.core.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
-from holdfast.core.lifecycle import Outcome, Rules, annotate, cancel, delete, history, retry, settle, too_late
+from holdfast.core.lifecycle import (
+    Outcome,
+    Rules,
+    annotate,
+    cancel,
+    delete,
+    failures,
+    history,
+    retry,
+    settle,
+    too_late,
+    updated_at,
+)
+from holdfast.core.operations import Change, Patch
 from holdfast.core.waiting import Waiting
 
 RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_silent_deaths=3, retention=60, key_retention=90_000)
@@ -56,6 +69,10 @@ OUTCOMES = {
     "dead": Outcome.dead("Boom"),
     "snoozed": Outcome.snoozed(8.0),
     "released": Outcome.released(),
+    "parked": Outcome.parked("signal:go"),
+    "parked for a while": Outcome.parked("signal:go", 8.0),
+    "paused": Outcome.paused("pause:work"),
+    "expired": Outcome.expired("expired"),
     "cancelled": Outcome.cancelled(),
     "lost": Outcome.lost(),
 }
@@ -86,6 +103,10 @@ terminal_states = st.sampled_from(sorted(TERMINAL))
         ("dead", State.DEAD, State.DEAD),
         ("snoozed", State.SCHEDULED, State.SCHEDULED),
         ("released", State.QUEUED, State.QUEUED),
+        ("parked", State.BLOCKED, State.BLOCKED),
+        ("parked for a while", State.SCHEDULED, State.SCHEDULED),
+        ("paused", State.BLOCKED, State.BLOCKED),
+        ("expired", State.CANCELLED, State.CANCELLED),
         ("cancelled", State.CANCELLED, State.CANCELLED),
         ("lost", State.QUEUED, State.DEAD),
     ],
@@ -129,16 +150,19 @@ def test_the_attempt_never_falls_below_zero_and_never_rises_at_the_end(record, o
     assert 0 <= end(record, outcome).attempt <= record.attempt
 
 
-@given(claims, st.sampled_from([Outcome.released(), Outcome.snoozed(1.0)]))
+GIVEN_BACK = ("released", "snoozed", "parked", "paused")
+
+
+@given(claims, st.sampled_from([OUTCOMES[kind] for kind in GIVEN_BACK]))
 def test_what_is_given_back_is_not_charged(record, outcome):
     ended = end(record, outcome)
     assert ended.attempt == record.attempt - 1
-    assert ended.state in WAITING
+    assert (ended.state in WAITING, ended.error, ended.waits) == (True, record.error, outcome.waits)
 
 
 @given(claims, outcomes)
 def test_everything_else_is_charged(record, outcome):
-    if outcome.kind not in ("released", "snoozed"):
+    if outcome.kind not in (*GIVEN_BACK, "expired"):
         assert end(record, outcome).attempt == record.attempt
 
 
@@ -148,7 +172,7 @@ def test_only_success_has_a_result_and_only_failure_a_new_error(record, outcome)
     assert (ended.result is not None) == (ended.state == State.SUCCEEDED)
     if ended.state == State.SUCCEEDED:
         assert ended.error is None
-    elif outcome.kind in ("released", "snoozed"):
+    elif outcome.kind in GIVEN_BACK:
         assert ended.error == record.error
     else:
         assert ended.error
@@ -239,7 +263,7 @@ def test_a_failure_waits_for_the_backoff_with_its_jitter():
 
 
 def test_the_backoff_grows_with_the_attempt():
-    rules = Rules(Backoff(base=1, factor=2, jitter=0))
+    rules = Rules(Backoff(base=1, factor=2, jitter=0), max_silent_deaths=3, retention=60, key_retention=60)
     assert [end(job(attempt=n), Outcome.failed("Boom"), rules).delay for n in (1, 2, 3)] == [2, 4, 8]
 
 
@@ -411,12 +435,31 @@ def test_a_running_job_is_not_deleted():
 
 @pytest.mark.parametrize("state", sorted(set(State) - {State.RUNNING}))
 def test_any_other_job_is_deleted(state):
-    assert delete(job(state=state)).patch is None
+    assert delete(job(state=state)) == Change("j", state, 3, None)
 
 
 @pytest.mark.parametrize("state", sorted(set(State) - TERMINAL))
 def test_a_live_job_takes_more_meta(state):
-    assert annotate(job(state=state), {"a": 1}).patch.meta == {"a": 1}
+    assert annotate(job(state=state), {"a": 1}) == Change("j", state, 3, Patch(meta={"a": 1}))
+
+
+@pytest.mark.parametrize("state", [State.QUEUED, State.DEAD])
+def test_a_retry_is_of_the_job_as_it_was_seen(state):
+    change = retry(job(state=state))
+    assert (change.id, change.seen_state, change.seen_fence) == ("j", state, 3)
+
+
+def test_a_job_whose_cancellation_was_asked_for_is_not_asked_again():
+    assert cancel(job(cancel=True), RULES) is None
+
+
+def test_a_job_of_a_flow_is_kept_until_its_flow_has_ended_and_its_end_is_told():
+    for outcome in (Outcome.succeeded(b"3"), Outcome.cancelled()):
+        ended = end(job(extra=b'{"flow":"f"}'), outcome)
+        assert (ended.keep, ended.cancelled_keep, ended.tell) == (None, None, True)
+    patch = cancel(job(state=State.QUEUED, extra=b'{"flow":"f"}'), RULES).patch
+    assert (patch.keep, patch.tell) == (None, True)
+    assert end(job(), Outcome.succeeded(b"3")).tell is False
 
 
 # -- history
@@ -434,6 +477,25 @@ def test_a_job_that_never_ran_has_no_history():
 
 def test_a_running_attempt_is_not_yet_history():
     assert history(job()) == ()
+
+
+def test_failures_are_those_of_this_life_and_a_dead_end_that_ran_is_one():
+    failed = Attempt(2, 2, 1, None, 1, 2, "failed")
+    assert failures(job()) == 0
+    assert failures(job(history=(failed,))) == 2
+    assert failures(job(history=(failed,), life=2)) == 0
+    assert failures(job(history=(failed,), state=State.DEAD)) == 3
+    assert failures(job(state=State.DEAD, started_at=None)) == 0
+
+
+def test_a_job_was_updated_when_it_last_moved_or_was_changed():
+    failed = Attempt(1, 2, 1, None, 1, 4, "failed")
+    assert updated_at(job(created_at=1, started_at=None)) == 1
+    assert updated_at(job(created_at=1, started_at=None, history=(failed,))) == 4
+    assert updated_at(job(created_at=1, started_at=5, history=(failed,))) == 5
+    assert updated_at(job(started_at=5, finished_at=9)) == 9
+    assert updated_at(job(started_at=5, changed_at=7)) == 7
+    assert updated_at(job(started_at=5, changed_at=3)) == 5
 
 
 def test_a_new_life_keeps_no_more_history_than_the_limit():

@@ -18,6 +18,10 @@ def test_the_default_is_five_seconds_doubled_with_every_attempt():
     assert [Backoff(jitter=0).delay(attempt, 0.0) for attempt in range(1, 6)] == [10, 20, 40, 80, 160]
 
 
+def test_the_default_spreads_retries_over_two_seconds():
+    assert Backoff().delay(1, 0.5) == 11
+
+
 def test_the_default_stops_growing_at_an_hour():
     assert Backoff().delay(30, 0.0) == 3600
 

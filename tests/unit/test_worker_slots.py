@@ -31,6 +31,17 @@ async def test_an_end_that_the_store_did_not_take_keeps_its_slot():
     assert slots.free() == 1
 
 
+async def test_the_runs_of_a_batch_take_one_slot():
+    slots, batch, runs = Slots(4), object(), [run(name) for name in "abc"]
+    for each in runs:
+        each.batch = batch
+        slots.add(each)
+    assert slots.free() == 3
+    for each, free in zip(runs, (3, 3, 4), strict=True):
+        slots.remove(each)
+        assert slots.free() == free
+
+
 async def test_a_run_that_was_given_up_is_not_removed_twice():
     slots, one = Slots(2), run("one")
     slots.add(one)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from test_store_trouble import Troubled
 
-from holdfast import ConfigError, Holdfast, StoreRefused, Worker
+from holdfast import ConfigError, Holdfast, StoreRefused, StoreUnavailable, Worker
 from holdfast.app import parts_of
 from holdfast.observe.outages import Outages
 from holdfast.worker.service import Service
@@ -110,3 +110,23 @@ async def test_a_result_that_was_refused_is_written_again_soon(long_pauses, monk
         store.fail("settles", error=StoreRefused("it is a standby"), times=2)
         async with working(app):
             assert await handle.result(timeout=30) == 3
+
+
+async def test_an_end_that_has_to_be_written_again_takes_a_slot_until_then_and_no_longer(monkeypatch):
+    monkeypatch.setattr("holdfast.worker.settle.RESEND_PAUSE", 0.02)
+    store, running, most = Troubled(), 0, 0
+    async with Holdfast(store, poll=0.01) as app:
+
+        @app.task
+        async def work() -> None:
+            nonlocal running, most
+            running, most = running + 1, max(most, running + 1)
+            await asyncio.sleep(0.02)
+            running -= 1
+
+        handles = await app.enqueue_many([work.call() for _ in range(6)])
+        store.fail("settles", error=StoreUnavailable("away"), times=3)
+        async with working(app, concurrency=1):
+            for handle in handles:
+                await handle.result(timeout=30)
+    assert most == 1

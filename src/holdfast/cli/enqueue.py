@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..core.errors import HoldfastError, InvalidJob
+from ..store.group_commit import PAGE
 from . import options
 from .connect import make_app, note_unknown, parts_of, run
 
@@ -170,8 +171,8 @@ def _enqueue_all(app: Holdfast, lines: Iterator[bytes], *, as_json: bool) -> Non
     refused: list[tuple[Call[Any], HoldfastError]] = []
 
     async def store(app: Holdfast) -> None:
-        for start in range(0, len(calls), BULK):
-            some = calls[start : start + BULK]
+        for start in range(0, len(calls), PAGE):
+            some = calls[start : start + PAGE]
             _progress(start, len(calls))
             done = await asyncio.gather(*(_attempt(app, one) for one in some))
             refused.extend((one, error) for one, error in zip(some, done, strict=True) if error is not None)

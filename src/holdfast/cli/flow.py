@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LINES = 50
 """Jobs of a flow that are printed, at the most."""
-SHORT = 60
+ERROR_WIDTH = 60
 """Characters of a job's error in its line."""
 
 
@@ -123,4 +123,4 @@ def _numbers(after: list[int]) -> str:
 
 def _line(error: str | None) -> str:
     line = (error or "").partition("\n")[0]
-    return line if len(line) <= SHORT else line[: SHORT - 1] + "…"
+    return line if len(line) <= ERROR_WIDTH else line[: ERROR_WIDTH - 1] + "…"

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
     from ..app import Holdfast
 
-EVERY = 1.0
+REFRESH_EVERY = 1.0
+"""Seconds between two looks at the store: what a person can follow."""
 REMEMBERED = 10
 """Looks over which rates are taken."""
 BAR = 12
+"""Characters of a progress bar."""
 
 
 class Top(App[None]):
@@ -71,7 +73,7 @@ class Top(App[None]):
     async def on_mount(self) -> None:
         """Look at once, then every second."""
         await self.refresh_all()
-        self.set_interval(EVERY, self.refresh_all)
+        self.set_interval(REFRESH_EVERY, self.refresh_all)
 
     async def on_unmount(self) -> None:
         """Let the store go."""

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from ..views import Job
 
 WIDE = 10_000
+"""Columns of a table that is not printed to a terminal, so that no cell is cut or wrapped."""
 COLOURS = {
     "queued": "cyan", "scheduled": "blue", "blocked": "blue", "running": "yellow", "failed": "magenta",
     "succeeded": "green", "dead": "red", "cancelled": "dim",

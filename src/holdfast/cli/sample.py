@@ -12,7 +12,8 @@ from ..core.clock import SystemClock
 from ..core.job import TERMINAL
 from ..views import Job, WorkerSeen
 
-SHOWN = 100
+SAMPLE_SHOWN = 100
+"""Jobs of each state that are read: more than a terminal has lines."""
 
 
 class Sample(msgspec.Struct):
@@ -41,9 +42,9 @@ async def look(app: Holdfast) -> Sample:
         clock.now(),
         await app.stats(),
         await app.workers(),
-        (await app.jobs(state="running", limit=SHOWN)).jobs,
-        (await app.jobs(state=["failed", "dead"], limit=SHOWN)).jobs,
-        latency((await app.jobs(state="succeeded", limit=SHOWN)).jobs),
+        (await app.jobs(state="running", limit=SAMPLE_SHOWN)).jobs,
+        (await app.jobs(state=["failed", "dead"], limit=SAMPLE_SHOWN)).jobs,
+        latency((await app.jobs(state="succeeded", limit=SAMPLE_SHOWN)).jobs),
     )
 
 

@@ -21,7 +21,7 @@ from .session import Session
 
 COUNTED = 50_000
 """Jobs that are read to count those that match."""
-STEP = 1000
+CHANGE_LIMIT = 1000
 """Jobs that one call of `change` changes, at the most."""
 
 
@@ -94,8 +94,8 @@ class Bulk:
             wanted = Filter()
         if (wanted is None) == (not ids):
             raise InvalidJob("give a filter or ids, and not both")
-        if len(ids) > STEP:
-            raise InvalidJob(f"at most {STEP} ids at once, not {len(ids)}")
+        if len(ids) > CHANGE_LIMIT:
+            raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}")
         change = self._begin(session, action)
         if wanted is None:
             records = await session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
@@ -109,7 +109,7 @@ class Bulk:
                 )
             if all and not sought.everything:
                 raise InvalidJob("give a filter that names something, or all=, and not both")
-            found = await _look(session, sought, cursor, STEP, WINDOW)
+            found = await _look(session, sought, cursor, CHANGE_LIMIT, WINDOW)
             change = self._begin(session, action, sought.where.states)
         tally = change.tally
         tally.matched, tally.looked = len(found.records), found.looked

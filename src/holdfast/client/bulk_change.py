@@ -16,13 +16,12 @@ from ..core.job import TERMINAL, Record
 from ..core.operations import Change, Where
 from ..core.writes import Writes
 from ..observe.events import Events
+from ..store.group_commit import PAGE
 from .operations import TRIES, OperatedFlows, Operations
 from .session import Session
 from .unique import rivals as rivals_of
 
 logger = logging.getLogger("holdfast")
-PAGE = 1000
-"""Jobs that an operation on all that match reads and changes at once: what one commit of the app takes."""
 LOGGED = 10
 """Jobs of one operation whose reason to be skipped is logged; all are counted."""
 ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}

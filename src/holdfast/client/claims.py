@@ -24,6 +24,7 @@ from ..core.job import Record, State
 from ..core.lifecycle import Outcome
 from ..core.operations import Ask, Beat, Claims, Holder, Note, Settlement
 from ..core.retry import Backoff
+from ..core.settings import MANUAL_LEASE
 from ..core.validation import (
     PAGE_LIMIT,
     checked_lease,
@@ -226,7 +227,7 @@ class ManualClaims:
         *,
         tasks: Sequence[str] | None = None,
         limit: int = 1,
-        lease: float = 300.0,
+        lease: float = MANUAL_LEASE,
         wait: float = 0.0,
     ) -> list[Claim]:
         """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.

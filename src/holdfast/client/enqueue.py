@@ -34,6 +34,7 @@ from ..core.validation import (
     checked_name,
 )
 from ..observe import traces
+from ..store.group_commit import PAGE
 from ..store.protocol import Binding
 from ..tasks.handle import Handle
 from ..tasks.limits import Limit
@@ -48,7 +49,6 @@ from .session import Session
 from .unique import REPLACED, insert_or_replace
 
 R = TypeVar("R")
-BULK = 1000
 EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaitable[Inserted]]
 
 
@@ -81,7 +81,7 @@ class Enqueue:
         if any(call.options.replace for call in made):
             raise InvalidJob("enqueue_many does not take replace= or debounce=; enqueue one by one")
         ids: list[str | Exception] = []
-        step = 1 if self.hooks else BULK
+        step = 1 if self.hooks else PAGE
         for start in range(0, len(jobs), step):
             part = jobs[start : start + step]
             try:

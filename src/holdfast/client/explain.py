@@ -24,6 +24,7 @@ from .session import Session
 MOST_RUNNING = 200
 """Running jobs that are looked at to say since when the workers are busy, or which of a lane run."""
 MOST_NAMED = 5
+"""Steps, and running jobs, that are named in one line."""
 
 
 class Explanation(msgspec.Struct, frozen=True):

@@ -17,9 +17,9 @@ from ..core.errors import OutcomeUnknown
 from ..store.callers import LoopThread
 
 R = TypeVar("R")
-LOOK_EVERY = 1.0
+LOOP_EVERY = 1.0
 """Seconds between two looks whether the loop that is to answer still runs."""
-LINGER = 5.0
+CALLS_LINGER = 5.0
 """Seconds for which calls may go on after an app was closed, before they are cancelled."""
 
 
@@ -135,13 +135,13 @@ async def call_on_loop(
     def look() -> None:
         nonlocal watch
         if loop.is_running():
-            watch = here.call_later(LOOK_EVERY, look)
+            watch = here.call_later(LOOP_EVERY, look)
         elif not answered.done():
             answered.set_exception(call.lost())
 
     call = LoopCall(coroutine, notify, undelivered)
     call.send(loop)
-    watch = here.call_later(LOOK_EVERY, look)
+    watch = here.call_later(LOOP_EVERY, look)
     try:
         await answered
     except asyncio.CancelledError:
@@ -163,7 +163,7 @@ def run_on_loop(
     call = LoopCall(coroutine, lambda _: answered.release(), undelivered)
     call.send(loop)
     try:
-        while not answered.acquire(timeout=LOOK_EVERY):
+        while not answered.acquire(timeout=LOOP_EVERY):
             if not loop.is_running() or sys.is_finalizing():
                 raise call.lost()  # noqa: TRY301
     except BaseException:
@@ -184,7 +184,7 @@ class BackgroundLoop:
         self.thread.start()
         self._running.wait()
 
-    def stop(self, linger: float | None = LINGER) -> None:
+    def stop(self, linger: float | None = CALLS_LINGER) -> None:
         """End once no call is left; those that are left after `linger` seconds are cancelled. From any thread."""
         self._linger = linger
         with suppress(RuntimeError):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from ..core.clock import SystemClock
-from .loop_calls import LINGER, LOOK_EVERY, BackgroundLoop, NotStarted
+from .loop_calls import CALLS_LINGER, LOOP_EVERY, BackgroundLoop, NotStarted
 
 
 class Ending:
@@ -23,7 +23,7 @@ class Ending:
         """Kept alive for its own coroutine, which has this object. Where a loop is closed half-way, the collector ends
         the coroutine, and Python 3.11 crashes if the last reference to the task is that of a timeout inside it."""
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, object]], linger: float | None = LINGER) -> None:
+    def start(self, work: Callable[[], Coroutine[Any, Any, object]], linger: float | None = CALLS_LINGER) -> None:
         """Begin on the loop, from any thread; when that is done, stop the app's own loop (see its `stop`)."""
 
         def begin() -> None:
@@ -64,7 +64,7 @@ class Ending:
         while not over.done():
             if not self._loop.is_running() and not self._over.done():
                 return False
-            await asyncio.wait([over], timeout=LOOK_EVERY)
+            await asyncio.wait([over], timeout=LOOP_EVERY)
         over.result()
         return True
 
@@ -80,7 +80,7 @@ class Ending:
         clock = SystemClock()
         deadline = None if limit is None else clock.monotonic() + limit
         while not self._over.done():
-            left = LOOK_EVERY if deadline is None else min(LOOK_EVERY, deadline - clock.monotonic())
+            left = LOOP_EVERY if deadline is None else min(LOOP_EVERY, deadline - clock.monotonic())
             if left <= 0 or not self._loop.is_running():
                 return False
             with suppress(TimeoutError):

@@ -10,7 +10,8 @@ from ..core.operations import Printed
 from .handles import Handles
 from .inspection import Inspection
 
-LOOK_EVERY = 0.2
+OUTPUT_EVERY = 0.2
+"""Seconds between two looks for more output: it seems immediate to a person."""
 
 
 async def follow_output(
@@ -27,4 +28,4 @@ async def follow_output(
         if not pieces and ended:
             return
         if not pieces:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(OUTPUT_EVERY)

@@ -30,7 +30,7 @@ from ..core.lifecycle import Outcome
 from ..core.operations import Change, Patch, Where
 from ..core.validation import NAME_LIMIT, checked_name
 from ..core.waiting import Waiting
-from ..store.group_commit import GroupCommit
+from ..store.group_commit import PAGE, GroupCommit
 from ..store.protocol import Store, Versioned
 from ..store.worker_writes import RecordKind, WorkerWrites, resumes
 
@@ -38,8 +38,6 @@ logger = logging.getLogger("holdfast")
 KIND = "task_pause"
 WRITES = WorkerWrites(records=(RecordKind(KIND), RecordKind("pause")), change=resumes())
 """Of tasks, and of queues."""
-PAGE = 1000
-"""Jobs that one step frees."""
 FRESH = 60.0
 """Seconds after which what is known of pauses is read again before anything is claimed, at the latest."""
 

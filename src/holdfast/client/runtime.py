@@ -26,7 +26,7 @@ from ..observe.events import Events
 from ..observe.outages import Outages
 from ..store.callers import refuse_caller, refuse_program, running_loop
 from ..store.protocol import Store
-from .loop_calls import LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
+from .loop_calls import CALLS_LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
 from .loop_end import Ending
 from .session import MakeFeed, Moved, Session, UnderWay
 
@@ -337,11 +337,11 @@ class Runtime:
                     await opening.ended()
             if session is not None:
                 if session.under_way is not None and session.moved:
-                    await session.under_way.ended(LINGER)
+                    await session.under_way.ended(CALLS_LINGER)
                     self._leaving = None
                 await session.close()
 
-        left.start(leave, None if moved else LINGER)
+        left.start(leave, None if moved else CALLS_LINGER)
         return left
 
     def loop_ends(self) -> None:

@@ -23,6 +23,7 @@ WINDOW = 10_000
 CHUNK = 250
 """Jobs that are read at once: each may carry a megabyte."""
 TEXT_LIMIT = 200
+"""Characters of a text that is searched for."""
 
 
 class Scope(msgspec.Struct, frozen=True):

@@ -31,8 +31,11 @@ from .process_identity import is_gone
 from .store_id import store_id
 
 R = TypeVar("R")
-TIDY_EVERY, TIDY_LIMIT = 60.0, 1000
-GIVE_WAY = 3.0
+CLIENT_TIDY_EVERY = 60.0
+"""Seconds between two removals of what is past its retention, by a client: a store may have no worker."""
+TIDY_LIMIT = 1000
+"""Jobs, and keys, that one removal takes: others want to write meanwhile."""
+RECOVERY_DELAY = 3.0
 """Seconds after a store was away in which nobody is taken for lost, at the least: most heartbeats come within two. With
 a long lease it is a third of it, because a heartbeat that hangs is given up and sent again only then."""
 ABANDONED_EVERY = 5.0
@@ -127,7 +130,7 @@ class Session:
         self._given = given
         self._read_at = -CONFIG_MAX_AGE
         self._refreshing: asyncio.Task[None] | None = None
-        self._tidy_at = clock.monotonic() + TIDY_EVERY
+        self._tidy_at = clock.monotonic() + CLIENT_TIDY_EVERY
         self._gives_way_until = clock.monotonic()
         self._looks_are_slow = False
         self._abandoned_at = clock.monotonic()
@@ -216,7 +219,7 @@ class Session:
         """For consumers by hand, who may have no worker that does it."""
         now = self.clock.monotonic()
         if now >= self._tidy_at:
-            self._tidy_at = now + TIDY_EVERY
+            self._tidy_at = now + CLIENT_TIDY_EVERY
             await self.store.tidy(TIDY_LIMIT)
             await self.holds.free_the_late()
 
@@ -228,7 +231,7 @@ class Session:
         except Exception:
             self.give_way()
             raise
-        slow, known = self.clock.monotonic() - asked > GIVE_WAY, self._looks_are_slow
+        slow, known = self.clock.monotonic() - asked > RECOVERY_DELAY, self._looks_are_slow
         self._looks_are_slow = slow
         if slow and not known:  # it hung; if the next look is slow too, then that is how this store is
             self.give_way()
@@ -264,7 +267,7 @@ class Session:
     def give_way(self, seconds: float | None = None) -> None:
         """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""
         if seconds is None:
-            seconds = max(GIVE_WAY, (self.settings.lease or 30.0) / 3)
+            seconds = max(RECOVERY_DELAY, (self.settings.lease or 30.0) / 3)
         self._gives_way_until = self.clock.monotonic() + seconds
 
     def may_start(self, record: Record) -> bool:

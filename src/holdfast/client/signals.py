@@ -29,6 +29,7 @@ from ..core.operations import Change, Patch, Where
 from ..core.validation import checked_name
 from ..core.waiting import Waiting
 from ..core.writes import Writes
+from ..store.group_commit import PAGE
 from ..store.worker_writes import RecordKind, WorkerWrites, any_worker, resumes
 from ..tasks.durable_steps import MOST_UNSEEN
 
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 KIND = "signal"
-PAGE = 1000
 WATCHED = 3600.0
 """Seconds for which a process has seen a signal before it forgets it."""
 _WAITING = (State.BLOCKED, State.SCHEDULED)

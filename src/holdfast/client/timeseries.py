@@ -26,6 +26,7 @@ KIND = "depth"
 """Of the store's small shared records; each is named after the hour in which it begins, in seconds."""
 WRITES = WorkerWrites(records=(RecordKind(KIND),))
 HOUR, MINUTE = 3600, 60
+"""Seconds."""
 QUEUES_MOST = 100
 """Queues that are noted, the deepest first."""
 

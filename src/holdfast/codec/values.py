@@ -18,6 +18,7 @@ from ..core.errors import InvalidJob
 from .changes import SCALARS, changed, name_of_type, place
 
 MAX_NESTING = 100
+"""Lists and objects within each other: every JSON decoder that a worker may use goes as deep."""
 
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)

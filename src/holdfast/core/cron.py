@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from .clock import MICROS
 from .errors import InvalidJob
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from cronsim import CronSim as _CronSim
 
-MICROS = 1_000_000
 LATE = 60 * MICROS
 """A run that is no later than this was not missed: somebody was just about to make it."""
 MOST_RUNS = 1000

@@ -14,7 +14,7 @@ from .lifecycle import DELAY_LIMIT, Outcome, shorten
 DAMAGED_ID = "damaged-"
 """How a job is named whose own id cannot be decoded: this, and its number in the store."""
 STATES = frozenset(state.value for state in State)
-SHOWN = 1000
+DAMAGE_SHOWN = 1000
 """Characters that are shown of a value."""
 
 
@@ -32,7 +32,7 @@ def damage_of(record: Record) -> dict[str, str]:
         found["state"] = raw_text(record.state)
     if record.waits is not None and record.waits.kind == "unknown":
         found["waits"] = raw_text(record.waits.name)
-    return {name: shorten(value, SHOWN) for name, value in found.items()}
+    return {name: shorten(value, DAMAGE_SHOWN) for name, value in found.items()}
 
 
 def refusal(record: Record) -> Outcome | None:

@@ -27,6 +27,7 @@ class State(StrEnum):
 WAITING = frozenset({State.BLOCKED, State.SCHEDULED, State.QUEUED, State.FAILED})
 TERMINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
+"""Whole numbers of 16 bits: a database's `smallint`."""
 HISTORY_LIMIT = 50
 """Lines of history kept per job; the oldest go first."""
 

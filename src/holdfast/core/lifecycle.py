@@ -20,7 +20,9 @@ from .retry import Backoff
 from .waiting import Waiting
 
 ERROR_LIMIT = 4096
+"""Characters of an attempt's error that are kept."""
 TRACEBACK_LIMIT = 32_768
+"""Characters of a traceback that are kept, from its end."""
 COMPANY = 2
 """Runs that a suspect has beside other suspects before it must run alone."""
 DELAY_LIMIT = 1e10
@@ -30,11 +32,11 @@ DELAY_LIMIT = 1e10
 class Rules(msgspec.Struct, frozen=True, gc=False):
     """The settings that decide how a claim's end is written."""
 
-    backoff: Backoff = Backoff()
-    max_silent_deaths: int = 3
-    retention: float = 7 * 86400.0
+    backoff: Backoff
+    max_silent_deaths: int
+    retention: float
     """Seconds for which succeeded and cancelled jobs stay; the dead stay until they are purged."""
-    key_retention: float = 7 * 86400.0
+    key_retention: float
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):

@@ -18,6 +18,11 @@ from .retry import Backoff
 from .url import redact
 
 DAY = 86400.0
+"""Seconds."""
+DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
+"""Seconds of a lease where nobody says otherwise: on most stores, and where a heartbeat has its price."""
+MANUAL_LEASE = 300.0
+"""Seconds of a manual claim where nobody says otherwise."""
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1024**2, "mb": 1024**2, "mib": 1024**2,

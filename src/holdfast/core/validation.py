@@ -14,11 +14,17 @@ from .lifecycle import DELAY_LIMIT
 from .retry import Backoff
 
 NAME_LIMIT = 128
+"""Characters of a queue's or task's name."""
 KEY_LIMIT = 512
+"""Characters of a key, an id or a tag: every store can index as many."""
 TAGS_LIMIT = 100
+"""Tags of one job."""
 PAGE_LIMIT = 1000
+"""Jobs of one page of a list: what a caller may ask for at once."""
 CURSOR_LIMIT = 200
+"""Characters of a page's cursor."""
 WEEK = 7 * 86400
+"""Seconds; the longest lease that may be asked for."""
 KEYWORD = re.compile(r"(?<![\w?&.])([a-z_]+)=(?=[\s,;:.)]|$)")
 """A keyword argument as refusals name it: `every=`. Where it is an option or a field, it is said as one."""
 

@@ -22,7 +22,9 @@ from ..core.clock import SystemClock
 from ..core.job import TERMINAL
 
 LEASE = 2.0
-PATIENCE = 60.0
+"""Seconds; short, so that a killed worker is noticed while somebody watches."""
+DEMO_TIMEOUT = 60.0
+"""Seconds for each part of the demo, on a slow machine."""
 COLOURS = {
     State.QUEUED: "cyan",
     State.SCHEDULED: "blue",
@@ -92,7 +94,7 @@ class Story:
                 self.say(f"kill -9 {job.pid}: the worker that runs {job.task} is gone, without a word", "bold red")
             if all(one.state in TERMINAL for one in self.jobs.values()):
                 break
-            if self.clock.monotonic() - self.started > PATIENCE:
+            if self.clock.monotonic() - self.started > DEMO_TIMEOUT:
                 self.say("this took too long; something is wrong", "bold red")
                 break
             await asyncio.sleep(0.1)

@@ -9,7 +9,7 @@ from itertools import count
 from .. import Holdfast
 from ..core.job import State
 
-EVERY = 0.5
+HANDFUL_EVERY = 0.5
 """Seconds between two handfuls."""
 PARTS = 40
 """Of a film: each takes half a second."""
@@ -32,7 +32,7 @@ async def stream(app: Holdfast, over: Callable[[], bool]) -> None:
         if number % 10 == 0 and not await _runs(app, "encode"):
             calls.append(app.call(encode, f"film-{number}.mov", PARTS))
         await app.enqueue_many(calls)
-        await asyncio.sleep(EVERY)
+        await asyncio.sleep(HANDFUL_EVERY)
 
 
 async def _runs(app: Holdfast, task: str) -> bool:

@@ -37,7 +37,7 @@ FEW = 100
 """Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
 ID_KEPT = 7 * 86400.0
 """Seconds for which the id of an abandoned flow stays taken, at the least, so that its maker cannot start it late."""
-SHOWN = 3
+FAILURES_NAMED = 3
 """Failed jobs that a flow's error names."""
 ENDED_SO: dict[FlowEnd, str] = {
     "cancelled": "the flow was cancelled",
@@ -148,7 +148,7 @@ class Completion:
         ended = end_of_flow(failures=bool(bad), cancelled=cancelling(own.meta), abandoned=about.abandoned)
         error = ENDED_SO.get(ended)
         if bad:
-            names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:SHOWN])
+            names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:FAILURES_NAMED])
             error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
         patch = Patch(
             state=END_STATE[ended],

@@ -14,11 +14,10 @@ from ..core.flow_rules import FlowEnd, member
 from ..core.internal import Extra
 from ..core.job import UNDECODABLE, Record
 from ..core.operations import Change
+from ..store.group_commit import PAGE
 from ..store.protocol import Versioned
 
 TASK, QUEUE = "flow", "flows"
-PAGE = 1000
-"""Jobs that are read, or changed, at once: what one commit of the app takes."""
 JOBS_MOST = 10_000_000
 """Jobs of one flow. A stored number beyond it is damaged: whoever believed it would look for its jobs for ever."""
 Jobs = Annotated[int, msgspec.Meta(ge=0, le=JOBS_MOST)]

@@ -34,7 +34,7 @@ from .creation import ENDED, MakingWatch, Pending, give_up, pending, remove_ende
 from .members import PAGE, FlowJobs
 
 logger = logging.getLogger("holdfast")
-AT_ONCE = 50
+ENDS_AT_ONCE = 50
 """Ends that are dealt with side by side."""
 _NONE, _JUST_TOLD = Versioned(b"{}", 0), Versioned(b"{}", -1)
 """A record that is not there, and one that was written since the records were read: its version is not known."""
@@ -100,7 +100,7 @@ class Release:
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
         while waiting:
-            some, waiting = waiting[:AT_ONCE], waiting[AT_ONCE:]
+            some, waiting = waiting[:ENDS_AT_ONCE], waiting[ENDS_AT_ONCE:]
             awaited: dict[str, Waiting] = {}
             flow_of = {id: id.rpartition(".")[0] or id for id in some}  # a flow's own id has no dot
             found = {record.id: record for record in await self._jobs.get({*some, *flow_of.values()})}

@@ -19,7 +19,7 @@ SHARES = 4
 """One token may have this part of the budget: a quarter."""
 WAIT = 5.0
 """Seconds that a body waits for room."""
-WAITING = 32
+BODIES_WAITING = 32
 """Bodies of one token that wait at the same time; beyond, they are refused at once."""
 
 
@@ -43,7 +43,7 @@ class Budget:
 
     async def take(self, token: str, size: int) -> None:
         """Take room for a body of this token, or refuse it."""
-        if sum(one.token == token for one in self._waiting) >= WAITING:
+        if sum(one.token == token for one in self._waiting) >= BODIES_WAITING:
             raise _no_room()
         waiting = _Waiting(token, size)
         self._waiting.append(waiting)

@@ -21,13 +21,13 @@ from .shapes import Moved
 if TYPE_CHECKING:
     from ..app import Holdfast
 
-LOOK_EVERY = 0.25
+MOVES_EVERY = 0.25
 """Seconds between two looks at the store, while somebody watches."""
 TROUBLE = 2.0
 """Seconds until the next look, where the store did not answer."""
 STILL_HERE = 15.0
 """Seconds of silence after which a comment keeps the line open."""
-MOST = 500
+MOVES_PER_LOOK = 500
 """Moves of one look."""
 
 
@@ -43,7 +43,7 @@ async def events(call: Call) -> Stream:
         raise Refused(BUSY, "too many streams are open already", retry_safe=True, retry_after=limits.RETRY_AFTER)
     service.streams += 1  # before anything is awaited, so that those who come at once are counted too
     try:
-        first = await call.app.moves(since, MOST)
+        first = await call.app.moves(since, MOVES_PER_LOOK)
     except BaseException:
         service.stream_ended()
         raise
@@ -111,9 +111,9 @@ class Feed:
     async def _look(self, cursor: str) -> Moves:
         since = cursor
         while True:
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(MOVES_EVERY)
             try:
-                answer = await self._app.moves(since, MOST)
+                answer = await self._app.moves(since, MOVES_PER_LOOK)
             except (StoreUnavailable, OutcomeUnknown):
                 await asyncio.sleep(TROUBLE)
                 continue

@@ -9,19 +9,18 @@ import asyncio
 import logging
 
 from ..core.clock import Clock
+from .limits import LOG_EVERY
 
 logger = logging.getLogger("holdfast.http")
 FREE = 5
 """Wrong tokens of one address that are answered at once."""
-FIRST, LONGEST = 0.1, 5.0
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 """Seconds that the next one waits, and that none waits beyond; each waits twice as long as the one before."""
 FORGOTTEN = 300.0
 """Seconds without a wrong token after which an address begins anew."""
-SAY_EVERY = 10.0
-"""Seconds between two lines of the log about one address."""
 ADDRESSES = 10_000
 """Addresses that are remembered; beyond, those that failed longest ago are forgotten."""
-WAITING = 256
+ANSWERS_WAITING = 256
 """Answers that wait at the same time, each on a connection of its own; beyond, they are given at once."""
 
 
@@ -43,7 +42,7 @@ class Failures:
     async def slow_down(self, address: str) -> None:
         """Note that a wrong token came from here; returns when that may be answered."""
         delay = self.delay(address)
-        if delay and self._waiting < WAITING:
+        if delay and self._waiting < ANSWERS_WAITING:
             self._waiting += 1
             try:
                 await asyncio.sleep(delay)
@@ -60,7 +59,7 @@ class Failures:
         if len(self._known) > ADDRESSES:
             del self._known[next(iter(self._known))]
         seen.count, seen.last = seen.count + 1, now
-        if now - seen.said >= SAY_EVERY:
+        if now - seen.said >= LOG_EVERY:
             seen.said = now
             logger.warning("a wrong token from %s was refused (%d from there so far)", address, seen.count)
-        return 0.0 if seen.count <= FREE else min(LONGEST, FIRST * 2.0 ** min(30, seen.count - FREE - 1))
+        return 0.0 if seen.count <= FREE else min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(30, seen.count - FREE - 1))

@@ -22,7 +22,7 @@ class FlowsQuery(Body):
 
     state: list[str] | None = None
     """`blocked`, where it has not ended; `succeeded`, `dead`, `cancelled`. May be given again."""
-    limit: Limit = limits.PAGE
+    limit: Limit = limits.PAGE_DEFAULT
     cursor: Cursor | None = None
 
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import msgspec
 
 from ..store.protocol import Bell
-from ..store.rpc import KEEP_ALIVE
+from ..store.rpc import EMPTY_LINE_EVERY
 
 STREAMS_MOST = 1024
 """Streams of one server; whoever comes later polls."""
@@ -85,7 +85,7 @@ class Stream:
     async def news(self) -> bytes:
         """A line of JSON per topic that rang; an empty one where none did for a while."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(KEEP_ALIVE):
+            async with asyncio.timeout(EMPTY_LINE_EVERY):
                 await self._news.wait()
         self._news.clear()
         rung, self._rung = self._rung, {}

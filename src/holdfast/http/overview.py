@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ..client.bulk import STEP, Count
+from ..client.bulk import CHANGE_LIMIT, Count
 from ..client.bulk_change import Changed
 from ..client.error_groups import Errors
 from ..client.explain import Explanation
@@ -28,9 +28,10 @@ from .tokens import ROLES
 if TYPE_CHECKING:
     from .endpoint import Endpoint
 
-SHORT = 200
+ROW_TEXT = 200
 """Characters of what may be long, in a row of a list."""
 ROW_TAGS = 10
+"""Tags of a job that a row of a list shows."""
 
 Text = Annotated[str, Meta(max_length=TEXT_LIMIT)]
 Fingerprint = Annotated[str, Meta(max_length=64, description="As GET /v1/errors gives it.")]
@@ -79,7 +80,7 @@ class CountQuery(Which, kw_only=True):
 class SearchQuery(Which, kw_only=True):
     """Which jobs to find."""
 
-    limit: Limit = limits.PAGE
+    limit: Limit = limits.PAGE_DEFAULT
     cursor: Cursor | None = None
 
 
@@ -122,7 +123,7 @@ class Bulk(Body, kw_only=True):
     """What to do, and with which jobs: those of some ids, or all that match."""
 
     action: Literal["cancel", "retry", "delete"]
-    ids: Annotated[list[JobId], Meta(min_length=1, max_length=STEP)] | None = None
+    ids: Annotated[list[JobId], Meta(min_length=1, max_length=CHANGE_LIMIT)] | None = None
     filter: Which | None = None
     all: bool = False
     """Every job. A filter that names nothing, or nothing but `until`, is refused without it."""
@@ -253,8 +254,8 @@ def _row(job: Job) -> JobRow:
         job.started_at,
         job.finished_at,
         job.worker,
-        encode(job.payload)[: SHORT * 4].decode(errors="ignore")[:SHORT],
-        None if job.error is None else job.error[:SHORT],
+        encode(job.payload)[: ROW_TEXT * 4].decode(errors="ignore")[:ROW_TEXT],
+        None if job.error is None else job.error[:ROW_TEXT],
         job.progress,
         job.tags[:ROW_TAGS],
         job.cancel_requested,

@@ -11,7 +11,9 @@ from ..core.errors import InvalidJob
 from .call import Answer
 
 KEPT_SECONDS = 60.0
+"""Seconds for which an answer is remembered: longer than a client repeats a request."""
 KEPT_BYTES = 64 * 1024**2
+"""Bytes of answers that are remembered together; beyond, the oldest are forgotten."""
 ENTRY = 500
 """Bytes that an answer takes beside its body, about."""
 REQUEST_LIMIT = 64

@@ -21,9 +21,7 @@ from ..core.hosts import is_address, subnet
 from . import limits
 
 logger = logging.getLogger("holdfast.http")
-SAY_EVERY = 10.0
-"""Seconds between two lines of the log that say the same."""
-RECENT = 600.0
+KNOWN_SECONDS = 600.0
 """Seconds for which an address is known after a valid token came from it."""
 KNOWN = 10_000
 """Addresses that are known at the same time."""
@@ -58,7 +56,7 @@ class Room:
     @property
     def most(self) -> int:
         """Connections that there may be."""
-        return max(1, min(limits.CONNECTIONS, self._files - limits.FILES))
+        return max(1, min(limits.SERVER_CONNECTIONS, self._files - limits.FILES))
 
     def over(self, connections: int, now: float) -> int:
         """By how many there are too many, once a stranger was sent away for the newest."""
@@ -73,7 +71,7 @@ class Room:
         """Count a stranger; False where there is no room for it."""
         address = subnet(address)
         others = self._by_address.get(address, {})
-        if len(others) >= limits.STRANGERS and now - self._known.get(address, -RECENT) >= RECENT:
+        if len(others) >= limits.STRANGERS and now - self._known.get(address, -KNOWN_SECONDS) >= KNOWN_SECONDS:
             self._say(now, "%s has %d connections without a token: the oldest is closed", address, len(others))
             if not self._cut_oldest(others):
                 return False
@@ -129,7 +127,7 @@ class Room:
         return True
 
     def _say(self, now: float, words: str, *given: object) -> None:
-        if now - self._said.get(words, -SAY_EVERY) >= SAY_EVERY:
+        if now - self._said.get(words, -limits.LOG_EVERY) >= limits.LOG_EVERY:
             self._said[words] = now
             logger.warning(words, *given)
 
@@ -144,13 +142,13 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network:
 def files() -> int:
     """How many files this process may open."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return limits.CONNECTIONS + limits.FILES if soft == resource.RLIM_INFINITY else soft
+    return limits.SERVER_CONNECTIONS + limits.FILES if soft == resource.RLIM_INFINITY else soft
 
 
 def make_room() -> None:
     """Let this process open as many files as it wants for its connections, or as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = limits.CONNECTIONS + limits.FILES
+    wanted = limits.SERVER_CONNECTIONS + limits.FILES
     if hard != resource.RLIM_INFINITY:
         wanted = min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

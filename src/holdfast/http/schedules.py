@@ -21,6 +21,7 @@ from .problems import OUTCOME_UNKNOWN, QUEUE_FULL, SCHEDULE_NOT_FOUND, SHELL_REF
 from .shapes import JsonObject, Name, Seconds, Work, chosen
 
 CRON_LIMIT = 200
+"""Characters of a cron line."""
 CHANGED = (SCHEDULE_NOT_FOUND, OUTCOME_UNKNOWN)
 REFUSED = (SHELL_REFUSED, TASK_REFUSED)
 

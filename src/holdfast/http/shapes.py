@@ -13,6 +13,7 @@ from msgspec import Meta
 from ..core.errors import InvalidJob
 from ..core.job import PRIORITY_MAX, PRIORITY_MIN, State
 from ..core.lifecycle import DELAY_LIMIT
+from ..core.settings import MANUAL_LEASE
 from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..core.waiting import Waiting
 from ..tasks.options import JOB_OPTIONS, JobOptions
@@ -20,6 +21,7 @@ from ..views import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
 from . import limits
 
 MAX_ATTEMPTS = 25
+"""Attempts that a client of the API may ask for."""
 REMOVED = "removed"
 """The status of a job that has ended and is gone, but for its key."""
 
@@ -180,7 +182,7 @@ class JobsQuery(Body):
     queue: Name | None = None
     type: Name | None = None
     tag: Name | None = None
-    limit: Limit = limits.PAGE
+    limit: Limit = limits.PAGE_DEFAULT
     cursor: Cursor | None = None
 
 
@@ -190,7 +192,7 @@ class DeadQuery(Body):
     queue: Name | None = None
     type: Name | None = None
     tag: Name | None = None
-    limit: Limit = limits.PAGE
+    limit: Limit = limits.PAGE_DEFAULT
     cursor: Cursor | None = None
 
 
@@ -361,8 +363,8 @@ class NewClaim(Body):
     )
     types: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
     limit: Annotated[int, Meta(ge=1, le=limits.CLAIMS_MOST)] = 1
-    lease: Annotated[float, Meta(ge=1, le=WEEK, description="Seconds.")] = 300.0
-    wait: Annotated[float, Meta(ge=0, le=limits.WAIT_MOST, description="Seconds.")] = 0.0
+    lease: Annotated[float, Meta(ge=1, le=WEEK, description="Seconds.")] = MANUAL_LEASE
+    wait: Annotated[float, Meta(ge=0, le=limits.CLAIM_WAIT_MOST, description="Seconds.")] = 0.0
     """How long to wait for jobs where there are none."""
 
 

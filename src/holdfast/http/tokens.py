@@ -31,13 +31,14 @@ KIND = "token"
 ROLES = ("read", "submit", "work", "operate")
 ALL = frozenset(ROLES)
 LABEL_LIMIT = 100
+"""Characters of a token's label."""
 NAMES_LIMIT = 50
 """Queues, and tasks, of one token's scope: they are compared at every request."""
 TOKEN_LEAST = 16
 """Characters of a token that somebody made up."""
 NOBODY = "0" * 64
 """A digest that no secret has."""
-STALE = 5.0
+TOKENS_MAX_AGE = 5.0
 """Seconds after which the store is asked again: how long a revoked token may still be let in."""
 
 
@@ -190,7 +191,7 @@ class Keyring:
     async def refresh(self) -> None:
         """Read the store's tokens, where that is some time ago. A store that is down changes nothing that was known."""
         now, first = self._clock.monotonic(), self._read_at is None
-        if self._read_at is not None and now - self._read_at < STALE:
+        if self._read_at is not None and now - self._read_at < TOKENS_MAX_AGE:
             return
         if not first:
             self._read_at, self._read_time = now, self._now()  # meanwhile others go by what is known

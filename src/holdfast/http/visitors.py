@@ -30,7 +30,7 @@ from ..core.validation import (
 )
 from ..core.waiting import Waiting
 from ..store.protocol import Batch
-from ..tasks.limits import MOST, NAME_MOST, SPAN_MOST, WEIGHT_MOST
+from ..tasks.limits import MAX_BOUND, NAME_MOST, SPAN_MOST, WEIGHT_MOST
 from .limits import MIB
 
 STATES = frozenset(state.value for state in State)
@@ -43,8 +43,10 @@ NAMES_MOST = 1000
 ITEMS_MOST = 10 * PAGE_LIMIT
 """Operations, holders or ids of one call: a client sends a thousand or two, and nobody else is served meanwhile."""
 WAITS_MOST = 1024
+"""Characters of what a job waits for, and of the names of records and filters, which contain keys."""
 TIME_MOST = 2**53
-SMALL, LARGE = 2**31, 2**63
+"""Microseconds, or bytes: the whole numbers that JSON keeps everywhere."""
+INT32, INT64 = 2**31, 2**63
 """Numbers of 32 and of 64 bits end below these."""
 
 
@@ -68,12 +70,12 @@ def check_holders(holders: Sequence[Holder]) -> None:
     _check_count(ITEMS_MOST, len(holders))
     for holder in holders:
         checked_text(holder.id, "a holder's id")
-        if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < TIME_MOST or not 0 <= holder.pid < SMALL:
+        if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < TIME_MOST or not 0 <= holder.pid < INT32:
             raise InvalidJob(f"holder {holder.id!r}: its lease, start or pid makes no sense")
         for word in (holder.node, holder.version, holder.kind):
             if len(word) > 256 or not word.isprintable():
                 raise InvalidJob(f"holder {holder.id!r}: its node, version or kind makes no sense")
-        if not 0 <= holder.slots <= MOST:
+        if not 0 <= holder.slots <= MAX_BOUND:
             raise InvalidJob(f"holder {holder.id!r}: its slots make no sense")
         _check_names(holder.queues, holder.tasks)
 
@@ -94,7 +96,7 @@ def check_kind(kind: str) -> None:
 
 
 def _check_since(since: int) -> None:
-    _check_number("minutes", "since", since, least=-LARGE + 1)
+    _check_number("minutes", "since", since, least=-INT64 + 1)
 
 
 def _check_ids(ids: Sequence[str]) -> None:
@@ -129,7 +131,7 @@ def _check_find(where: Where, cursor: str | None, limit: int) -> None:
         if text is not None:
             checked_text(text, "a part of a filter", WAITS_MOST)
     if where.finished_before is not None:
-        _check_number("a filter", "finished_before", where.finished_before, least=-LARGE + 1)
+        _check_number("a filter", "finished_before", where.finished_before, least=-INT64 + 1)
 
 
 def _check_moves(since: str | None, limit: int) -> None:
@@ -181,7 +183,7 @@ def _check_job(job: NewJob, max_payload: int) -> None:
         raise InvalidJob(f"job {id!r}: once is one of {', '.join(sorted(ONCE - {''}))}, not {job.once!r:.50}")
     _check_number(id, "nonce", job.nonce)
     if job.max_depth is not None:
-        _check_number(id, "max_depth", job.max_depth, SMALL)
+        _check_number(id, "max_depth", job.max_depth, INT32)
     if job.fingerprint:
         checked_text(job.fingerprint, "a fingerprint")
     _check_meta(job.meta, max_payload)
@@ -196,7 +198,7 @@ def _check_job(job: NewJob, max_payload: int) -> None:
 
 def _check_lane(id: str, lane: Lane) -> None:
     checked_text(lane.name, f"job {id!r}: its lane", NAME_MOST)
-    sound = 0 <= lane.running <= MOST and 0 <= lane.weight <= WEIGHT_MOST and 1 <= lane.burst <= MOST
+    sound = 0 <= lane.running <= MAX_BOUND and 0 <= lane.weight <= WEIGHT_MOST and 1 <= lane.burst <= MAX_BOUND
     if not sound or not lane.interval >= 0 or lane.interval * lane.burst > SPAN_MOST:
         raise InvalidJob(f"job {id!r}: the numbers of its lane make no sense")
 
@@ -225,9 +227,9 @@ def _check_note(note: Note, max_payload: int) -> None:
     for part in (note.progress, note.checkpoint):
         if isinstance(part, bytes):
             _check_size(id, part, max_payload)
-    _check_number(id, "saves", note.saves, SMALL)
+    _check_number(id, "saves", note.saves, INT32)
     if isinstance(note.pid, int):
-        _check_number(id, "pid", note.pid, SMALL)
+        _check_number(id, "pid", note.pid, INT32)
     if isinstance(note.meta, dict):
         _check_meta(note.meta, max_payload)
     if isinstance(note.rest, float):
@@ -243,8 +245,8 @@ def _check_end(end: Settlement, max_payload: int) -> None:
     if end.state not in ENDS or not 0 < len(end.outcome) <= 32 or not end.outcome.isprintable():
         raise InvalidJob(f"job {id!r:.200}: a claim cannot end {end.state!r:.50}")
     _check_number(id, "nonce", end.nonce)
-    _check_number(id, "attempt", end.attempt, SMALL - 1, least=-1)
-    _check_number(id, "deaths", end.deaths, SMALL - 1, least=-COMPANY)
+    _check_number(id, "attempt", end.attempt, INT32 - 1, least=-1)
+    _check_number(id, "deaths", end.deaths, INT32 - 1, least=-COMPANY)
     if end.seen_beat is not None:
         _check_number(id, "seen_beat", end.seen_beat)
     for name, seconds in (("delay", end.delay), ("keep", end.keep), ("keep", end.cancelled_keep)):
@@ -275,7 +277,7 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
         raise InvalidJob(f"job {id!r}: a change cannot make it {patch.state!r:.50}")
     for name, least in (("attempt", -1), ("life", -1), ("deaths", -COMPANY)):
         if isinstance(number := getattr(patch, name), int):
-            _check_number(id, name, number, SMALL - 1, least=least)
+            _check_number(id, name, number, INT32 - 1, least=least)
     for name in ("delay", "keep", "key_keep"):
         if isinstance(seconds := getattr(patch, name), float):
             checked_seconds(seconds, name)
@@ -300,7 +302,7 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
 
 def _check_line(id: str, line: Attempt) -> None:
     for name, number in (("attempt", line.number), ("life", line.life)):
-        _check_number(id, name, number, SMALL - 1, least=-1)
+        _check_number(id, name, number, INT32 - 1, least=-1)
     _check_number(id, "fence", line.fence)
     for at in (line.started_at, line.ended_at):
         if at is not None and not 0 <= at < TIME_MOST:
@@ -336,7 +338,7 @@ def _check_claim(id: str, seq: int, fence: int, token: int) -> str:
     return id
 
 
-def _check_number(id: str, name: str, number: int, most: int = LARGE, *, least: int = 0) -> None:
+def _check_number(id: str, name: str, number: int, most: int = INT64, *, least: int = 0) -> None:
     if not least <= number < most:
         raise InvalidJob(f"{id!r:.200}: {name} is from {least} to {most - 1}, not {number!s:.50}")
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 PREFIX = "holdfast"
 """What the names of all metrics begin with, unless the setting `metrics_prefix` says otherwise."""
-PATIENCE = 4.0
+SCRAPE_TIMEOUT = 4.0
 """Seconds that the store has to answer."""
 Seen = tuple[list[QueueStats], int, tuple[Finding, ...]]
 """Every queue, the store's time, and its warnings."""
@@ -48,7 +48,7 @@ class Depths:
             now = self._clock.monotonic()
             if self._asked is None or now - self._asked >= MAX_AGE:
                 try:
-                    async with asyncio.timeout(PATIENCE):
+                    async with asyncio.timeout(SCRAPE_TIMEOUT):
                         self._seen = await self._ask()
                 except (HoldfastError, TimeoutError):
                     self._seen = None

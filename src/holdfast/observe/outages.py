@@ -12,11 +12,13 @@ logger = logging.getLogger("holdfast")
 REFUSALS = (ConfigError, MissingExtra, StoreRefused)
 """Errors that waiting does not mend: somebody has to change the store, its rights or the URL."""
 SUMMARY_EVERY = 60.0
+"""Seconds between two lines of the log about one outage."""
 CALM = 10.0
 """Seconds: a failure that comes sooner after the end of an outage belongs to it, and begins no other."""
 STALE = 120.0
 """Seconds without a try after which an activity is known to have stopped: it cannot report that it works again."""
 LONGEST_PAUSE = 30.0
+"""Seconds between two tries of what waiting does not mend."""
 
 
 class Outages:

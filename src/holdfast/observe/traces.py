@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 Carrier = dict[str, str]
 FLUSH_MILLIS = 5000
+"""Milliseconds that the end of a process waits for its spans to be sent."""
 _arrived: ContextVar[Carrier | None] = ContextVar("holdfast_trace", default=None)
 """The trace of the request that is being answered, where OpenTelemetry is not there to keep it."""
 _found: tuple[Any, Tracer] | None = None

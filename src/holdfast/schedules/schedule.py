@@ -19,7 +19,7 @@ from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
 from ..views import moment
 
 KIND = "schedule"
-ERROR_LIMIT = 1000
+SCHEDULE_ERROR_LIMIT = 1000
 """Characters of an error that are kept."""
 _UNSEEN = {"rule", "next", "last", "counted"}
 
@@ -86,7 +86,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def troubled(self, error: Exception) -> Schedule:
         """The same, saying why a run could not be made."""
-        return msgspec.structs.replace(self, error=error_text(error)[:ERROR_LIMIT])
+        return msgspec.structs.replace(self, error=error_text(error)[:SCHEDULE_ERROR_LIMIT])
 
     def makes_the_same(self, other: Schedule) -> bool:
         """Whether the jobs of both would stand in one lane, whatever the limits are."""

@@ -18,13 +18,15 @@ import msgspec
 from ..core.clock import Entropy
 from ..core.errors import HoldfastError, OutcomeUnknown, StoreUnavailable
 from ..core.job import NewJob
-from ..core.lifecycle import Outcome, Rules, settle
+from ..core.lifecycle import Outcome, settle
 from ..core.operations import Ask, Change, Claims, Inserted, Note, Settlement
+from ..core.settings import Settings
 from .protocol import Answers, Batch, Store
 
 logger = logging.getLogger("holdfast")
-MAX_OPERATIONS = 1000
-"""Operations of one batch, so that a flood does not delay the first of them for long."""
+PAGE = 1000
+"""Operations of one batch, so that a flood does not delay the first of them for long. Whoever reads or writes many jobs
+takes as many at a time."""
 RESENDS = (0.05, 0.2, 1.0)
 """Seconds before each repeat of a batch whose outcome is unknown."""
 
@@ -150,7 +152,7 @@ class GroupCommit:
     async def drain(self) -> None:
         """Wait until everything that was handed in so far has been answered; what comes later is not waited for."""
         waiting = sum(map(len, self._queues()))
-        last = self._writes + 2 + waiting // MAX_OPERATIONS
+        last = self._writes + 2 + waiting // PAGE
         while self._busy and self._writes < last:
             waiter = self._loop.create_future()
             self._idle.append(waiter)
@@ -192,15 +194,15 @@ class GroupCommit:
     def _gather(self) -> _Turn | None:
         """Everything that waits, up to the limit; nothing that its caller has given up."""
         turn = _Turn()
-        room = MAX_OPERATIONS
+        room = PAGE
         room = _take(self._settles, turn.settles, room)
         room = _take(self._notes, turn.notes, room)
         room = _take(self._changes, turn.changes, room, len)
         room = _take(self._inserts, turn.inserts, room, len)
         # Batches have room of their own: neither a flood here nor one from afar keeps the other waiting.
-        _take(self._batches, turn.batches, MAX_OPERATIONS, _size)
+        _take(self._batches, turn.batches, PAGE, _size)
         # Asks go last and need no room: they ride with whatever is being written.
-        _take(self._asks, turn.asks, MAX_OPERATIONS)
+        _take(self._asks, turn.asks, PAGE)
         return turn or None
 
     async def _write(self, turn: _Turn) -> None:
@@ -297,7 +299,7 @@ class GroupCommit:
     def give_back(self, claims: Claims) -> None:
         """Release claims that nobody will run."""
         for record in claims.records:
-            end = settle(record, Outcome.released(), Rules(), nonce=self._entropy.token(), fraction=0.0)
+            end = settle(record, Outcome.released(), Settings().rules, nonce=self._entropy.token(), fraction=0.0)
             self.settle_soon(end, _ignore)
 
 

@@ -7,6 +7,9 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+LINGER = 2.0
+"""Seconds for which a store stays subscribed when nobody listens any more: the next listener comes soon, as a rule."""
+
 
 class Ring:
     """A bell for these topics, on the loop of whoever listens. `let_go` is told when it is closed."""

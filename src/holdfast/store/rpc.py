@@ -20,7 +20,7 @@ PROTOCOL_HEADER = "Holdfast-Protocol"
 """In every request, and in every answer that comes from a Holdfast server rather than from something in between."""
 REQUEST_HEADER = "Holdfast-Request"
 """Names a request that must not be made twice, so that its answer can be asked for again."""
-KEEP_ALIVE = 15.0
+EMPTY_LINE_EVERY = 15.0
 """Seconds of silence on a stream of hints after which the server sends an empty line."""
 
 A = TypeVar("A")

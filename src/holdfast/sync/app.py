@@ -12,6 +12,7 @@ from ..client.inspection import Inspection
 from ..client.loop_calls import run_on_loop
 from ..client.operations import Operations
 from ..client.runtime import Runtime
+from ..core.settings import MANUAL_LEASE
 from ..store.callers import refuse_blocking
 from ..tasks.handle import Handle
 from ..tasks.options import JobOptions, Options
@@ -130,7 +131,7 @@ class SyncApp:
         *,
         tasks: Sequence[str] | None = None,
         limit: int = 1,
-        lease: float = 300.0,
+        lease: float = MANUAL_LEASE,
         wait: float = 0.0,
     ) -> list[SyncClaim]:
         """Claim jobs by hand."""

@@ -11,7 +11,9 @@ from ..core.errors import ConfigError, InvalidJob
 from ..core.validation import checked_seconds
 
 SIZE_MOST = 1000
-WAIT_MOST = 3600.0
+"""Jobs of one call."""
+GATHER_WAIT_MOST = 3600.0
+"""Seconds for which jobs are gathered: they are claimed meanwhile."""
 
 
 class Batching(msgspec.Struct, frozen=True):
@@ -37,8 +39,8 @@ def batching(task: str, run_in: str, size: int | None, wait: float | timedelta |
         seconds = checked_seconds(wait or 0.0, "wait")
     except InvalidJob as error:
         raise ConfigError(f"task {task!r}: {error}") from None
-    if seconds > WAIT_MOST:
-        raise ConfigError(f"task {task!r}: wait= is at most {WAIT_MOST:g} seconds, not {wait!r:.100}")
+    if seconds > GATHER_WAIT_MOST:
+        raise ConfigError(f"task {task!r}: wait= is at most {GATHER_WAIT_MOST:g} seconds, not {wait!r:.100}")
     return Batching(size, seconds)
 
 

@@ -32,6 +32,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 RESEND_PAUSE = 0.5
+"""Seconds before what a run must not lose is written again: a step, or the end of a job."""
 LEAST_WAIT = 1.0
 """Seconds that a job waits for a signal at the least, so that one that was sent before is found."""
 MOST_UNSEEN = 60.0

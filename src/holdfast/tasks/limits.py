@@ -18,13 +18,15 @@ from ..core.job import Lane
 from ..core.validation import checked_name
 
 Key = str | Callable[..., str | int]
-MOST = 1_000_000
+MAX_BOUND = 1_000_000
 """Jobs of a lane at one time, or in one burst; and starts per second."""
 WEIGHT_MOST = 100
+"""Weight of a lane: jobs that it gets for one of a lane of weight 1."""
 _MISSING = object()
 SPAN_MOST = 366 * 86400 * MICROS
 """A burst is used up, at its rate, within this."""
 NAME_MOST = 160
+"""Characters of a lane's name: every store can index as many."""
 _CUT = "…"
 """In the names of lanes that would have been too long, before the digest of the whole."""
 _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{0,6})\s*(s|sec|min|h|hour|d|day)\s*")
@@ -140,14 +142,14 @@ def limit(
         raise ConfigError("limit(weight=…) as a function is given the key's value: say key= too")
     if not (weight is None or callable(weight)):
         weight = _count(weight, "weight", WEIGHT_MOST)
-    interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MOST)
+    interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MAX_BOUND)
     if interval * starts > SPAN_MOST:
         raise ConfigError(f"limit(rate={rate!r}, burst={burst}): a burst must be used up within a year at its rate")
     return Limit(
         key,
         _asked(key) if callable(key) else None,
         None if name is None else checked_name(name, "limit"),
-        0 if running is None else _count(running, "running", MOST),
+        0 if running is None else _count(running, "running", MAX_BOUND),
         interval,
         starts,
         weight or (0 if key is None else 1),
@@ -180,10 +182,11 @@ def _interval(rate: Any) -> int:
     found = _RATE.fullmatch(rate) if isinstance(rate, str) else None
     if found is not None:
         count, period = int(found[1]), int(found[2] or 1) * _UNITS[found[3]] * MICROS
-        if count and period and count * MICROS <= MOST * period:
+        if count and period and count * MICROS <= MAX_BOUND * period:
             return -(-period // count)
     raise ConfigError(
-        f"limit(rate=…) is a text such as '100/min', '5/s', '1000/h' or '2/10s', at most {MOST}/s, not {rate!r:.100}"
+        f"limit(rate=…) is a text such as '100/min', '5/s', '1000/h' or '2/10s', at most {MAX_BOUND}/s,"
+        f" not {rate!r:.100}"
     )
 
 

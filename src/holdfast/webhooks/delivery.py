@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from ..client.session import Session
     from ..tasks.registry import Registry
 
-PATIENCE = 15.0
+POST_TIMEOUT = 15.0
 """Seconds for the whole of one POST."""
 GONE = 410
+"""The HTTP status by which a receiver says that it wants no more."""
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 
 
@@ -75,7 +76,7 @@ async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere
         return socket.socket(family, kind, protocol)
 
     connector = aiohttp.TCPConnector(socket_factory=checked, use_dns_cache=False, force_close=True, limit=1)
-    limit = aiohttp.ClientTimeout(total=PATIENCE)
+    limit = aiohttp.ClientTimeout(total=POST_TIMEOUT)
     try:
         async with (
             aiohttp.ClientSession(connector=connector, timeout=limit, cookie_jar=aiohttp.DummyCookieJar()) as client,
@@ -86,7 +87,7 @@ async def _post(hook: Webhook, body: bytes, headers: dict[str, str], *, anywhere
         if refused:
             reason = f"{', '.join(refused)} is no public address; HOLDFAST_PRIVATE_WEBHOOKS=on allows such ones"
         elif isinstance(error, TimeoutError):
-            reason = f"no answer within {PATIENCE:g} s"
+            reason = f"no answer within {POST_TIMEOUT:g} s"
         else:
             reason = f"{type(error).__name__}: it could not be reached, or did not speak HTTP"
         # Not the error's own words: they may hold the URL, which may hold a secret.

@@ -40,10 +40,13 @@ EVENTS = ("job_succeeded", "job_failed", "job_dead", "job_cancelled", "job_expir
 ATTEMPTS, BACKOFF = 12, Backoff(5.0, 2.0, 5.0, 3600.0)
 """Over three hours and a half."""
 TIMEOUT = 30.0
+"""Seconds of a delivery's run, beyond the POST's own limit."""
 URL_LIMIT = 2000
+"""Characters of a webhook's URL."""
 MOST_WAITING = 10_000
 """Deliveries that wait in this process while the store does not answer; more are given up, and said so."""
 TRY_AGAIN = 1.0
+"""Seconds before deliveries that could not be stored are stored again."""
 LAST_WORDS = 10.0
 """Seconds that closing an app waits for deliveries to be stored."""
 

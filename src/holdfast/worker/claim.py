@@ -16,7 +16,7 @@ from .lease import Leases
 from .slots import Slots
 from .turns import Turns
 
-LONGEST_PAUSE = 2.0
+LONGEST_CLAIM_PAUSE = 2.0
 """Seconds between claims from a store that is away, if `poll` is not longer: jobs must not wait for a worker that
 sleeps on after the store is back, and a claim now and then costs no more than when all is well."""
 IDLE_LOOK = 0.05
@@ -76,7 +76,7 @@ class Claimer:
                 faults += 1
                 pause = outages.failed("claim", error, self._poll)
                 if not isinstance(error, REFUSALS):
-                    pause = min(max(self._poll, LONGEST_PAUSE), self._poll * 2 ** min(faults, 5))
+                    pause = min(max(self._poll, LONGEST_CLAIM_PAUSE), self._poll * 2 ** min(faults, 5))
                 await asyncio.sleep(pause)
                 continue
             faults, claimed = 0, True

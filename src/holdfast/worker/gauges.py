@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .port import Port
 
 logger = logging.getLogger("holdfast")
-PATIENCE = 5.0
+LOOP_TIMEOUT = 5.0
 """Seconds that the loop has to answer, and between two tries to get a port that is taken."""
 
 
@@ -51,7 +51,7 @@ class Gauges:
 
     async def _try_again(self) -> None:
         while self._server is None:
-            await asyncio.sleep(PATIENCE)
+            await asyncio.sleep(LOOP_TIMEOUT)
             try:
                 self._serve()
             except OSError as error:
@@ -72,7 +72,7 @@ class Gauges:
             return None
         looking = asyncio.run_coroutine_threadsafe(self._depths.look(), self._loop)
         try:
-            return looking.result(PATIENCE)
+            return looking.result(LOOP_TIMEOUT)
         except TooSlow:  # the loop itself is busy
             looking.cancel()
             return None

@@ -29,6 +29,7 @@ from .service import Refusal, Service, Word, ignore_signal, resident
 from .worker import Worker
 
 TICK = 1.0
+"""Seconds between two words to the supervisor."""
 
 
 class Member:

@@ -14,6 +14,7 @@ from ..flows.service import Flows
 from ..tasks.context import Context
 
 PROGRESS_PAUSE = 0.25
+"""Seconds between two writes of one job's progress: what comes in between is not kept."""
 
 
 class Notes:

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 logger = logging.getLogger("holdfast")
-MOST = 16
+METRICS_CONNECTIONS = 16
 """Connections, each with a thread of its own."""
-PATIENCE = 5.0
+SILENCE_LIMIT = 5.0
 """Seconds that a connection may be silent, or not take what it asked for."""
-HASTE = 1.0
+CLOSE_SECONDS = 1.0
 """Seconds for a connection that was ended to make room."""
 
 
@@ -30,12 +30,12 @@ class Port(ThreadingMixIn, WSGIServer):
     """Serves a page. Where all connections are taken, the one that has kept its request back for longest has to go."""
 
     daemon_threads = True
-    request_queue_size = MOST
+    request_queue_size = METRICS_CONNECTIONS
 
     def __init__(self, host: str, port: int, page: WSGIApplication) -> None:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family, _, _, _, address = found[0]
-        self._free = threading.BoundedSemaphore(MOST)
+        self._free = threading.BoundedSemaphore(METRICS_CONNECTIONS)
         self._silent: dict[Any, None] = {}
         self._changing = threading.Lock()
         super().__init__((str(address[0]), int(address[1])), _Handler)
@@ -78,7 +78,7 @@ class Port(ThreadingMixIn, WSGIServer):
             del self._silent[oldest]
         with suppress(OSError):  # it has just gone by itself
             oldest.shutdown(socket.SHUT_RDWR)
-        return self._free.acquire(timeout=HASTE)
+        return self._free.acquire(timeout=CLOSE_SECONDS)
 
     def _left(self, request: Any) -> None:
         self.heard(request)
@@ -86,7 +86,7 @@ class Port(ThreadingMixIn, WSGIServer):
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = PATIENCE
+    timeout = SILENCE_LIMIT
 
     def parse_request(self) -> bool:
         """The rest of the request, after its first line."""

@@ -18,12 +18,12 @@ from ..core.lifecycle import Outcome
 from ..core.operations import Settlement
 from ..observe.events import Events
 from ..store.protocol import Transacting
+from ..tasks.durable_steps import RESEND_PAUSE
 from ..tasks.registry import Registry
 from .run import Run
 from .slots import Slots
 
 logger = logging.getLogger("holdfast")
-RESEND_PAUSE = 0.5
 
 
 class Settler:

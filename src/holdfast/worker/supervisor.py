@@ -39,10 +39,12 @@ from .service import Service, Word
 logger = logging.getLogger("holdfast")
 YOUNG = 5.0
 """Seconds: a worker that dies sooner is started again after a pause, longer each time."""
-FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+FIRST_RESTART_PAUSE, LONGEST_RESTART_PAUSE = 0.5, 30.0
+"""Seconds before a worker that died young is started again: it doubles with each death."""
 BY_ONE_JOB = 6
 """Deaths that one poisonous job can cause before it is dead: the pause stays short for so many."""
-LOOK_EVERY = 0.5
+CHILDREN_EVERY = 0.5
+"""Seconds between two looks at the workers."""
 DEAF = 10.0
 """Seconds without a word from a worker after which its overdue jobs are ended with it."""
 OVERDUE = 5.0
@@ -148,7 +150,7 @@ class Supervisor:
             while self._children or self._endings:
                 self._look()
                 try:
-                    async with asyncio.timeout(LOOK_EVERY):
+                    async with asyncio.timeout(CHILDREN_EVERY):
                         await self._changed.wait()
                 except TimeoutError:
                     pass
@@ -389,7 +391,7 @@ def pause_after(deaths: int, held: int) -> float:
     Where jobs died with it, the next workers find out which one is poisonous: that soon ends by itself.
     """
     excused = BY_ONE_JOB if held else 0
-    return min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(max(0, deaths - 1 - excused), 10))
+    return min(LONGEST_RESTART_PAUSE, FIRST_RESTART_PAUSE * 2 ** min(max(0, deaths - 1 - excused), 10))
 
 
 def _modified() -> dict[str, int]:

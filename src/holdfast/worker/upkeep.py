@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 from ..client.claims import ManualClaims
-from ..client.session import Session
+from ..client.session import TIDY_LIMIT, Session
 from ..client.signals import SignalMaintenance
 from .processes import census
 
 TIDY_EVERY = 30.0
-TIDY_LIMIT = 1000
+"""Seconds between two removals of what is past its retention, about: chance spreads those of many workers."""
 
 
 class Upkeep:

@@ -12,12 +12,12 @@ from ..app import Holdfast, parts_of
 from ..client.claims import new_holder
 from ..client.heartbeat import Heart
 from ..client.process_identity import own_process
-from ..client.session import GIVE_WAY
+from ..client.session import RECOVERY_DELAY
 from ..core.errors import ConfigError, HoldfastError
 from ..core.job import Record
 from ..core.lifecycle import Outcome
 from ..core.operations import Holder
-from ..core.settings import parse
+from ..core.settings import DEFAULT_LEASE, LONG_LEASE, parse
 from ..core.validation import checked_names
 from ..loading import address_of, refuse_while_loading
 from ..observe import traces
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from ..tasks.registry import Registry
 
 logger = logging.getLogger("holdfast")
-DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
 STUBBORN = 2.0
 """Seconds that an interrupted coroutine gets to end before its claim is given back without it."""
 HAND_BACK = STUBBORN + 1.5
@@ -171,7 +170,7 @@ class Worker:
         self._ended = asyncio.Event()
         runtime.before_close.add(self._end)
         heart.start()
-        upkeep = Upkeep(session, claims, poll, min(GIVE_WAY, 3 * poll))
+        upkeep = Upkeep(session, claims, poll, min(RECOVERY_DELAY, 3 * poll))
         clockwork = Clockwork(parts.schedules, session.outages, poll)
         claiming, stopped = asyncio.create_task(claimer.run(bell)), asyncio.create_task(self._stopping.wait())
         events.worker_started(holder.id, queues, size)

@@ -14,7 +14,9 @@ from .requests import Counted
 from .wire import Entry, decode, number_of
 
 WRITERS, RACES = 8, 5
+"""Writers of one race for a new object, and races: a bucket without conditional writes loses one of them."""
 SKEW = 300.0
+"""Seconds by which a machine's clock may differ from the bucket's."""
 
 
 async def pretends(bucket: Counted, entropy: Entropy, races: int) -> str | None:

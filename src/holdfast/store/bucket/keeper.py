@@ -33,7 +33,9 @@ AMPLIFY = 2
 PER_JOB = 80
 """Bytes of a snapshot for each job or key, about."""
 SEGMENT_BYTES = 4_000_000
+"""Bytes of one segment of ended jobs, about."""
 PARALLEL = 8
+"""Segments that are written at the same time."""
 
 
 class Keeper:

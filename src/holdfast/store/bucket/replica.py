@@ -18,9 +18,10 @@ from ..reference.jobs import Holding, Jobs, Key, Piece
 from . import beside
 from .wire import VERSION, Batched, Entry, Segment, Spent, Table, pack, unpack
 
-WINDOW = 10_000
+BATCH_WINDOW = 10_000
 """Entries for which a writer's last batch is remembered; one that is based further back is refused."""
-CHUNK = 10_000
+SNAPSHOT_CHUNK = 10_000
+"""Jobs that are packed into one table of a snapshot."""
 
 
 class Done(msgspec.Struct):
@@ -114,12 +115,12 @@ class Replica:
             done[batched.writer, batched.number] = self._apply(batched, index)
             self.writers[batched.writer] = Last(batched.number, number)
         if number % 1000 == 0:
-            self.writers = {name: last for name, last in self.writers.items() if last.position >= number - WINDOW}
+            self.writers = {name: last for name, last in self.writers.items() if last.position >= number - BATCH_WINDOW}
         return done
 
     def _is_old(self, batched: Batched) -> bool:
         base = batched.base
-        if self.position - base > WINDOW or (batched.beside and self.marked > base):
+        if self.position - base > BATCH_WINDOW or (batched.beside and self.marked > base):
             return True
         return batched.looked and any(archived.position > base for archived in self.archived.values())
 
@@ -313,7 +314,7 @@ def dump(replica: Replica) -> Snapshot:
         replica.nonce,
         jobs.seq,
         jobs.moves,
-        [table for at in range(0, len(records), CHUNK) for table in pack(records[at : at + CHUNK])],
+        [table for at in range(0, len(records), SNAPSHOT_CHUNK) for table in pack(records[at : at + SNAPSHOT_CHUNK])],
         jobs.nonces,
         jobs.settled,
         jobs.printed,

@@ -12,7 +12,7 @@ from .wire import Spent
 
 ATTEMPTS = (0.05, 0.2, 0.5, 1.0, 2.0)
 """Seconds after each attempt to write an object that no order depends on."""
-PAGE = 1000
+LISTING_PAGE = 1000
 """Objects of one page of a listing, which is one request."""
 
 
@@ -43,7 +43,7 @@ class Counted:
     async def list(self, prefix: str, after: str | None = None) -> Sequence[Listed]:
         with self._reading():
             found = await self.inner.list(prefix, after)
-        self.spent.lists += 1 + len(found) // PAGE
+        self.spent.lists += 1 + len(found) // LISTING_PAGE
         return found
 
     @contextmanager

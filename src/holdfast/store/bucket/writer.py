@@ -19,7 +19,7 @@ from ...core.clock import Clock, Entropy
 from ...core.errors import OutcomeUnknown
 from .log import Log, Read, Stale
 from .moment import Moment
-from .replica import WINDOW, Done, Replica
+from .replica import BATCH_WINDOW, Done, Replica
 from .seam import Bucket, NotWritten
 from .wire import VERSION, Batched, Entry, Handed, TooNew, decode, encode, inbox_key, log_key
 
@@ -28,14 +28,15 @@ T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 PAUSES = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 """Seconds before a request that failed is repeated; the last goes on."""
-COMPANY = 30.0
+COMPANY_SECONDS = 30.0
 """Seconds after another writer's entry for which the inbox is listed beside every put."""
 ALONE = 8
 """Own entries between two listings where there was no other."""
 NEVER = -1e9
+"""Seconds: a moment before every other, on the monotonic clock."""
 RIVALRY, LEAD = 2.0, 8
 """Seconds after a lost race, and round trips after another's last entry, for which a writer lets that other write."""
-PATIENCE = 6
+INBOX_ROUNDS = 6
 """Round trips, and up to twice as many, for which a batch waits in the inbox before its writer tries again."""
 QUIET = 3
 """The same, where nobody writes."""
@@ -149,7 +150,7 @@ class Writer:
             return
         last = self._log.replica.writers.get(self.name)
         applied = last is not None and last.number >= batched.number
-        if applied or self._log.replica.position - batched.base > WINDOW:
+        if applied or self._log.replica.position - batched.base > BATCH_WINDOW:
             raise OutcomeUnknown("this process was away from its bucket for too long to know what became of the write")
 
     async def _append(self, batches: list[Batched]) -> bool:
@@ -222,7 +223,7 @@ class Writer:
     async def _adopted(self) -> bool:
         """Follow the log for a while; whether the batch that is being written was applied."""
         chance = 1 + self._entropy.fraction()
-        until = self._time() + self._trip * PATIENCE * chance
+        until = self._time() + self._trip * INBOX_ROUNDS * chance
         moved = self._time()
         while True:
             before = self._log.replica.position
@@ -270,7 +271,7 @@ class Writer:
     def _lists(self) -> bool:
         """Whether somebody may have handed in: losers do, to a writer that writes one entry after the other."""
         self._unlisted += 1
-        leads = self._foreign_at == NEVER and self._time() - self._company <= COMPANY
+        leads = self._foreign_at == NEVER and self._time() - self._company <= COMPANY_SECONDS
         if not leads and self._unlisted < ALONE:
             return False
         self._unlisted = 0

@@ -11,6 +11,7 @@ from .place import Place
 OLD_SNAPSHOT = 300.0
 """Seconds from which a transaction is worth a word."""
 MANY_DEAD = 100_000
+"""Dead rows of a table from which it is worth a word."""
 
 INDEXES = (
     "job_pkey", "job_id", "job_ready", "job_due", "job_running", "ended_pkey", "ended_id", "ended_expiry",

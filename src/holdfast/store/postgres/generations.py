@@ -15,7 +15,7 @@ from .pool import Link
 
 logger = logging.getLogger("holdfast")
 
-PAUSE = 0.05
+ROTATION_PAUSE = 0.05
 """Seconds between two turns, so that wear that cannot be helped costs little."""
 
 Run = Callable[[Callable[[Link], Awaitable[Any]]], Awaitable[Any]]
@@ -46,7 +46,7 @@ class Generations:
         try:
             while await self._step():
                 pass
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(ROTATION_PAUSE)
         except Exception as error:  # noqa: BLE001  # claims go on, only dearer; the next one says so again
             logger.debug("turning the generation failed: %s", error)
         finally:

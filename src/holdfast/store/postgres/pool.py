@@ -14,9 +14,10 @@ from . import trouble
 from .driver import asyncpg
 from .place import Place
 
-PATIENCE = 60.0
+STATEMENT_TIMEOUT = 60.0
 """Seconds that one statement may take, and that a caller waits for a free connection, before it is told so."""
 CONNECT_LIMIT = 10.0
+"""Seconds that connecting may take."""
 TLS_FILES = ("sslrootcert", "sslcert", "sslkey", "sslcrl")
 
 
@@ -35,13 +36,13 @@ class Link:
     async def fetch(self, statement: str, *values: Any) -> list[Any]:
         """Run a statement, prepared at its first use here: one round trip from then on."""
         if self._shared:
-            rows = await self.raw.fetch(statement, *values, timeout=PATIENCE)
+            rows = await self.raw.fetch(statement, *values, timeout=STATEMENT_TIMEOUT)
             self.answered = True
             return rows
         prepared = self._prepared.get(statement)
         if prepared is None:
             prepared = self._prepared[statement] = await self.raw.prepare(statement)
-        return await prepared.fetch(*values, timeout=PATIENCE)
+        return await prepared.fetch(*values, timeout=STATEMENT_TIMEOUT)
 
     async def close(self) -> None:
         try:
@@ -116,15 +117,15 @@ class Pool:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(STATEMENT_TIMEOUT):
                 await waiter
         except BaseException as error:
             if waiter.done() and not waiter.cancelled():
                 self._free_slot()  # it was handed over just as the caller gave up
             if isinstance(error, TimeoutError):
                 raise StoreUnavailable(
-                    f"{self._place.shown}: all {self._size} connections{self._purpose} were busy for {PATIENCE:g} s;"
-                    " nothing was written. A larger ?pool= may help"
+                    f"{self._place.shown}: all {self._size} connections{self._purpose} were busy for"
+                    f" {STATEMENT_TIMEOUT:g} s; nothing was written. A larger ?pool= may help"
                 ) from None
             raise
 

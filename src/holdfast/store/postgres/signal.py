@@ -15,11 +15,11 @@ from ...core.url import redact
 
 logger = logging.getLogger("holdfast")
 
-WAITING = 1000
+HINTS_WAITING = 1000
 """Hints that may wait to be published; beyond it the oldest are let go, as polling finds the jobs anyway."""
 LIMIT = 2.0
 """Seconds that one publication may take."""
-PROBE = 15.0
+SUBSCRIPTION_PROBE = 15.0
 """Seconds between two looks whether the subscription still lives."""
 
 
@@ -47,7 +47,7 @@ class RedisSignal:
     def say(self, hint: str) -> None:
         """Publish soon; hints that gather meanwhile leave together."""
         self._said.append(hint)
-        del self._said[:-WAITING]
+        del self._said[:-HINTS_WAITING]
         if self._saying is None:
             self._saying = asyncio.get_running_loop().create_task(self._publish())
 
@@ -78,7 +78,7 @@ class RedisSignal:
                 await heard.subscribe(self._channel)
                 asked = False
                 while True:
-                    message = await heard.get_message(ignore_subscribe_messages=False, timeout=PROBE)
+                    message = await heard.get_message(ignore_subscribe_messages=False, timeout=SUBSCRIPTION_PROBE)
                     if message is None:
                         if asked:
                             raise ConnectionError(f"{self._shown} does not answer")

@@ -42,7 +42,7 @@ from .wake import Bells, DeafEar, Ear, PostgresEar
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 
-ATTEMPTS = 5
+BATCH_ATTEMPTS = 5
 """Times that a batch is tried which the server undid for another's sake (a deadlock, a serialization failure)."""
 
 
@@ -200,7 +200,7 @@ class PostgresStore:
     async def _run(self, work: Callable[[Link], Awaitable[T]]) -> T:
         """Run what may write: once, and again only where the server says that it undid it."""
         pool = self._open_pool()
-        for attempt in range(ATTEMPTS):
+        for attempt in range(BATCH_ATTEMPTS):
             link: Link | None = None
             try:
                 async with pool.link() as link:
@@ -209,7 +209,7 @@ class PostgresStore:
             except HoldfastError:
                 raise
             except Exception as error:
-                if isinstance(error, trouble.AGAIN) and attempt < ATTEMPTS - 1:
+                if isinstance(error, trouble.AGAIN) and attempt < BATCH_ATTEMPTS - 1:
                     await asyncio.sleep(0.01 * attempt)
                     continue
                 first = link is not None and not link.answered

@@ -18,7 +18,7 @@ from ..protocol import WATCH
 from . import sql
 from .pool import Link
 
-PATIENCE, STEP = 2.0, 0.02
+UNDER_WAY_LIMIT, UNDER_WAY_PAUSE = 2.0, 0.02
 """Seconds that a new watch waits for the transactions before it, and between two looks."""
 
 
@@ -86,8 +86,8 @@ async def _moment(link: Link, say: Callable[[str], str]) -> Moment:
 async def _see_off(link: Link) -> None:
     """Wait for the transactions that may have found nobody watching. One that stays open for long is not waited for."""
     [(_, last)] = await link.fetch(sql.UNDER_WAY)
-    for _ in range(round(PATIENCE / STEP)):
+    for _ in range(round(UNDER_WAY_LIMIT / UNDER_WAY_PAUSE)):
         [(first, _)] = await link.fetch(sql.UNDER_WAY)
         if first >= last:
             return
-        await asyncio.sleep(STEP)
+        await asyncio.sleep(UNDER_WAY_PAUSE)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from ..notify import Ring
+from ..notify import LINGER, Ring
 from . import sql
 from .place import Place
 from .pool import connect, release
@@ -23,10 +23,8 @@ QUEUES, JOBS = 1, 2
 """The kinds of hints that one can attend to; the second number of the advisory lock that says so."""
 PAUSES = (0.05, 0.2, 1.0, 2.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
-PROBE = 20.0
+LISTENER_PROBE = 20.0
 """Seconds between two looks whether the listening connection still lives."""
-LINGER = 2.0
-"""Seconds for which job ends are still attended to after the last waiter has gone: others often follow."""
 
 
 def topic(name: str) -> str:
@@ -218,12 +216,12 @@ class PostgresEar:
             ready()
             while not gone.is_set():
                 try:
-                    async with asyncio.timeout(PROBE):
+                    async with asyncio.timeout(LISTENER_PROBE):
                         await gone.wait()
                 except TimeoutError:
                     # A connection that was cut without a word looks alive for ever, unless it is asked.
                     async with self._one_by_one:
-                        await connection.execute("SELECT 1", timeout=PROBE)
+                        await connection.execute("SELECT 1", timeout=LISTENER_PROBE)
         finally:
             self._connection = None
             connection.terminate()

@@ -15,7 +15,7 @@ from .sentinel import Sentinels
 from .wire import Lost, Reply, ReplyError, Wire
 
 Word = str | bytes | int
-ATTEMPTS = 4
+CALL_ATTEMPTS = 4
 """How often a call that was certainly not carried out is made again, where another server or another form may do."""
 SLOT_PAUSE = 0.1
 """Seconds between two looks at a slot that is moving."""
@@ -223,7 +223,7 @@ class _Retries:
     def __init__(self, link: Link, what: str) -> None:
         self._link = link
         self._what = what
-        self._attempts = ATTEMPTS
+        self._attempts = CALL_ATTEMPTS
         self._patience = _Patience(link.address.timeout)
 
     async def after(self, error: ReplyError, wire: Wire) -> None:

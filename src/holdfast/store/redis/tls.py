@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...core.errors import ConfigError
 
-PROBE = 1.0
+TLS_PROBE = 1.0
 """Seconds for which a server may be silent before it is asked in the other way, and that it has to answer that."""
 
 
@@ -57,7 +57,7 @@ def _load(made: ssl.SSLContext, cert: str, key: str | None) -> None:
 async def is_plain(host: str, port: int) -> bool:
     """Whether the server answers without TLS."""
     try:
-        async with asyncio.timeout(PROBE):
+        async with asyncio.timeout(TLS_PROBE):
             reader, writer = await asyncio.open_connection(host, port)
             try:
                 writer.write(b"PING\r\n")
@@ -72,7 +72,7 @@ async def explain(host: str, port: int, used: ssl.SSLContext | None) -> str:
     """After a connection that the server cut: ConfigError where TLS is the cause, and else a hint, or nothing."""
     where, hint = f"{host}:{port}", ""
     try:
-        async with asyncio.timeout(PROBE):
+        async with asyncio.timeout(TLS_PROBE):
             reader, writer = await asyncio.open_connection(host, port, ssl=used or _trusting())
             try:
                 if used is None:

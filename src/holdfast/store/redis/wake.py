@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ...core.errors import HoldfastError
-from ..notify import Ring
+from ..notify import LINGER, Ring
 from .address import Address
 from .connect import connect
 from .wire import Lost, Reply, ReplyError, Wire
@@ -24,8 +24,6 @@ PAUSES = (0.05, 0.2, 1.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
 MARK = "job"
 """The channel on which somebody listens who waits for the end of any job."""
-LINGER = 2.0
-"""Seconds for which the connection stays when nobody listens any more: the next one comes soon, as a rule."""
 PING_EVERY = 15.0
 """Seconds of silence after which the server is asked whether it is still there."""
 

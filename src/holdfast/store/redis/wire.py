@@ -13,7 +13,7 @@ import hiredis
 
 from ...core.errors import ConfigError
 from ..transports import release
-from .tls import PROBE, is_plain
+from .tls import TLS_PROBE, is_plain
 
 Reply = Any
 ReplyError = hiredis.ReplyError
@@ -192,7 +192,7 @@ async def _dial_tls(host: str, port: int, tls: ssl.SSLContext, patience: float) 
     loop = asyncio.get_running_loop()
     connecting = loop.create_task(loop.create_connection(lambda: Wire(patience), host, port, ssl=tls))
     try:
-        done, _ = await asyncio.wait([connecting], timeout=min(PROBE, patience / 2))
+        done, _ = await asyncio.wait([connecting], timeout=min(TLS_PROBE, patience / 2))
         if not done and await is_plain(host, port):
             raise ConfigError(f"{host}:{port} speaks no TLS: write redis:// instead of rediss://")
         return (await connecting)[1]

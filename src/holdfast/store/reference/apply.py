@@ -12,7 +12,7 @@ from ...core.job import HISTORY_LIMIT, TERMINAL, Attempt, NewJob, Record, State
 from ...core.operations import Minute, Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
-LONGEST = 1e12
+LONGEST_DELAY_SECONDS = 1e12
 """Seconds."""
 _PLAINLY_PATCHED = (
     "attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history",
@@ -22,7 +22,7 @@ _PLAINLY_PATCHED = (
 
 def after(now: int, seconds: float) -> int:
     """A stored time that many seconds from now, never before it, and never beyond what every store can add to."""
-    return now + int(min(max(0.0, seconds), LONGEST) * MICROS)
+    return now + int(min(max(0.0, seconds), LONGEST_DELAY_SECONDS) * MICROS)
 
 
 def expiry(now: int, keep: float | None) -> int | None:

@@ -11,7 +11,8 @@ from .link import Link
 
 SLOW = 0.1
 """Seconds of a round trip from which it is worth a word."""
-ROUNDS = 5
+PINGS = 5
+"""Round trips, of which the median is told."""
 
 
 async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
@@ -26,11 +27,11 @@ async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
         *await link.call(WARNINGS),
     ]
     took: list[float] = []
-    for _ in range(ROUNDS):
+    for _ in range(PINGS):
         before = clock.monotonic()
         await link.call(NOW)
         took.append(clock.monotonic() - before)
-    typical = sorted(took)[ROUNDS // 2]
+    typical = sorted(took)[PINGS // 2]
     near = "every claim and settlement waits for it: move the workers nearer to the server"
     return [*findings, Finding(typical < SLOW, f"a call takes {typical * 1000:.1f} ms", near)]
 

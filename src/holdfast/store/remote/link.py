@@ -25,9 +25,9 @@ from . import trouble
 from .address import Address
 
 A = TypeVar("A")
-CONNECTIONS = 64
+CLIENT_CONNECTIONS = 64
 """Of one store object; what comes beyond waits its turn."""
-LARGE = 2**20
+PIECEWISE_BYTES = 2**20
 """Bytes of a body from which it is sent piece by piece, so that others get their turn meanwhile."""
 KEPT = 4.0
 """Seconds for which an idle connection is kept: less than servers do, so that none closes as it is used again."""
@@ -44,7 +44,7 @@ class _Connector(aiohttp.TCPConnector):
         self.sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self.forgotten = False
         super().__init__(  # pyright: ignore[reportUnknownMemberType]  # a tuple without types in its signature
-            ssl=address.tls(), keepalive_timeout=KEPT, limit=CONNECTIONS, socket_factory=self._make
+            ssl=address.tls(), keepalive_timeout=KEPT, limit=CLIENT_CONNECTIONS, socket_factory=self._make
         )
 
     def _make(self, info: Any) -> socket.socket:
@@ -143,7 +143,7 @@ class Link:
         patience = self._session.timeout
         if silence is not None:
             patience = aiohttp.ClientTimeout(total=None, sock_connect=self.address.timeout, sock_read=silence)
-        data = body if len(body) <= LARGE else io.BytesIO(body)
+        data = body if len(body) <= PIECEWISE_BYTES else io.BytesIO(body)
         try:
             async with self._session.post(
                 f"{self.address.base}{PATH}/{name}", data=data, headers=headers, allow_redirects=False, timeout=patience

@@ -15,17 +15,15 @@ import aiohttp
 import msgspec
 
 from ...core.errors import HoldfastError
-from ..notify import Ring
-from ..rpc import KEEP_ALIVE, LISTEN, TOPICS, Topics
+from ..notify import LINGER, Ring
+from ..rpc import EMPTY_LINE_EVERY, LISTEN, TOPICS, Topics
 from . import trouble
 from .link import Link
 
 log = logging.getLogger("holdfast")
 PAUSES = (0.05, 0.2, 1.0, 5.0)
 """Seconds before each attempt to listen again; the last one repeats."""
-LINGER = 2.0
-"""Seconds for which the stream stays when nobody listens any more: the next one comes soon, as a rule."""
-STALE = 64
+STALE_TOPICS = 64
 """Topics that nobody listens for any more, and that the server is yet to be told of: they wait for the next new one."""
 
 
@@ -99,7 +97,7 @@ class Bells:
     async def _serve(self) -> None:
         """One stream, from its first line, which is its name, to its end."""
         first = set(self._wanted)
-        silence = KEEP_ALIVE + self._link.address.timeout
+        silence = EMPTY_LINE_EVERY + self._link.address.timeout
         async with self._link.stream(LISTEN, msgspec.json.encode((sorted(first),)), silence) as content:
             name = msgspec.json.decode(await _line(content), type=str)
             self._told, self._warned = first, False
@@ -120,7 +118,7 @@ class Bells:
             await self._news.wait()
             self._news.clear()
             new, stale = self._wanted.keys() - self._told, self._told - self._wanted.keys()
-            if not new and len(stale) < STALE:
+            if not new and len(stale) < STALE_TOPICS:
                 continue
             await self._link.call(TOPICS, Topics(stream, sorted(new), sorted(stale)))
             self._told = (self._told | new) - stale

@@ -46,9 +46,9 @@ from .writer import Writer
 T = TypeVar("T")
 
 SYNCHRONOUS = frozenset({"full", "normal"})
-AT_ONCE = 0.01
+FREE_LOCK_WAIT = 0.01
 """Seconds that a write which nobody holds up may wait for the lock."""
-GIVE_WAY = 0.1
+HEARTBEAT_HEAD_START = 0.1
 """Seconds in which the hearts that waited for the lock get it, before a lease is taken for lost."""
 
 
@@ -241,7 +241,7 @@ class SqliteStore:
     async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
         lost = await self._read(lambda step: leases.expired(step, limit, holder))
         if lost and holder is None and await self._kept_waiting():
-            await asyncio.sleep(GIVE_WAY)
+            await asyncio.sleep(HEARTBEAT_HEAD_START)
             lost = await self._read(lambda step: leases.expired(step, limit, holder))
         return lost
 
@@ -249,7 +249,7 @@ class SqliteStore:
         """Whether a write cannot begin at once: whoever holds the lock keeps the hearts of living workers waiting."""
         asked = self._clock.monotonic()
         await self._write(lambda _: None)
-        return self._clock.monotonic() - asked > AT_ONCE
+        return self._clock.monotonic() - asked > FREE_LOCK_WAIT
 
     async def get(self, ids: Sequence[str]) -> list[Record | None]:
         return await self._read(lambda step: observe.get(step, ids))

@@ -19,9 +19,10 @@ from . import sql
 from .files import Files
 from .fork import Gate
 
-BRISK, CALM = 0.008, 0.018
+BRISK_PAUSE, CALM_PAUSE = 0.008, 0.018
 """Seconds between two looks: at first, and after a quiet second."""
 BRISK_LOOKS = 125
+"""Looks that find nothing until the pauses become longer: a second of them."""
 
 
 class SqliteBell(Ring):
@@ -136,7 +137,7 @@ class Bells:
             except (sqlite3.OperationalError, UnicodeEncodeError):
                 pass  # busy for a moment, out of space, or a topic that cannot be: look again
             quiet += 1
-            sleep(BRISK if quiet < BRISK_LOOKS else CALM)
+            sleep(BRISK_PAUSE if quiet < BRISK_LOOKS else CALM_PAUSE)
 
     def _look_once(self) -> bool:
         """Whether others have committed since the last look; rings whom that concerns."""

@@ -20,9 +20,9 @@ from .thread import Ticket
 
 T = TypeVar("T")
 
-LOOK_EVERY = 8
+WAL_EVERY = 8
 """Commits between two looks at the size of the write-ahead log."""
-SHORTEST_PAUSE, LONGEST_PAUSE = 0.005, 0.16
+SHORTEST_WAL_PAUSE, LONGEST_WAL_PAUSE = 0.005, 0.16
 """Seconds that a checkpoint gives readers to leave the log, after one that was in vain."""
 
 
@@ -44,7 +44,7 @@ class Writer:
         self._synchronous = synchronous
         self._connection: sqlite3.Connection | None = None
         self._checkpointer: sqlite3.Connection | None = None
-        self._countdown = LOOK_EVERY
+        self._countdown = WAL_EVERY
         self._wal = Path(path + "-wal")
         self._wal_limit = connections.WAL_LIMIT
         self._pause = 0.0
@@ -230,7 +230,7 @@ class Writer:
         """After an operation: if the log has grown long, copy it into the database."""
         if self._countdown > 0 or self._connection is None or self.lock is None:
             return
-        self._countdown = LOOK_EVERY
+        self._countdown = WAL_EVERY
         try:
             size = self._wal.stat().st_size
             if size <= connections.WAL_LIMIT:
@@ -240,7 +240,7 @@ class Writer:
                     self._checkpoint(self._connection)
                 # If readers keep it from beginning anew, let it grow before the next attempt, and give them more time.
                 self._wal_limit = size + connections.WAL_LIMIT
-                self._pause = min(LONGEST_PAUSE, self._pause * 2 or SHORTEST_PAUSE)
+                self._pause = min(LONGEST_WAL_PAUSE, self._pause * 2 or SHORTEST_WAL_PAUSE)
         except (OSError, sqlite3.Error):
             # A log that stays long costs disk, not jobs; the next look tries again.
             pass

@@ -11,10 +11,12 @@ from pathlib import Path
 
 from .census import mark_of
 
-PATIENCE = 2.0
+ORPHANS_GRACE = 2.0
 """Seconds in which orphaned nannies end what they stand above, before a sweep does it for them."""
-LOOK_EVERY = 0.02
+ORPHANS_EVERY = 0.02
+"""Seconds between two looks whether they have."""
 _PR_SET_CHILD_SUBREAPER = 36
+"""An option of prctl(2), as in `nanny.py`, which is a program and cannot be imported."""
 
 
 def become_subreaper() -> None:
@@ -42,10 +44,10 @@ class Adopted:
 
         Others are left alone: a program that was started before us by the same process, a container's stray shell.
         """
-        for _ in range(int(PATIENCE / LOOK_EVERY)):
+        for _ in range(int(ORPHANS_GRACE / ORPHANS_EVERY)):
             if not any((mark_of(pid) or "").startswith(f"{worker}:") for pid in self.reap(own())):
                 return
-            await asyncio.sleep(LOOK_EVERY)
+            await asyncio.sleep(ORPHANS_EVERY)
 
 
 def _children() -> set[int]:

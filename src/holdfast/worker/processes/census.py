@@ -19,7 +19,8 @@ from ...core.clock import boot_offset
 
 MARKER = "HOLDFAST_JOB"
 """The environment variable by which a job's processes are found: `worker pid:its start:pid namespace:job:fence`."""
-ROUNDS = 20
+SWEEP_ROUNDS = 20
+"""Looks at the process table, at the most, for what was being forked meanwhile."""
 _TICK = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 """Nanoseconds."""
 
@@ -139,7 +140,7 @@ def _namespace() -> str:
 
 def _kill(wanted: Callable[[str], bool]) -> int:
     killed: set[tuple[int, str]] = set()
-    for _ in range(ROUNDS):  # again, for what was being forked meanwhile
+    for _ in range(SWEEP_ROUNDS):  # again, for what was being forked meanwhile
         found = [(pid, start_of(pid)) for pid, mark in marked() if wanted(mark) and pid != os.getpid()]
         struck = {(pid, at) for pid, at in found if at is not None and signal_process(pid, at, signal.SIGKILL)}
         if not struck:

@@ -25,7 +25,9 @@ import sys
 LEFTOVERS = 1.0
 """Seconds between SIGTERM and SIGKILL for what a command left running."""
 PR_SET_PDEATHSIG = 1
+"""An option of prctl(2): the signal at the death of the parent."""
 PR_SET_CHILD_SUBREAPER = 36
+"""An option of prctl(2): orphans below become children of this process."""
 
 
 def prctl(option: int, value: int) -> None:

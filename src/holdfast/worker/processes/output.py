@@ -19,9 +19,11 @@ from ...core.operations import Output
 
 logger = logging.getLogger("holdfast")
 READ = 1 << 16
-PAUSE = 0.2
+"""Bytes of one read: what a pipe holds."""
+OUTPUT_PAUSE = 0.2
 """Seconds between two writes of one job's output."""
-TRIES = 3
+WRITE_TRIES = 3
+"""Tries of one write of output; what it had is lost then."""
 MOST_LEFT = 1 << 22
 """Bytes that are read at most after the child has ended: more than a pipe holds."""
 Say = Callable[..., Awaitable[bool]]
@@ -110,16 +112,16 @@ class Printer:
     async def _write(self) -> None:
         while not self._lost and (piece := self._ring.take()) is not None:
             await self._put(output=Output(*piece, self._limit))
-            await asyncio.wait([self._pausing], timeout=PAUSE)
+            await asyncio.wait([self._pausing], timeout=OUTPUT_PAUSE)
         self._writing = None
 
     async def _put(self, **note: Any) -> None:
-        for number in range(TRIES):
+        for number in range(WRITE_TRIES):
             try:
                 self._lost = not await self._say(**note)
             except HoldfastError as error:
                 logger.warning("writing a job's output failed: %s", error)
-                await asyncio.sleep(PAUSE * (number + 1))
+                await asyncio.sleep(OUTPUT_PAUSE * (number + 1))
             else:
                 return
 

@@ -16,9 +16,9 @@ import msgspec
 from .census import MARKER, kill_marked
 
 T = TypeVar("T")
-PATIENCE = 5.0
+TERM_GRACE = 5.0
 """Seconds that a job's processes get between SIGTERM and SIGKILL."""
-HASTE = 1.0
+SHORT_TERM_GRACE = 1.0
 """The same, where the worker is about to leave or the claim is lost."""
 _NANNY = str(Path(__file__).with_name("nanny.py"))
 

@@ -17,7 +17,7 @@ from ...core.lifecycle import Outcome
 from ...observe import traces
 from ..processes import census
 from ..processes.output import Printer
-from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered
+from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 from .explain import Ended
 from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToWorker, frame, next_frame
 from .run import Run
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...tasks.context import Context
     from ...tasks.task import Task
 
-LOOK_EVERY = 0.1
+MEMORY_EVERY = 0.1
 """Seconds between two looks at a child's memory."""
 
 
@@ -119,7 +119,7 @@ class Child:
     async def _close(self) -> None:
         (await self._writer).close()
         self._pipes.close()
-        await asyncio.wait([self.tree.ended], timeout=HASTE)
+        await asyncio.wait([self.tree.ended], timeout=SHORT_TERM_GRACE)
         await self.tree.end(0)
 
 
@@ -173,7 +173,7 @@ class Children:
             well = True
         except asyncio.CancelledError:
             why = context.stopped_by or "cancel"
-            await child.stop(why, HASTE if why in ("release", "lost") else PATIENCE)
+            await child.stop(why, SHORT_TERM_GRACE if why in ("release", "lost") else TERM_GRACE)
             raise
         except ProcessFailed as error:
             if killed:
@@ -223,7 +223,7 @@ async def _watch_memory(tree: Tree, limit: int, killed: list[str]) -> None:
             killed.append(f"out of memory at {used / 1e9:.1f} GB (its limit is {limit / 1e9:.1f} GB)")
             await tree.end(0)
             return
-        await asyncio.sleep(LOOK_EVERY)
+        await asyncio.sleep(MEMORY_EVERY)
 
 
 def _log(word: Log) -> None:

@@ -11,8 +11,6 @@ from ...core.job import Record
 from ...core.lifecycle import Outcome
 from ...core.operations import Note
 
-FRAME_LIMIT = 1 << 30
-
 
 class Load(msgspec.Struct, tag=True):
     """To the child, first of all: find the app."""

@@ -22,7 +22,7 @@ from ...tasks.context import Context
 from ...tasks.options import Options
 from ..processes import census
 from ..processes.output import Printer
-from ..processes.tree import HASTE, PATIENCE, Ending, Tree, unhindered
+from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 
 if TYPE_CHECKING:
     from ...parts import Parts
@@ -39,6 +39,7 @@ PASSED = (
 NAMED_ONLY = ("HOLDFAST_SECRET", "HOLDFAST_TOKEN", "HOLDFAST_URL")
 """What no pattern passes on (the URL, where it has a secret): only the name itself does."""
 NOT_FOUND = 127
+"""The exit code by which a shell says that there is no such command."""
 HINT = "; it has few of the worker's variables: `holdfast worker start --pass-env NAME` passes more on"
 
 
@@ -67,7 +68,7 @@ def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:
         try:
             ending = await asyncio.shield(tree.ended)
         except asyncio.CancelledError:
-            ending = await tree.end(HASTE if ctx.stopped_by in ("release", "lost") else PATIENCE)
+            ending = await tree.end(SHORT_TERM_GRACE if ctx.stopped_by in ("release", "lost") else TERM_GRACE)
             await unhindered(_finish(printer, ending, clock.monotonic() - began))
             raise
         finally:
