@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ..observe.events import JobEvent
     from ..tasks.task import Call
 
-BULK = 1000
 NO_OPTIONS = {"words", "task", "args", "file", "url", "application", "as_json"}
 """Parameters of the command that are no part of a job."""
 FLAGS = {"at": "run_at", "tag": "tags"}

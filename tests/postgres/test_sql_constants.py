@@ -1,6 +1,6 @@
 """Constants: SQL has its numbers from Python, and version 1 of the schema stays as it is.
 
-After a change before the first release: `python tests/postgres/test_constants.py` writes constants.txt anew.
+After a change before the first release: `python tests/postgres/test_sql_constants.py` writes constants.txt anew.
 """
 
 import re
