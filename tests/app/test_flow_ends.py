@@ -139,7 +139,7 @@ async def test_a_flow_that_is_cancelled_before_its_first_jobs_are_freed_ends(app
             await self.carry_on(ids)
 
         patched.setattr(Release, "carry_on", cancelled_first)
-        handle = await app.enqueue_flow(flow)
+        handle = await app.enqueue_flow(flow, id="step-by-step")
     assert (await handle.wait(30)).state == State.CANCELLED
 
 
