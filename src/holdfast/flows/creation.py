@@ -2,8 +2,9 @@
 
 1. One commit (`make_at_once`) where nothing can be refused: a page of jobs at most, an id that nobody else has, no key,
    no limit of depth, no hook that inserts jobs one by one. The first jobs are ready in it, and nothing is left to do.
-2. Step by step (`make`). The announcement is a record (`Pending.making`), written before any job. The flow's own job is inserted last: before
-   that nothing of the flow runs, after it everything will. Repeated with the same id, both steps find their own work.
+2. Step by step (`make`). The announcement is a record (`Pending.making`), written before any job. The flow's own job is
+   inserted last: before that nothing of the flow runs, after it everything will. Repeated with the same id, both steps
+   find their own work.
 3. A flow whose announcement does not change while a process watches it for an hour was abandoned by its maker. It is
    never deleted: another own job is inserted under its id, already cancelled. An id is taken once, so either the maker
    starts the flow, or it learns that it came too late.

@@ -200,7 +200,8 @@ class Flows:
         forgiven = flow.forgiven()
         jobs = [self._job(settings, id, node, node.about(id, forgiven=node.number in forgiven)) for node in flow.nodes]
         digest = digest_of(flow.name, jobs)
-        nonce, about = nonce_of(id, digest), msgspec.json.encode(About(flow.name, len(jobs), digest=digest))
+        about = About(flow.name, len(jobs), digest=digest, chosen=chosen)
+        nonce, about = nonce_of(id, digest), msgspec.json.encode(about)
         own = NewJob(id, TASK, QUEUE, about, max_attempts=settings.max_attempts, waits=all_of(id), extra=gathering(id))
         own, *jobs = (msgspec.structs.replace(job, nonce=nonce) for job in (own, *jobs))
         creation = Creation(session, self._enqueue.insert_all)
@@ -269,10 +270,14 @@ class Flows:
             raise id
         if not id.startswith(f"{flow}."):
             raise InvalidJob(f"key {job.key!r} stands for job {id}, which is not of flow {flow}; choose another")
-        if node.parents:
-            await self.release(session).carry_on(
-                [record.id]
-            )  # nothing, unless its claim was lost and another has ended it
+        left = [record.id] if node.parents else []
+        with suppress(HoldfastError):
+            [own] = await session.store.get([flow])
+            if own is not None and own.state in TERMINAL:
+                await self.release(session).leave(flow, lambda left: left)
+                left.append(flow)
+        if left:  # nothing, unless its claim was lost and another has ended it
+            await self.release(session).carry_on(left)
         return self._handles.handle(id, node.call.task.decode_result)
 
     # -- observe and operate
