@@ -6,9 +6,19 @@ import pytest
 
 from holdfast import Discard, Flow, Holdfast, State
 from support.inside import session_of
+from support.store_calls import calls
 from support.workers import working
 
 FEW, MANY = 400, 2400
+TO_ENQUEUE, TO_RUN = 1, 24
+"""Calls of the store for a flow of three jobs, those of a worker that finds nothing included."""
+
+
+def test_a_flow_of_three_jobs_takes_few_calls_of_the_store():
+    enqueued, ran = calls()["joined"]
+    print(f"enqueued by {enqueued}, run by {ran}")
+    assert sum(enqueued.values()) <= TO_ENQUEUE
+    assert sum(ran.values()) <= TO_RUN
 
 
 @pytest.mark.parametrize("doomed", [False, True], ids=["all succeed", "the first dies, and none of the others is run"])

@@ -12,12 +12,19 @@ from holdfast.core.operations import Change, Patch
 from holdfast.core.retry import Backoff
 from holdfast.flows.completion import FEW, Completion
 from holdfast.flows.creation import ENDED, Pending, pending
+from holdfast.flows.glance import Glance
 from holdfast.flows.members import FlowJobs
 from holdfast.flows.release import Release
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
 from support.inside import release_of, session_of
 from support.workers import work_off, working
+
+
+@pytest.fixture(params=[20, 0], ids=["at a glance", "step by step"], autouse=True)
+def small(request, monkeypatch):
+    """Flows of so many jobs are dealt with at a glance: most of these, or none."""
+    monkeypatch.setattr("holdfast.flows.glance.SMALL", request.param)
 
 
 @pytest.fixture
@@ -90,6 +97,7 @@ async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app
     flow.add(tasks.note, "first")
     grows = flow.add(grow)
     handle = await app.enqueue_flow(flow)
+    monkeypatch.setattr("holdfast.flows.glance.SMALL", 0)
     left = Completion._left
 
     async def and_it_grows(self, *args):
@@ -98,6 +106,38 @@ async def test_a_flow_does_not_end_while_a_job_is_added_that_was_not_counted(app
         return await left(self, *args)
 
     monkeypatch.setattr(Completion, "_left", and_it_grows)
+    async with working(app, poll=0.05):
+        await handle.handle(grows).result(30)
+
+        async def all_told():
+            return await parts_of(app).records.all(ENDED) == {}
+
+        await eventually(all_told)
+    assert ((await handle.status()).state, (await handle.status()).jobs) == (State.BLOCKED, 3)
+
+
+async def test_a_small_flow_does_not_end_while_a_job_is_added_that_was_not_read(app, tasks, monkeypatch):
+    looked = asyncio.Event()
+
+    @app.task
+    async def grow(ctx: Context) -> None:
+        await looked.wait()
+        await ctx.add_to_flow(tasks.note.using(delay=3600), "late")
+
+    flow = Flow()
+    flow.add(tasks.note, "first")
+    grows = flow.add(grow)
+    handle = await app.enqueue_flow(flow)
+    get = FlowJobs.get
+
+    async def and_it_grows(self, ids):
+        ids = list(ids)
+        if handle.id in ids:
+            looked.set()
+            await handle.handle(grows).result(30)
+        return await get(self, ids)
+
+    monkeypatch.setattr(FlowJobs, "get", and_it_grows)
     async with working(app, poll=0.05):
         await handle.handle(grows).result(30)
 
@@ -139,7 +179,7 @@ async def test_a_flow_that_is_cancelled_before_its_first_jobs_are_freed_ends(app
             await self.carry_on(ids)
 
         patched.setattr(Release, "carry_on", cancelled_first)
-        handle = await app.enqueue_flow(flow)
+        handle = await app.enqueue_flow(flow, id="step-by-step")
     assert (await handle.wait(30)).state == State.CANCELLED
 
 
@@ -208,20 +248,23 @@ async def test_an_attempt_that_failed_does_not_unsay_the_end_of_the_next(app, ta
     assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 
 
-async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, tasks, monkeypatch):
+@pytest.mark.parametrize("by", [Glance, Completion], ids=["at a glance", "step by step"])
+async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, tasks, monkeypatch, by):
     flow = Flow()
     flow.add(tasks.note, flow.add(tasks.note, "a"))
     await app.enqueue_flow(flow)
     other = ByHand(app)
     [record] = await other.claim()
     await other.end(record)
-    gather = Completion.gather
+    step = "free" if by is Glance else "gather"
+    monkeypatch.setattr("holdfast.flows.glance.SMALL", 20 if by is Glance else 0)
+    goes_on = getattr(by, step)
 
-    async def told_again(self, flow):
+    async def told_again(self, *given):
         await parts_of(app).records.put(ENDED, record.id, b"{}")  # as if it was retried and has ended once more
-        return await gather(self, flow)
+        return await goes_on(self, *given)
 
-    monkeypatch.setattr(Completion, "gather", told_again)
+    monkeypatch.setattr(by, step, told_again)
     await release_of(app).free([record.id])
     assert list(await parts_of(app).records.all(ENDED)) == [record.id]
 

@@ -23,8 +23,8 @@ class Maker:
     def __init__(self, app):
         self.app, self.stopped, self.goes_on = app, asyncio.Event(), asyncio.Event()
 
-    async def enqueue(self, flow, **options):
-        """Enqueue a flow in the background, up to its last write."""
+    async def enqueue(self, flow, id="made-slowly"):
+        """Enqueue a flow in the background, up to its last write; it takes several, as it has an id of its own."""
         await self.app.open()
         write, store = session_of(self.app).store.write, session_of(self.app).store
 
@@ -35,7 +35,7 @@ class Maker:
             return await write(batch)
 
         store.write = stops
-        enqueuing = asyncio.create_task(self.app.enqueue_flow(flow, **options))
+        enqueuing = asyncio.create_task(self.app.enqueue_flow(flow, id=id))
         await asyncio.wait([enqueuing, asyncio.create_task(self.stopped.wait())], return_when="FIRST_COMPLETED")
         return enqueuing
 
@@ -159,7 +159,7 @@ async def test_a_maker_that_goes_on_slowly_is_not_given_up(app, maker, flow, tas
 
     await app.open()
     monkeypatch.setattr(parts_of(maker.app).enqueue, "insert_all", slowly)
-    handle = await maker.app.enqueue_flow(flow)
+    handle = await maker.app.enqueue_flow(flow, id="slow")
     await work_off(app)
     assert (await handle.status()).state == State.SUCCEEDED
 

@@ -36,6 +36,11 @@ class Node:
         """Its result, as an argument of a later job; null where it died and that is ignored."""
         return Hole(self.number)
 
+    @property
+    def is_first(self) -> bool:
+        """Whether it waits for no other job."""
+        return not self.parents if self.all_but is None else self.number <= self.all_but
+
     def after(self, *others: Node, on_dead: str = "fail") -> Node:
         """Start only once these have ended.
 

@@ -150,15 +150,26 @@ class Completion:
         if bad:
             names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:FAILURES_NAMED])
             error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
-        patch = Patch(
-            state=END_STATE[ended],
-            error=error,
-            result=msgspec.json.encode(counts),
-            payload=msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs, ended=ended)),
-            keep=None,
-            tell=True,
-        )
-        return (await self._jobs.change([Change(own.id, own.state, own.fence, patch)]))[0]
+        return (await self._jobs.change([_end_of(own, ended, error, counts, jobs=jobs)]))[0]
+
+    def ending(self, own: Record, members: Sequence[Record]) -> list[Change] | None:
+        """The end of a flow whose jobs have all succeeded, and their retention, for one commit.
+
+        None where it takes a look afterwards (`close`): another flow may have got a chosen id since the jobs were read.
+        Nor where nothing is kept: whoever waits for the flow is to find it ended before it is gone.
+        """
+        keep = self._session.rules.retention
+        keeps = [(record, self._keeps(record, keep)) for record in members]
+        if about_flow(own).chosen or not keep or any(its == 0 for _, its in keeps):
+            return None
+        counts = {str(State.SUCCEEDED): len(members)}
+        end = _end_of(own, "succeeded", None, counts, jobs=len(members), keep=keep)
+        return [end, *(Change(r.id, r.state, r.fence, Patch(keep=its)) for r, its in keeps if its is not None)]
+
+    def _keeps(self, record: Record, keep: float | None) -> float | None:
+        task = self._registry.tasks.get(record.task)
+        its = None if task is None or keep is None else task.retention
+        return keep if its is None else its
 
     async def close(self, id: str) -> bool:
         """A flow has ended: let its retention begin, and that of its jobs. False where it goes on after a retry."""
@@ -210,9 +221,7 @@ class Completion:
         async for record in self._jobs.members(flow, jobs):
             counts[record.state] = counts.get(record.state, 0) + 1
             if record.state in TERMINAL and (record.state != State.DEAD or keep is None):
-                task = self._registry.tasks.get(record.task)
-                its = None if task is None or keep is None else task.retention
-                keeps = keep if its is None else its
+                keeps = self._keeps(record, keep)
                 if (record.expires_at is None) != (keeps is None):  # else another has set it
                     changes.append(Change(record.id, record.state, record.fence, Patch(keep=keeps)))
             if len(changes) >= PAGE:
@@ -220,6 +229,19 @@ class Completion:
                 changes = []
         await self._jobs.change(changes)
         return counts
+
+
+def _end_of(
+    own: Record, ended: FlowEnd, error: str | None, counts: dict[str, int], *, jobs: int, keep: float | None = None
+) -> Change:
+    """The end of a flow; it is told, unless its retention begins with it."""
+    about = about_flow(own)
+    payload = msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs, ended=ended))
+    patch = Patch(
+        state=END_STATE[ended], error=error, result=msgspec.json.encode(counts), payload=payload,
+        keep=keep, tell=keep is None,
+    )  # fmt: skip
+    return Change(own.id, own.state, own.fence, patch)
 
 
 def again(record: Record) -> Patch:

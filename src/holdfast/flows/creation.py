@@ -1,8 +1,11 @@
-"""A flow in the making: announced, its jobs stored blocked, then started by one insert; and flows that were abandoned.
+"""A flow in the making: stored by one commit where that is possible, else step by step; and flows that were abandoned.
 
-1. The announcement is a record (`Pending.making`), written before any job. The flow's own job is inserted last: before
-   that nothing of the flow runs, after it everything will. Repeated with the same id, both steps find their own work.
-2. A flow whose announcement does not change while a process watches it for an hour was abandoned by its maker. It is
+1. One commit (`make_at_once`) where nothing can be refused: a page of jobs at most, an id that nobody else has, no key,
+   no limit of depth, no hook that inserts jobs one by one. The first jobs are ready in it, and nothing is left to do.
+2. Step by step (`make`). The announcement is a record (`Pending.making`), written before any job. The flow's own job is
+   inserted last: before that nothing of the flow runs, after it everything will. Repeated with the same id, both steps
+   find their own work.
+3. A flow whose announcement does not change while a process watches it for an hour was abandoned by its maker. It is
    never deleted: another own job is inserted under its id, already cancelled. An id is taken once, so either the maker
    starts the flow, or it learns that it came too late.
 """
@@ -96,6 +99,18 @@ class Creation:
         self._insert = insert
         self._jobs = FlowJobs(session)
 
+    async def make_at_once(self, own: NewJob, jobs: Sequence[NewJob]) -> None:
+        """Store a flow, and so start it, by one commit: one call of `insert` is never split."""
+        try:
+            answers = await self._insert([*jobs, own])
+        except OutcomeUnknown as error:
+            raise _perhaps_started(own.id, error, retry_safe=False) from error
+        except StoreUnavailable as error:
+            raise _not_started(own.id, error) from error
+        for answer in answers:
+            if isinstance(answer, HoldfastError):
+                raise answer
+
     async def make(self, own: NewJob, jobs: Sequence[NewJob], *, chosen: bool) -> None:
         """Store a flow and start it. `chosen`: its id is the caller's, who may have tried before."""
         try:
@@ -120,8 +135,7 @@ class Creation:
         try:
             [answer] = await self._insert([own])
         except OutcomeUnknown as error:
-            text = f"flow {own.id} may have been started: {error}; call enqueue_flow(flow, id={own.id!r}) to make sure"
-            raise OutcomeUnknown(text, (own.id,), retry_safe=chosen) from error
+            raise _perhaps_started(own.id, error, retry_safe=chosen) from error
         except StoreUnavailable as error:
             raise _not_started(own.id, error) from error
         if isinstance(answer, HoldfastError):
@@ -183,6 +197,11 @@ async def give_up(session: Session, id: str, making: Making) -> None:
     await session.commit.insert([own])  # refused where it was started after all
 
 
+def fits_one_commit(jobs: Sequence[NewJob]) -> bool:
+    """Whether one commit takes all jobs of a new flow, and its own, and no store can refuse one of them."""
+    return len(jobs) < PAGE and all(job.key is None and job.max_depth is None for job in jobs)
+
+
 def digest_of(name: str, jobs: Sequence[NewJob]) -> str:
     """What tells two flows apart: their names, and the tasks, arguments and order of their jobs."""
     parts = [name.encode(), *(part for job in jobs for part in (job.task.encode(), job.payload, job.extra or b""))]
@@ -197,6 +216,11 @@ def nonce_of(id: str, digest: str) -> int:
 
 def _not_started(id: str, error: HoldfastError) -> StoreUnavailable:
     return StoreUnavailable(f"flow {id} was not started, and nothing of it runs: {error}")
+
+
+def _perhaps_started(id: str, error: HoldfastError, *, retry_safe: bool) -> OutcomeUnknown:
+    text = f"flow {id} may have been started: {error}; call enqueue_flow(flow, id={id!r}) to make sure"
+    return OutcomeUnknown(text, (id,), retry_safe=retry_safe)
 
 
 def _given_up(id: str, state: str) -> WrongState:

@@ -33,6 +33,8 @@ class About(msgspec.Struct, omit_defaults=True):
     """Those that were added while it ran, once it has ended."""
     digest: str = ""
     """What tells it apart from another flow with the same id."""
+    chosen: bool = False
+    """Its id is its caller's, who may enqueue another flow with it once this one is deleted."""
     abandoned: bool = False
     """It was given up before it was started (`creation.py`): said by the insert of its own job, and never changed."""
     ended: FlowEnd | None = None

@@ -31,6 +31,7 @@ from ..store.protocol import Versioned
 from ..tasks.registry import Registry
 from .completion import Completion
 from .creation import ENDED, MakingWatch, Pending, give_up, pending, remove_ended
+from .glance import Glance
 from .members import PAGE, FlowJobs
 
 logger = logging.getLogger("holdfast")
@@ -49,6 +50,7 @@ class Release:
         self._session = session
         self._jobs = FlowJobs(session)
         self._completion = Completion(session, registry)
+        self._glance = Glance(session, self._completion)
         self.reopen = self._completion.reopen
 
     async def leave(self, id: str, change: Callable[[Pending], Pending]) -> None:
@@ -95,8 +97,8 @@ class Release:
         """Deal with ends that were told: of jobs and flows, and of the making of flows."""
         store = self._session.store
         told = await store.records(ENDED) if told is None else told  # before any job is looked at
-        waiting = list(ids)
-        done: list[str] = []
+        simple = await self._glance.free(ids, told)
+        waiting, done = [id for id in ids if id not in simple], sorted(simple)
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
         while waiting:
@@ -236,7 +238,8 @@ class Release:
         read = [(child, extras.read(child.extra)) for child in children]
         wanted = {member(e.flow or "", number) for _, e in read for number, _ in e.after}
         parents = {record.id: record for record in await self._jobs.get(wanted)}
-        now = await self._session.store.now()
+        delayed = any(child.run_at > child.created_at for child in children)
+        now = await self._session.store.now() if delayed else 0
         decided = [decide(child, extra, parents, now) for child, extra in read]
         return [change for child, change in zip(children, decided, strict=True) if _waits(change) != child.waits]
 

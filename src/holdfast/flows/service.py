@@ -37,7 +37,7 @@ from ..tasks.registry import Registry
 from ..views import Job, job_seen, states_named
 from .builder import Flow, Node, Work, grown
 from .completion import again
-from .creation import ENDED, Creation, Pending, digest_of, nonce_of, pending
+from .creation import ENDED, Creation, Pending, digest_of, fits_one_commit, nonce_of, pending
 from .members import JOBS_MOST, QUEUE, TASK, UNKNOWN, About, FlowJobs, counting, gathering, number_kept
 from .release import Release, mentioning, with_results
 
@@ -200,10 +200,17 @@ class Flows:
         forgiven = flow.forgiven()
         jobs = [self._job(settings, id, node, node.about(id, forgiven=node.number in forgiven)) for node in flow.nodes]
         digest = digest_of(flow.name, jobs)
-        nonce, about = nonce_of(id, digest), msgspec.json.encode(About(flow.name, len(jobs), digest=digest))
+        about = About(flow.name, len(jobs), digest=digest, chosen=chosen)
+        nonce, about = nonce_of(id, digest), msgspec.json.encode(about)
         own = NewJob(id, TASK, QUEUE, about, max_attempts=settings.max_attempts, waits=all_of(id), extra=gathering(id))
         own, *jobs = (msgspec.structs.replace(job, nonce=nonce) for job in (own, *jobs))
-        await Creation(session, self._enqueue.insert_all).make(own, jobs, chosen=chosen)
+        creation = Creation(session, self._enqueue.insert_all)
+        if not chosen and not self._enqueue.hooks and fits_one_commit(jobs):
+            first = {node.number for node in flow.nodes if node.is_first}
+            ready = [msgspec.structs.replace(j, waits=None) if n in first else j for n, j in enumerate(jobs)]
+            await creation.make_at_once(own, ready)
+            return FlowHandle(self, id, flow)
+        await creation.make(own, jobs, chosen=chosen)
         if "sweeps" not in session.store.features:
             await self.release(session).carry_on([id])
         else:  # whoever has the store does, and hears of it, or looks
@@ -263,10 +270,14 @@ class Flows:
             raise id
         if not id.startswith(f"{flow}."):
             raise InvalidJob(f"key {job.key!r} stands for job {id}, which is not of flow {flow}; choose another")
-        if node.parents:
-            await self.release(session).carry_on(
-                [record.id]
-            )  # nothing, unless its claim was lost and another has ended it
+        left = [record.id] if node.parents else []
+        with suppress(HoldfastError):
+            [own] = await session.store.get([flow])
+            if own is not None and own.state in TERMINAL:
+                await self.release(session).leave(flow, lambda left: left)
+                left.append(flow)
+        if left:  # nothing, unless its claim was lost and another has ended it
+            await self.release(session).carry_on(left)
         return self._handles.handle(id, node.call.task.decode_result)
 
     # -- observe and operate
