@@ -264,7 +264,7 @@ async def _send(
         if (cursor := page.cursor) is None:
             break
     await neighbour.stats()
-    await neighbour.recover()
+    await neighbour.bulk.recover()
 
 
 async def _add(a: int, b: int) -> int:

@@ -420,13 +420,6 @@ class Holdfast:
         """
         return await self._parts.claims.claim(queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
 
-    async def recover(self) -> int:
-        """Settle the claims whose lease was lost, so that they run again; how many.
-
-        Claims of a process of this machine that is proven to be gone are lost at once.
-        """
-        return await self._parts.claims.recover()
-
     # -- services
 
     @property
@@ -441,7 +434,7 @@ class Holdfast:
 
     @property
     def bulk(self) -> Bulk:
-        """Many jobs at once: search, count, change, retry the dead, purge."""
+        """Many jobs at once: search, count, change, retry the dead, purge, recover the lost."""
         return self._parts.bulk
 
     @property

@@ -62,7 +62,7 @@ class Parts:
         self.enqueue = registry.client = Enqueue(runtime, registry, self.handles, queue_limits)
         self.claims = ManualClaims(runtime, registry)
         self.inspection = Inspection(runtime)
-        self.bulk = Bulk(runtime, self.operations, lambda: self.flows)
+        self.bulk = Bulk(runtime, self.operations, self.claims, lambda: self.flows)
         self.errors = ErrorGroups(runtime)
         self.timeseries = Timeseries(runtime)
         self.config = Config(self.records)

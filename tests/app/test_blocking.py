@@ -96,7 +96,7 @@ def test_operate(app):
     assert sync.config.get("max_retries") == 2
     assert sync.config.list() == {"max_retries": 2}
     sync.config.unset("max_retries")
-    assert sync.recover() == 0
+    assert sync.bulk.recover() == 0
 
 
 def test_a_flow_from_its_start_to_its_end(app, add):
@@ -178,7 +178,7 @@ def test_claim_by_hand(app):
     with claim.kept_alive() as same:
         assert same is claim
         run(eventually, beaten_often)  # longer than the lease, while nothing but the heart extends it
-        assert sync.recover() == 0
+        assert sync.bulk.recover() == 0
     claim.fail("again", retry_in=0)
     with pytest.raises(LeaseLost):
         claim.complete()

@@ -260,7 +260,7 @@ async def test_extend_renews_the_lease_of_every_claim_of_the_call():
         for _ in range(5):
             clock.advance(8)
             await one.extend()
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 0
         await two.complete()
         await one.complete()
 
@@ -298,10 +298,10 @@ async def test_recover_says_how_many_it_found():
         for _ in range(3):
             await app.submit("a", b"")
         await app.claim(limit=3, lease=10)
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 0
         clock.advance(11)
-        assert await app.recover() == 3
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 3
+        assert await app.bulk.recover() == 0
         assert (await app.stats()).counts["queued"] == 3
 
 
@@ -315,7 +315,7 @@ async def test_kept_alive_beats_while_the_block_runs(app):
     async with claim.kept_alive() as same:
         assert same is claim
         await eventually(lambda: beats_at_least(beats, 3))
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 0
     await claim.complete()
 
 
@@ -328,7 +328,7 @@ async def test_kept_alive_keeps_the_lease_though_the_loop_is_blocked(app):
     [claim] = await app.claim(lease=0.9)
     async with claim.kept_alive():
         threading.Event().wait(2.0)  # blocks the loop for more than two leases
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 0
         await claim.complete("once")
 
 
@@ -430,7 +430,7 @@ async def test_the_claim_of_a_process_that_is_gone_is_lost_before_its_lease_ends
 
 async def test_a_claim_on_which_another_process_works_is_left_to_its_lease(app, claim, all_are_gone):
     await claim.started(os.getpid() + 1)
-    assert await app.recover() == 0
+    assert await app.bulk.recover() == 0
     await claim.complete()
 
 
@@ -445,7 +445,7 @@ async def test_the_claims_of_a_supervised_worker_are_left_to_its_supervisor(app,
     handle = await work.enqueue()
     working = asyncio.create_task(work_off(app, supervised=True))
     await asyncio.wait_for(begun.wait(), 30)
-    assert await app.recover() == 0
+    assert await app.bulk.recover() == 0
     gate.set()
     await working
     assert (await handle.job()).fence == 1
@@ -458,5 +458,5 @@ async def test_a_process_that_is_gone_is_looked_for_every_few_seconds_only(app, 
     await app.claim()
     session_of(app)._abandoned_at = 0.0
     for _ in range(5):
-        await app.recover()
+        await app.bulk.recover()
     assert len(looks) == 1

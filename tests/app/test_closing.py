@@ -120,7 +120,7 @@ def test_the_claim_of_a_worker_whose_loop_is_gone_is_recovered(tmp_path):
 
     async def recover() -> None:
         async with Holdfast(url) as other:
-            await eventually(other.recover)
+            await eventually(other.bulk.recover)
             assert (await other.job(id)).state == State.QUEUED
 
     asyncio.run(recover())

@@ -315,7 +315,7 @@ async def test_a_suspect_stays_one_while_it_is_paused(app, send):
     held = await send.enqueue("ann")
     [claim] = await app.claim()
     await parts_of(app).claims.leave([claim.holder.id])  # its lease ends now
-    await eventually(app.recover)
+    await eventually(app.bulk.recover)
     assert claim.job.id == held.id
     assert (await held.job()).suspect
     await app.pause(task="send")

@@ -204,7 +204,7 @@ async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_reco
 
     async def until_recovered():
         while (await app.job(good.id)).state == State.RUNNING:
-            await app.recover()
+            await app.bulk.recover()
             await asyncio.sleep(0.02)
 
     await asyncio.wait_for(until_recovered(), 30)
@@ -370,7 +370,7 @@ async def test_a_record_that_cannot_be_decoded_stops_nothing(app, value):
     assert await app.webhooks.list() == []
     assert (await app.explain(good.id)).state == State.SUCCEEDED
     await app.signal("broken", 1)
-    await app.recover()
+    await app.bulk.recover()
 
 
 async def test_sqlite_refuses_a_suspicion_by_which_no_claim_would_find_the_job(tmp_path):
@@ -403,7 +403,7 @@ async def held_by_another(app, lease=0.05):
 async def recovered_and_run(app, job):
     async def until_recovered():
         while (await app.job(job.id)).state == State.RUNNING:
-            await app.recover()
+            await app.bulk.recover()
             await asyncio.sleep(0.02)
 
     await asyncio.wait_for(until_recovered(), 30)

@@ -41,7 +41,7 @@ def test_a_consumer_that_only_sleeps_keeps_its_job(look, processes, journal, mon
     first = processes.start("hand_main", lease=LONG, limit=1)
     until(lambda: journal.count("claimed", pid=first.pid) == 1, "the consumer has its job")
     look.freeze(first)
-    assert look.sync.recover() == 0
+    assert look.sync.bulk.recover() == 0
     first.thaw()
     first.say(f"{job}=complete")
     assert first.ended() == 0, first.output()

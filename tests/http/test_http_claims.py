@@ -204,7 +204,7 @@ async def test_a_claim_that_others_ended_dead_was_not_failed_by_its_holder(http,
     [held] = await claim(http, lease=1)
 
     async def dead() -> bool:
-        await app.recover()
+        await app.bulk.recover()
         return (await app.job(held["job"]["id"])).state == "dead"
 
     await eventually(dead)

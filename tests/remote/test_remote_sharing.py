@@ -69,7 +69,7 @@ async def test_a_claim_by_hand_leaves_sweeping_to_the_server_too(serve):
     server = await serve(sweeps=True)
     async with Holdfast(server.url) as app:
         assert await app.claim() == []
-        assert await app.recover() == 0  # on demand it is still done
+        assert await app.bulk.recover() == 0  # on demand it is still done
     assert server.calls.count("expired") == 1
 
 

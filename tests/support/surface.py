@@ -11,7 +11,7 @@ INSIDE: dict[type, set[str]] = {
     Claim: {"heart", "record", "token"},
     Context: {"ask_to_stop", "let_steps_end", "progress_note", "say", "write"},
     Flow: {"check", "forgiven"},
-    Node: {"about"},
+    Node: {"about", "is_first"},
     Flows: {
         "add",
         "carry_on",

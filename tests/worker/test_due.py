@@ -185,7 +185,7 @@ async def suspected(app, *names, queue="default"):
     assert len(taken) == len(names)
 
     async def swept():
-        await app.recover()
+        await app.bulk.recover()
         return (await app.stats()).counts["queued"] == len(names)
 
     await eventually(swept)
@@ -278,7 +278,7 @@ async def test_a_job_that_kills_its_process_again_and_again_is_dead_as_poisonous
         ).records
 
         async def lost(fence=record.fence):
-            await app.recover()
+            await app.bulk.recover()
             job = await app.job("killer")
             return job.state != State.RUNNING or job.fence != fence
 

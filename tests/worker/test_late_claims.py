@@ -175,7 +175,7 @@ async def test_a_claim_that_is_still_held_is_renewed_and_handed_out(timed):
     store.let_go()
     [claim] = await asyncio.wait_for(claiming, 30)
     clock.advance(0.9 * LEASE)
-    assert await app.recover() == 0, "its lease began anew"
+    assert await app.bulk.recover() == 0, "its lease began anew"
     await claim.complete()
 
 

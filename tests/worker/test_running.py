@@ -66,7 +66,7 @@ async def test_an_async_task_that_blocks_the_loop_runs_once(make_app):
     def sweep():
         # From another thread: whoever shares this loop is blocked with it.
         while not sweeping.wait(0.05):
-            other.sync.recover()
+            other.sync.bulk.recover()
 
     thread = threading.Thread(target=sweep)
     thread.start()

@@ -294,7 +294,7 @@ async def test_a_store_whose_every_look_is_slow_is_swept_all_the_same(monkeypatc
         await app.submit("work", b"", id="lost")
         await app.claim(lease=1)
         monkeypatch.setattr(store, "expired", slow)
-        assert [await app.recover() for _ in range(3)] == [0, 1, 0]
+        assert [await app.bulk.recover() for _ in range(3)] == [0, 1, 0]
 
 
 async def test_a_store_that_can_be_read_and_not_written_takes_nobody_for_lost():
@@ -306,12 +306,12 @@ async def test_a_store_that_can_be_read_and_not_written_takes_nobody_for_lost():
         clock.advance(60)
         store.fail("settles")
         with pytest.raises(StoreUnavailable):
-            await app.recover()
+            await app.bulk.recover()
         store.recover()
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 0
         await claim.extend()
         clock.advance(5)
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 0
 
 
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
@@ -332,13 +332,13 @@ async def test_who_lives_is_not_taken_for_lost_when_a_store_comes_back(monkeypat
         [claim] = await app.claim(lease=10)
         with monkeypatch.context() as patched, suppress(StoreUnavailable):
             patched.setattr(store, "expired", away)
-            assert await app.recover() == 0
-        assert await app.recover() == 0
+            assert await app.bulk.recover() == 0
+        assert await app.bulk.recover() == 0
         await claim.extend()
         clock.advance(5)
-        assert await app.recover() == 0
+        assert await app.bulk.recover() == 0
         clock.advance(10)
-        assert await app.recover() == 1
+        assert await app.bulk.recover() == 1
 
 
 async def test_stopping_waits_for_finished_work_to_be_written(app, store):

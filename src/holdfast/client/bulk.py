@@ -14,6 +14,7 @@ from ..core.validation import checked_cursor, checked_limit, checked_seconds, ch
 from ..core.writes import Writes
 from ..views import job_seen, moment, states_named
 from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
+from .claims import ManualClaims
 from .operations import OperatedFlows, Operations
 from .runtime import Runtime, on_app_loop
 from .search import CHUNK, WINDOW, Filter, Looked, Search, Sought, search, where_of
@@ -40,9 +41,12 @@ class Count(msgspec.Struct, frozen=True):
 class Bulk:
     """The operations of an app on many jobs at once."""
 
-    def __init__(self, runtime: Runtime, operations: Operations, flows: Callable[[], OperatedFlows]) -> None:
+    def __init__(
+        self, runtime: Runtime, operations: Operations, claims: ManualClaims, flows: Callable[[], OperatedFlows]
+    ) -> None:
         self._runtime = runtime
         self._operations = operations
+        self._claims = claims
         self._flows = flows
 
     @on_app_loop
@@ -167,6 +171,13 @@ class Bulk:
         where = where_of(states, queue, task, tag, finished_before=before)
         writes = Writes("the purge", "purge again removes the rest")
         return await self._begin(session, "delete").all(where, writes, dry_run=dry_run, progress=progress)
+
+    async def recover(self) -> int:
+        """Settle the claims whose lease was lost, so that they run again; how many.
+
+        Claims of a process of this machine that is proven to be gone are lost at once.
+        """
+        return await self._claims.recover()
 
     def _begin(self, session: Session, action: str, states: tuple[str, ...] = ()) -> BulkChange:
         return BulkChange(

@@ -161,10 +161,6 @@ class SyncApp:
     moves = blocking(Inspection.moves)
     fail = blocking(ManualClaims.fail)
 
-    def recover(self) -> int:
-        """Settle the claims whose lease was lost; says how many."""
-        return self._run(self._claims.recover)
-
     # -- services
 
     @property

@@ -37,6 +37,7 @@ class SyncBulk:
     change = blocking(Bulk.change)
     retry_dead = blocking(Bulk.retry_dead)
     purge = blocking(Bulk.purge)
+    recover = blocking(Bulk.recover)
 
 
 class SyncErrors:
