@@ -160,6 +160,9 @@ class Runtime:
 
     async def opened(self) -> Session:
         """The open session, for what may be asked of it from any thread: its settings."""
+        session = self._session
+        if session is not None and session.loop is running_loop():
+            return session
         while True:
             try:
                 return await self.carry(_itself, (), {})
@@ -228,8 +231,8 @@ class Runtime:
         service = work.args[0] if isinstance(work, functools.partial) else getattr(work, "__self__", None)
 
         def undone(answer: Any) -> None:
-            if (session := self._session) is not None:  # else it was closed meanwhile: leases end by themselves
-                undo(service, session, answer)
+            with suppress(HoldfastError):  # it was closed meanwhile, or has left this loop: leases end by themselves
+                undo(service, self.session, answer)
 
         return undone
 
