@@ -555,6 +555,11 @@ DEFECTS = (
         "tests/app/test_flow_ends.py -k whatever_its_error_says",
     ),
     Defect(
+        "N", "a small flow ends without a look at whether it has grown", "flows/glance.py",
+        "strict=True) if not more]", "strict=True)]",
+        "tests/app/test_flow_ends.py -k test_a_small_flow_does_not_end",
+    ),
+    Defect(
         "N", "an end is not told with its commit", "store/reference/jobs.py",
         "        if end.tell:\n            self._tell_ended(record)\n", "",
         seeds=400,

@@ -139,7 +139,10 @@ async def scene(store_url, monkeypatch):
 
 
 @FATES
-async def test_a_flow_that_is_said_to_be_enqueued_runs_once_and_one_that_is_not_never(scene, fate):
+@pytest.mark.parametrize("hooked", [False, True], ids=["one write", "several writes"])
+async def test_a_flow_that_is_said_to_be_enqueued_runs_once_and_one_that_is_not_never(scene, fate, hooked):
+    if hooked:
+        scene.app.around_enqueue.append(lambda job, insert: insert(job))
     for word in scene.writes():
         flow = scene.flow(word, word)
         said = await scene.cut(fate, scene.app.enqueue_flow(flow))
