@@ -560,6 +560,21 @@ DEFECTS = (
         "tests/app/test_flow_ends.py -k test_a_small_flow_does_not_end",
     ),
     Defect(
+        "N", "a small flow that ended does not see that it has grown meanwhile", "flows/glance.py",
+        "zip(over, grown, strict=True) if more}", "zip(over, grown, strict=True) if False}",
+        "tests/app/test_flow_ends.py -k added_just_before_it_ended",
+    ),
+    Defect(
+        "N", "a flow that ended forgets a job whose number was taken before", "flows/completion.py",
+        "if kept is not None and (number_kept(kept) or 0) > about.jobs + about.grown:", "if kept is UNKNOWN:",
+        "tests/app/test_flow_ends.py -k number_was_taken_before_it_ended",
+    ),
+    Defect(
+        "N", "a claim whose caller is gone is kept", "client/claims.py",
+        "    @unless_delivered(_give_back)\n    async def claim(\n", "    async def claim(\n",
+        "tests/app/test_waiting_claims.py -k was_cancelled_is_given_back",
+    ),
+    Defect(
         "N", "an end is not told with its commit", "store/reference/jobs.py",
         "        if end.tell:\n            self._tell_ended(record)\n", "",
         seeds=400,

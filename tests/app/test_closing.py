@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
-from holdfast import Holdfast, State, Worker
+from holdfast import ConfigError, Holdfast, State, Worker
 from support.eventually import eventually
+from support.inside import session_of
 
 
 async def test_a_use_during_close_opens_the_app_anew(make_app):
@@ -124,3 +125,14 @@ def test_the_claim_of_a_worker_whose_loop_is_gone_is_recovered(tmp_path):
             assert (await other.job(id)).state == State.QUEUED
 
     asyncio.run(recover())
+
+
+async def test_a_call_that_outlives_its_session_is_told_so_and_touches_no_store(app):
+    await app.open()
+    session = session_of(app)
+    await app.close()
+    await app.open()  # the same store, for another session
+    with pytest.raises(ConfigError, match="closed, or moved to another event loop"):
+        await session.store.stats()
+    with pytest.raises(ConfigError, match="closed, or moved to another event loop"):
+        await session.commit.insert([])

@@ -13,7 +13,7 @@ from holdfast.core.retry import Backoff
 from holdfast.flows.completion import FEW, Completion
 from holdfast.flows.creation import ENDED, Pending, pending
 from holdfast.flows.glance import Glance
-from holdfast.flows.members import FlowJobs
+from holdfast.flows.members import FlowJobs, counting
 from holdfast.flows.release import Release
 from support.eventually import eventually
 from support.flowing import ByHand, Tasks, run
@@ -146,6 +146,7 @@ async def test_a_small_flow_does_not_end_while_a_job_is_added_that_was_not_read(
 
         await eventually(all_told)
     assert ((await handle.status()).state, (await handle.status()).jobs) == (State.BLOCKED, 3)
+    assert (await parts_of(app).handles.record(handle.id)).life == 1, "nor for a moment"
 
 
 async def test_an_early_job_that_is_retried_is_waited_for_though_all_before_it_had_ended(app, tasks):
@@ -461,3 +462,63 @@ async def test_a_flow_says_that_it_is_being_cancelled_and_then_that_it_was(app, 
     await release_of(app).free([first.id])
     status = await handle.status()
     assert (status.state, status.cancelling, status.ended) == (State.CANCELLED, False, "cancelled")
+
+
+# -- a job that is added by a worker whose claim was lost
+
+
+async def added_late(app, tasks):
+    """A flow whose only job has succeeded; and what a worker adds that ran the job before, and has lost its claim."""
+    flow = Flow()
+    flow.add(tasks.note, "first")
+    handle = await app.enqueue_flow(flow)
+    other = ByHand(app)
+    [record] = await other.claim()
+    await other.end(record)
+    return handle, lambda: app.flows.add(record, tasks.note, ("late",), {}, after=())
+
+
+async def kept_with_its_flow(app, handle):
+    await work_off(app)
+    status = await handle.status()
+    assert (status.state, status.jobs, status.counts) == (State.SUCCEEDED, 2, {"succeeded": 2})
+    assert all(record.expires_at is not None for record in await app.flows.members(handle.id))
+    assert await parts_of(app).records.all(counting(handle.id)) == {}
+
+
+async def test_a_flow_waits_again_for_a_job_that_was_added_just_before_it_ended(app, tasks, monkeypatch):
+    handle, add = await added_late(app, tasks)
+    change = FlowJobs.change
+
+    async def added_first(self, changes):
+        patched.undo()
+        await add()
+        return await change(self, changes)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(FlowJobs, "change", added_first)
+        await release_of(app).free([f"{handle.id}.0"])
+    await kept_with_its_flow(app, handle)
+
+
+async def test_a_flow_waits_again_for_a_job_whose_number_was_taken_before_it_ended(app, tasks, monkeypatch):
+    handle, add = await added_late(app, tasks)
+    enqueue = parts_of(app).enqueue
+    insert = enqueue.insert_all
+
+    async def ended_first(jobs):
+        patched.undo()
+        with monkeypatch.context() as unseen:
+            records = session_of(app).store.records
+
+            async def before(kind):
+                return {} if kind == counting(handle.id) else await records(kind)
+
+            unseen.setattr(session_of(app).store, "records", before)  # read before the number was taken
+            await release_of(app).free([f"{handle.id}.0"])
+        return await insert(jobs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(enqueue, "insert_all", ended_first)
+        await add()
+    await kept_with_its_flow(app, handle)

@@ -1,11 +1,13 @@
 """A claim by hand that waits for jobs, and all dead letters at once."""
 
 import asyncio
+import threading
 
 import pytest
 
-from holdfast import Discard, InvalidJob
+from holdfast import Discard, InvalidJob, State
 from holdfast.app import parts_of
+from support.eventually import eventually
 from support.workers import work_off
 
 
@@ -58,3 +60,29 @@ async def test_every_dead_job_runs_again_once(app):
     assert await app.bulk.retry_dead() == 2
     assert await app.bulk.retry_dead() == 0
     assert (await app.stats()).counts["queued"] == 3
+
+
+async def test_a_claim_whose_caller_on_another_loop_was_cancelled_is_given_back(app):
+    await app.submit("t", b"x", id="job")
+    claimed, cancel = threading.Event(), threading.Event()
+    app.on("lease_acquired", lambda _: claimed.set())
+
+    async def claim_and_leave():
+        claiming = asyncio.create_task(app.claim())
+        await asyncio.sleep(0)
+        claimed.wait(30)  # this loop hears of the answer only when it has cancelled the call
+        cancel.wait(30)
+        claiming.cancel()
+        await asyncio.wait([claiming])
+        return claiming.cancelled()
+
+    calling = asyncio.create_task(asyncio.to_thread(asyncio.run, claim_and_leave()))
+    await asyncio.to_thread(claimed.wait, 30)
+    await asyncio.sleep(0)
+    cancel.set()
+    assert await calling
+
+    async def waits_again():
+        return (await app.job("job")).state == State.QUEUED
+
+    await eventually(waits_again)

@@ -77,7 +77,7 @@ def test_a_worker_whose_wall_clock_is_off_loses_no_flow(look, processes, monkeyp
     with monkeypatch.context() as patched:
         for name in ("write", "put_record"):
             patched.setattr(store, name, slowly(getattr(store, name)))
-        handle = look.sync.enqueue_flow(flow)
+        handle = look.sync.enqueue_flow(flow, id="slow")  # with an id of its own it is announced, and made step by step
     assert held > 2
     look.until_ended([handle.id])
     assert (handle.status().state, handle.status().counts) == ("succeeded", {"succeeded": 2})

@@ -20,6 +20,7 @@ from holdfast.client.pauses import Holds
 from holdfast.core.flow_rules import freed
 from holdfast.core.limiter import Gate
 from holdfast.core.step_log import Memory
+from holdfast.flows import completion as flow_completion
 from holdfast.flows import members as flow_members
 from holdfast.flows import release as flow_ends
 from holdfast.store.reference.jobs import Jobs
@@ -160,6 +161,8 @@ PLANTED = {
 @pytest.mark.parametrize("rule", PLANTED)
 def test_a_defect_in_what_some_schedules_have_is_met(rule, monkeypatch):
     monkeypatch.setattr(*PLANTED[rule])
+    if rule == "a_flow_ends_with_its_last_job":  # else it would see that it has grown, and wait again
+        monkeypatch.setattr(flow_completion, "number_kept", lambda _: None)
     for seed in range(0, 1500, 3):
         if rule in {broken.rule for broken in simulate(draw(seed)).verdict.broken}:
             return

@@ -220,6 +220,7 @@ class ManualClaims:
         self.opened = runtime.opened
 
     @on_app_loop
+    @unless_delivered(_give_back)
     async def claim(
         self,
         session: Session,

@@ -8,13 +8,13 @@ import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import msgspec
 
 from ..core import damage
 from ..core.clock import Clock, Entropy
-from ..core.errors import HoldfastError, JobNotFound
+from ..core.errors import ConfigError, HoldfastError, JobNotFound
 from ..core.job import TERMINAL, UNDECODABLE, Record
 from ..core.lifecycle import Outcome, too_late
 from ..core.operations import Lost
@@ -105,6 +105,13 @@ class UnderWay:
             await asyncio.sleep(0.001)
 
 
+class _Left:
+    """Stands for the store of a closed session."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise ConfigError("the app was closed, or moved to another event loop, while it was used")
+
+
 class Session:
     """Everything that exists only between opening and closing."""
 
@@ -119,12 +126,12 @@ class Session:
         feed: MakeFeed,
         outages: Outages,
     ) -> None:
-        self.store = store
+        self.store: Store = store
         self.clock = clock
         self.entropy = entropy
         self.outages = outages
         self.loop = asyncio.get_running_loop()
-        self.commit = GroupCommit(store, entropy)
+        self.commit: GroupCommit = GroupCommit(store, entropy)
         self.settings = Settings()
         self.rules = self.settings.rules
         self._given = given
@@ -179,6 +186,8 @@ class Session:
         if self._refreshing is not None:
             self._refreshing.cancel()
         await self.store.close()
+        # A call that is still under way has this session, and its store may be open on another loop by now.
+        self.store, self.commit = cast("Store", _Left()), cast("GroupCommit", _Left())
 
     async def refresh(self) -> None:
         """Read the store's config again."""

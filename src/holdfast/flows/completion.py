@@ -31,7 +31,7 @@ from ..core.lifecycle import retry as new_life
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import all_of
 from ..tasks.registry import Registry
-from .members import PAGE, UNKNOWN, FlowJobs, about_flow, counting, gathering
+from .members import PAGE, UNKNOWN, FlowJobs, about_flow, counting, gathering, number_kept
 
 FEW = 100
 """Jobs that a look at whether all have ended begins with, and after which it is remembered how far that is so."""
@@ -178,6 +178,10 @@ class Completion:
         [own] = await store.get([id])
         if own is None or own.state not in TERMINAL:
             return own is None
+        about = about_flow(own)
+        if kept is not None and (number_kept(kept) or 0) > about.jobs + about.grown:  # more were added as it ended
+            await self.reopen(id)
+            return False
         if kept is not None:
             await self._session.store.put_record(counting(id), "jobs", None, kept.version)
         jobs, told = await self._jobs.count(own), _counts(own)

@@ -4,9 +4,10 @@ The same rules as in `release.py` and `completion.py`, for the plain case alone:
 waits for them can start, or all jobs have succeeded and the flow ends. Whatever else there is (a failure, a wait for
 another job, a cancellation, a flow that has grown) is left to those, untouched.
 
-A flow is ended here without a look afterwards, and without telling of it: its end and the retention of its jobs are one
-commit, and a job that has succeeded is never run again. Whoever adds a job to a flow looks afterwards whether it has
-ended meanwhile (`Flows.add`).
+A flow is ended here without telling of it: its end and the retention of its jobs are one commit, and a job that has
+succeeded is never run again. A worker whose claim was lost may still add a job: whoever adds one looks afterwards
+whether the flow has ended meanwhile (`Flows.add`), and whoever ends a flow looks whether it has grown. One of the two
+sees the other, and `Completion.close` has the flow wait again.
 """
 
 from __future__ import annotations
@@ -56,8 +57,14 @@ class Glance:
             # Read last: a job that adds to its flow says so before it ends.
             grown = await asyncio.gather(*(self._session.store.records(counting(flow)) for flow in follows))
             simple = [flow for flow, more in zip(follows, grown, strict=True) if not more]
-            dealt.update(id for flow in simple for id in ended[flow])
-            await self._jobs.change([change for flow in simple for change in follows[flow]])
+            changes = [change for flow in simple for change in follows[flow]]
+            written = await self._jobs.change(changes)
+            over = sorted(change.id for change, done in zip(changes, written, strict=True) if done and _is_end(change))
+            grown = await asyncio.gather(*(self._session.store.records(counting(flow)) for flow in over))
+            late = {flow for flow, more in zip(over, grown, strict=True) if more}
+            for flow in late:  # by a worker whose claim was lost: it has looked before the flow had ended
+                await self._completion.close(flow)
+            dealt.update(id for flow in simple if flow not in late for id in ended[flow])
         return dealt
 
     def _follows(self, flow: str, ended: Sequence[str], found: Mapping[str, Record]) -> list[Change] | None:
@@ -87,6 +94,11 @@ class Glance:
                     return None
                 changes.append(change)
         return None if all(record.state in TERMINAL for record in members.values()) else changes
+
+
+def _is_end(change: Change) -> bool:
+    """Whether it ends a flow: the flow's own job, whose id has no dot."""
+    return "." not in change.id
 
 
 _PLAIN = Versioned(b"{}", 0)
