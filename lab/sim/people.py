@@ -250,7 +250,7 @@ class Member:
     async def _enqueue_flow(self, planned: PlannedFlow) -> None:
         await asyncio.sleep(planned.at)
         flow = made(planned, parts_of(self.app).registry.tasks["work"], RETRIES)
-        by_steps = len(flow.nodes) % 2  # with an id of its own, it takes several writes; else one
+        by_steps = len(flow.nodes) % 4  # with an id of its own, it takes several writes; else one
         for _ in range(FLOW_TRIES):  # each is another flow: one that is not begun comes to nothing
             id = f"flow-{parts_of(self.app).runtime.entropy.token()}" if by_steps else None
             try:

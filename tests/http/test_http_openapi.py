@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from holdfast.app import parts_of
 from holdfast.http import failures
 from holdfast.http.problems import KINDS
 from support.http import serving
@@ -66,12 +67,13 @@ def test_every_error_of_ours_has_its_place_in_the_table():
 async def test_a_machine_that_tries_everything_gets_no_5xx_and_no_undocumented_answer(
     app, token, tmp_path, monkeypatch
 ):
-    real = app.claim_for
+    claims = parts_of(app).claims
+    real = claims.claim_for
 
     async def soon(*args, wait=0.0, **rest):
         return await real(*args, wait=min(wait, 0.02), **rest)  # or the machine would wait for minutes
 
-    monkeypatch.setattr(app, "claim_for", soon)
+    monkeypatch.setattr(claims, "claim_for", soon)
     monkeypatch.setattr(failures, "LONGEST_DELAY", 0.0)  # it tries made-up tokens, by the hundred
     async with serving(app, token=TOKEN) as client:
         words = [sys.executable, "-m", "schemathesis.cli", "run", f"{client.url}/openapi.json"]
