@@ -266,7 +266,7 @@ async def test_a_worker_ends_when_its_database_was_deleted(path):
 
         await harm.enqueue()
         # Another connection of this process that opens just then makes a new file: then it was replaced.
-        with pytest.raises(StoreLost, match="was (deleted or moved away|replaced by another file)"):
+        with pytest.raises(StoreLost, match=r"was (deleted or moved away|replaced by another file)"):
             await Worker(app).run()
 
 
