@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from typing import Any
+from urllib.parse import quote
 
 from ...core.errors import ConfigError
 from . import sql, trouble
@@ -15,11 +17,11 @@ _inherited: list[object] = []
 """A parent's connections in a forked child. They must never be closed there, so they are never let go."""
 
 
-def connect(path: str, busy_timeout: float) -> sqlite3.Connection:
+def connect(path: str, busy_timeout: float, *, uri: bool = False) -> sqlite3.Connection:
     """A connection that begins and commits only when told to."""
     # Used by one thread; closed by another where a process forks (fork.py).
     connection = sqlite3.connect(
-        path, timeout=busy_timeout, isolation_level=None, cached_statements=256, check_same_thread=False
+        path, timeout=busy_timeout, isolation_level=None, cached_statements=256, check_same_thread=False, uri=uri
     )
     try:
         # Checkpoints are ours alone (writer.py): an automatic one could race another connection's write.
@@ -52,8 +54,8 @@ def _switch_to_wal(connection: sqlite3.Connection, path: str) -> None:
 
 
 def connect_reader(path: str, busy_timeout: float) -> sqlite3.Connection:
-    """A connection that cannot write."""
-    connection = connect(path, busy_timeout)
+    """A connection that cannot write, nor make a file: one that was deleted a moment ago must not come back empty."""
+    connection = connect(f"file:{quote(os.fsencode(path))}?mode=rw", busy_timeout, uri=True)
     connection.execute("PRAGMA query_only = 1")
     return connection
 
