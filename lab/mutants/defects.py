@@ -426,7 +426,7 @@ DEFECTS = (
     ),
     Defect(
         "N", "a job whose worker died as it parked it does not look by itself", "tasks/durable_steps.py",
-        "raise Parked(min(left, MOST_UNSEEN), ", "raise Parked(left, ",
+        "raise Suspended(min(left, MOST_UNSEEN), ", "raise Suspended(left, ",
         WAITING + "test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks_by_itself",
     ),
     Defect(

@@ -11,11 +11,11 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 
-_inside: ContextVar[UnderWay | None] = ContextVar("holdfast_step", default=None)
+_inside: ContextVar[ActiveSteps | None] = ContextVar("holdfast_step", default=None)
 """Whose step this code belongs to."""
 
 
-class UnderWay:
+class ActiveSteps:
     """For every thread of the run."""
 
     def __init__(self) -> None:
@@ -37,11 +37,11 @@ class UnderWay:
     def rest(self, by: BaseException) -> list[Future[object]]:
         """End the run by raising this, unless steps are under way: those, to wait for."""
         with self._lock:
-            under_way = list(self._steps)
-            if not under_way:
+            active = list(self._steps)
+            if not active:
                 self._over = self._over or by
                 raise self._over
-        return under_way
+        return active
 
     def end(self, by: BaseException) -> list[Future[object]]:
         """The run has ended by this: the steps that are under way all the same, to wait for."""

@@ -7,7 +7,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 from ..codec import encode_value
 from ..codec.meta import checked_meta
@@ -18,12 +18,14 @@ from ..core.operations import Note
 from ..core.validation import checked_seconds
 from ..observe.trace_ids import trace_id_of
 from ..views import Job, Progress, job_seen
-from .durable_steps import Remembering, on_loop
+from .claim_notes import WriteNote, on_loop, save, stored
+from .durable_steps import DurableSteps
 
 if TYPE_CHECKING:
     from .handle import Handle
     from .options import Options
 
+P = ParamSpec("P")
 T = TypeVar("T")
 REST_MOST = 86400.0
 """Seconds for which a job can let its lane rest: a day, since nobody can cut it short."""
@@ -73,17 +75,17 @@ class Discard(Exception):
         super().__init__(reason)
 
 
-class Context(Remembering):
+class Context:
     """A running job's view of itself. A task gets it by annotating a parameter with `Context`.
 
-    Usable from async tasks and from thread tasks alike; what it writes is fenced. `checkpoint`, `step`, `sleep` and
-    `wait_for` are in `durable_steps.py`.
+    Usable from async tasks and from thread tasks alike; what it writes is fenced. A `DurableSteps` does the work of
+    `checkpoint`, `step`, `sleep` and `wait_for`.
     """
 
     def __init__(
         self,
         record: Record,
-        write_note: Callable[[Note], Awaitable[bool]],
+        write_note: WriteNote,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -93,7 +95,10 @@ class Context(Remembering):
         transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
         flows: GrowingFlows | None = None,
     ) -> None:
-        super().__init__(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
+        self._record = record
+        self._write_note = write_note
+        self._loop = loop
+        self._steps = DurableSteps(record, write_note, loop=loop, clock=clock, max_payload=max_payload)
         self._transact = transact
         self._flows = flows
         self.completed = False
@@ -152,10 +157,48 @@ class Context(Remembering):
         self.progress_seen = encode_value(Progress(done, total, note), what="progress")
         self._call_on_loop(self._progress_soon, self)
 
+    @property
+    def last_checkpoint(self) -> Any:
+        """What an earlier attempt (or this one) last saved, or None."""
+        return self._steps.last_checkpoint
+
+    def checkpoint(self, value: Any) -> Awaitable[None]:
+        """Save a value that the next attempt can read. Await it in async code; in a thread it returns once stored.
+
+        Raises LeaseLost if this claim has ended meanwhile: stop working then.
+        """
+        return self._steps.checkpoint(value)
+
+    def step(self, name: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Run a function once and remember what it returned: a later attempt gets that, and does not run it again.
+
+        Await it in async code, where a plain function runs in a thread; in a thread it runs right here. The result is
+        kept as JSON, and comes back as the function's annotation says. A function that raises is not remembered, and
+        one that was interrupted by a crash runs again. Each step of a run has a name of its own.
+        """
+        return self._steps.step(name, fn, *args, **kwargs)
+
+    def sleep(self, how_long: timedelta | float = 0.0, /, **parts: float) -> Any:
+        """Suspend the job, and resume at this line later: `await ctx.sleep(days=3)`, a timedelta, or seconds.
+
+        `parts` are those of a timedelta. Its end is remembered: neither a crash nor a retry begins it anew. Steps that
+        run beside it are waited for first.
+        """
+        return self._steps.sleep(how_long, **parts)
+
+    def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
+        """Suspend the job until this signal is sent (`app.signal`), or was sent before, and get its value.
+
+        TimeoutError where it has not come in time, which is remembered too. Steps that run beside it are waited for
+        first.
+        """
+        return self._steps.wait_for(name, timeout)
+
     def add_meta(self, /, **meta: Any) -> Awaitable[None]:
         """Add to the job's meta. Await it in async code; in a thread it returns once stored."""
         record, added = self._record, checked_meta(meta)
-        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, meta=added)))
+        note = Note(record.id, record.seq, record.fence, record.token, meta=added)
+        return stored(save(self._write_note, note), self._loop)
 
     def slow_down(self, seconds: float | timedelta) -> Awaitable[None]:
         """Let no job of this job's lane start for so long, a day at most, whoever runs it: for a service that says 429.
@@ -171,7 +214,8 @@ class Context(Remembering):
                 f"job {record.id!r} of task {record.task!r} is in no lane that could be slowed down: "
                 "give the task a limit=, or its queue one in queue_limits="
             )
-        return self._stored(self._save(Note(record.id, record.seq, record.fence, record.token, rest=rest)))
+        note = Note(record.id, record.seq, record.fence, record.token, rest=rest)
+        return stored(save(self._write_note, note), self._loop)
 
     @asynccontextmanager
     async def transaction(self, result: Any = None) -> AsyncGenerator[Any, None]:
@@ -229,6 +273,10 @@ class Context(Remembering):
     def write(self, note: Note) -> Awaitable[bool]:
         """Write a note that was made elsewhere."""
         return self._write_note(note)
+
+    async def let_steps_end(self, error: BaseException) -> None:
+        """Wait for steps that still run although the task has raised this."""
+        await self._steps.let_end(error)
 
     def ask_to_stop(self, why: str) -> None:
         """Make `cancelled` true."""

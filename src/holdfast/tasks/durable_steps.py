@@ -1,8 +1,8 @@
 """What a running job remembers: checkpoints, durable steps, and where it sleeps or waits.
 
-All of it is one value in the store (`core/step_log.py`), written under the claim's fence before the call that made it
-returns. Every method is the same in async code, where it is awaited, and in a thread, where it returns once it is
-stored.
+`Context` holds a `DurableSteps` and passes these calls on to it. All of it is one value in the store
+(`core/step_log.py`), written under the claim's fence before the call that made it returns. Every method is the same in
+async code, where it is awaited, and in a thread, where it returns once it is stored.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from msgspec import UNSET, Raw
 from ..codec import Returns, decode_value, encode_value
 from ..core import step_log as steps
 from ..core.clock import MICROS, Clock
-from ..core.errors import InvalidJob, LeaseLost, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
+from ..core.errors import InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
 from ..core.job import Record
 from ..core.operations import Note
 from ..core.step_log import Memory, Step
 from ..core.validation import NAME_LIMIT, checked_name, checked_seconds, checked_text
 from ..core.waiting import Waiting
-from .active_steps import UnderWay
+from .active_steps import ActiveSteps
+from .claim_notes import WriteNote, in_a_loop, run_on, save, stored
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,7 +41,7 @@ MOST_UNSEEN = 60.0
 after it had begun to wait: whoever was to look may have died."""
 
 
-class Parked(BaseException):
+class Suspended(BaseException):
     """Raised by the core through a task that sleeps or waits: its run ends here, and goes on behind it later.
 
     No error, and so nothing that `except Exception` catches.
@@ -52,17 +53,17 @@ class Parked(BaseException):
         self.waits = waits
 
 
-class Forgotten(InvalidJob):
+class StepResultLost(InvalidJob):
     """A step has run, but its result cannot be kept. The job ends dead: another attempt would run the step again."""
 
 
-class Remembering:
-    """The part of a job's context that outlives the run."""
+class DurableSteps:
+    """The part of a job's context that outlives the run. `Context` documents each method for users."""
 
     def __init__(
         self,
         record: Record,
-        write_note: Callable[[Note], Awaitable[bool]],
+        write_note: WriteNote,
         *,
         loop: asyncio.AbstractEventLoop,
         clock: Clock,
@@ -77,44 +78,36 @@ class Remembering:
         self._memory = steps.read(record.checkpoint)
         self._saves = record.saves
         self._saving = asyncio.Lock()
-        self._under_way = UnderWay()
+        self._active = ActiveSteps()
         self._used: set[tuple[str, str]] = set()
         self._sleeps = 0
 
     @property
     def last_checkpoint(self) -> Any:
-        """What an earlier attempt (or this one) last saved, or None."""
+        """The value that was last saved, by an earlier attempt or this one; None if there is none."""
         value = self._memory.value
         return None if value is UNSET else decode_value(bytes(value))
 
     def checkpoint(self, value: Any) -> Awaitable[None]:
-        """Save a value that the next attempt can read. Await it in async code; in a thread it returns once stored.
-
-        Raises LeaseLost if this claim has ended meanwhile: stop working then.
-        """
+        """Save a value that the next attempt can read."""
         data = encode_value(value, exact=True, what="a checkpoint")
-        return self._stored(self._remember("a checkpoint", lambda memory: memory.with_value(data)))
+        return stored(self._remember("a checkpoint", lambda memory: memory.with_value(data)), self._loop)
 
     def step(self, name: str, fn: Callable[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Any:
-        """Run a function once and remember what it returned: a later attempt gets that, and does not run it again.
-
-        Await it in async code, where a plain function runs in a thread; in a thread it runs right here. The result is
-        kept as JSON, and comes back as the function's annotation says. A function that raises is not remembered, and
-        one that was interrupted by a crash runs again. Each step of a run has a name of its own.
-        """
+        """Run a function once and store its result; a later attempt gets that result instead."""
         self._use("step", checked_text(name, "a step's name", NAME_LIMIT), "give each step a name of its own")
         if not callable(fn):
             raise InvalidJob(f"step {name!r} takes a function and its arguments, not {fn!r:.100}")
         returns, done = Returns(fn), self._memory.find("step", name)
         if done is not None:
             return self._after(None, lambda: returns.decode(bytes(done.result)))
-        if _in_a_loop():
+        if in_a_loop():
             return self._run_step(name, fn, args, kwargs, returns)
         if inspect.iscoroutinefunction(inspect.unwrap(fn)):
             raise InvalidJob(f"step {name!r} is an async function, and this task a plain one: make the task async")
         ended = self._begin(name)
         try:
-            with self._under_way.inside():
+            with self._active.inside():
                 value = fn(*args, **kwargs)
             data = _encoded(name, returns, value)
             return self._after(self._keep(name, data), lambda: returns.decode(data))
@@ -122,11 +115,7 @@ class Remembering:
             ended.set_result(None)
 
     def sleep(self, how_long: timedelta | float = 0.0, /, **parts: float) -> Any:
-        """Give the slot back and go on here later: `await ctx.sleep(days=3)`, a timedelta, or seconds.
-
-        `parts` are those of a timedelta. Its end is remembered: neither a crash nor a retry begins it anew. Steps that
-        run beside it are waited for first.
-        """
+        """Suspend the job, and resume at this line when the time is over. The end of the sleep is stored."""
         self._check_between_steps("sleep")
         try:
             seconds = checked_seconds(how_long, "sleep") + timedelta(**parts).total_seconds()
@@ -141,11 +130,7 @@ class Remembering:
         return self._after(self._remember("a sleep", _with(begun)), lambda: self._sleep_on(begun))
 
     def wait_for(self, name: str, timeout: float | timedelta | None = None) -> Any:
-        """Give the slot back until somebody sends this signal (`app.signal`), or has sent it before, and get its value.
-
-        TimeoutError where it has not come in time, which is remembered too. Steps that run beside it are waited for
-        first.
-        """
+        """Suspend the job until this signal comes, and return its value. The timeout is stored."""
         self._check_between_steps("wait for a signal")
         self._use("signal", checked_name(name, "signal"), "keep its value, or wait for a signal of another name")
         limit = None if timeout is None else max(LEAST_WAIT, checked_seconds(timeout, "timeout"))
@@ -165,14 +150,14 @@ class Remembering:
         self._used.add((kind, name))
 
     def _check_between_steps(self, what: str) -> None:
-        if self._under_way.is_here:  # the next run would do again what the step has done so far
+        if self._active.is_here:  # the next run would do again what the step has done so far
             raise InvalidJob(f"a step of job {self._record.id!r} cannot {what}: do it between two steps")
 
     def _begin(self, name: str) -> Future[object]:
         """A step is about to run: there must be room for it, since what has run must be remembered."""
         nothing = Step("step", name, at=self._now())
         self._written(f"step {name!r} was not run: it", self._memory.with_step(nothing))
-        return self._under_way.begin()
+        return self._active.begin()
 
     def _now(self) -> int:
         """The store's time, as near as it is known here: from when the job was claimed."""
@@ -181,19 +166,19 @@ class Remembering:
     def _sleep_on(self, step: Step) -> None:
         left = ((step.until or 0) - self._now()) / MICROS
         if left > 0:
-            raise Parked(left)
+            raise Suspended(left)
 
     def _wait_on(self, step: Step) -> None:
         # However late it is: whether it has come is known to the store, which is looked at when the job waits.
         left = MOST_UNSEEN if step.until is None else max(LEAST_WAIT, (step.until - self._now()) / MICROS)
-        raise Parked(min(left, MOST_UNSEEN), Waiting("signal", step.name))
+        raise Suspended(min(left, MOST_UNSEEN), Waiting("signal", step.name))
 
     async def _run_step(
         self, name: str, fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], returns: Returns
     ) -> Any:
         ended = self._begin(name)
         try:
-            with self._under_way.inside():
+            with self._active.inside():
                 if inspect.iscoroutinefunction(inspect.unwrap(fn)):
                     value = await fn(*args, **kwargs)
                 else:
@@ -204,7 +189,7 @@ class Remembering:
         except BaseException:
             ended.set_result(None)
             raise
-        keeping = asyncio.ensure_future(self._elsewhere(self._keep(name, data)))
+        keeping = asyncio.ensure_future(run_on(self._loop, self._keep(name, data)))
         keeping.add_done_callback(lambda kept: ended.set_result(kept.cancelled() or kept.exception()))
         await asyncio.shield(keeping)  # the step is done, though the run may be stopped now
         return returns.decode(data)
@@ -216,7 +201,7 @@ class Remembering:
             try:
                 return await self._remember(f"the result of step {name!r}", _with(done))
             except PayloadTooLarge as error:
-                raise _forgotten(name, error) from error
+                raise _lost(name, error) from error
             except (StoreUnavailable, OutcomeUnknown) as error:
                 logger.warning("job %s: step %r is done, but not yet kept: %s", self._record.id, name, error)
                 await asyncio.sleep(RESEND_PAUSE)
@@ -227,7 +212,7 @@ class Remembering:
             data = self._written(what, memory)
             self._saves += 1  # also where the last one's outcome is unknown: it may still arrive
             note = Note(record.id, record.seq, record.fence, record.token, checkpoint=data, saves=self._saves)
-            await self._save(note)
+            await save(self._write_note, note)
             self._memory = memory
 
     def _written(self, what: str, memory: Memory) -> bytes:
@@ -237,10 +222,6 @@ class Remembering:
             raise PayloadTooLarge(f"{what} makes {len(data)} bytes of all that the job remembers, over {most}")
         return data
 
-    async def _save(self, note: Note) -> None:
-        if not await self._write_note(note):
-            raise LeaseLost(self._record.id, self._record.fence)
-
     # -- async code and threads
 
     def _after(self, saving: Coroutine[Any, Any, None] | None, then: Callable[[], T]) -> T | Awaitable[T]:
@@ -248,53 +229,33 @@ class Remembering:
 
         Where the job would rest instead, its steps that are under way end first; then it is asked again.
         """
-        if _in_a_loop():
+        if in_a_loop():
             return self._awaited_after(saving, then)
         if saving is not None:
             asyncio.run_coroutine_threadsafe(saving, self._loop).result()
         while True:
             try:
                 return then()
-            except Parked as parked:
-                wait(self._under_way.rest(parked))
+            except Suspended as suspended:
+                wait(self._active.rest(suspended))
 
     async def _awaited_after(self, saving: Coroutine[Any, Any, None] | None, then: Callable[[], T]) -> T:
         if saving is not None:
-            await self._elsewhere(saving)
+            await run_on(self._loop, saving)
         while True:
             try:
                 return then()
-            except Parked as parked:
+            except Suspended as suspended:
                 await asyncio.sleep(0)  # a step that was asked for at the same time may begin
-                beside = self._under_way.rest(parked)
+                beside = self._active.rest(suspended)
             await _all_of(beside)
-
-    async def _elsewhere(self, saving: Coroutine[Any, Any, None]) -> None:
-        """On the loop that can write, which is another one in a process of the task's own."""
-        if on_loop(self._loop):
-            await saving
-        else:
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(saving, self._loop))
-
-    def _stored(self, saving: Coroutine[Any, Any, None]) -> Awaitable[None]:
-        if on_loop(self._loop):
-            return asyncio.ensure_future(saving)
-        asyncio.run_coroutine_threadsafe(saving, self._loop).result()
-        return _Done()
 
     # -- for the worker
 
-    async def let_steps_end(self, error: BaseException) -> None:
+    async def let_end(self, error: BaseException) -> None:
         """The task has raised this, while steps may be under way beside what raised it."""
-        if beside := self._under_way.end(error):
+        if beside := self._active.end(error):
             await _all_of(beside)
-
-
-class _Done:
-    """An awaitable that has nothing left to wait for."""
-
-    def __await__(self) -> Any:
-        return iter(())
 
 
 async def _all_of(steps: list[Future[object]]) -> None:
@@ -309,30 +270,14 @@ def _encoded(name: str, returns: Returns, value: Any) -> bytes:
     try:
         return returns.encode(value)
     except InvalidJob as error:
-        raise _forgotten(name, error) from error
+        raise _lost(name, error) from error
 
 
-def _forgotten(name: str, error: InvalidJob) -> Forgotten:
-    return Forgotten(f"step {name!r} has run, but what it returned cannot be kept: {error}")
+def _lost(name: str, error: InvalidJob) -> StepResultLost:
+    return StepResultLost(f"step {name!r} has run, but what it returned cannot be kept: {error}")
 
 
 def _answer(step: Step) -> Any:
     if step.late:
         raise TimeoutError(f"signal {step.name!r} has not come in time")
     return decode_value(bytes(step.result))
-
-
-def on_loop(loop: asyncio.AbstractEventLoop) -> bool:
-    """Whether this code runs on that loop."""
-    try:
-        return asyncio.get_running_loop() is loop
-    except RuntimeError:
-        return False
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True

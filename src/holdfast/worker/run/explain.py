@@ -16,7 +16,7 @@ from ...core.lifecycle import Outcome
 from ...core.retry import Backoff
 from ...core.validation import checked_seconds
 from ...tasks.context import Discard, Retry, Snooze
-from ...tasks.durable_steps import Forgotten, Parked
+from ...tasks.durable_steps import StepResultLost, Suspended
 from ...views import job_seen
 
 if TYPE_CHECKING:
@@ -52,9 +52,10 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
     """The outcome of a task that raised. `ran`: its own code had begun."""
     if isinstance(error, Ended):
         return error.outcome
-    if (parked := _parked(error)) is not None:
-        return Outcome.snoozed(parked.delay) if parked.waits is None else Outcome.parked(parked.waits, parked.delay)
-    if isinstance(error, Forgotten):
+    if (suspended := _suspended(error)) is not None:
+        delay, waits = suspended.delay, suspended.waits
+        return Outcome.snoozed(delay) if waits is None else Outcome.parked(waits, delay)
+    if isinstance(error, StepResultLost):
         return Outcome.dead(str(error))
     if isinstance(error, Snooze):
         return Outcome.snoozed(_seconds_until(error.until, clock))
@@ -81,7 +82,7 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
 
 def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> None:
     """Hand an error to the app's hooks; one that raises harms nobody."""
-    if isinstance(error, Snooze | Discard | Retry | Ended) or _parked(error) is not None:
+    if isinstance(error, Snooze | Discard | Retry | Ended) or _suspended(error) is not None:
         return
     for hook in hooks:
         try:
@@ -90,11 +91,11 @@ def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> 
             logger.exception("an error hook raised")
 
 
-def _parked(error: BaseException) -> Parked | None:
+def _suspended(error: BaseException) -> Suspended | None:
     """The sleep or wait that ended a run; also out of a TaskGroup, in which nothing else went wrong."""
     if not isinstance(error, BaseExceptionGroup):
-        return error if isinstance(error, Parked) else None
-    inner = [_parked(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions]
+        return error if isinstance(error, Suspended) else None
+    inner = [_suspended(one) for one in cast("BaseExceptionGroup[BaseException]", error).exceptions]
     return None if None in inner else inner[0]
 
 
