@@ -25,6 +25,12 @@ class Part:
     def fine(self, url, name):
         return url.startswith("http:") and "full" in name
 """,
+    "client/asking.py": """
+from .values import Same
+class Asked(Same): pass
+""",
+    "client/values.py": "class Same(Struct): pass",
+    "client/another.py": "class Same: pass\nclass Answer: pass",
     "worker/run.py": """
 def run(app, queue, priority, timeout, retry, delay, key, tags, *, meta):
     '''Says nothing.'''

@@ -9,6 +9,7 @@ import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 VALUES = {"Protocol", "Struct", "TypedDict", "NamedTuple", "Enum", "IntEnum", "StrEnum", "Generic", "object"}
 """A class that comes from one of these, or from an error, is a value or a shape, and no service."""
@@ -58,6 +59,13 @@ REASONS = re.compile(r"""['"](?:lane|signal|job|begin|flow|pause):""")
 """Why a job waits, spelled out."""
 
 
+class Class(NamedTuple):
+    """A class of the package, or of elsewhere (`module` is empty then)."""
+
+    module: str
+    name: str
+
+
 def modules(package: Path) -> Iterator[tuple[str, ast.Module]]:
     """Every module but those of `testing/`, by its path in the package."""
     for file in sorted(package.rglob("*.py")):
@@ -75,31 +83,61 @@ def named(node: ast.expr) -> str:
 
 def inheritance(package: Path) -> list[list[str]]:
     """Chains of services, from a class that nobody inherits from up to its last parent in the package."""
-    parents: dict[str, list[str]] = {}
-    for _, tree in modules(package):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef):
-                parents.setdefault(node.name, [named(base) for base in node.bases])
+    parents = _parents(package)
 
-    def ancestors(name: str) -> set[str]:
-        found = {name}
-        for parent in parents.get(name, ()):
-            if parent != name:
-                found |= ancestors(parent)
-        return found
+    def ancestors(found: Class) -> set[str]:
+        names = {found.name}
+        for parent in parents.get(found, ()):
+            if parent != found:
+                names |= ancestors(parent)
+        return names
 
-    def is_service(name: str) -> bool:
-        return name in parents and not any(
-            each in VALUES or each.endswith(("Error", "Exception", "Warning")) for each in ancestors(name)
+    def is_service(found: Class) -> bool:
+        return found in parents and not any(
+            each in VALUES or each.endswith(("Error", "Exception", "Warning")) for each in ancestors(found)
         )
 
-    def chain(name: str) -> list[str]:
-        above = [chain(parent) for parent in parents[name] if parent != name and is_service(parent)]
-        return [name, *max(above, key=len, default=[])]
+    def chain(found: Class) -> list[Class]:
+        above = [chain(parent) for parent in parents[found] if parent != found and is_service(parent)]
+        return [found, *max(above, key=len, default=[])]
 
-    chains = [found for name in parents if is_service(name) and len(found := chain(name)) > 1]
-    inherited = {name for found in chains for name in found[1:]}
-    return sorted((found for found in chains if found[0] not in inherited), key=lambda found: (-len(found), found))
+    chains = [whole for found in parents if is_service(found) and len(whole := chain(found)) > 1]
+    inherited = {each for whole in chains for each in whole[1:]}
+    named_chains = ([each.name for each in whole] for whole in chains if whole[0] not in inherited)
+    return sorted(named_chains, key=lambda names: (-len(names), names))
+
+
+def _parents(package: Path) -> dict[Class, list[Class]]:
+    """The base classes of each class. A base is looked for where the module has its name from: two may share one."""
+    trees = dict(modules(package))
+    parents: dict[Class, list[Class]] = {}
+    nodes = [
+        (module, node) for module, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)
+    ]
+    known = {Class(module, node.name) for module, node in nodes}
+    first = {each.name: each for each in sorted(known, reverse=True)}
+    for module, node in nodes:
+        given = {
+            alias.asname or alias.name: Class(source, alias.name)
+            for each in ast.walk(trees[module])
+            if isinstance(each, ast.ImportFrom)
+            for source in _sources(module, each)
+            for alias in each.names
+            if Class(source, alias.name) in known
+        }
+        bases = parents.setdefault(Class(module, node.name), [])
+        for name in map(named, node.bases):
+            here = Class(module, name)
+            bases.append(here if here in known else given.get(name) or first.get(name) or Class("", name))
+    return parents
+
+
+def _sources(module: str, node: ast.ImportFrom) -> list[str]:
+    """The files that `from … import` may mean, in a module of the package."""
+    folder = module.split("/")[: -node.level] if node.level else []
+    parts = (node.module or "").split(".") if node.module else []
+    path = "/".join([*folder, *(parts if node.level else parts[1:])])
+    return [f"{path}.py", f"{path}/__init__.py".lstrip("/")]
 
 
 def text_decisions(package: Path) -> dict[str, str]:

@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from ..core.errors import OutcomeUnknown
-from ..store.callers import LoopThread
+from ..store.callers import AppThread
 
 R = TypeVar("R")
 LOOP_EVERY = 1.0
@@ -180,7 +180,7 @@ class BackgroundLoop:
         self._stopping = asyncio.Event()
         self._linger: float | None = None
         self._running = threading.Event()
-        self.thread = LoopThread(target=self._run, name="holdfast-loop", daemon=True)
+        self.thread = AppThread(self._run, "holdfast-loop", runs_loop=True)
         self.thread.start()
         self._running.wait()
 

@@ -58,8 +58,7 @@ class Answer:
         self.headers: list[tuple[bytes, bytes]] = [*SAFE, (b"content-length", b"%d" % len(body))]
         if status != 204:
             self.headers.append((b"content-type", content_type))
-        for name, value in (headers or {}).items():
-            self.headers.append((name.encode("latin-1"), value.encode("latin-1")))
+        self.headers += _encoded(headers)
 
     async def send(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status, "headers": self.headers})
@@ -72,17 +71,20 @@ class Stream:
     status = 200
 
     def __init__(
-        self, pieces: AsyncGenerator[bytes], content_type: bytes, ended: Callable[[], object] = lambda: None
+        self,
+        pieces: AsyncGenerator[bytes],
+        content_type: bytes,
+        ended: Callable[[], object] = lambda: None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._pieces = pieces
-        self._content_type = content_type
+        self._headers = [*SAFE, (b"content-type", content_type), (b"x-accel-buffering", b"no"), *_encoded(headers)]
         self._ended = ended
         """Called when it is over, also where no piece of it was ever wanted."""
 
     async def send(self, send: Send) -> None:
-        headers = [*SAFE, (b"content-type", self._content_type), (b"x-accel-buffering", b"no")]
         try:
-            await send({"type": "http.response.start", "status": self.status, "headers": headers})
+            await send({"type": "http.response.start", "status": self.status, "headers": self._headers})
             async for piece in self._pieces:
                 async with asyncio.timeout(limits.UNREAD_SECONDS):
                     await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -90,6 +92,10 @@ class Stream:
             await self._pieces.aclose()
             self._ended()
         await send({"type": "http.response.body", "body": b""})
+
+
+def _encoded(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
+    return [(name.encode("latin-1"), value.encode("latin-1")) for name, value in (headers or {}).items()]
 
 
 def json(value: Any, status: int = 200, **headers: str) -> Answer:

@@ -17,39 +17,37 @@ POLICY = (
 )
 
 
-class Served(Answer):
-    """A file: kept by the browser, and asked for again only by its tag."""
-
-    def __init__(self, call: Call, file: File) -> None:
-        known = [
-            tag.strip().removeprefix("W/")
-            for tag in (call.header(b"if-none-match") or b"").decode("latin-1").split(",")
-        ]
-        packs = b"gzip" in (call.header(b"accept-encoding") or b"")
-        fresh = file.etag in known
-        body = b"" if fresh else file.packed if packs else file.body
-        super().__init__(304 if fresh else 200, body)
-        self.headers = [
-            (b"etag", file.etag.encode()),
-            (b"cache-control", b"no-cache"),
-            (b"vary", b"accept-encoding"),
-            (b"content-type", file.type.encode()),
-            (b"content-security-policy", POLICY.encode()),
-            (b"x-content-type-options", b"nosniff"),
-            (b"x-frame-options", b"DENY"),
-            (b"referrer-policy", b"no-referrer"),
-            (b"cross-origin-opener-policy", b"same-origin"),
-            (b"cross-origin-resource-policy", b"same-origin"),
-        ]
-        if not fresh:
-            self.headers.append((b"content-length", b"%d" % len(body)))
-            if packs:
-                self.headers.append((b"content-encoding", b"gzip"))
+def served(call: Call, file: File) -> Answer:
+    """A file as an answer. The browser keeps it, and asks for it again by its tag."""
+    known = [
+        tag.strip().removeprefix("W/") for tag in (call.header(b"if-none-match") or b"").decode("latin-1").split(",")
+    ]
+    packs = b"gzip" in (call.header(b"accept-encoding") or b"")
+    fresh = file.etag in known
+    body = b"" if fresh else file.packed if packs else file.body
+    answer = Answer(304 if fresh else 200, body)
+    answer.headers = [
+        (b"etag", file.etag.encode()),
+        (b"cache-control", b"no-cache"),
+        (b"vary", b"accept-encoding"),
+        (b"content-type", file.type.encode()),
+        (b"content-security-policy", POLICY.encode()),
+        (b"x-content-type-options", b"nosniff"),
+        (b"x-frame-options", b"DENY"),
+        (b"referrer-policy", b"no-referrer"),
+        (b"cross-origin-opener-policy", b"same-origin"),
+        (b"cross-origin-resource-policy", b"same-origin"),
+    ]
+    if not fresh:
+        answer.headers.append((b"content-length", b"%d" % len(body)))
+        if packs:
+            answer.headers.append((b"content-encoding", b"gzip"))
+    return answer
 
 
 async def page(call: Call) -> Answer:
     """The dashboard."""
-    return Served(call, files()["index.html"])
+    return served(call, files()["index.html"])
 
 
 async def part(call: Call, name: str) -> Answer:
@@ -57,7 +55,7 @@ async def part(call: Call, name: str) -> Answer:
     file = files().get(name)
     if file is None:
         raise Refused(NOT_FOUND, f"the dashboard has no {name!r:.100}")
-    return Served(call, file)
+    return served(call, file)
 
 
 def endpoints() -> list[Endpoint]:

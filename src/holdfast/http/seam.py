@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from starlette.types import Message, Send
 
 from ..core.clock import fresh_secret
 from ..core.errors import ConfigError, HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable
@@ -216,7 +215,8 @@ class Seam:
         if len(self._hints) >= STREAMS_MOST:  # nothing is awaited from here until it is counted
             return _told(StoreUnavailable(f"{STREAMS_MOST} streams of hints are open already"))
         stream = self._hints.open(fresh_secret(), topics)
-        return _HintStream(self._lines(call, stream), b"application/x-ndjson", lambda: self._hints.close(stream))
+        lines, ended = self._lines(call, stream), lambda: self._hints.close(stream)
+        return Stream(lines, b"application/x-ndjson", ended, HEADERS)
 
     async def _lines(self, call: Call, stream: hints.Stream) -> AsyncGenerator[bytes]:
         """The stream's name, then what rings, until the client or its token has gone or the server stops."""
@@ -228,19 +228,6 @@ class Seam:
     async def _change_topics(self, change: wire.Topics) -> None:
         if not self._hints.change(change.stream, change.add, change.remove):
             raise StoreUnavailable("there is no such stream of hints here (any more)")
-
-
-class _HintStream(Stream):
-    """A stream that says which protocol it speaks."""
-
-    async def send(self, send: Send) -> None:
-        async def saying(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                said = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-                message["headers"] = [*message["headers"], *said]
-            await send(message)
-
-        await super().send(saying)
 
 
 def _spoken(handler: Handler) -> Handler:

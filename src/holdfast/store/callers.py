@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from collections.abc import Callable
 
 from ..core.errors import ConfigError, HoldfastError
 
@@ -18,12 +19,15 @@ PATCHING_SERVERS = {"gunicorn.workers.ggevent": "gevent", "gunicorn.workers.geve
 """Modules that gunicorn imports only to serve with greenlets, and what will replace threads in its workers."""
 
 
-class StoreThread(threading.Thread):
-    """A thread that the app waits for. It must never wait for the app, not even in a finalizer."""
+class AppThread(threading.Thread):
+    """A daemon thread that the app waits for. It must never wait for the app, not even in a finalizer.
 
+    With `runs_loop` it is the thread of the app's own loop: what runs on that loop may await the app.
+    """
 
-class LoopThread(StoreThread):
-    """The thread of an app's own loop. What runs on that loop may await the app."""
+    def __init__(self, target: Callable[[], object], name: str, *, runs_loop: bool = False) -> None:
+        super().__init__(target=target, name=name, daemon=True)
+        self.runs_loop = runs_loop
 
 
 _marked = threading.local()
@@ -75,8 +79,9 @@ def refuse_caller() -> None:
             " end of the program, or in a function that `atexit` calls"
         )
     thread = threading.current_thread()
-    awaits = isinstance(thread, LoopThread) and asyncio._get_running_loop() is not None  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
-    if (isinstance(thread, StoreThread) or hasattr(_marked, "yes")) and not awaits:
+    ours = isinstance(thread, AppThread)
+    awaits = ours and thread.runs_loop and asyncio._get_running_loop() is not None  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
+    if (ours or hasattr(_marked, "yes")) and not awaits:
         raise HoldfastError(
             "nothing was done: this is a thread of the app itself, where the garbage collector ran a finalizer"
             " (`__del__`); make this call somewhere else than in a finalizer"

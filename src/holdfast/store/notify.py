@@ -27,13 +27,18 @@ class Ring:
             self._loop.call_soon_threadsafe(self.event.set)
 
     async def wait(self, timeout: float) -> None:
-        if not self.event.is_set():
-            try:
-                async with asyncio.timeout(timeout):
-                    await self.event.wait()
-            except TimeoutError:
-                pass
-        self.event.clear()
+        await wait_for(self.event, timeout)
 
     def close(self) -> None:
         self._let_go(self)
+
+
+async def wait_for(event: asyncio.Event, timeout: float) -> None:
+    """Wait until a bell's event is set, `timeout` seconds at most, and clear it."""
+    if not event.is_set():
+        try:
+            async with asyncio.timeout(timeout):
+                await event.wait()
+        except TimeoutError:
+            pass
+    event.clear()

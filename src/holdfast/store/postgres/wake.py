@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from ..notify import LINGER, Ring
 from . import sql
@@ -32,13 +32,18 @@ def topic(name: str) -> str:
     return hashlib.sha256(name.encode()).hexdigest()[:8]
 
 
-class PostgresBell(Ring):
-    """A bell that knows its topics as hints name them."""
+class Wanted(NamedTuple):
+    """The hints that a bell listens for."""
 
-    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
-        super().__init__(topics, bells.remove)
-        self.names = frozenset(topic(name) for name in topics)
-        self.kinds = {QUEUES if name.startswith("queue/") else JOBS for name in topics}
+    names: frozenset[str]
+    """Its topics, as hints name them."""
+    kinds: frozenset[int]
+
+    @classmethod
+    def by(cls, bell: Ring) -> Wanted:
+        """What rings this bell."""
+        kinds = frozenset(QUEUES if name.startswith("queue/") else JOBS for name in bell.topics)
+        return cls(frozenset(topic(name) for name in bell.topics), kinds)
 
 
 class Ear(Protocol):
@@ -63,29 +68,29 @@ class Bells:
     def __init__(self, ear: Ear) -> None:
         self._ear = ear
         self._loop = asyncio.get_running_loop()
-        self._by_name: dict[str, set[PostgresBell]] = {}
-        self._all: set[PostgresBell] = set()
+        self._by_name: dict[str, set[Ring]] = {}
+        self._all: dict[Ring, Wanted] = {}
         self._listening: asyncio.Task[None] | None = None
         self._attending: asyncio.Task[None] | None = None
         self._ready = False
         self._attended: set[int] = set()
         self._tired: asyncio.TimerHandle | None = None
 
-    def make(self, topics: Iterable[str]) -> PostgresBell:
-        bell = PostgresBell(self, frozenset(topics))
-        self._all.add(bell)
-        for name in bell.names:
+    def make(self, topics: Iterable[str]) -> Ring:
+        bell = Ring(frozenset(topics), self.remove)
+        wanted = self._all[bell] = Wanted.by(bell)
+        for name in wanted.names:
             self._by_name.setdefault(name, set()).add(bell)
         if self._listening is None:
             self._listening = self._loop.create_task(self._listen())
         self._attend_soon()
         return bell
 
-    def remove(self, bell: PostgresBell) -> None:
-        if bell not in self._all:
+    def remove(self, bell: Ring) -> None:
+        wanted = self._all.pop(bell, None)
+        if wanted is None:
             return
-        self._all.discard(bell)
-        for name in bell.names:
+        for name in wanted.names:
             others = self._by_name[name]
             others.discard(bell)
             if not others:
@@ -115,7 +120,7 @@ class Bells:
     # -- listening
 
     def _wanted(self) -> set[int]:
-        return {kind for bell in self._all for kind in bell.kinds}
+        return {kind for wanted in self._all.values() for kind in wanted.kinds}
 
     def _attend_soon(self, *, again: bool = False) -> None:
         if self._ready and self._attending is None and (again or self._wanted() - self._attended):

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from ...core.errors import StoreUnavailable
-from ..callers import StoreThread
+from ..callers import AppThread
 from .fork import Gate
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ class Line:
         self._pending: set[Ticket[Any]] = set()
         self._watch: asyncio.TimerHandle | None = None
         # A daemon, so that a program that forgot to close still ends.
-        self._thread = StoreThread(target=self._work, name=name, daemon=True)
+        self._thread = AppThread(self._work, name)
         self._thread.start()
 
     def run(self, work: Callable[[Ticket[T]], T]) -> asyncio.Future[T]:

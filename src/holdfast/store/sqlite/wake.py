@@ -12,8 +12,8 @@ import threading
 from collections.abc import Callable, Iterable
 from time import sleep
 
-from ..callers import StoreThread
-from ..notify import Ring
+from ..callers import AppThread
+from ..notify import wait_for
 from . import connection as connections
 from . import sql
 from .files import Files
@@ -25,12 +25,14 @@ BRISK_LOOKS = 125
 """Looks that find nothing until the pauses become longer: a second of them."""
 
 
-class SqliteBell(Ring):
+class SqliteBell:
     """A bell that has the watcher look for as long as somebody waits for it."""
 
     def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
-        super().__init__(topics, bells.remove)
         self._bells = bells
+        self.topics = topics
+        self.event = asyncio.Event()
+        """Set to ring it, on the loop of whoever listens."""
         self.next: dict[str, tuple[int | None, int | None]] = {}
         """By topic, what the watcher saw last: the next due time, and when the next lane opens."""
 
@@ -38,9 +40,12 @@ class SqliteBell(Ring):
         if not self.event.is_set():
             self._bells.waiting(self)
         try:
-            await super().wait(timeout)
+            await wait_for(self.event, timeout)
         finally:
             self._bells.done(self)
+
+    def close(self) -> None:
+        self._bells.remove(self)
 
 
 class Bells:
@@ -54,7 +59,7 @@ class Bells:
         self._waiting: set[SqliteBell] = set()
         self._wanted = threading.Event()
         self._closing = False
-        self._thread: StoreThread | None = None
+        self._thread: AppThread | None = None
         self._ended = self._loop.create_future()
         self.connection: sqlite3.Connection | None = None
         self._seen: int | None = None
@@ -81,7 +86,7 @@ class Bells:
         self._waiting = self._waiting | {bell}
         self._wanted.set()
         if self._thread is None and not self._closing:
-            self._thread = StoreThread(target=self._watch, name="holdfast-sqlite-watch", daemon=True)
+            self._thread = AppThread(self._watch, "holdfast-sqlite-watch")
             self._thread.start()
 
     def done(self, bell: SqliteBell) -> None:
