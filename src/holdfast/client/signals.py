@@ -30,7 +30,7 @@ from ..core.validation import checked_name
 from ..core.waiting import Waiting
 from ..core.writes import Writes
 from ..store.group_commit import PAGE
-from ..store.worker_writes import RecordKind, WorkerWrites, any_worker, resumes
+from ..store.worker_writes import RecordKind, WorkerWrites, any_worker, kind_in, resumes
 from ..tasks.durable_steps import MOST_UNSEEN
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ _read_entry = msgspec.json.Decoder(Entry).decode
 
 def kind_of(name: str) -> str:
     """The kind of the records that have a signal's value: one reads it without reading all others."""
-    return f"{KIND}:{name}"
+    return kind_in(KIND, name)
 
 
 WRITES = WorkerWrites(

@@ -16,6 +16,7 @@ from ..core.job import UNDECODABLE, Record
 from ..core.operations import Change
 from ..store.group_commit import PAGE
 from ..store.protocol import Versioned
+from ..store.worker_writes import kind_in
 
 TASK, QUEUE = "flow", "flows"
 JOBS_MOST = 10_000_000
@@ -115,4 +116,4 @@ def gathering(flow: str) -> bytes | None:
 
 def counting(flow: str) -> str:
     """The kind of record that counts the jobs of a flow that has grown."""
-    return f"flow:{flow}"
+    return kind_in("flow", flow)

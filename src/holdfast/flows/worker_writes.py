@@ -16,7 +16,7 @@ from ..core.errors import InvalidJob
 from ..core.flow_rules import member
 from ..core.job import UNDECODABLE, NewJob
 from ..store.protocol import Store
-from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites, any_worker, resumes
+from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites, any_worker, name_in, resumes
 from .creation import ENDED, pending
 from .members import PAGE, About, about_flow, counting, number_kept
 
@@ -34,7 +34,7 @@ async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
     """Refuse a number of jobs of a flow that has grown by more than one at a time."""
     if write.value is None:
         return ()
-    flow = write.kind.removeprefix(counting(""))
+    flow = name_in(write.kind)
     number = number_kept(write.value)
     if number is None:
         raise InvalidJob(f"flow {flow!r:.200}: this is no number of jobs")

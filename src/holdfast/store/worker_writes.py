@@ -19,6 +19,16 @@ from .protocol import Store
 RESTING = (State.BLOCKED, State.SCHEDULED)
 
 
+def kind_in(family: str, name: str = "") -> str:
+    """The kind of the records that belong to one name of a family; without a name, what declares the whole family."""
+    return f"{family}:{name}"
+
+
+def name_in(kind: str) -> str:
+    """The name that `kind_in` made a kind of."""
+    return kind.partition(":")[2]
+
+
 class RecordWrite(msgspec.Struct, frozen=True):
     """A record to be set, or removed: the arguments of `Store.put_record`."""
 
@@ -49,7 +59,7 @@ class RecordKind(msgspec.Struct, frozen=True):
     """A kind of record that a service keeps. By default anybody reads it, and operators alone write it."""
 
     kind: str
-    """Its name; one that ends in ":" stands for all kinds that begin with it."""
+    """Its name; that of a family (`kind_in`) stands for all kinds of the family."""
     worker: Callable[[Store, RecordWrite], Awaitable[bool]] = no_worker
     """Whether a worker writes this by itself, so that it does not need the role `operate`."""
     check: Callable[[Store, RecordWrite], Awaitable[Sequence[NewJob]]] = _unchecked
@@ -91,8 +101,8 @@ class Declarations:
 
     def of(self, kind: str) -> RecordKind:
         """What was declared of a kind of record; one that nobody declared is an operator's."""
-        head, colon, _ = kind.partition(":")
-        return self.kinds.get(head + colon) or RecordKind(kind)
+        family, colon, _ = kind.partition(":")
+        return self.kinds.get(kind_in(family) if colon else kind) or RecordKind(kind)
 
     def worker_changes(self, changes: Iterable[Change]) -> bool:
         """Whether workers make all of these changes."""
