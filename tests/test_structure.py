@@ -49,6 +49,20 @@ class Options:
 """,
     "core/waiting.py": "def parsed(waits): return waits.startswith('job:')",
     "testing/part.py": "def ended(error): return str(error).startswith('x')",
+    "sync/app.py": """
+def blocking(method):
+    return method
+class SyncApp:
+    def __init__(self, run):
+        self._run = run
+    @property
+    def id(self):
+        return 1
+    job = blocking(1)
+    def enqueue(self):
+        '''Says something.'''
+        return self._run(1)
+""",
     "store/lua/claim.lua": "local LIMIT = 50\nlocal OTHER = 50\nlocal id, now = job[1], ARGV[2] -- job[3]\n",
     "store/schema.sql": "UPDATE job SET waits = 'lane:' || name",
 }
@@ -77,6 +91,10 @@ def test_a_decision_from_text_is_counted_once_per_line_outside_the_one_parser(pa
 
 def test_places_that_spell_out_many_options_are_counted(package: Path):
     assert figures.option_places(package) == ["worker/run.py:2 run (8)", "worker/run.py:7 Options (8)"]
+
+
+def test_blocking_methods_count_where_they_are_written_out(package: Path):
+    assert figures.blocking_methods(package) == {"sync/app.py:7 SyncApp.id": 3, "sync/app.py:11 SyncApp.enqueue": 3}
 
 
 def test_the_session_of_an_app_is_counted_by_who_takes_it(package: Path):

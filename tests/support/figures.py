@@ -202,6 +202,25 @@ def option_places(package: Path) -> list[str]:
     return found
 
 
+def blocking_methods(package: Path) -> dict[str, int]:
+    """Lines of each method and property that is written out in a class of the blocking API.
+
+    Not counted: what is made from an async method in one line (`name = blocking(Service.name)`), how it is made
+    (functions outside a class), and special methods such as constructors, which no async method has.
+    """
+    found: dict[str, int] = {}
+    for name, tree in modules(package):
+        if not re.match(r"sync(/|\w*\.py$)", name):
+            continue
+        for kind in (node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)):
+            for node in kind.body:
+                if isinstance(node, ast.FunctionDef) and not node.name.startswith("__"):
+                    first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                    place = f"{name}:{first} {kind.name}.{node.name}"
+                    found[place] = (node.end_lineno or node.lineno) - first + 1
+    return found
+
+
 def _is_field(node: ast.stmt) -> bool:
     return isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
 

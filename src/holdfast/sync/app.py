@@ -18,19 +18,13 @@ from ..tasks.handle import Handle
 from ..tasks.options import JobOptions, Options
 from ..tasks.registry import Registry
 from ..tasks.task import Call, Task
-from .blocking import blocking, runs_on
+from .blocking import Service, blocking, runs_on
 from .services import SyncBulk, SyncConfig, SyncErrors, SyncSchedules, SyncTimeseries, SyncWebhooks
 from .tasks import SyncClaim, SyncEnqueue, SyncHandle, SyncTask
 
 if TYPE_CHECKING:
-    from ..client.bulk import Bulk
-    from ..client.config import Config
-    from ..client.errors import ErrorGroups
-    from ..client.timeseries import Timeseries
     from ..flows.builder import Flow
     from ..flows.service import FlowHandle, Flows
-    from ..schedules.service import Schedules
-    from ..webhooks.service import Webhooks
     from .flows import SyncFlowHandle, SyncFlows
 
 P = ParamSpec("P")
@@ -38,23 +32,16 @@ R = TypeVar("R")
 
 
 class AsyncApp(Protocol):
-    """The app itself, as far as its blocking side needs it beside the methods of the same names."""
+    """The app itself, as far as its blocking side needs it beside the methods and services of the same names."""
 
-    def annotate(self, id: str, /, **meta: Any) -> Coroutine[Any, Any, None]: ...
+    def annotate(self, id: str, /, **meta: Any) -> Coroutine[Any, Any, None]:
+        """Add to the meta of a job that lives."""
+        ...
+
     @property
-    def flows(self) -> Flows: ...
-    @property
-    def schedules(self) -> Schedules: ...
-    @property
-    def bulk(self) -> Bulk: ...
-    @property
-    def errors(self) -> ErrorGroups: ...
-    @property
-    def timeseries(self) -> Timeseries: ...
-    @property
-    def config(self) -> Config: ...
-    @property
-    def webhooks(self) -> Webhooks: ...
+    def flows(self) -> Flows:
+        """Jobs that wait for each other."""
+        ...
 
 
 class SyncApp:
@@ -138,16 +125,13 @@ class SyncApp:
         claims = self._run(self._claims.claim, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
         return [SyncClaim(self._run, claim) for claim in claims]
 
-    def annotate(self, id: str, /, **meta: Any) -> None:
-        """Add to the meta of a job that lives."""
-        self._run(self._of.annotate, id, **meta)
-
     # -- the same as the app's own
 
     job = blocking(Handles.job)
     cancel = blocking(Operations.cancel)
     retry = blocking(Operations.retry)
     delete = blocking(Operations.delete)
+    annotate = blocking(AsyncApp.annotate)
     signal = blocking(Operations.signal)
     pause = blocking(Operations.pause)
     resume = blocking(Operations.resume)
@@ -170,32 +154,9 @@ class SyncApp:
 
         return SyncFlows(self._run, self._of.flows)
 
-    @property
-    def schedules(self) -> SyncSchedules:
-        """What is enqueued by the clock."""
-        return SyncSchedules(self._run, self._of.schedules)
-
-    @property
-    def bulk(self) -> SyncBulk:
-        """Many jobs at once."""
-        return SyncBulk(self._run, self._of.bulk)
-
-    @property
-    def errors(self) -> SyncErrors:
-        """The last errors of jobs, in groups."""
-        return SyncErrors(self._run, self._of.errors)
-
-    @property
-    def timeseries(self) -> SyncTimeseries:
-        """What charts show."""
-        return SyncTimeseries(self._run, self._of.timeseries)
-
-    @property
-    def config(self) -> SyncConfig:
-        """Settings kept in the store."""
-        return SyncConfig(self._run, self._of.config)
-
-    @property
-    def webhooks(self) -> SyncWebhooks:
-        """Who is told how jobs end."""
-        return SyncWebhooks(self._run, self._of.webhooks)
+    schedules = Service(SyncSchedules)
+    bulk = Service(SyncBulk)
+    errors = Service(SyncErrors)
+    timeseries = Service(SyncTimeseries)
+    config = Service(SyncConfig)
+    webhooks = Service(SyncWebhooks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 
 from ..client.loop_calls import NotStarted, run_on_loop
 from ..client.runtime import ENDING_LOOKS, ENDING_PAUSE, Runtime
@@ -43,14 +43,49 @@ def runs_on(runtime: Runtime) -> Run:
     return run
 
 
+@overload
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[Any, P], R]:
-    """The blocking twin of an async method. Its class has `_run`, and `_of`, which is the async object."""
+) -> Callable[Concatenate[Any, P], R]: ...
+@overload
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]], wrap: Callable[[Run, R], S]
+) -> Callable[Concatenate[Any, P], S]: ...
+def blocking(method: Callable[..., Coroutine[Any, Any, Any]], wrap: Callable[[Run, Any], Any] | None = None) -> Any:
+    """The blocking twin of an async method. Its class has `_run`, and `_of`, which is the async object.
+
+    `wrap` makes the blocking form of an answer that is itself an async object.
+    """
     name = method.__name__
 
     @functools.wraps(method)
-    def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self._run(getattr(self._of, name), *args, **kwargs)
+    def call(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        answer = self._run(getattr(self._of, name), *args, **kwargs)
+        return answer if wrap is None else wrap(self._run, answer)
 
     return call
+
+
+class Service(Generic[S]):
+    """A service of a blocking app, as an attribute: `config = Service(SyncConfig)` is the twin of the app's `config`.
+
+    `kind` makes an object without arguments; its `blocking` methods find `_run` and `_of`, which this sets.
+    """
+
+    def __init__(self, kind: Callable[[], S]) -> None:
+        self._kind = kind
+        self.__doc__ = kind.__doc__
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, app: None, kind: type, /) -> Self: ...
+    @overload
+    def __get__(self, app: object, kind: type, /) -> S: ...
+    def __get__(self, app: Any, kind: type, /) -> Self | S:
+        if app is None:
+            return self
+        made = self._kind()
+        vars(made).update(_run=app._run, _of=getattr(app._of, self._name))  # noqa: SLF001
+        return made
