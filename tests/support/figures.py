@@ -269,16 +269,30 @@ def number(node: ast.expr) -> float | None:
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
-def restated(package: Path) -> tuple[int, list[str]]:
+def _positions(text: str) -> list[str]:
+    """Fields of a Lua text that are taken by their number: `pair[2]`, `call(…)[2]`, `entry.fields[4]`.
+
+    `list[1]` is the first element and no field, where nothing else of that table is taken by a number. KEYS and ARGV
+    have their places from the call.
+    """
+    found = [
+        (name, number) for name, number in re.findall(r"(\w+|[)\]])\[(\d+)\]", text) if name not in ("KEYS", "ARGV")
+    ]
+    records = {name for name, number in found if number != "1" and name not in (")", "]")}
+    return [f"{name}[{number}]" for name, number in found if number != "1" or name in records]
+
+
+def restated(package: Path) -> tuple[list[str], list[str]]:
     """Positions of fields in Lua as bare numbers; and constants of Python that Lua or SQL defines again."""
     known: dict[str, set[float]] = defaultdict(set)
     for _, name, value, _ in constants(package):
         known[name].add(value)
-    positions, twice = 0, []
+    positions: list[str] = []
+    twice: list[str] = []
     for file in sorted([*package.rglob("*.lua"), *package.rglob("*.sql")]):
         text = re.sub(r"--.*", "", file.read_text())
         if file.suffix == ".lua":
-            positions += sum(name not in ("KEYS", "ARGV") for name in re.findall(r"\b(\w+)\[\d+\]", text))
+            positions += [f"{file.relative_to(package)}: {place}" for place in _positions(text)]
         for name, given in re.findall(r"\b([A-Z][A-Z_]{2,})\b[\w\s]*?:?=\s*([\d_.]+(?:\s*\*\s*\d+)*)", text):
             value = number(ast.parse(given, mode="eval").body) or 0
             if any(name in (each, each.removesuffix("_LIMIT")) and value in known[each] for each in known):

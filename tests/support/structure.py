@@ -98,7 +98,7 @@ def measure(tree: Path) -> list[Figure]:
         named = figures.field_files(package, field)
         add(f"files that name the stored field `{field}`", len(named), len(named), 10, named)
     positions, twice = figures.restated(package)
-    add("positions of fields as bare numbers in Lua", positions, positions, 0)
+    add("positions of fields as bare numbers in Lua", len(positions), len(positions), 0, positions)
     add("Python constants that Lua or SQL defines again", len(twice), len(twice), 0, twice)
     rules = figures.limit_rules(package)
     add(

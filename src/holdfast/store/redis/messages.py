@@ -321,3 +321,102 @@ class ClaimedRow(NamedTuple):
     body: bytes
     life: bytes
     checkpoint: bytes | None
+
+
+class FoundHead(NamedTuple):
+    """What stands before the jobs of a page."""
+
+    before: bytes | None
+    """Where the next step begins; None where there is no more."""
+
+
+class MovesHead(NamedTuple):
+    """What stands before the moves."""
+
+    missed: int
+    """1 where some were missed."""
+    cursor: bytes
+
+
+# -- small arrays that only scripts read: what Redis answers them, and what they keep while they run
+
+
+class ServerTime(NamedTuple):
+    """What TIME answers."""
+
+    seconds: str
+    micros: str
+
+
+class StoredJob(NamedTuple):
+    """The fields of a job that are read together."""
+
+    body: bytes | None
+    life: bytes | None
+
+
+class StoredHolder(NamedTuple):
+    """The fields of a holder."""
+
+    about: str | None
+    beat: str | None
+    at: str | None
+
+
+class StoredWatch(NamedTuple):
+    """The fields of the watch: when it ends, and the number of the last move."""
+
+    ends: str | None
+    upto: str | None
+
+
+class ScoredMember(NamedTuple):
+    """The first member of a sorted set with its score, and the member after it."""
+
+    member: str | None
+    score: str | None
+    following: str | None
+
+
+class StreamEntry(NamedTuple):
+    """An entry of a stream; `fields` has names and values in turn."""
+
+    id: str
+    fields: list[str]
+
+
+class MovedFields(NamedTuple):
+    """The fields of an entry of the stream of moves."""
+
+    number: int
+    at: Micros
+    moved: bytes
+
+
+class PickedJobs(NamedTuple):
+    """Jobs of one queue that a claim has chosen."""
+
+    queue: str
+    seqs: list[str]
+
+
+class KnownSet(NamedTuple):
+    """A set that knows the jobs of a state, and how its members begin."""
+
+    key: str
+    begins: str
+
+
+class EndSums(NamedTuple):
+    """How many claims ended in the same way; their times, added up."""
+
+    number: int
+    waited: Micros
+    ran: Micros
+
+
+class TurnRange(NamedTuple):
+    """The first and the last turn of what is ready."""
+
+    first: Micros
+    last: Micros

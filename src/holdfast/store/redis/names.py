@@ -130,6 +130,16 @@ RECORDS = {
     "ASK": _Records(("ask",), _places(m.AskMessage)),
     "FIND": _Records(("want",), _places(m.FindMessage)),
     "LIFE": _Records(("life", "after"), LETTERS),
+    "TIME": _Records(("clock",), _places(m.ServerTime)),
+    "STORED": _Records(("kept",), _places(m.StoredJob)),
+    "HOLDER": _Records(("known_holder",), _places(m.StoredHolder)),
+    "WATCH": _Records(("watch",), _places(m.StoredWatch)),
+    "SCORED": _Records(("front", "suspect", "sound", "picked", "earlier", "piece"), _places(m.ScoredMember)),
+    "ENTRY": _Records(("entry",), _places(m.StreamEntry)),
+    "PICKED": _Records(("hand",), _places(m.PickedJobs)),
+    "KNOWN_SET": _Records(("set",), _places(m.KnownSet)),
+    "SUMS": _Records(("sums",), _places(m.EndSums)),
+    "TURNS": _Records(("turns",), _places(m.TurnRange)),
 }
 """Tables whose fields have names: `job.queue` in a script is `job[2]`, `life.state` is `life.s`."""
 GROUPS: dict[str, dict[str, Any]] = {
@@ -142,6 +152,9 @@ GROUPS: dict[str, dict[str, Any]] = {
     "ROW": _places(m.JobRow),
     "CLAIM": _places(m.ClaimHead),
     "CLAIMED": _places(m.ClaimedRow),
+    "FOUND": _places(m.FoundHead),
+    "MOVES_HEAD": _places(m.MovesHead),
+    "MOVED": {name: 2 * place for name, place in _places(m.MovedFields).items()},
     "STATE": LETTER | {"held": HELD, "unreadable": UNREADABLE, "deleted": DELETED},
     "MINUTE_OF": MINUTE_FIELDS,
     "BODY": _body_places(),

@@ -75,11 +75,11 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
   end
   local key = chunk_of(seq)
   local kept = call('HMGET', key, seq, seq .. '~')
-  local body = kept[1]
+  local body = kept.body
   if not body then
     return 0
   end
-  local life = kept[2] and life_of(kept[2]) or {}
+  local life = kept.life and life_of(kept.life) or {}
   local state = state_of(seq, body, life)
   local shown = (state == STATE.held or state == STATE.unreadable) and STATE.blocked or state
   if shown ~= seen_state or (life.fence or 0) ~= seen_fence then

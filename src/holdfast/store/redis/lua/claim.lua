@@ -20,10 +20,10 @@ end
 local function promote(queue, looks, soonest)
   for at = 1, 2 do
     local key = P .. DUE[at] .. queue
-    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+    local first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[SCORED.score]
     if first and tonumber(first) <= now and not looks then
       make_ready(key, queue)
-      first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]
+      first = call('ZRANGE', key, 0, 0, 'WITHSCORES')[SCORED.score]
     end
     first = tonumber(first)
     if first and not (soonest and soonest < first) then
@@ -152,7 +152,7 @@ local function pick_suspects(queue, picking, tasks, sound)
   local deaths = deaths_of(some[1])
   local room = deaths <= -2 and picking.limit or deaths == -1 and math.min(picking.limit, COHORT) or 1
   for at = 1, #some, 2 do
-    if sound[1] and not before(some[at + 1], some[at], sound[2], sound[1]) then
+    if sound.member and not before(some[at + 1], some[at], sound.score, sound.member) then
       break
     end
     if deaths_of(some[at]) == deaths then
@@ -174,22 +174,22 @@ local function pick(queue, picking, tasks, free)
   picking.seqs = {}
   while picking.limit > 0 and picking.spare > 0 do
     local suspect = first_of(suspects, 1, tasks)
-    if not suspect[1] and not tasks then
+    if not suspect.member and not tasks then
       return pick_any(queue, picking)
     end
-    local sound = suspect[1] and free and first_of(P .. 'ready:' .. queue, 1, tasks) or {}
-    if suspect[1] and free and (not sound[1] or before(suspect[2], suspect[1], sound[2], sound[1])) then
+    local sound = suspect.member and free and first_of(P .. 'ready:' .. queue, 1, tasks) or {}
+    if suspect.member and free and (not sound.member or before(suspect.score, suspect.member, sound.score, sound.member)) then
       pick_suspects(queue, picking, tasks, sound)
       if picking.seqs[1] then
         picking.apart = true
         return
       end
     else
-      local last = pick_sound(queue, picking, tasks)
-      if last[1] or not suspect[1] or not free then
+      local picked = pick_sound(queue, picking, tasks)
+      if picked.member or not suspect.member or not free then
         local short = #picking.seqs < picking.limit
         picking.waiting = picking.waiting
-          or (suspect[1] and (short or before(suspect[2], suspect[1], last[2], last[1])))
+          or (suspect.member and (short or before(suspect.score, suspect.member, picked.score, picked.member)))
         return
       end
     end
@@ -312,7 +312,7 @@ local function claim(ask)
   if taken > 0 then
     renew(ask.holder, ask.lease, ask.about)
     for _, hand in ipairs(hands) do
-      hand_over(hand[1], hand[2], picking.laned, ask, answer)
+      hand_over(hand.queue, hand.seqs, picking.laned, ask, answer)
     end
   end
   close(picking.gates)

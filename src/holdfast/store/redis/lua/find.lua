@@ -1,5 +1,5 @@
 -- FIND: one bounded step towards a page of jobs, newest first.
--- ARGV[1] is a FindMessage. Answers {where the next step begins or nothing, then a JobRow of each job found}.
+-- ARGV[1] is a FindMessage. Answers with a FoundHead, then a JobRow of each job found.
 
 local LOOK = 2000 -- jobs that one step looks at
 local BYTES = 4 * 1024 * 1024 -- of bodies that one step reads
@@ -29,7 +29,7 @@ end
 -- Add a job if it matches.
 local function look_at(seq)
   local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
-  local body = kept[1]
+  local body = kept.body
   if not body then
     return
   end
@@ -39,7 +39,7 @@ local function look_at(seq)
     return
   end
   if states or want.finished_before or want.lane then
-    local life = kept[2] and life_of(kept[2])
+    local life = kept.life and life_of(kept.life)
     local state = (states or want.lane) and state_of(seq, body, life)
     if want.lane and not (state == STATE.held and name_of(lane_of(body)) == want.lane) then
       return
@@ -56,8 +56,8 @@ local function look_at(seq)
   end
 end
 
--- The sets that know the jobs that a lane holds, or those in these states: {key, how its members begin}; nil where
--- there are none.
+-- The sets that know the jobs that a lane holds, or those in these states, each a KnownSet; nil where there
+-- are none.
 local function known_sets()
   if want.lane then
     return { { P .. 'lane-held:' .. want.lane, 'time' } }
@@ -104,13 +104,13 @@ end
 local function few_of(sets)
   local seqs, total = {}, 0
   for _, set in ipairs(sets) do
-    local held = string.find(set[1], P .. 'held:', 1, true) == 1
-    total = total + call(held and 'SCARD' or 'ZCARD', set[1])
+    local held = string.find(set.key, P .. 'held:', 1, true) == 1
+    total = total + call(held and 'SCARD' or 'ZCARD', set.key)
     if total > FEW then
       return nil
     end
-    for _, member in ipairs(held and call('SMEMBERS', set[1]) or call('ZRANGE', set[1], 0, -1)) do
-      local seq = tonumber(set[2] == 'time' and seq_of_ready(member) or string.match(member, '^%l?(%d+)'))
+    for _, member in ipairs(held and call('SMEMBERS', set.key) or call('ZRANGE', set.key, 0, -1)) do
+      local seq = tonumber(set.begins == 'time' and seq_of_ready(member) or string.match(member, '^%l?(%d+)'))
       if seq and seq < before then
         seqs[#seqs + 1] = seq
       end
@@ -134,15 +134,16 @@ local function seqs_of(chunk)
 end
 
 -- Look at each; whether the step is over before all were seen.
-local function look_through(seqs, looked)
+local looked = 0
+local function look_through(seqs)
   for _, seq in ipairs(seqs) do
-    if looked[1] >= LOOK or bytes >= BYTES then
-      answer[1] = text(before)
+    if looked >= LOOK or bytes >= BYTES then
+      answer[FOUND.before] = text(before)
       return true
     end
     before = tonumber(seq)
     look_at(text(before))
-    looked[1] = looked[1] + 1
+    looked = looked + 1
     if found >= limit then
       return true
     end
@@ -150,30 +151,29 @@ local function look_through(seqs, looked)
   return false
 end
 
-local looked = { 0 }
 local function below(per)
   return before == math.huge and '+inf' or text(math.floor((before - 1) / per))
 end
 if want.waits then
   local some = call('ZREVRANGEBYSCORE', P .. 'waits:' .. want.waits, below(1), '-inf', 'LIMIT', 0, LOOK)
-  if not look_through(some, looked) and #some == LOOK then
-    answer[1] = text(before)
+  if not look_through(some) and #some == LOOK then
+    answer[FOUND.before] = text(before)
   end
   return answer
 end
 local sets = known_sets()
 local few = sets and few_of(sets)
 if few then
-  look_through(few, looked)
+  look_through(few)
   return answer
 end
 local chunks = call('ZREVRANGEBYSCORE', P .. 'chunks', below(PER_CHUNK), '-inf', 'LIMIT', 0, LOOK)
 for _, chunk in ipairs(chunks) do
-  if look_through(seqs_of(chunk), looked) then
+  if look_through(seqs_of(chunk)) then
     return answer
   end
 end
 if #chunks == LOOK then
-  answer[1] = text(before)
+  answer[FOUND.before] = text(before)
 end
 return answer

@@ -31,7 +31,7 @@ local function learn(values, lanes, command, key, list)
 end
 
 local function somebody_rests()
-  local last = call('ZREVRANGE', P .. 'lane-rest', 0, 0, 'WITHSCORES')[2]
+  local last = call('ZREVRANGE', P .. 'lane-rest', 0, 0, 'WITHSCORES')[SCORED.score]
   return last and tonumber(last) > now
 end
 
@@ -159,12 +159,12 @@ end
 local function let_go(names, gates)
   local first, more = {}, {}
   for _, name in ipairs(names) do
-    local two = call('ZRANGE', held_key(name), 0, 1, 'WITHSCORES')
-    if two[1] and not string.match(two[1], '^%d+%l%d+:%d+,%d+,%d+,%d+,') then
-      gather('ZREM', held_key(name), two[1]) -- no job stands like that
-    elseif two[1] then
-      first[#first + 1], first[#first + 2] = two[1], two[2]
-      more[#first / 2] = two[3]
+    local front = call('ZRANGE', held_key(name), 0, 1, 'WITHSCORES')
+    if front.member and not string.match(front.member, '^%d+%l%d+:%d+,%d+,%d+,%d+,') then
+      gather('ZREM', held_key(name), front.member) -- no job stands like that
+    elseif front.member then
+      first[#first + 1], first[#first + 2] = front.member, front.score
+      more[#first / 2] = front.following
     else
       gather('ZREM', P .. 'lane-opens', name)
     end
@@ -193,7 +193,7 @@ end
 
 -- When the first gate opens; nil where none does by the clock.
 local function next_opening()
-  return tonumber(call('ZRANGE', P .. 'lane-opens', 0, 0, 'WITHSCORES')[2])
+  return tonumber(call('ZRANGE', P .. 'lane-opens', 0, 0, 'WITHSCORES')[SCORED.score])
 end
 
 -- Look into the lanes whose time has come. Where they let many go at once, the rest of them are for the next claim.

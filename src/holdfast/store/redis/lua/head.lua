@@ -7,7 +7,7 @@
 local call = redis.call
 local P = string.sub(KEYS[1], 1, -4)
 local clock = call('TIME')
-local now = clock[1] * MICROS + clock[2]
+local now = clock.seconds * MICROS + clock.micros
 
 -- Add to a number in a hash. What is no number begins anew: an error here would leave the step half done.
 local function raise(key, field, by)

@@ -4,10 +4,11 @@ local answer = {}
 local flat = call('ZRANGE', P .. 'holders', 0, -1, 'WITHSCORES')
 for at = 1, #flat, 2 do
   local id = flat[at]
-  local kept = call('HMGET', P .. 'holder:' .. id, 'about', 'beat', 'at')
-  local beaten = tonumber(kept[3]) or now
+  local known_holder = call('HMGET', P .. 'holder:' .. id, 'about', 'beat', 'at')
+  local beaten = tonumber(known_holder.at) or now
   local age = beaten > 0 and beaten < now and now - beaten or 0 -- 0 where that cannot be: nan is neither
-  local row = { id, kept[1] or '', kept[2] or '0', text(age), tonumber(flat[at + 1]) > now and 1 or 0 }
+  local about, beat = known_holder.about or '', known_holder.beat or '0'
+  local row = { id, about, beat, text(age), tonumber(flat[at + 1]) > now and 1 or 0 }
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
     local body = call('HGET', chunk_of(seq), seq)
     if body then

@@ -9,19 +9,19 @@ local key = P .. 'output:' .. string.match(seq, '^%d+')
 local position, limit = tonumber(ARGV[PRINTED.position]), tonumber(ARGV[PRINTED.limit])
 local answer, size = {}, 0
 local from = '-inf'
-local before = call('ZREVRANGEBYSCORE', key, ARGV[PRINTED.position], '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
-if before[1] then
-  from = '(' .. before[2]
-  if tonumber(before[2]) + #before[1] - PIECE_HEAD > position then
-    answer[1], size = before[1], #before[1] - PIECE_HEAD
+local earlier = call('ZREVRANGEBYSCORE', key, ARGV[PRINTED.position], '-inf', 'WITHSCORES', 'LIMIT', 0, 1)
+if earlier.member then
+  from = '(' .. earlier.score
+  if tonumber(earlier.score) + #earlier.member - PIECE_HEAD > position then
+    answer[1], size = earlier.member, #earlier.member - PIECE_HEAD
   end
 end
 while size < limit or #answer == 0 do
   local piece = call('ZRANGEBYSCORE', key, from, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
-  if not piece[1] then
+  if not piece.member then
     break
   end
-  answer[#answer + 1] = piece[1]
-  size, from = size + #piece[1] - PIECE_HEAD, '(' .. piece[2]
+  answer[#answer + 1] = piece.member
+  size, from = size + #piece.member - PIECE_HEAD, '(' .. piece.score
 end
 return answer

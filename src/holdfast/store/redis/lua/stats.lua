@@ -2,13 +2,13 @@
 
 -- When the oldest job of a sorted set of ready jobs was due: the first of each priority is the oldest of it.
 local function oldest_of(set, oldest)
-  local first = call('ZRANGE', set, 0, 0, 'WITHSCORES')
-  while first[1] do
-    local run_at = tonumber(string.sub(first[1], 1, 16))
+  local front = call('ZRANGE', set, 0, 0, 'WITHSCORES')
+  while front.member do
+    local run_at = tonumber(string.sub(front.member, 1, 16))
     if not oldest or run_at < oldest then
       oldest = run_at
     end
-    first = call('ZRANGEBYSCORE', set, '(' .. first[2], '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+    front = call('ZRANGEBYSCORE', set, '(' .. front.score, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   end
   return oldest
 end

@@ -7,10 +7,10 @@ local jobs = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW, 'LIMIT', 0, limit)
 for _, seq in ipairs(jobs) do
   local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
   gather('ZREM', P .. 'ended', seq)
-  if kept[1] and kept[2] then
-    local id, queue = words(kept[1])
-    local life = life_of(kept[2])
-    exit(seq, kept[1], life, life.state, queue)
+  if kept.body and kept.life then
+    local id, queue = words(kept.body)
+    local life = life_of(kept.life)
+    exit(seq, kept.body, life, life.state, queue)
     forget(seq, id, queue, life)
   end
 end

@@ -9,7 +9,7 @@ local watched -- the number of moves so far; false where nobody watches, nil whe
 local function somebody_watches()
   if watched == nil then
     local watch = call('HMGET', P .. 'watch', 'until', 'upto')
-    watched = (tonumber(watch[1]) or 0) > now and tonumber(watch[2]) or false
+    watched = (tonumber(watch.ends) or 0) > now and tonumber(watch.upto) or false
   end
   return watched
 end
@@ -29,7 +29,7 @@ local function tell_ends(queue, outcome, number, waited, ran)
   if not sums then
     ends_told[place] = { number, waited, ran }
   else
-    sums[1], sums[2], sums[3] = sums[1] + number, sums[2] + waited, sums[3] + ran
+    sums.number, sums.waited, sums.ran = sums.number + number, sums.waited + waited, sums.ran + ran
   end
 end
 
@@ -47,11 +47,11 @@ local function write_down()
     local key = P .. 'minutes:' .. hour
     for place, sums in pairs(ends_told) do
       local field = ':' .. minute .. ':' .. place
-      if raise(key, MINUTE_OF.count .. field, sums[1]) == sums[1] then
+      if raise(key, MINUTE_OF.count .. field, sums.number) == sums.number then
         call('ZADD', P .. 'hours', hour, hour)
       end
-      raise(key, MINUTE_OF.waited .. field, text(sums[2]))
-      raise(key, MINUTE_OF.ran .. field, text(sums[3]))
+      raise(key, MINUTE_OF.waited .. field, text(sums.waited))
+      raise(key, MINUTE_OF.ran .. field, text(sums.ran))
     end
   end
 end

@@ -29,19 +29,19 @@ local function read_ends(queue, priority)
   local ready = P .. 'ready:' .. queue
   local first = call('ZRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
   local last = call('ZREVRANGEBYSCORE', ready, priority, priority, 'LIMIT', 0, 1)[1]
-  local two = { math.huge, -math.huge }
+  local turns = { math.huge, -math.huge }
   if first then
-    two = { tonumber(string.sub(first, 1, 16)), tonumber(string.sub(last, 1, 16)) }
+    turns = { tonumber(string.sub(first, 1, 16)), tonumber(string.sub(last, 1, 16)) }
   end
-  ends[priority .. queue] = two
-  return two
+  ends[priority .. queue] = turns
+  return turns
 end
 
 -- One more of the batch is ready, with this turn.
 local function take_turn(queue, priority, turn)
-  local two = ends[priority .. queue]
-  if two then
-    two[1], two[2] = math.min(two[1], turn), math.max(two[2], turn)
+  local turns = ends[priority .. queue]
+  if turns then
+    turns.first, turns.last = math.min(turns.first, turn), math.max(turns.last, turn)
   end
 end
 
@@ -52,13 +52,13 @@ local function turn_of(lane, queue, priority, places)
   if not name then
     return nil
   end
-  local two = ends[priority .. queue]
-  if not two then
+  local turns = ends[priority .. queue]
+  if not turns then
     write_places(places)
-    two = read_ends(queue, priority)
+    turns = read_ends(queue, priority)
   end
-  if two[2] > 0 then
-    turn = math.min(math.max(two[1], given[name] or finish[name] or 0), two[2] + step)
+  if turns.last > 0 then
+    turn = math.min(math.max(turns.first, given[name] or finish[name] or 0), turns.last + step)
     turn = math.max(turn, now - LAG)
   end
   given[name] = turn + step
