@@ -18,7 +18,7 @@ from holdfast.core.lifecycle import Outcome, Rules, settle
 from holdfast.core.operations import Ask, Holder
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
-from holdfast.store.bucket.pace import Pace
+from holdfast.store.bucket.timings import Pace
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch
 

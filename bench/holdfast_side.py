@@ -82,7 +82,7 @@ class Finish(Events):
 
 
 def work(concurrency: int) -> dict[str, Any]:
-    """Run everything that is there; leases, heart, fences, retries and results as any worker has them."""
+    """Run everything that is there; leases, heartbeat, fences, retries and results as any worker has them."""
     finish = app.events = Finish()
 
     async def run() -> None:

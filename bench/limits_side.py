@@ -1,4 +1,4 @@
-"""Claiming and settling through the store, with and without lanes, in a process of its own.
+"""Claiming and settling through the store, with and without limit keys, in a process of its own.
 
 A round claims and settles 1,000 jobs in batches of 100 (measured). What it takes from those that wait is put back
 before the next one (not measured), so that as many wait at the end as at the beginning.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from holdfast.core.clock import SystemClock, fresh_entropy
-from holdfast.core.job import Lane, NewJob, Record
+from holdfast.core.job import LimitKey, NewJob, Record
 from holdfast.core.lifecycle import Outcome, Rules, settle
 from holdfast.core.operations import Ask, Claims, Holder, Settlement
 from holdfast.store.open import open_store
@@ -32,7 +32,7 @@ Fill = Callable[[int, int], list[NewJob]]
 
 
 def plain(rounds: int, keys: int) -> dict[str, Any]:
-    """Jobs of no lane, two for each key that there could be."""
+    """Jobs of no limit key, two for each key that there could be."""
     return _run(_claiming(rounds, 2 * keys, _unlimited))
 
 
@@ -42,7 +42,7 @@ def turns(rounds: int, keys: int) -> dict[str, Any]:
 
 
 def beside(rounds: int, keys: int) -> dict[str, Any]:
-    """Jobs of no lane, while every key is full and has another job waiting."""
+    """Jobs of no limit key, while every key is full and has another job waiting."""
     return _run(_claiming(rounds, 2 * keys, _unlimited, full=keys))
 
 
@@ -56,11 +56,11 @@ def _unlimited(first: int, last: int) -> list[NewJob]:
 
 
 def _limited(first: int, last: int, keys: int) -> list[NewJob]:
-    return [_job(Lane(f"task/{n % keys}", running=1, weight=1)) for n in range(first, last)]
+    return [_job(LimitKey(f"task/{n % keys}", concurrency=1, weight=1)) for n in range(first, last)]
 
 
-def _job(lane: Lane | None = None) -> NewJob:
-    return NewJob(entropy.uuid7(time.time_ns() // 1000), "nothing", QUEUES[0], PAYLOAD, lane=lane)
+def _job(limit_key: LimitKey | None = None) -> NewJob:
+    return NewJob(entropy.uuid7(time.time_ns() // 1000), "nothing", QUEUES[0], PAYLOAD, limit_key=limit_key)
 
 
 def _run(measure: Callable[[Store], Any]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _run(measure: Callable[[Store], Any]) -> dict[str, Any]:
 
 def _claiming(rounds: int, waiting: int, fill: Fill, full: int = 0) -> Callable[[Store], Any]:
     async def measure(store: Store) -> tuple[float, int]:
-        await _fill_lanes(store, full, each=2)
+        await _fill_limit_keys(store, full, each=2)
         await _insert(store, fill, 0, waiting)
         took = 0.0
         for turn in range(rounds):
@@ -96,7 +96,7 @@ def _claiming(rounds: int, waiting: int, fill: Fill, full: int = 0) -> Callable[
 
 def _handing_on(rounds: int, keys: int) -> Callable[[Store], Any]:
     async def measure(store: Store) -> tuple[float, int]:
-        running = await _fill_lanes(store, keys, each=2)
+        running = await _fill_limit_keys(store, keys, each=2)
         took = 0.0
         for turn in range(rounds):
             for _ in range(ROUND // BATCH):
@@ -115,7 +115,7 @@ def _handing_on(rounds: int, keys: int) -> Callable[[Store], Any]:
     return measure
 
 
-async def _fill_lanes(store: Store, keys: int, each: int) -> list[Record]:
+async def _fill_limit_keys(store: Store, keys: int, each: int) -> list[Record]:
     """Have one job of each key run, and the others held."""
     await _insert(store, lambda first, last: _limited(first, last, keys), 0, keys * each)
     running: list[Record] = []

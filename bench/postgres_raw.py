@@ -34,7 +34,7 @@ FROM unnest($1::text[], $4::bytea[]) AS u(id, payload)
 CLAIM = """
 UPDATE holdfast.job SET state = 'running', attempt = attempt + 1, fence = fence + 1, holder = 'raw', started_at = 1
 WHERE ctid = ANY (ARRAY(
-    SELECT ctid FROM holdfast.job WHERE gen = 1 AND queue = 'default' AND suspect = false AND state = 'queued'
+    SELECT ctid FROM holdfast.job WHERE gen = 1 AND queue = 'default' AND quarantined = false AND state = 'queued'
     ORDER BY priority, run_at, seq LIMIT 100 FOR UPDATE SKIP LOCKED))
 RETURNING seq, task, payload
 """

@@ -29,7 +29,7 @@ UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence 
     started_at = ?
 WHERE seq IN (
     SELECT seq FROM holdfast_job INDEXED BY holdfast_ready
-    WHERE queue = 'default' AND state = 'queued' AND suspect = 0 ORDER BY priority, run_at, seq LIMIT ?)
+    WHERE queue = 'default' AND state = 'queued' AND quarantined = 0 ORDER BY priority, run_at, seq LIMIT ?)
 RETURNING seq, task, payload
 """
 COMPLETE = "UPDATE holdfast_job SET state = 'succeeded', result = ?, finished_at = ?, expires_at = ? WHERE seq = ?"

@@ -45,7 +45,7 @@ HOSTILE: tuple[Any, ...] = (
 
 BYTES = ("extra", "payload", "progress", "checkpoint")
 GARBAGE = (
-    b"", b"\xff", b"{", b"null", b"[1]", b'{"flow": 5}', b'{"flow": "x", "all_but": -1}', b'{"after": [[0, "fail"]]}',
+    b"", b"\xff", b"{", b"null", b"[1]", b'{"flow": 5}', b'{"flow": "x", "allow_unfinished": -1}', b'{"after": [[0, "fail"]]}',
     b'{"after": [[-1, "x"]]}', b'{"expires_at": -1}', b'{"expires_in": 1e300}', b'{"holes": true}', b"[" * 3000,
     b'{"$steps": [{}]}', b'{"command": "id"}', b'{"a": NaN}',
 )  # fmt: skip
@@ -68,7 +68,7 @@ class Messages:
         """A method of the store API, and its body."""
         chance = self._chance
         method = chance.choice(
-            ("write",) * 12 + ("beat", "leave", "expired", "tidy", "get", "find", "output", "stats", "moves", "minutes")
+            ("write",) * 12 + ("heartbeat", "leave", "expired", "tidy", "get", "find", "output", "stats", "transitions", "minutes")
             + ("holders", "records", "put_record", "now", "hello", "recall", "topics")
         )  # fmt: skip
         arguments = self._arguments(method)
@@ -110,14 +110,14 @@ class Messages:
         holder = {"id": f"{FUZZ}:1:{chance.randrange(5)}", "lease": 5.0, "node": FUZZ, "pid": 1, "queues": [FUZZ]}
         arguments: dict[str, list[Any]] = {
             "write": [self._batch(holder)],
-            "beat": [[holder]],
+            "heartbeat": [[holder]],
             "leave": [[holder["id"]]],
             "expired": [10, holder["id"]],
             "tidy": [10],
             "get": [[self._id(), self._id()]],
             "find": [{"queue": FUZZ}, None, 50],
             "output": [self._id(), 0, 100],
-            "moves": [None, 10],
+            "transitions": [None, 10],
             "minutes": [0],
             "records": [chance.choice((FUZZ, "schedule", "signal", "ended", "task_pause", "pause"))],
             "put_record": [chance.choice((FUZZ, "schedule", "signal", "signal:x", "ended", "flow:x")), self._id(),
@@ -137,8 +137,8 @@ class Messages:
                 "id": id, "task": chance.choice(("noop", "add", "unknown")), "queue": FUZZ, "payload": _b64(b"{}"),
                 "codec": "json", "priority": 0, "delay": 0.0, "max_attempts": 1, "timeout": 5.0, "key": None,
                 "fingerprint": "f", "nonce": 1, "max_depth": None, "tags": ["t"], "meta": {"m": 1}, "window": 0.0,
-                "retry": {"base": 1.0, "factor": 1.0, "jitter": 0.0, "cap": 1.0}, "once": "", "waits": None,
-                "lane": chance.choice((None, {"name": f"{FUZZ}-lane", "running": 2, "weight": 1})),
+                "retry": {"base": 1.0, "factor": 1.0, "jitter": 0.0, "cap": 1.0}, "unique": "", "waiting_for": None,
+                "limit_key": chance.choice((None, {"name": f"{FUZZ}-limit_key", "running": 2, "weight": 1})),
                 "extra": chance.choice((None, _b64(b'{"expires_in": 5.0}'), _b64(b'{"after": [[0, "fail"]]}'))),
             }  # fmt: skip
         elif kind == "notes":
@@ -157,8 +157,8 @@ class Messages:
             states = [state.value for state in State]
             one = {
                 "id": id,
-                "seen_state": chance.choice(states),
-                "seen_fence": 0,
+                "expected_state": chance.choice(states),
+                "expected_fence": 0,
                 "patch": chance.choice((None, patch)),
             }
         else:

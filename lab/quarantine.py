@@ -38,10 +38,10 @@ def command(url: str | None, jobs: int, seconds: float, lease: float) -> int:
     """Measure both, each on a store of its own, or on the one at `url`."""
     for poison in (False, True):
         with TemporaryDirectory() as folder:
-            took, deaths, counts = _measure(url, Path(folder), jobs, seconds, lease, poison=poison)
+            took, crashes, counts = _measure(url, Path(folder), jobs, seconds, lease, poison=poison)
         ends = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
         what = "one poisonous job" if poison else "no poison"
-        print(f"{jobs} jobs of {seconds:g} s, {what}: {took:.1f} s, {deaths} process deaths; {ends}", flush=True)
+        print(f"{jobs} jobs of {seconds:g} s, {what}: {took:.1f} s, {crashes} process deaths; {ends}", flush=True)
     return 0
 
 
@@ -63,13 +63,13 @@ def _measure(
             time.sleep(0.01)
         worker.kill()
         worker.wait()
-        began, deaths = time.monotonic(), -1
+        began, crashes = time.monotonic(), -1
         while (counts := app.stats().counts)["succeeded"] + counts["dead"] < jobs:
             if worker.poll() is not None:
-                deaths += 1
+                crashes += 1
                 worker = subprocess.Popen(arguments)
             time.sleep(0.01)
-        return time.monotonic() - began, deaths, counts
+        return time.monotonic() - began, crashes, counts
     finally:
         worker.kill()
         worker.wait()

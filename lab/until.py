@@ -10,10 +10,10 @@ T = TypeVar("T")
 LOOK_EVERY = 0.01
 
 
-def until(condition: Callable[[], T], what: str, limit: float = 30.0, tell: Callable[[], str] = str) -> T:
-    """The condition's first true answer; AssertionError that says `what` was awaited, and `tell()`, after `limit` s."""
+def until(condition: Callable[[], T], what: str, limit: float = 30.0, record_end: Callable[[], str] = str) -> T:
+    """The condition's first true answer; AssertionError that says `what` was awaited, and `record_end()`, after `limit` s."""
     deadline = time.monotonic() + limit
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}\n{tell()}"
+        assert time.monotonic() < deadline, f"not within {limit:g} s: {what}\n{record_end()}"
         time.sleep(LOOK_EVERY)
     return answer

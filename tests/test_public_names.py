@@ -35,7 +35,7 @@ PUBLIC = [
     "Node",
     "OutcomeUnknown",
     "Page",
-    "PartlyEnqueued",
+    "PartialEnqueue",
     "PayloadTooLarge",
     "ProcessFailed",
     "QueueFull",
@@ -51,7 +51,7 @@ PUBLIC = [
     "Task",
     "UnknownTask",
     "Worker",
-    "WrongState",
+    "InvalidState",
     "__version__",
     "limit",
 ]
@@ -77,7 +77,7 @@ def test_the_names_for_tests_are_these():
     assert isinstance(holdfast.testing.inline, type), "the word is the block, not the module it is in"
 
 
-def test_a_name_that_there_is_not_is_told_as_usual():
+def test_a_name_that_there_is_not_is_reported_as_usual():
     with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'Celery'"):
         _ = holdfast.Celery
 

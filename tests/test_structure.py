@@ -20,7 +20,7 @@ class Longer(Answer): pass
 class Part:
     def ended(self, record, error):
         if (record.error or "").startswith("not run") or "full" in str(error):
-            return record.waits.partition(":")
+            return record.waiting_for.partition(":")
         return f"job:{record.id}"
     def fine(self, url, name):
         return url.startswith("http:") and "full" in name
@@ -65,7 +65,7 @@ class SyncApp:
 """,
     "store/lua/claim.lua": "local LIMIT = 50\nlocal OTHER = 50\nlocal id, now = job[1], ARGV[2] -- job[3]\n"
     "local first, queue, at = jobs[1], job[2], call('TIME')[2] + list()[1]\n",
-    "store/schema.sql": "UPDATE job SET waits = 'lane:' || name",
+    "store/schema.sql": "UPDATE job SET waiting_for = 'limit_key:' || name",
 }
 
 

@@ -26,7 +26,7 @@ def is_prose(node: ast.expr) -> bool:
         return any(isinstance(each, ast.Name) and each.id in ("error", "answer", "exc") for each in node.args)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("lower", "strip"):
         return is_prose(node.func.value)
-    return isinstance(node, ast.Attribute) and node.attr in {*ERRORS, "waits"}
+    return isinstance(node, ast.Attribute) and node.attr in {*ERRORS, "waiting_for"}
 
 
 def decisions(tree: ast.Module) -> list[int]:
@@ -56,7 +56,7 @@ def test_no_decision_reads_an_error_message_or_a_prefix():
         '(record.error or "").startswith("not run: ")',
         '"OOM" in str(error)',
         '"oom" not in str(error).lower()',
-        'record.waits.removeprefix("job:")',
+        'record.waiting_for.removeprefix("job:")',
     ],
 )
 def test_such_a_decision_would_be_found(line):

@@ -27,14 +27,14 @@ async def count(ctx: Context, to: str) -> int:
     return len(to)
 
 
-@app.task(batch=10, wait=0.5, limit=limit(running=1))
+@app.task(batch=10, wait=0.5, limit=limit(concurrency=1))
 def many(items: list[str]) -> list[int]:
     return [len(item) for item in items]
 
 
 async def main(now: datetime) -> None:
     assert_type(await send.using(priority=1, delay=timedelta(1), tags=["a"], meta={"a": 1}).enqueue("a"), Handle[bool])
-    assert_type(await count.using(at=now, once="live", expires=now).enqueue("a"), Handle[int])
+    assert_type(await count.using(at=now, unique="until_end", expires=now).enqueue("a"), Handle[int])
     assert_type(await many.using(key="k", debounce=1, debounce_max=3, retry=Backoff()).enqueue("a"), Handle[int])
     assert_type(send.sync.using(timeout=None).enqueue("a").result(), bool)
     await app.submit("send", b"{}", json=True, queue="mail", connection=object())

@@ -52,9 +52,9 @@ DEFECTS = (
     ),
     Defect(
         "F", "a sweep is not refused when the holder has beaten since", "store/reference/jobs.py",
-        "if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:",
-        "if end.seen_beat is not None and self.holders[record.holder].beat < 0:",
-        MEMORY + "test_a_sweeper_is_refused_when_the_holder_has_beaten_since",
+        "if end.expected_heartbeat is not None and self.holders[record.holder].beat != end.expected_heartbeat:",
+        "if end.expected_heartbeat is not None and self.holders[record.holder].beat < 0:",
+        MEMORY + "test_a_sweeper_is_refused_when_the_holder_has_renewed_since",
     ),
     Defect(
         "U", "a settlement that is sent again is refused", "store/reference/jobs.py",
@@ -90,18 +90,18 @@ DEFECTS = (
         MEMORY + "test_an_attempt_is_counted_at_the_claim",
     ),
     Defect(
-        "O", "the order of a queue is reversed", "store/reference/standing.py",
+        "O", "the order of a queue is reversed", "store/reference/ready_queues.py",
         "for _, run_at, seq in line:", "for _, run_at, seq in reversed(list(line)):",
         seeds=200,
     ),
     Defect(
-        "O", "priority is left out of the order", "store/reference/line.py",
+        "O", "priority is left out of the order", "store/reference/sorted_queue.py",
         "    return (record.priority, record.run_at, record.seq)", "    return (0, record.run_at, record.seq)",
         seeds=300,
     ),
     # -- the core, by simulation
     Defect(
-        "N", "workers do not look for lost leases", "worker/upkeep.py",
+        "N", "workers do not look for lost leases", "worker/maintenance.py",
         "await self._claims.recover()", "pass",
         seeds=200,
     ),
@@ -140,7 +140,7 @@ DEFECTS = (
         MAKING + "test_a_wall_clock_that_is_off_gives_up_no_flow",
     ),
     Defect(
-        "C", "a lane that has room opens by the clock of whoever made it", "store/reference/standing.py",
+        "C", "a limit key that has room opens by the clock of whoever made it", "store/reference/ready_queues.py",
         "self._opens(record.lane.name, AT_ONCE)", "self._opens(record.lane.name, record.finished_at or AT_ONCE)",
         MEMORY + "test_room_made_by_a_process_whose_clock_is_ahead",
     ),
@@ -150,7 +150,7 @@ DEFECTS = (
             try:""",
         """        if not answer:
             try:""",
-        MAKING + "test_whoever_starts_a_flow_too_late_is_told",
+        MAKING + "test_a_caller_starts_a_flow_too_late_is_reported",
     ),
     Defect(
         "U", "a flow that runs is said not to be stored", "flows/release.py",
@@ -185,15 +185,15 @@ DEFECTS = (
         "tests/worker/test_late_claims.py -k another_took_while_the_answer_was_late",
     ),
     Defect(
-        "L", "the heart beats too late", "client/heartbeat.py",
+        "L", "the heartbeat beats too late", "client/heartbeat.py",
         "pause = self._holder.lease / 3", "pause = self._holder.lease * 3",
         seeds=400,
     ),
     Defect(
-        "L", "a failed heartbeat ends the heart", "client/heartbeat.py",
+        "L", "a failed heartbeat ends the heartbeat", "client/heartbeat.py",
         "                pause = min(1.0, pause)\n",
         "                break\n",
-        "tests/worker/test_store_trouble.py -k test_a_heart_that_misses_a_beat_beats_on",
+        "tests/worker/test_store_trouble.py -k test_a_heartbeat_that_misses_a_heartbeat_heartbeats_on",
     ),
     Defect(
         "F", "a worker reports a refused completion as a success", "worker/settle.py",
@@ -264,23 +264,23 @@ DEFECTS = (
     ),
     Defect(
         "B", "a release is charged", "core/lifecycle.py",
-        "        attempt, error, traceback = attempt - 1, record.error, record.traceback\n        suspect, deaths",
-        "        attempt, error, traceback = attempt, record.error, record.traceback\n        suspect, deaths",
+        "        attempt, error, traceback = attempt - 1, record.error, record.traceback\n        quarantined job, deaths",
+        "        attempt, error, traceback = attempt, record.error, record.traceback\n        quarantined job, deaths",
         LIFE + "test_what_is_given_back_is_not_charged",
     ),
     Defect(
         "Q", "neighbours are blamed", "core/lifecycle.py",
         "deaths = -COMPANY if not record.suspect else", "deaths = 1 if not record.suspect else",
-        LIFE + "test_a_neighbour_that_died_with_its_process_is_suspected_but_not_counted",
+        LIFE + "test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted",
     ),
     Defect(
         "Q", "a job is never called poisonous", "core/lifecycle.py",
-        "if deaths >= rules.max_silent_deaths:", "if deaths >= rules.max_silent_deaths * 1000:",
+        "if deaths >= rules.max_crashes:", "if deaths >= rules.max_crashes * 1000:",
         seeds=100,
     ),
     Defect(
-        "Q", "other jobs are claimed beside a suspect", "worker/slots.py",
-        "return 0 if self._suspects else self.size - len(self.runs) + self._riding - self.owed",
+        "Q", "other jobs are claimed beside a quarantined job", "worker/slots.py",
+        "return 0 if self._quarantined else self.size - len(self.runs) + self._riding - self.owed",
         "return self.size - len(self.runs) + self._riding - self.owed",
         "tests/unit/test_worker_slots.py",
     ),
@@ -320,9 +320,9 @@ DEFECTS = (
         SQLITE + "TestLeases",
     ),
     Defect(
-        "L", "SQLite's lock keeps hearts out until their leases are lost", "store/sqlite/store.py",
+        "L", "SQLite's lock keeps heartbeats out until their leases are lost", "store/sqlite/store.py",
         "if lost and holder is None and await self._kept_waiting():", "if lost and holder is None and limit < 0:",
-        "tests/sqlite/test_sqlite_locks.py -k while_its_heart_waits_there",
+        "tests/sqlite/test_sqlite_locks.py -k while_its_heartbeat_waits_there",
     ),
     Defect(
         "I", "SQLite looks up no key", "store/sqlite/enqueue.py",
@@ -362,7 +362,7 @@ DEFECTS = (
         seeds=300, place="bucket",
     ),
     Defect(
-        "C", "a bucket's ended jobs are put away by one process's wall clock", "store/bucket/keeper.py",
+        "C", "a bucket's ended jobs are put away by one process's wall clock", "store/bucket/compactor.py",
         "for place, job in ended.items() if now",
         "for place, job in ended.items() if (job.finished_at or 0) < self._clock.now() - 86400 * MICROS or now",
         "tests/bucket/test_bucket_ended.py -k wrong_clock",
@@ -433,7 +433,7 @@ DEFECTS = (
         "N", "what a dead sender has not told is told by nobody", "client/signals.py",
         "if not entry.told and (sent := await _sent(session, name, int(at))) is not None:",
         "if at == name and (sent := await _sent(session, name, int(at))) is not None:",
-        WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_upkeep",
+        WAITING + "test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_maintenance",
     ),
     Defect(
         "N", "a waiter that moved while it was woken is let be", "client/signals.py",
@@ -502,9 +502,9 @@ DEFECTS = (
     ),
     # -- limits
     Defect(
-        "", "a lane's room is not counted", "store/reference/standing.py",
-        "gate.starts(lane, self.running.get(lane.name, 0), picking.now) <= before",
-        "gate.starts(lane, 0, picking.now) <= before",
+        "", "a limit key's room is not counted", "store/reference/ready_queues.py",
+        "gate.starts(limit key, self.running.get(lane.name, 0), picking.now) <= before",
+        "gate.starts(limit key, 0, picking.now) <= before",
         seeds=400,
     ),
     Defect(
@@ -513,7 +513,7 @@ DEFECTS = (
         seeds=400,
     ),
     Defect(
-        "N", "a gate is not opened again when a job leaves", "store/reference/standing.py",
+        "N", "a limiter is not opened again when a job leaves", "store/reference/ready_queues.py",
         "            self._opens(record.lane.name, AT_ONCE)\n        return held",
         "            pass\n        return held",
         seeds=400,
@@ -521,16 +521,16 @@ DEFECTS = (
     Defect(
         "", "a weight is not minded", "core/limiter.py",
         "step = max(1, STEP // lane.weight)", "step = STEP",
-        MEMORY + "TestTurns",
+        MEMORY + "TestFairOrder",
     ),
     Defect(
-        "", "Postgres does not count a lane's room", "store/postgres/migrations/0001_initial/04_lanes.sql",
-        "greatest(0, (lane ->> 'running')::bigint - running)", "greatest(0, (lane ->> 'running')::bigint)",
+        "", "Postgres does not count a limit key's room", "store/postgres/migrations/0001_initial/04_limit_keys.sql",
+        "greatest(0, (limit key ->> 'running')::bigint - running)", "greatest(0, (limit key ->> 'running')::bigint)",
         POSTGRES + "TestRunningAtOnce",
     ),
     Defect(
-        "", "Redis does not keep a rate", "store/redis/lua/gate.lua",
-        "text(math.max(gates.tat[lane], now) + used)", "text(math.max(gates.tat[lane], now))",
+        "", "Redis does not keep a rate", "store/redis/lua/limiter.lua",
+        "text(math.max(gates.tat[limit key], now) + used)", "text(math.max(gates.tat[limit key], now))",
         REDIS + "TestRates",
     ),
     # -- flows
@@ -582,7 +582,7 @@ DEFECTS = (
     Defect(
         "N", "SQLite does not tell of ends in bulk", "store/sqlite/settle.py",
         "    told.ended(step, [end.id for end in ends if end.tell])\n", "",
-        SQLITE + "TestTold",
+        SQLITE + "TestRecordedEnds",
     ),
     # -- one job for many calls, and one call for many jobs
     Defect(
@@ -593,8 +593,8 @@ DEFECTS = (
     ),
     Defect(
         "I", "SQLite frees a key while its job waits for a retry", "store/sqlite/enqueue.py",
-        'return state in WAITING if new.once == "queued"', 'return state == "queued" if new.once == "queued"',
-        SQLITE + "TestOnce",
+        'return state in WAITING if new.once == "until_start"', 'return state == "queued" if new.once == "until_start"',
+        SQLITE + "TestUnique",
     ),
     Defect(
         "I", "an ended job still has its key", "store/reference/jobs.py",
@@ -701,9 +701,9 @@ DEFECTS = (
         DAMAGED + "test_a_damaged_job_that and redis",
     ),
     Defect(
-        "N", "Redis counts the deaths of a suspect without a look at its life", "store/redis/lua/claim.lua",
+        "N", "Redis counts the deaths of a quarantined job without a look at its life", "store/redis/lua/claim.lua",
         "life_of(life)[LIFE.deaths] or 0", "cmsgpack.unpack(life)[LIFE.deaths] or 0",
-        DAMAGED + "test_a_damaged_suspect and redis-life",
+        DAMAGED + "test_a_damaged_quarantined and redis-life",
     ),
     Defect(
         "N", "SQLite never ends a lease that cannot be decoded", "store/sqlite/sql.py",
@@ -721,7 +721,7 @@ DEFECTS = (
         DAMAGED + "test_a_count_that_redis",
     ),
     Defect(
-        "I", "the server takes internal metadata that cannot be decoded", "http/visitors.py",
+        "I", "the server takes internal metadata that cannot be decoded", "http/rpc_validation.py",
         "    _check_extra(id, job.extra, max_payload)\n", "",
         "tests/http/test_http_store_checks.py",
     ),

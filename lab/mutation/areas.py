@@ -43,7 +43,7 @@ AREAS = (
     ),
     Area(
         "limiter",
-        ("core/limiter.py", "store/reference/standing.py"),
+        ("core/limiter.py", "store/reference/ready_queues.py"),
         (
             "tests/unit/test_gate.py",
             "tests/conformance/test_memory.py",
@@ -64,7 +64,7 @@ AREAS = (
     ),
     Area(
         "claim",
-        ("worker/claim.py", "worker/slots.py", "worker/turns.py", "client/claims.py"),
+        ("worker/claim.py", "worker/slots.py", "worker/queue_rotation.py", "client/claims.py"),
         (
             "tests/unit/test_worker_slots.py",
             "tests/unit/test_turns.py",
@@ -73,7 +73,7 @@ AREAS = (
             "tests/app/test_expiry.py",
             "tests/worker/test_late_claims.py",
             "tests/worker/test_batches.py",
-            "tests/worker/test_room_for_suspects.py",
+            "tests/worker/test_room_for_quarantined.py",
         ),
     ),
     Area(
@@ -97,11 +97,11 @@ AREAS = (
             "tests/worker/test_cancelling.py",
             "tests/worker/test_store_trouble.py",
         ),
-        only="not sqlite and not upkeep and not misses_a_beat",
+        only="not sqlite and not maintenance and not misses_a_heartbeat",
     ),
     Area(
         "HTTP auth",
-        ("http/door.py", "http/tokens.py", "http/scoping.py", "http/failures.py"),
+        ("http/auth.py", "http/tokens.py", "http/scoping.py", "http/failures.py"),
         ("tests/http/test_http_door.py", "tests/http/test_http_scopes.py", "tests/http/test_http_wrong_tokens.py"),
         only="",
     ),

@@ -15,7 +15,7 @@ from pathlib import Path
 from holdfast import Holdfast, HoldfastError
 from holdfast.app import parts_of
 
-Told = tuple[int, int, int, int]
+Reported = tuple[int, int, int, int]
 """Acknowledged, reported, peak descriptors, peak threads."""
 
 
@@ -51,12 +51,12 @@ class Tally:
         files, threads = measure(pid)
         self.files, self.threads = max(self.files, files), max(self.threads, threads)
 
-    def told(self) -> Told:
+    def told(self) -> Reported:
         """Everything."""
         return self.acknowledged, self.reported, self.files, self.threads
 
 
-def run_per_call(app: Holdfast, count: int) -> Told:
+def run_per_call(app: Holdfast, count: int) -> Reported:
     """`asyncio.run` for each call."""
     tally = Tally()
     for _ in range(count):
@@ -64,7 +64,7 @@ def run_per_call(app: Holdfast, count: int) -> Told:
     return tally.told()
 
 
-def async_to_sync(app: Holdfast, count: int) -> Told:
+def async_to_sync(app: Holdfast, count: int) -> Reported:
     """asgiref's `async_to_sync`, as Django's views use it."""
     from asgiref.sync import async_to_sync as made
 
@@ -74,7 +74,7 @@ def async_to_sync(app: Holdfast, count: int) -> Told:
     return tally.told()
 
 
-def threads(app: Holdfast, count: int) -> Told:
+def threads(app: Holdfast, count: int) -> Reported:
     """Threads, each with an event loop for each call."""
     tally = Tally()
     with ThreadPoolExecutor(16) as pool:
@@ -83,7 +83,7 @@ def threads(app: Holdfast, count: int) -> Told:
     return tally.told()
 
 
-def blocks(app: Holdfast, count: int) -> Told:
+def blocks(app: Holdfast, count: int) -> Reported:
     """Threads, each with `async with app` on a loop of its own for every ten calls."""
     tally = Tally()
 
@@ -107,7 +107,7 @@ def _refused() -> None:
     raise HoldfastError
 
 
-def child(url: str, count: int) -> Told:
+def child(url: str, count: int) -> Reported:
     """In a process of a pool."""
     return run_per_call(_apps.setdefault(url, Holdfast(url)), count)
 
@@ -115,10 +115,10 @@ def child(url: str, count: int) -> Told:
 _apps: dict[str, Holdfast] = {}
 
 
-def processes(method: str) -> Callable[[Holdfast, int], Told]:
+def processes(method: str) -> Callable[[Holdfast, int], Reported]:
     """Four processes of `multiprocessing`; a fork inherits an app that is open."""
 
-    def run(app: Holdfast, count: int) -> Told:
+    def run(app: Holdfast, count: int) -> Reported:
         _apps[parts_of(app).url] = app
         app.sync.stats()
         with multiprocessing.get_context(method).Pool(4) as pool:
@@ -129,7 +129,7 @@ def processes(method: str) -> Callable[[Holdfast, int], Told]:
     return run
 
 
-CASES: dict[str, Callable[[Holdfast, int], Told]] = {
+CASES: dict[str, Callable[[Holdfast, int], Reported]] = {
     "asyncio.run": run_per_call,
     "async_to_sync": async_to_sync,
     "threads": threads,

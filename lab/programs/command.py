@@ -12,7 +12,7 @@ from pathlib import Path
 from holdfast import Holdfast
 
 from ..real.places import PLACES
-from .cases import CASES, Told
+from .cases import CASES, Reported
 from .servers import ROOT, SERVERS, serve
 
 NAMES = (*CASES, *SERVERS)
@@ -20,7 +20,7 @@ STORES = ("sqlite", "postgres", "redis")
 LIMIT = 1800
 
 
-def enqueue(case: str, url: str, count: int) -> Told:
+def enqueue(case: str, url: str, count: int) -> Reported:
     """Run one program; what it was told."""
     if case in SERVERS:
         return serve(case, url, count)

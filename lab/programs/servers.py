@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from .cases import Tally, Told
+from .cases import Reported, Tally
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 GUNICORN = ["-m", "gunicorn", "--workers", "2", "--log-level", "error", "lab.programs.site:wsgi"]
@@ -28,7 +28,7 @@ SERVERS = {
 PATIENCE = 30.0
 
 
-def serve(case: str, url: str, count: int) -> Told:
+def serve(case: str, url: str, count: int) -> Reported:
     """Run a server, and enqueue through it. A request that is answered with an error is one that was reported."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from holdfast.core.errors import OutcomeUnknown
-from holdfast.core.operations import Beat, Holder
+from holdfast.core.operations import HeartbeatReply, Holder
 from holdfast.store.protocol import Answers, Batch, Store
 from holdfast.testing.history import Entry, Journal
 
@@ -74,7 +74,7 @@ class Faulty:
             raise OutcomeUnknown("the answer was lost (on purpose)")
         return answers
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
-        beats = await self._store.beat(holders)
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+        heartbeats = await self._store.heartbeat(holders)
         self._crash.pass_by("after a beat")
-        return beats
+        return heartbeats

@@ -40,9 +40,9 @@ class Features:
         self._number = 0
         self._pausing: asyncio.Task[None] | None = None
         app.task(work, name="paused")
-        app.task(self.waits, name="waits")
+        app.task(self.waiting_for, name="waiting_for")
 
-    async def waits(self, ctx: Context, name: str) -> int:
+    async def waiting_for(self, ctx: Context, name: str) -> int:
         """Steps around a signal; what each has returned is journalled in every attempt."""
         self._journal.write(began(ctx.job.id, ctx.fence))
 
@@ -111,13 +111,13 @@ class Features:
 
     async def _limited(self) -> None:
         key = self._chance.randrange(KEYS)
-        limits = (limit(name=f"one-{key}", running=1), limit(name=f"rate-{key}", rate="20/s", burst=3))
+        limits = (limit(name=f"one-{key}", concurrency=1), limit(name=f"rate-{key}", rate="20/s", burst=3))
         for _ in range(5):
             await self._enqueue(self._using(limit=self._chance.choice(limits)), "slow" if key == 0 else "ok")
         self._count("jobs under a limit (by five)")
 
     async def _waiting(self) -> None:
-        await self._enqueue(self._using("waits"), self._chance.choice(SIGNALS))
+        await self._enqueue(self._using("waiting_for"), self._chance.choice(SIGNALS))
         self._count("jobs that wait for a signal")
 
     async def _paused(self) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from holdfast import Context, Holdfast, HoldfastError, OutcomeUnknown, Snooze, Worker
 from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
-from holdfast.core.errors import JobExists, PartlyEnqueued, StoreUnavailable
+from holdfast.core.errors import JobExists, PartialEnqueue, StoreUnavailable
 from holdfast.store.open import open_store
 from holdfast.testing.history import Entry, JournalFile, acknowledged, began, denied, ran, recorded
 
@@ -55,7 +55,7 @@ class Member:
             retry_base=0.1,
             retry_factor=1.0,
             retry_jitter=0.1,
-            max_silent_deaths=1000,
+            max_crashes=1000,
         )
         self.app.task(self.work, name="work")
         self.app.task(self.work_in_thread, name="work_in_thread")
@@ -166,7 +166,7 @@ class Member:
     async def _bulk(self, using: Any, kind: str, count: int) -> None:
         try:
             handles = await self.app.enqueue_many([(using, kind)] * count)
-        except PartlyEnqueued as error:
+        except PartialEnqueue as error:
             handles = [handle for handle in error.handles if handle is not None]
         except HoldfastError:
             await asyncio.sleep(0.1)

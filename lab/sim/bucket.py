@@ -13,9 +13,9 @@ from typing import Any
 
 from holdfast.core.clock import Entropy
 from holdfast.store.bucket import BucketStore
-from holdfast.store.bucket.pace import Pace
 from holdfast.store.bucket.seam import Listed, NotWritten
 from holdfast.store.bucket.thread import Life, Shared
+from holdfast.store.bucket.timings import Pace
 
 from .network import Network
 from .plan import Plan

@@ -11,7 +11,7 @@ from .plan import ONCE, Deed, FlowJob, Plan, PlannedFlow, PlannedJob, PlannedLim
 PLAIN = 3
 """Jobs of the plan that stay, at the most."""
 ROOM = 50
-"""Jobs of a lane that may run at one time, where nothing but its turns is of interest."""
+"""Jobs of a limit key that may run at one time, where nothing but its turns is of interest."""
 
 
 def with_feature(chance: Random, plan: Plan) -> Plan:
@@ -41,10 +41,12 @@ def planned_flow(chance: Random, kinds: tuple[str, ...]) -> PlannedFlow:
     return PlannedFlow(0.0, 0, tuple(jobs))
 
 
-def lanes(chance: Random, plan: Plan) -> Plan:
-    """A few lanes, and jobs that have to wait for their turn."""
-    limits = [_limit(chance, f"lane-{n}") for n in range(chance.randint(1, 3))]
-    return replace(plan, jobs=plan.jobs + tuple(_in_lane(chance, plan, limits) for _ in range(chance.randint(4, 8))))
+def limit_keys(chance: Random, plan: Plan) -> Plan:
+    """A few limit keys, and jobs that have to wait for their turn."""
+    limits = [_limit(chance, f"limit_key-{n}") for n in range(chance.randint(1, 3))]
+    return replace(
+        plan, jobs=plan.jobs + tuple(_in_limit_key(chance, plan, limits) for _ in range(chance.randint(4, 8)))
+    )
 
 
 def _limit(chance: Random, name: str) -> PlannedLimit:
@@ -53,23 +55,25 @@ def _limit(chance: Random, name: str) -> PlannedLimit:
     return PlannedLimit(name, running, rate, chance.randint(1, 2) if rate else 1, chance.choice((0, 1, 3)))
 
 
-def _in_lane(chance: Random, plan: Plan, limits: list[PlannedLimit]) -> PlannedJob:
+def _in_limit_key(chance: Random, plan: Plan, limits: list[PlannedLimit]) -> PlannedJob:
     kind = chance.choice(("ok", "slow", "slow", "fails", "snoozes", "blocks", "times_out"))
     return PlannedJob(*_when(chance, plan), kind, many=chance.choice((1, 1, 2)), limit=chance.choice(limits))
 
 
 def turns(chance: Random, plan: Plan) -> Plan:
-    """Lanes that take turns by their weights; half of these in fair weather, where all of it can be held to."""
-    lanes = [PlannedLimit(f"turns-{n}", ROOM, weight=chance.choice((1, 1, 2, 3))) for n in range(chance.randint(2, 3))]
-    jobs = tuple(_in_turn(chance, plan, lanes) for _ in range(chance.randint(4, 8)))
+    """Limit keys that take turns by their weights; half of these in fair weather, where all of it can be held to."""
+    limit_keys = [
+        PlannedLimit(f"turns-{n}", ROOM, weight=chance.choice((1, 1, 2, 3))) for n in range(chance.randint(2, 3))
+    ]
+    jobs = tuple(_in_turn(chance, plan, limit_keys) for _ in range(chance.randint(4, 8)))
     if chance.random() < 0.5:
         plan = replace(plan, rates=Rates(), faults=(), deeds=())
     return replace(plan, jobs=jobs)
 
 
-def _in_turn(chance: Random, plan: Plan, lanes: list[PlannedLimit]) -> PlannedJob:
+def _in_turn(chance: Random, plan: Plan, limit_keys: list[PlannedLimit]) -> PlannedJob:
     at, by = chance.uniform(0.0, plan.calm_at * 0.3), chance.randrange(plan.producers)
-    return PlannedJob(at, by, chance.choice(("ok", "slow")), many=chance.randint(1, 6), limit=chance.choice(lanes))
+    return PlannedJob(at, by, chance.choice(("ok", "slow")), many=chance.randint(1, 6), limit=chance.choice(limit_keys))
 
 
 def steps(chance: Random, plan: Plan) -> Plan:
@@ -86,16 +90,16 @@ def _in_steps(chance: Random, plan: Plan, names: list[str]) -> PlannedJob:
     return PlannedJob(*_when(chance, plan), "steps", signal=chance.choice(names))
 
 
-def once(chance: Random, plan: Plan) -> Plan:
+def unique(chance: Random, plan: Plan) -> Plan:
     """Many calls that are to be one job, for a while: each key in its own way."""
-    keys = [(f"once-{n}", chance.choice(ONCE)) for n in range(chance.randint(1, 2))]
+    keys = [(f"unique-{n}", chance.choice(ONCE)) for n in range(chance.randint(1, 2))]
     calls = tuple(_once(chance, plan, keys) for _ in range(chance.randint(4, 8)))
     return replace(plan, jobs=plan.jobs + calls)
 
 
 def _once(chance: Random, plan: Plan, keys: list[tuple[str, str]]) -> PlannedJob:
     key, how = chance.choice(keys)
-    return PlannedJob(*_when(chance, plan), "slow", key=key, once=how)
+    return PlannedJob(*_when(chance, plan), "slow", key=key, unique=how)
 
 
 def holds(chance: Random, plan: Plan) -> Plan:
@@ -113,4 +117,4 @@ def _when(chance: Random, plan: Plan) -> tuple[float, int]:
     return chance.uniform(0.0, plan.calm_at * 0.8), chance.randrange(plan.producers)
 
 
-FEATURES = (flows, lanes, turns, steps, once, holds)
+FEATURES = (flows, limit_keys, turns, steps, unique, holds)

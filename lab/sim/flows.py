@@ -39,9 +39,9 @@ def expected(planned: PlannedFlow) -> list[str]:
         if job.on_dead == "compensate" or spared.issuperset(bad):
             spared.add(number)
     strict = {each for job in planned.jobs if job.on_dead != "ignore" for each in job.after}
-    forgiven = {each for job in planned.jobs for each in job.after} - strict
+    tolerated = {each for job in planned.jobs for each in job.after} - strict
     failed = any(
-        number not in spared and (state == State.CANCELLED or number not in forgiven)
+        number not in spared and (state == State.CANCELLED or number not in tolerated)
         for number, state in enumerate(states)
         if state != State.SUCCEEDED
     )

@@ -22,9 +22,9 @@ from holdfast import (
     limit,
 )
 from holdfast.app import parts_of
-from holdfast.client.heartbeat import Heart
+from holdfast.client.heartbeat import Heartbeat
 from holdfast.core.clock import Entropy
-from holdfast.core.errors import PartlyEnqueued, StoreUnavailable
+from holdfast.core.errors import PartialEnqueue, StoreUnavailable
 from holdfast.core.job import State
 from holdfast.core.retry import Backoff
 from holdfast.tasks.limits import Limit
@@ -43,9 +43,9 @@ RETRIES = Backoff(base=0.3, factor=1.5, jitter=0.2, cap=1.0)
 FLOW_TRIES = 3
 ONCE: dict[str, dict[str, Any]] = {
     "": {},
-    "queued": {"once": "queued"},
-    "live": {"once": "live"},
-    "window": {"once": 2.0},
+    "queued": {"unique": "queued"},
+    "live": {"unique": "live"},
+    "window": {"unique": 2.0},
     "debounce": {"debounce": 0.8, "debounce_max": 2.0},
 }
 HELD: dict[str, dict[str, Any]] = {"hold": {"task": "work"}, "hold_some": {"task": "work", "where": {"kind": "slow"}}}
@@ -53,8 +53,8 @@ HOLD = 3.0
 """Seconds for which a task is held: so long that all workers hear of it."""
 
 
-class LoopHeart(Heart):
-    """A heart on a loop of its own instead of a thread: it goes on while the worker's loop is blocked."""
+class LoopHeartbeat(Heartbeat):
+    """A heartbeat on a loop of its own instead of a thread: it goes on while the worker's loop is blocked."""
 
     def start(self) -> None:
         here = asyncio.get_running_loop()
@@ -78,7 +78,7 @@ def _set(done: asyncio.Future[None]) -> None:
 
 
 class SimWorker(Worker):
-    heart_class = LoopHeart
+    heartbeat_class = LoopHeartbeat
 
 
 class Member:
@@ -104,7 +104,7 @@ class Member:
             retry_factor=1.5,
             retry_jitter=0.2,
             retry_cap=1.0,
-            max_silent_deaths=3 if plan.poisonous else 1000,
+            max_crashes=3 if plan.poisonous else 1000,
         )
         parts_of(self.app).runtime.stay_here(process.loop)  # in a simulation there are no threads
         self.app.task(self.work, name="work", timeout=2.0)
@@ -155,20 +155,20 @@ class Member:
             await asyncio.sleep(0.1)
             return self.process.world.chance.getrandbits(32)
 
-        def tell(name: str, value: object) -> None:
+        def record_end(name: str, value: object) -> None:
             self.journal.write(got(ctx.job.id, ctx.fence, name, value))
 
         chance = self.process.world.chance
-        tell("first", await ctx.step("first", drawn))
+        record_end("first", await ctx.step("first", drawn))
         await ctx.sleep(0.7)
         if chance.random() < 0.3:
             raise ValueError("no luck between two steps")
         try:
-            tell("signal", await ctx.wait_for(signal, 2.0 if hurried else None))
+            record_end("signal", await ctx.wait_for(signal, 2.0 if hurried else None))
         except TimeoutError:
             self.counts["signals that came too late for a job"] += 1
-            tell("signal", "too late")
-        tell("last", await ctx.step("last", drawn))
+            record_end("signal", "too late")
+        record_end("last", await ctx.step("last", drawn))
         if chance.random() < 0.3:
             raise ValueError("no luck behind the last step")
 
@@ -201,12 +201,12 @@ class Member:
         using = parts_of(self.app).registry.tasks["work"].using(
             priority=job.priority, delay=job.delay or None, max_attempts=job.max_attempts, key=job.key or None,
             id=f"own-{self.process.name}-{number}" if job.own_id else None, retry=RETRIES,
-            limit=None if job.limit is None else _limit(job.limit), **ONCE[job.once],
+            limit=None if job.limit is None else _limit(job.limit), **ONCE[job.unique],
         )  # fmt: skip
         # The jobs of one key are one job: whatever they do must be the same.
         kind = "slow" if job.key else job.kind
         expect = self._expected(job, kind)
-        key = "" if job.once else job.key  # the checker knows of it from the store's answers alone
+        key = "" if job.unique else job.key  # the checker knows of it from the store's answers alone
         unknown = False
         while True:
             try:
@@ -214,7 +214,7 @@ class Member:
                     handles = await self.app.enqueue_many([(using, kind)] * job.many)
                 else:
                     handles = [await using.enqueue(kind, signal=job.signal)]
-            except PartlyEnqueued as error:
+            except PartialEnqueue as error:
                 handles = [handle for handle in error.handles if handle is not None]
             except JobExists as error:  # an earlier try of ours: nobody else uses these ids
                 self.journal.write(acknowledged(error.job_id, expect=expect))
@@ -365,7 +365,7 @@ class Member:
 
 def _limit(planned: PlannedLimit) -> Limit:
     return limit(
-        name=planned.name, running=planned.running or None, rate=planned.rate or None,
+        name=planned.name, concurrency=planned.running or None, rate=planned.rate or None,
         burst=planned.burst if planned.rate else None, weight=planned.weight or None,
     )  # fmt: skip
 

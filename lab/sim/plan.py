@@ -40,7 +40,7 @@ class Rates(msgspec.Struct, frozen=True):
 
 
 class PlannedLimit(msgspec.Struct, frozen=True):
-    """A lane, and how much of it there may be."""
+    """A limit key, and how much of it there may be."""
 
     name: str
     running: int = 0
@@ -65,7 +65,7 @@ class PlannedJob(msgspec.Struct, frozen=True):
     limit: PlannedLimit | None = None
     signal: str = ""
     """What a job in steps waits for."""
-    once: str = ""
+    unique: str = ""
     """For how long its key stands for one job, where not for good: one of ONCE."""
 
 

@@ -123,8 +123,8 @@ class Schedule:
         if not self.drained:
             busy = [member.process.name for member in self.everybody if member.busy]
             found.append(Broken("everything_is_over_in_time", "", f"still at work: {', '.join(busy) or 'nobody'}"))
-            waiting = [record for record in self.records if record.waits is not None]
-            found += [Broken("nobody_waits_any_more", one.id, f"it waits for {one.waits}") for one in waiting]
+            waiting = [record for record in self.records if record.waiting_for is not None]
+            found += [Broken("nobody_waits_any_more", one.id, f"it waits for {one.waiting_for}") for one in waiting]
         if self._fair() and self.counts["claims swept"]:
             what = "a claim was called lost, though nothing had gone wrong"
             found.append(Broken("no_claim_is_lost_in_fair_weather", "", what))
@@ -252,7 +252,7 @@ class Schedule:
                 counts["jobs added to a flow that ran"] += record.key is not None
         for life in history.lives.values():
             counts["claims"] += len(life.claims)
-            counts["claims in lanes"] += sum(1 for claim in life.claims if claim.entry.lane)
+            counts["claims in limit keys"] += sum(1 for claim in life.claims if claim.entry.limit_key)
             counts["removed while being enqueued, and made anew"] += life.reborn and len(life.claims) > 1
             for end in life.ends.values():
                 if end.entry.sweep and end.accepted:
@@ -265,6 +265,6 @@ class Schedule:
                     counts["settlements refused"] += 1
                     counts["sweeps sent again after the holder had beaten"] += end.entry.sweep and len(end.sent) > 1
         counts["calls of one job for a while"] += sum(
-            1 for life in history.lives.values() for one in life.inserts if one.entry.once and one.says == "no"
+            1 for life in history.lives.values() for one in life.inserts if one.entry.unique and one.says == "no"
         )
         counts["claims that nobody received"] += sum(1 for _ in history.unanswered)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
-from holdfast.store.protocol import Bell, Store
+from holdfast.store.protocol import Listener, Store
 from holdfast.store.reference.memory import MemoryStore
 
 from .network import Network
@@ -67,9 +67,9 @@ class Line:
     async def close(self) -> None:
         """Nothing to let go."""
 
-    def listen(self, topics: Iterable[str]) -> Bell:
+    def listen(self, topics: Iterable[str]) -> Listener:
         if self._network.deaf:
-            self._network.counts["bells that never ring"] += 1
+            self._network.counts["listeners that never ring"] += 1
             return self._network.truth.listen(())
         return self._network.truth.listen(topics)
 

@@ -1,4 +1,4 @@
-"""Whether lanes got their turns by their weights, where nothing else has had a say in the order of a queue."""
+"""Whether limit keys got their turns by their weights, where nothing else has had a say in the order of a queue."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ ROUNDING = 0.01
 
 
 class Waited(NamedTuple):
-    """A job of a lane, in the order in which jobs started: when it did, where it stood, and since when it was there."""
+    """A job of a limit key, in the order in which jobs started: when it did, where it stood, and since when it was there."""
 
     started: int
     place: tuple[int, int, int]
     created: int
-    lane: str
+    limit_key: str
     weight: int
 
 
@@ -28,36 +28,34 @@ def waited(history: History, records: list[Record]) -> list[Waited]:
     found: list[Waited] = []
     for record in records:
         claims = history.life(record.id).claims
-        lane = record.lane
-        if lane is None or not lane.weight or record.fence != 1 or not claims:
+        limit_key = record.limit_key
+        if limit_key is None or not limit_key.weight or record.fence != 1 or not claims:
             return []
-        if lane.interval or 0 < lane.running < len(records):
+        if limit_key.interval or 0 < limit_key.concurrency < len(records):
             return []  # it may have been held
         at = claims[0].entry.started_at
-        found.append(Waited(at, claims[0].place, record.created_at, lane.name, lane.weight))
+        found.append(Waited(at, claims[0].place, record.created_at, limit_key.name, limit_key.weight))
     return sorted(found)
 
 
 def unfair(jobs: list[Waited]) -> Iterator[Broken]:
-    """While two lanes have jobs waiting, neither is ahead of its share by more than one turn of each."""
-    for one, other in combinations(sorted({job.lane for job in jobs}), 2):
+    """While two limit keys have jobs waiting, neither is ahead of its share by more than one turn of each."""
+    for one, other in combinations(sorted({job.limit_key for job in jobs}), 2):
         ahead = {one: 0.0, other: 0.0}
         """How far each has come, since it was furthest behind the other."""
-        both = [job for job in jobs if job.lane in ahead]
+        both = [job for job in jobs if job.limit_key in ahead]
         for number, job in enumerate(both):
             behind = [later for later in both[number + 1 :] if later.created < job.started]
-            rival = next((later for later in behind if later.lane != job.lane), None)
+            rival = next((later for later in behind if later.limit_key != job.limit_key), None)
             if rival is None:
                 ahead = dict.fromkeys(ahead, 0.0)
                 continue
             gained = 1 / job.weight
-            ahead[job.lane] += gained
-            ahead[rival.lane] = max(0.0, ahead[rival.lane] - gained)
-            if ahead[job.lane] > gained + 1 / rival.weight + ROUNDING:
-                what = (
-                    f"lane {job.lane!r} was {ahead[job.lane]:.2f} turns ahead of {rival.lane!r}, which had jobs waiting"
-                )
-                yield Broken("lanes_take_turns_by_their_weights", "", what)
+            ahead[job.limit_key] += gained
+            ahead[rival.limit_key] = max(0.0, ahead[rival.limit_key] - gained)
+            if ahead[job.limit_key] > gained + 1 / rival.weight + ROUNDING:
+                what = f"limit key {job.limit_key!r} was {ahead[job.limit_key]:.2f} turns ahead of {rival.limit_key!r}, which had jobs waiting"
+                yield Broken("limit_keys_take_turns_by_their_weights", "", what)
                 break
-            if not any(later.lane == job.lane for later in behind):
+            if not any(later.limit_key == job.limit_key for later in behind):
                 ahead = dict.fromkeys(ahead, 0.0)

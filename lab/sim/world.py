@@ -1,6 +1,6 @@
 """A world of simulated processes: event loops that share one virtual clock, stepped one at a time by one seed.
 
-A process is one loop or several (its heart has its own, as in life it has its own thread). It can be killed between
+A process is one loop or several (its heartbeat has its own, as in life it has its own thread). It can be killed between
 any two steps, which is at any `await`, and is never stepped again; it can be stopped for a while, and wakes late.
 """
 

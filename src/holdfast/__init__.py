@@ -13,6 +13,7 @@ from .core.errors import (
     ConfigError,
     HoldfastError,
     InvalidJob,
+    InvalidState,
     JobCancelled,
     JobExists,
     JobFailed,
@@ -21,7 +22,7 @@ from .core.errors import (
     LeaseLost,
     MissingExtra,
     OutcomeUnknown,
-    PartlyEnqueued,
+    PartialEnqueue,
     PayloadTooLarge,
     ProcessFailed,
     QueueFull,
@@ -30,7 +31,6 @@ from .core.errors import (
     StoreRefused,
     StoreUnavailable,
     UnknownTask,
-    WrongState,
 )
 from .core.job import State
 from .core.retry import Backoff
@@ -62,6 +62,7 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "InvalidJob",
+    "InvalidState",
     "Job",
     "JobCancelled",
     "JobExists",
@@ -73,7 +74,7 @@ __all__ = [
     "Node",
     "OutcomeUnknown",
     "Page",
-    "PartlyEnqueued",
+    "PartialEnqueue",
     "PayloadTooLarge",
     "ProcessFailed",
     "QueueFull",
@@ -89,7 +90,6 @@ __all__ = [
     "Task",
     "UnknownTask",
     "Worker",
-    "WrongState",
     "__version__",
     "limit",
 ]

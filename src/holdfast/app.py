@@ -32,7 +32,7 @@ from .codec import Signed
 from .core.clock import Clock, Entropy, SystemClock
 from .core.cron import checked
 from .core.errors import ConfigError, InvalidJob
-from .core.operations import Moves, Printed, QueueStats
+from .core.operations import Printed, QueueStats, Transitions
 from .core.settings import MANUAL_LEASE, combine, from_environment
 from .core.url import redact
 from .observe.events import Handler
@@ -48,7 +48,7 @@ from .tasks.limits import Limit, given_limits
 from .tasks.makers import BatchMaker, TaskMaker
 from .tasks.options import BatchOptions, JobOptions, TaskOptions
 from .tasks.task import Call, Task, Using
-from .views import Job, WorkerSeen
+from .views import Job, WorkerInfo
 from .webhooks.service import Webhooks
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Given(TypedDict, total=False):
     retry_factor: float
     retry_jitter: float
     retry_cap: float
-    max_silent_deaths: int
+    max_crashes: int
     max_payload: int | str
     max_output: int | str
     max_depth: int | None
@@ -184,7 +184,7 @@ class Holdfast:
         `run_in`: "loop" for async functions, "thread" for plain ones; "process" (a pool) or "isolated" (a fresh process
         per job, killable) for either, with a limit of `memory` where given, such as "2GB". `retry`: a Backoff, or a
         function of (exception, attempt) that answers seconds to wait, or None to give up. `payload=True` hands over the
-        JSON object whole. A parameter annotated `Context` receives the running job's context. `once`, `expires`: of its
+        JSON object whole. A parameter annotated `Context` receives the running job's context. `unique`, `expires`: of its
         jobs, where `using` says nothing else. `limit`: how many of its jobs run and how often one starts, over
         all workers. `batch`: one call handles up to so many jobs, gathered for at most `wait` seconds; the function
         takes the list of what each was enqueued with.
@@ -336,9 +336,9 @@ class Holdfast:
         """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
         await self._parts.operations.delete(id)
 
-    async def annotate(self, id: str, /, **meta: Any) -> None:
+    async def update_meta(self, id: str, /, **meta: Any) -> None:
         """Add to the meta of a job that lives."""
-        await self._parts.operations.annotate(id, meta)
+        await self._parts.operations.update_meta(id, meta)
 
     async def fail(self, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
@@ -376,13 +376,13 @@ class Holdfast:
         """Every queue in numbers, the store's time, and what may lose jobs as the store is now."""
         return await self._parts.inspection.queues()
 
-    async def workers(self) -> list[WorkerSeen]:
+    async def workers(self) -> list[WorkerInfo]:
         """The live workers (and claims by hand), by node and pid."""
         return await self._parts.inspection.workers()
 
-    async def moves(self, since: str | None = None, limit: int = 1000) -> Moves:
+    async def transitions(self, since: str | None = None, limit: int = 1000) -> Transitions:
         """What jobs did since the cursor of an earlier answer; None: from now on."""
-        return await self._parts.inspection.moves(since, limit)
+        return await self._parts.inspection.transitions(since, limit)
 
     async def pause(
         self, queue: str | None = None, *, task: str | None = None, where: Mapping[str, Any] | None = None

@@ -18,19 +18,19 @@ from .core.errors import InvalidJob
 from .core.internal import expires_at, flow_of
 from .core.job import UNDECODABLE, Attempt, Record, State
 from .core.lifecycle import failures, history, updated_at
-from .core.operations import Holder, HolderSeen, QueueStats
+from .core.operations import Holder, HolderInfo, QueueStats
 from .core.waiting import Waiting
 
 UNCHARGED = ("parked", "snoozed", "released", "paused")
 """Outcomes of claims that were given back as they were."""
 
 
-class AttemptSeen(msgspec.Struct, frozen=True):
+class AttemptInfo(msgspec.Struct, frozen=True):
     """One attempt that has ended."""
 
     number: int
     fence: int
-    life: int
+    reset_count: int
     worker: str | None
     started_at: datetime | None
     ended_at: datetime
@@ -46,7 +46,7 @@ class Progress(msgspec.Struct, frozen=True):
     note: str | None = None
 
 
-class StepSeen(msgspec.Struct, frozen=True):
+class StepInfo(msgspec.Struct, frozen=True):
     """A step of a job: finished, or waited in."""
 
     kind: str
@@ -85,7 +85,7 @@ class Job(msgspec.Struct, frozen=True):
     node: str | None
     pid: int | None
     fence: int
-    life: int
+    reset_count: int
     result: Any
     error: str | None
     traceback: str | None
@@ -95,17 +95,17 @@ class Job(msgspec.Struct, frozen=True):
     tags: tuple[str, ...]
     meta: dict[str, Any]
     cancel_requested: bool
-    suspect: bool
-    history: tuple[AttemptSeen, ...]
-    waits: Waiting | None = None
+    quarantined: bool
+    history: tuple[AttemptInfo, ...]
+    waiting_for: Waiting | None = None
     """What it waits for besides its time."""
     expires_at: datetime | None = None
     """Too late to start, from then on."""
-    lane: str | None = None
-    """The lane that its limit puts it in."""
+    limit_key: str | None = None
+    """The limit key that its limit puts it in."""
     flow: str | None = None
     """The flow that it belongs to."""
-    steps: tuple[StepSeen, ...] = ()
+    steps: tuple[StepInfo, ...] = ()
     """What it has done so far, where it does it in steps."""
     damage: dict[str, str] = {}
     """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
@@ -115,7 +115,7 @@ class Job(msgspec.Struct, frozen=True):
     """The error of the last attempt that had one, whatever came of the job since."""
 
 
-def job_seen(record: Record) -> Job:
+def job_view(record: Record) -> Job:
     """The snapshot of a stored record."""
     node, pid = split_holder(record.holder)
     memory = steps.read(record.checkpoint)
@@ -124,7 +124,7 @@ def job_seen(record: Record) -> Job:
         id=record.id,
         queue=record.queue,
         task=record.task,
-        state=state_seen(record.state),
+        state=known_state(record.state),
         priority=record.priority,
         payload=shown(record.payload, record.codec),
         attempt=record.attempt,
@@ -139,7 +139,7 @@ def job_seen(record: Record) -> Job:
         node=node,
         pid=record.pid if record.pid is not None else pid,
         fence=record.fence,
-        life=record.life,
+        reset_count=record.reset_count,
         result=None if record.result is None else shown(record.result, _result_codec(record)),
         error=record.error,
         traceback=record.traceback,
@@ -149,11 +149,11 @@ def job_seen(record: Record) -> Job:
         tags=record.tags,
         meta=deepcopy(record.meta) if record.meta else {},  # the caller's own: a store may share it between jobs
         cancel_requested=record.cancel,
-        suspect=record.suspect,
+        quarantined=record.quarantined,
         history=attempts,
-        waits=record.waits,
+        waiting_for=record.waiting_for,
         expires_at=_maybe(expires_at(record)),
-        lane=None if record.lane is None else record.lane.name,
+        limit_key=None if record.limit_key is None else record.limit_key.name,
         flow=flow_of(record),
         steps=tuple(_step(step) for step in memory.steps),
         damage=damage_of(record),
@@ -162,12 +162,12 @@ def job_seen(record: Record) -> Job:
     )
 
 
-def state_seen(state: str) -> State:
+def known_state(state: str) -> State:
     """A stored state; one that is no state cannot go on, and is shown as blocked."""
     return State(state) if state in STATES else State.BLOCKED
 
 
-class WorkerSeen(msgspec.Struct, frozen=True):
+class WorkerInfo(msgspec.Struct, frozen=True):
     """A live worker process, or a claim made by hand."""
 
     id: str
@@ -179,16 +179,16 @@ class WorkerSeen(msgspec.Struct, frozen=True):
     slots: int
     version: str
     started_at: datetime
-    last_beat: float
+    last_heartbeat: float
     """Seconds since its last heartbeat."""
     lease: float
     jobs: tuple[str, ...]
 
 
-def worker_seen(seen: HolderSeen) -> WorkerSeen:
+def worker_info(seen: HolderInfo) -> WorkerInfo:
     """The snapshot of a holder."""
     holder = seen.holder
-    return WorkerSeen(
+    return WorkerInfo(
         id=holder.id,
         kind=holder.kind,
         node=holder.node,
@@ -198,7 +198,7 @@ def worker_seen(seen: HolderSeen) -> WorkerSeen:
         slots=holder.slots,
         version=holder.version,
         started_at=moment(holder.started_at),
-        last_beat=seen.age,
+        last_heartbeat=seen.age,
         lease=holder.lease,
         jobs=seen.jobs,
     )
@@ -253,12 +253,12 @@ def _maybe(micros: int | None) -> datetime | None:
     return None if micros is None else moment(micros)
 
 
-def _attempt(line: Attempt) -> AttemptSeen:
+def _attempt(line: Attempt) -> AttemptInfo:
     back = line.outcome in UNCHARGED
-    return AttemptSeen(
+    return AttemptInfo(
         line.number + back,
         line.fence,
-        line.life,
+        line.reset_count,
         line.worker,
         _maybe(line.started_at),
         moment(line.ended_at),
@@ -267,8 +267,8 @@ def _attempt(line: Attempt) -> AttemptSeen:
     )
 
 
-def _step(step: steps.Step) -> StepSeen:
-    return StepSeen(
+def _step(step: steps.Step) -> StepInfo:
+    return StepInfo(
         step.kind, step.name, _maybe(step.at), _maybe(step.until), step.late, shown(bytes(step.result), "json")
     )
 

@@ -82,7 +82,7 @@ def test_operate(app):
     with pytest.raises(JobFailed, match="RuntimeError: no"):
         bad.result(timeout=30)
     assert sync.retry(bad.id).state == State.QUEUED
-    sync.annotate(bad.id, seen_by="ann")
+    sync.update_meta(bad.id, seen_by="ann")
     assert sync.job(bad.id).meta == {"seen_by": "ann"}
     assert bad.cancel() is True
     assert sync.cancel(bad.id) is False
@@ -167,9 +167,9 @@ def test_claim_by_hand(app):
     sync.submit("raw", b"abc", id="job")
     [claim] = sync.claim(lease=0.9)
 
-    async def beaten_often():
+    async def renewed_often():
         [seen] = await session_of(app).store.holders()
-        return seen.beat > 5
+        return seen.heartbeat > 5
 
     assert (claim.payload, claim.fence, claim.job.id) == (b"abc", 1, "job")
     run = runs_on(parts_of(app).runtime)
@@ -177,7 +177,7 @@ def test_claim_by_hand(app):
     claim.extend()
     with claim.kept_alive() as same:
         assert same is claim
-        run(eventually, beaten_often)  # longer than the lease, while nothing but the heart extends it
+        run(eventually, renewed_often)  # longer than the lease, while nothing but the heartbeat extends it
         assert sync.bulk.recover() == 0
     claim.fail("again", retry_in=0)
     with pytest.raises(LeaseLost):

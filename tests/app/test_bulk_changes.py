@@ -39,7 +39,7 @@ async def test_a_step_of_dead_jobs_is_retried_in_one_write(make_app):
     assert store.writes == 3
 
 
-async def test_progress_is_told_after_each_step_with_the_totals_so_far(app):
+async def test_progress_is_reported_after_each_step_with_the_totals_so_far(app):
     await make_dead(app, 25)
     seen = []
     assert await app.bulk.retry_dead(progress=seen.append) == 25
@@ -152,7 +152,7 @@ async def test_every_change_of_many_is_an_event(app):
 @pytest.mark.parametrize(
     ("lost", "said"), [(StoreUnavailable("down"), "written in part"), (OutcomeUnknown("lost"), "lost")]
 )
-async def test_a_store_that_fails_half_way_is_told_truthfully_and_the_next_call_does_the_rest(
+async def test_a_store_that_fails_half_way_is_reported_truthfully_and_the_next_call_does_the_rest(
     make_app, monkeypatch, lost, said
 ):
     class Fails(MemoryStore):

@@ -274,7 +274,7 @@ async def test_a_lost_lease_is_recovered_by_the_next_claim():
         assert await app.claim() == []
         clock.advance(2)
         [again] = await app.claim()
-        assert (again.job.attempt, again.fence, again.job.suspect) == (2, 2, True)
+        assert (again.job.attempt, again.fence, again.job.quarantined) == (2, 2, True)
         with pytest.raises(LeaseLost):
             await lost.complete("too late")
         await again.complete("in time")
@@ -305,22 +305,22 @@ async def test_recover_says_how_many_it_found():
         assert (await app.stats()).counts["queued"] == 3
 
 
-async def test_kept_alive_beats_while_the_block_runs(app):
+async def test_kept_alive_heartbeats_while_the_block_runs(app):
     await app.submit("a", b"")
     [claim] = await app.claim(lease=0.9)
 
-    async def beats():
-        return (await session_of(app).store.holders())[0].beat
+    async def heartbeats():
+        return (await session_of(app).store.holders())[0].heartbeat
 
     async with claim.kept_alive() as same:
         assert same is claim
-        await eventually(lambda: beats_at_least(beats, 3))
+        await eventually(lambda: heartbeats_at_least(heartbeats, 3))
         assert await app.bulk.recover() == 0
     await claim.complete()
 
 
-async def beats_at_least(beats, count):
-    return await beats() >= count
+async def heartbeats_at_least(heartbeats, count):
+    return await heartbeats() >= count
 
 
 async def test_kept_alive_keeps_the_lease_though_the_loop_is_blocked(app):
@@ -329,7 +329,7 @@ async def test_kept_alive_keeps_the_lease_though_the_loop_is_blocked(app):
     async with claim.kept_alive():
         threading.Event().wait(2.0)  # blocks the loop for more than two leases
         assert await app.bulk.recover() == 0
-        await claim.complete("once")
+        await claim.complete("unique")
 
 
 async def test_a_lost_lease_interrupts_the_block(app):
@@ -353,15 +353,15 @@ async def test_completing_inside_the_block_is_no_loss(app):
     await app.submit("a", b"", id="job")
     [claim] = await app.claim(lease=0.3)
 
-    async def beaten_again(since):
+    async def renewed_again(since):
         seen = await session_of(app).store.holders()
-        return not seen or seen[0].beat > since
+        return not seen or seen[0].heartbeat > since
 
     async with claim.kept_alive():
         await claim.complete("done")
         seen = await session_of(app).store.holders()
-        since = seen[0].beat if seen else 0
-        await eventually(lambda: beaten_again(since + 1))
+        since = seen[0].heartbeat if seen else 0
+        await eventually(lambda: renewed_again(since + 1))
     assert (await app.job("job")).result == "done"
 
 

@@ -127,7 +127,7 @@ def test_the_claim_of_a_worker_whose_loop_is_gone_is_recovered(tmp_path):
     asyncio.run(recover())
 
 
-async def test_a_call_that_outlives_its_session_is_told_so_and_touches_no_store(app):
+async def test_a_call_that_outlives_its_session_is_reported_so_and_touches_no_store(app):
     await app.open()
     session = session_of(app)
     await app.close()

@@ -212,9 +212,9 @@ async def test_a_time_of_any_zone_means_the_same_moment(app, add, at):
 
 
 async def test_the_repeated_hour_of_a_clock_change_is_two_different_moments(app, add):
-    once = datetime(2090, 10, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
-    again = once.replace(fold=1)
-    first, second = await add.using(at=once).enqueue(1), await add.using(at=again).enqueue(1)
+    unique = datetime(2090, 10, 29, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+    again = unique.replace(fold=1)
+    first, second = await add.using(at=unique).enqueue(1), await add.using(at=again).enqueue(1)
     assert (await second.job()).run_at - (await first.job()).run_at == timedelta(hours=1)
 
 

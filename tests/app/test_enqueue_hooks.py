@@ -103,7 +103,7 @@ async def test_failures_and_what_operators_do_can_be_heard(app, heard):
     handle = await bad.enqueue()
     await work_off(app)
     await app.retry(handle.id)
-    await app.annotate(handle.id, a=1)
+    await app.update_meta(handle.id, a=1)
     await app.cancel(handle.id)
     await app.delete(handle.id)
     assert [name for name in names(heard, handle.id) if name not in ("lease_acquired", "handler_start")] == [
@@ -118,7 +118,7 @@ async def test_failures_and_what_operators_do_can_be_heard(app, heard):
     assert next(fields for name, fields in heard if name == "job_failed")["error"] == "RuntimeError: no"
 
 
-async def test_an_idempotent_enqueue_is_told_apart(app, heard):
+async def test_an_idempotent_enqueue_is_reported_apart(app, heard):
     first = await app.submit("raw", b"", key="k")
     await app.submit("raw", b"", key="k")
     assert names(heard, first.id) == ["job_created", "idempotent_submission"]

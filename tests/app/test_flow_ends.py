@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast import Context, Flow, State, WrongState
+from holdfast import Context, Flow, InvalidState, State
 from holdfast.app import parts_of
 from holdfast.core.lifecycle import Outcome
 from holdfast.core.operations import Change, Patch
@@ -61,7 +61,7 @@ async def test_a_parent_that_ends_while_its_child_is_made_to_wait_for_it_frees_i
         assert (await handle.wait(30)).state == State.SUCCEEDED
 
 
-async def test_the_same_holds_where_whoever_made_it_wait_dies_then(app, tasks, monkeypatch):
+async def test_the_same_holds_where_a_caller_made_it_wait_dies_then(app, tasks, monkeypatch):
     flow = Flow()
     parents = flow.group(tasks.note.using().call(word) for word in "ab")
     flow.add(tasks.note, "last").after(*parents)
@@ -250,7 +250,7 @@ async def test_an_attempt_that_failed_does_not_unsay_the_end_of_the_next(app, ta
 
 
 @pytest.mark.parametrize("by", [Glance, Completion], ids=["at a glance", "step by step"])
-async def test_an_end_that_is_told_again_while_it_is_dealt_with_stays_told(app, tasks, monkeypatch, by):
+async def test_an_end_that_is_reported_again_while_it_is_dealt_with_stays_reported(app, tasks, monkeypatch, by):
     flow = Flow()
     flow.add(tasks.note, flow.add(tasks.note, "a"))
     await app.enqueue_flow(flow)
@@ -420,7 +420,7 @@ async def test_a_flow_has_failed_by_a_job_that_was_not_run_whatever_its_error_sa
 async def test_a_compensation_is_not_needed_whatever_its_error_says(app, tasks, words):
     flow = Flow()
     undo = flow.add(tasks.note, "first").compensate(tasks.note, "undo")
-    flow.add(tasks.note, "tell").after(undo)
+    flow.add(tasks.note, "record_end").after(undo)
     flow.on_end(tasks.note, "last")
     handle = await app.enqueue_flow(flow)
     other = ByHand(app)
@@ -431,7 +431,7 @@ async def test_a_compensation_is_not_needed_whatever_its_error_says(app, tasks, 
         await reworded(app, f"{handle.id}.{number}", words)
     status = await ended_by(app, handle, 3)
     assert (status.state, status.ended, status.error) == (State.SUCCEEDED, "succeeded", None)
-    with pytest.raises(WrongState, match="nothing to retry"):
+    with pytest.raises(InvalidState, match="nothing to retry"):
         await handle.retry()
 
 

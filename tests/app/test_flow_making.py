@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holdfast import Flow, InvalidJob, JobExists, QueueFull, State, WrongState
+from holdfast import Flow, InvalidJob, InvalidState, JobExists, QueueFull, State
 from holdfast.app import parts_of
 from holdfast.flows.creation import ENDED, LONGEST_GAP, MakingWatch
 from holdfast.store.reference.memory import MemoryStore
@@ -123,11 +123,11 @@ async def test_a_flow_that_is_not_started_for_a_watched_hour_ends_cancelled(app,
     enqueuing.cancel()
 
 
-async def test_whoever_starts_a_flow_too_late_is_told_that_nothing_of_it_ran(app, maker, flow, tasks):
+async def test_a_caller_starts_a_flow_too_late_is_reported_that_nothing_of_it_ran(app, maker, flow, tasks):
     enqueuing = await maker.enqueue(flow)
     await look(app, LOOKS)
     maker.goes_on.set()
-    with pytest.raises(WrongState, match=r"given up, .* nothing of it ran"):
+    with pytest.raises(InvalidState, match=r"given up, .* nothing of it ran"):
         await enqueuing
     await work_off(app)
     assert tasks.ran == []
@@ -141,7 +141,7 @@ async def test_the_id_of_a_flow_that_was_given_up_stays_taken_where_nothing_is_k
     await look(app, LOOKS)
     await session_of(app).store.tidy(1000)
     maker.goes_on.set()
-    with pytest.raises(WrongState, match="given up"):
+    with pytest.raises(InvalidState, match="given up"):
         await enqueuing
 
 
@@ -182,7 +182,7 @@ async def test_what_is_cancelled_in_a_flow_that_is_not_started_sets_nothing_goin
 async def test_jobs_of_a_flow_that_is_not_started_are_not_deleted(app, maker, flow, tasks):
     enqueuing = await maker.enqueue(flow)
     [first] = [job for job in (await app.jobs()).jobs if job.id.endswith(".0")]
-    with pytest.raises(WrongState, match="has not ended"):
+    with pytest.raises(InvalidState, match="has not ended"):
         await app.delete(first.id)
     assert await app.bulk.purge(state="blocked") == 0
     maker.goes_on.set()

@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from holdfast import Context, Flow, InvalidJob, State, WrongState
+from holdfast import Context, Flow, InvalidJob, InvalidState, State
 from holdfast.app import parts_of
 from holdfast.core import internal as extras
 from holdfast.core.operations import Change, Patch
@@ -80,7 +80,7 @@ async def test_retrying_one_job_leaves_others_cancelled_that_do_not_come_after_i
     await handle.cancel()
     await app.retry(handle.handle(nodes[0]).id)
     assert await states(handle) == ["queued", "cancelled", "blocked"]
-    with pytest.raises(WrongState, match="nothing to retry"):
+    with pytest.raises(InvalidState, match="nothing to retry"):
         await app.flows.retry(handle.id, [])
 
 
@@ -94,7 +94,7 @@ async def test_a_retry_that_stopped_half_way_leaves_nothing_waiting(app, tasks, 
 
     async def dies_behind_it(self, changes):
         written = await change(self, changes)
-        if any(change.patch.waits == end_of(f"{handle.id}.1") for change in changes):
+        if any(change.patch.waiting_for == end_of(f"{handle.id}.1") for change in changes):
             raise RuntimeError("the process died here")
         return written
 
@@ -139,7 +139,7 @@ async def test_a_job_that_is_retried_while_its_flow_ends_is_waited_for(app, task
     assert sorted(tasks.ran) == ["a", "b"]
 
 
-async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
+async def test_a_job_is_not_left_unrun_by_a_caller_saw_its_parent_before_a_retry(app, tasks, monkeypatch):
     flow = Flow()
     bad = flow.add(tasks.fragile, "bad")
     flow.add(tasks.note, flow.add(tasks.note, bad))
@@ -167,7 +167,7 @@ async def test_a_job_is_not_left_unrun_by_whoever_saw_its_parent_before_a_retry(
     ] == [None, None]
 
 
-async def test_a_flow_whose_end_was_told_and_no_more_is_closed_by_the_next_worker(app, tasks, monkeypatch):
+async def test_a_flow_whose_end_was_reported_and_no_more_is_closed_by_the_next_worker(app, tasks, monkeypatch):
     @app.task(retention=0)
     async def brief() -> None: ...
 
@@ -228,7 +228,7 @@ async def test_a_dead_job_whose_flow_is_gone_is_retried_alone(app, tasks):
 async def test_what_comes_after_a_compensation_that_was_not_needed_is_not_needed(app, tasks):
     flow = Flow()
     undo = flow.add(tasks.note, "good").compensate(tasks.note, "undo")
-    flow.add(tasks.note, "tell").after(undo)
+    flow.add(tasks.note, "record_end").after(undo)
     undo.compensate(tasks.note, "undo the undoing")
     handle, status = await run(app, flow)
     assert (status.state, tasks.ran) == (State.SUCCEEDED, ["good"])
@@ -330,7 +330,7 @@ async def test_what_a_flow_cannot_do_is_refused_while_it_is_made(app, tasks):
     with pytest.raises(InvalidJob, match="codec of its own"):
         flow.add(tasks.note, first)
     with pytest.raises(InvalidJob, match="waits for all others already"):
-        flow.on_end(tasks.note, "x", all_but=1).after(first)
+        flow.on_end(tasks.note, "x", allow_unfinished=1).after(first)
 
 
 async def test_a_flow_that_ends_while_it_is_reopened_waits_again(app, tasks, monkeypatch):

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from holdfast import Context, Flow, InvalidJob, State, WrongState
+from holdfast import Context, Flow, InvalidJob, InvalidState, State
 from holdfast.app import parts_of
 from support.eventually import eventually
 from support.inside import session_of
@@ -189,7 +189,7 @@ async def test_a_flow_that_ended_well_has_nothing_to_retry(app, tasks):
     flow = Flow()
     flow.add(tasks.note, "a")
     handle, _ = await run(app, flow)
-    with pytest.raises(WrongState, match="nothing to retry"):
+    with pytest.raises(InvalidState, match="nothing to retry"):
         await handle.retry()
 
 
@@ -208,7 +208,7 @@ async def test_a_job_can_run_once_all_have_ended_however_they_did(app, tasks):
 async def test_a_job_can_run_once_all_but_a_few_have_ended(app, tasks):
     flow = Flow()
     flow.group([tasks.note.using(delay=3600).call("late"), *(tasks.note.using().call(str(n)) for n in range(5))])
-    last = flow.on_end(tasks.note, "enough", all_but=1)
+    last = flow.on_end(tasks.note, "enough", allow_unfinished=1)
     handle = await app.enqueue_flow(flow)
     async with working(app, poll=0.05):
         assert await handle.handle(last).result(30) == "enough"
@@ -318,9 +318,9 @@ async def test_no_job_is_removed_while_its_flow_needs_it(make_app, tasks):
     assert (await handle.handle(first).job()).state == State.SUCCEEDED
     await session_of(app).store.tidy(100)
     assert await app.bulk.purge(state="succeeded") == 0
-    with pytest.raises(WrongState, match="has not ended"):
+    with pytest.raises(InvalidState, match="has not ended"):
         await app.delete(f"{handle.id}.0")
-    with pytest.raises(WrongState, match="cancel the flow first"):
+    with pytest.raises(InvalidState, match="cancel the flow first"):
         await app.delete(handle.id)
     await handle.cancel()
 
@@ -374,8 +374,8 @@ async def test_what_cannot_be_a_flow_is_refused(app, tasks):
         flow.add(tasks.note.using(key="k"), "d")
     with pytest.raises(InvalidJob, match="made of tasks"):
         flow.add(print, "e")
-    with pytest.raises(InvalidJob, match="all_but is a number"):
-        flow.on_end(tasks.note, "f", all_but=-1)
+    with pytest.raises(InvalidJob, match="allow_unfinished is a number"):
+        flow.on_end(tasks.note, "f", allow_unfinished=-1)
     with pytest.raises(InvalidJob, match="at least one job"):
         await app.enqueue_flow(Flow())
     broken = Flow()
@@ -414,7 +414,7 @@ async def test_a_flow_is_deleted_with_its_jobs(app, tasks):
     flow = Flow()
     flow.add(tasks.note, "a")
     handle = await app.enqueue_flow(flow)
-    with pytest.raises(WrongState, match="cancel"):
+    with pytest.raises(InvalidState, match="cancel"):
         await app.delete(handle.id)
     await work_off(app)
     await app.delete(handle.id)
@@ -426,5 +426,5 @@ async def test_what_has_not_failed_is_not_retried(app, tasks):
     flow.add(tasks.fragile, "x")
     fine = flow.add(tasks.note, "y")
     handle, _ = await run(app, flow)
-    with pytest.raises(WrongState, match=f"{handle.handle(fine).id}' is succeeded: it has not failed"):
+    with pytest.raises(InvalidState, match=f"{handle.handle(fine).id}' is succeeded: it has not failed"):
         await app.retry(handle.handle(fine).id)

@@ -77,7 +77,7 @@ async def test_of_many_who_use_a_key_at_once_all_get_one_job(app, greet):
     assert len((await app.jobs()).jobs) == 1
 
 
-async def test_of_many_who_differ_one_wins_and_the_others_are_told(app, greet):
+async def test_of_many_who_differ_one_wins_and_the_others_are_reported(app, greet):
     tries = [greet.using(key="k").enqueue(f"name {n}") for n in range(20)]
     answers = await asyncio.gather(*tries, return_exceptions=True)
     assert sum(isinstance(one, KeyConflict) for one in answers) == 19

@@ -1,4 +1,4 @@
-"""What a limit makes of a call: the lane that its job stands in, however it is enqueued."""
+"""What a limit makes of a call: the limit key that its job stands in, however it is enqueued."""
 
 import asyncio
 import uuid
@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import ConfigError, InvalidJob, limit
 from holdfast.app import parts_of
-from holdfast.core.job import Lane
+from holdfast.core.job import LimitKey
 
 
 @dataclass
@@ -23,8 +23,8 @@ class Order:
     customer: Customer
 
 
-async def lane(app, handle) -> Lane | None:
-    return (await parts_of(app).handles.record(handle.id)).lane
+async def limit_key(app, handle) -> LimitKey | None:
+    return (await parts_of(app).handles.record(handle.id)).limit_key
 
 
 # -- rates
@@ -45,7 +45,7 @@ async def lane(app, handle) -> Lane | None:
 )
 async def test_a_rate_is_the_time_between_two_starts(app, rate, interval):
     task = app.task(print, name="p", limit=limit(rate=rate))
-    assert await lane(app, await task.enqueue()) == Lane("p", interval=interval)
+    assert await limit_key(app, await task.enqueue()) == LimitKey("p", interval=interval)
 
 
 @pytest.mark.parametrize("rate", ["", "5", "5/x", "0/s", "5/0s", "-5/s", "5.5/s", "1000001/s", 5, "5/s/s"])
@@ -80,9 +80,9 @@ def test_a_limit_that_makes_no_sense_is_refused(given, reason):
         limit(**given)
 
 
-def test_a_name_of_a_lane_is_checked():
+def test_a_name_of_a_limit_key_is_checked():
     with pytest.raises(InvalidJob, match="a limit name is"):
-        limit(running=1, name="")
+        limit(concurrency=1, name="")
 
 
 def test_only_a_limit_is_taken_for_one(app, make_app):
@@ -91,39 +91,43 @@ def test_only_a_limit_is_taken_for_one(app, make_app):
     with pytest.raises(InvalidJob, match=r"what holdfast\.limit"):
         make_app(queue_limits={"mail": 5})
     with pytest.raises(ConfigError, match="queue_limits= is a dict of limits by queue"):
-        make_app(queue_limits=[("mail", limit(running=5))])
+        make_app(queue_limits=[("mail", limit(concurrency=5))])
 
 
 # -- keys
 
 
-async def test_without_a_key_a_task_is_one_lane(app):
-    @app.task(limit=limit(running=2))
+async def test_without_a_key_a_task_is_one_limit_key(app):
+    @app.task(limit=limit(concurrency=2))
     async def send(to: str) -> None: ...
 
-    assert await lane(app, await send.enqueue("a")) == await lane(app, await send.enqueue("b")) == Lane("send", 2)
+    assert (
+        await limit_key(app, await send.enqueue("a"))
+        == await limit_key(app, await send.enqueue("b"))
+        == LimitKey("send", 2)
+    )
 
 
-async def test_a_parameter_is_a_key_and_its_lanes_take_turns(app):
-    @app.task(limit=limit(key="customer_id", running=2, rate="100/min", burst=10))
+async def test_a_parameter_is_a_key_and_its_limit_keys_take_turns(app):
+    @app.task(limit=limit(key="customer_id", concurrency=2, rate="100/min", burst=10))
     async def send(customer_id: int, text: str = "") -> None: ...
 
-    assert await lane(app, await send.enqueue(42)) == Lane("send/42", 2, 600_000, 10, 1)
-    assert await lane(app, await send.enqueue(text="x", customer_id=7)) == Lane("send/7", 2, 600_000, 10, 1)
+    assert await limit_key(app, await send.enqueue(42)) == LimitKey("send/42", 2, 600_000, 10, 1)
+    assert await limit_key(app, await send.enqueue(text="x", customer_id=7)) == LimitKey("send/7", 2, 600_000, 10, 1)
 
 
 async def test_a_parameter_that_is_left_out_has_its_default(app):
     @app.task(limit=limit(key="region"))
     async def send(to: str, region: str = "eu") -> None: ...
 
-    assert (await lane(app, await send.enqueue("a"))).name == "send/eu"
+    assert (await limit_key(app, await send.enqueue("a"))).name == "send/eu"
 
 
 async def test_a_dotted_path_goes_into_an_argument(app):
     @app.task(limit=limit(key="order.customer.id"))
     async def ship(order: Order) -> None: ...
 
-    assert (await lane(app, await ship.enqueue(Order(Customer(5))))).name == "ship/5"
+    assert (await limit_key(app, await ship.enqueue(Order(Customer(5))))).name == "ship/5"
 
 
 async def test_a_function_is_given_the_arguments_that_it_names(app):
@@ -133,8 +137,8 @@ async def test_a_function_is_given_the_arguments_that_it_names(app):
     @app.task(limit=limit(key=lambda **given: "+".join(given)))
     async def pack(to: str, order: Order, boxes: int = 1) -> None: ...
 
-    assert (await lane(app, await ship.enqueue("a", Order(Customer(5, "paid"))))).name == "ship/paid"
-    assert (await lane(app, await pack.enqueue("a", Order(Customer(5))))).name == "pack/boxes+to+order"
+    assert (await limit_key(app, await ship.enqueue("a", Order(Customer(5, "paid"))))).name == "ship/paid"
+    assert (await limit_key(app, await pack.enqueue("a", Order(Customer(5))))).name == "pack/boxes+to+order"
 
 
 async def test_a_key_may_be_a_uuid(app):
@@ -145,16 +149,16 @@ async def test_a_key_may_be_a_uuid(app):
     async def other(id: uuid.UUID) -> None: ...
 
     id = uuid.uuid4()
-    assert (await lane(app, await one.enqueue(id))).name == f"one/{id}"
-    assert (await lane(app, await other.enqueue(id))).name == f"other/{id}"
+    assert (await limit_key(app, await one.enqueue(id))).name == f"one/{id}"
+    assert (await limit_key(app, await other.enqueue(id))).name == f"other/{id}"
 
 
 async def test_a_weight_may_follow_from_the_key(app):
     @app.task(limit=limit(key="plan", weight=lambda plan: 10 if plan == "paid" else 1))
     async def ship(plan: str) -> None: ...
 
-    assert (await lane(app, await ship.enqueue("paid"))).weight == 10
-    assert (await lane(app, await ship.enqueue("free"))).weight == 1
+    assert (await limit_key(app, await ship.enqueue("paid"))).weight == 10
+    assert (await limit_key(app, await ship.enqueue("free"))).weight == 1
 
 
 @pytest.mark.parametrize("value", [None, 1.5, [1], {"a": 1}], ids=repr)
@@ -194,7 +198,7 @@ def test_a_key_that_the_task_does_not_have_is_refused_at_once(app):
             app.task(send, limit=limit(key=key))
 
 
-async def test_names_of_lanes_do_not_collide(app):
+async def test_names_of_limit_keys_do_not_collide(app):
     @app.task(name="a", limit=limit(key="key"))
     async def one(key: str) -> None: ...
 
@@ -210,29 +214,29 @@ async def test_names_of_lanes_do_not_collide(app):
     @app.task(name="other", limit=limit(key="key", name="a"))
     async def five(key: str) -> None: ...
 
-    @app.task(name="%2Fa", limit=limit(running=1))
+    @app.task(name="%2Fa", limit=limit(concurrency=1))
     async def six() -> None: ...
 
     calls = [one.using().call("b/c"), two.using().call("c"), three.using().call("b/c"), four.using().call("b/c")]
     calls += [five.using().call("b/c"), six.using().call()]
-    names = [(await lane(app, handle)).name for handle in await app.enqueue_many(calls)]
+    names = [(await limit_key(app, handle)).name for handle in await app.enqueue_many(calls)]
     assert names == ["a/b/c", "a%2Fb/c", "%40a/b/c", "%23a/b/c", "@a/b/c", "%252Fa"]
 
 
-async def test_names_of_lanes_are_bounded_and_printable(app):
+async def test_names_of_limit_keys_are_bounded_and_printable(app):
     @app.task(limit=limit(key="key"))
     async def send(key: str) -> None: ...
 
     keys = ["x" * 1000, "x" * 1001, "a\nb", "a\tb", "a?b", "é" * 500, "…"]
-    names = [(await lane(app, await send.enqueue(key))).name for key in keys]
+    names = [(await limit_key(app, await send.enqueue(key))).name for key in keys]
     assert len(set(names)) == len(names)
     assert all(len(name) <= 160 and name.isprintable() for name in names)
-    literal = await lane(app, await send.enqueue(names[0].removeprefix("send/")))
+    literal = await limit_key(app, await send.enqueue(names[0].removeprefix("send/")))
     assert literal.name != names[0]
 
 
-async def test_tasks_may_share_a_lane(app):
-    shared = limit(key="to", running=2, name="smtp")
+async def test_tasks_may_share_a_limit_key(app):
+    shared = limit(key="to", concurrency=2, name="smtp")
 
     @app.task(limit=shared)
     async def mail(to: str) -> None: ...
@@ -241,13 +245,13 @@ async def test_tasks_may_share_a_lane(app):
     async def newsletter(to: str, issue: int) -> None: ...
 
     one, other = await mail.enqueue("a"), await newsletter.enqueue("a", 5)
-    assert (await lane(app, one)).name == (await lane(app, other)).name == "@smtp/a"
+    assert (await limit_key(app, one)).name == (await limit_key(app, other)).name == "@smtp/a"
 
 
 # -- every way to enqueue
 
 
-async def test_every_way_to_enqueue_finds_the_lane(app):
+async def test_every_way_to_enqueue_finds_the_limit_key(app):
     @app.task(limit=limit(key="to"))
     async def send(to: str) -> None: ...
 
@@ -261,23 +265,23 @@ async def test_every_way_to_enqueue_finds_the_lane(app):
     ]
     await app.schedules.put("s", send.using().call("a"), every=timedelta(hours=1))
     handles.append(await app.schedules.run_now("s"))
-    assert [(await lane(app, handle)).name for handle in handles] == ["send/a"] * 8
+    assert [(await limit_key(app, handle)).name for handle in handles] == ["send/a"] * 8
 
 
-async def test_blocking_code_finds_the_lane(app):
+async def test_blocking_code_finds_the_limit_key(app):
     @app.task(limit=limit(key="to"))
     async def send(to: str) -> None: ...
 
     handle = await asyncio.to_thread(send.sync.enqueue, "a")
-    assert (await lane(app, handle)).name == "send/a"
+    assert (await limit_key(app, handle)).name == "send/a"
 
 
 async def test_one_call_may_have_a_limit_of_its_own(app):
-    @app.task(limit=limit(running=2))
+    @app.task(limit=limit(concurrency=2))
     async def send(to: str) -> None: ...
 
-    own = send.using(limit=limit(running=7, name="own"))
-    assert await lane(app, await own.enqueue("a")) == Lane("@own", 7)
+    own = send.using(limit=limit(concurrency=7, name="own"))
+    assert await limit_key(app, await own.enqueue("a")) == LimitKey("@own", 7)
     with pytest.raises(InvalidJob, match=r"limit= of one call is not kept"):
         await app.schedules.put("s", own.call("a"), every=60)
 
@@ -295,7 +299,7 @@ async def test_a_codec_of_ones_own_does_not_hide_the_key(app):
     @app.task(codec=Own(), limit=limit(key="to"))
     async def send(to: str) -> None: ...
 
-    assert (await lane(app, await send.enqueue("a"))).name == "send/a"
+    assert (await limit_key(app, await send.enqueue("a"))).name == "send/a"
 
 
 async def test_a_payload_without_the_key_is_refused(app):
@@ -312,22 +316,22 @@ async def test_a_payload_without_the_key_is_refused(app):
 
 
 async def test_a_queue_may_have_a_limit(make_app):
-    app = make_app(queue_limits={"mail": limit(running=5), "bulk": limit(key="to", rate="1/s")})
+    app = make_app(queue_limits={"mail": limit(concurrency=5), "bulk": limit(key="to", rate="1/s")})
 
     @app.task(queue="mail")
     async def send(to: str) -> None: ...
 
-    assert await lane(app, await send.enqueue("a")) == Lane("#mail", 5)
-    assert await lane(app, await send.using(queue="bulk").enqueue("a")) == Lane("#bulk/a", 0, 1_000_000, 1, 1)
-    assert await lane(app, await send.using(queue="other").enqueue("a")) is None
-    assert await lane(app, await app.submit("unknown", b"{}", json=True, queue="mail")) == Lane("#mail", 5)
-    assert await lane(app, await app.submit("unknown", b'{"to": 5}', json=True, queue="bulk")) is not None
+    assert await limit_key(app, await send.enqueue("a")) == LimitKey("#mail", 5)
+    assert await limit_key(app, await send.using(queue="bulk").enqueue("a")) == LimitKey("#bulk/a", 0, 1_000_000, 1, 1)
+    assert await limit_key(app, await send.using(queue="other").enqueue("a")) is None
+    assert await limit_key(app, await app.submit("unknown", b"{}", json=True, queue="mail")) == LimitKey("#mail", 5)
+    assert await limit_key(app, await app.submit("unknown", b'{"to": 5}', json=True, queue="bulk")) is not None
 
 
 async def test_a_tasks_own_limit_comes_before_its_queues(make_app):
-    app = make_app(queue_limits={"default": limit(running=5)})
+    app = make_app(queue_limits={"default": limit(concurrency=5)})
 
-    @app.task(limit=limit(running=2))
+    @app.task(limit=limit(concurrency=2))
     async def send() -> None: ...
 
-    assert await lane(app, await send.enqueue()) == Lane("send", 2)
+    assert await limit_key(app, await send.enqueue()) == LimitKey("send", 2)

@@ -174,7 +174,7 @@ async def test_one_job_that_cannot_be_shown_does_not_hide_the_others(app):
 
 @pytest.mark.parametrize("id", ["", "\ud800", "a\0b", 5, None, b"x", ["x"], "x" * 10_000], ids=words)
 async def test_what_can_be_no_id_is_not_found(app, id):
-    for call in (app.job, app.cancel, app.retry, app.delete, app.annotate, lambda id: app.fail(id, "x")):
+    for call in (app.job, app.cancel, app.retry, app.delete, app.update_meta, lambda id: app.fail(id, "x")):
         with pytest.raises(JobNotFound):
             await call(id)
     with pytest.raises(JobNotFound):
@@ -237,7 +237,7 @@ async def test_workers_are_listed_while_they_live(app):
         [worker] = await eventually(app.workers)
         assert (worker.kind, worker.pid, worker.queues, worker.slots) == ("worker", os.getpid(), ("default", "mail"), 3)
         assert {"good", "bad", "noop"} <= set(worker.tasks)
-        assert worker.last_beat < 10
+        assert worker.last_heartbeat < 10
         assert worker.started_at.tzinfo is UTC
         assert (await app.stats()).workers == 1
     assert await app.workers() == []
@@ -250,7 +250,7 @@ async def test_a_worker_that_died_is_not_listed_any_more(make_app):
     clock = ManualClock()
     app = make_app(MemoryStore(clock), clock=clock)
     await app.open()
-    await parts_of(app).claims.beat(new_holder(session_of(app), "worker", 30.0, ("default",)))
+    await parts_of(app).claims.heartbeat(new_holder(session_of(app), "worker", 30.0, ("default",)))
     assert len(await app.workers()) == 1
     clock.advance(timedelta(seconds=31).total_seconds())
     assert await app.workers() == []
@@ -264,7 +264,7 @@ async def test_a_job_says_when_it_was_updated_and_by_the_stores_clock(make_app):
     app = make_app(MemoryStore(clock=clock), clock=clock)
     handle = await app.submit("by hand", b"", queue="hand", delay=600)
     clock.advance(60)
-    await app.annotate(handle.id, note="hello")
+    await app.update_meta(handle.id, note="hello")
     job = await handle.job()
     assert job.updated_at - job.created_at == timedelta(minutes=1)
     assert job.run_at - job.created_at == timedelta(minutes=10)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from holdfast import Holdfast, InvalidJob, KeyConflict, State, WrongState, limit
+from holdfast import Holdfast, InvalidJob, InvalidState, KeyConflict, State, limit
 from holdfast.app import parts_of
 from holdfast.client.search import Filter
 from holdfast.store.reference.memory import MemoryStore
@@ -58,88 +58,88 @@ async def jobs(app):
 
 
 async def test_equal_calls_are_one_job_while_it_is_queued(app, send):
-    first = await send.using(once="queued").enqueue("ann", times=1)
-    assert (await send.using(once="queued").enqueue("ann", 1)).id == first.id
-    assert (await send.using(once="queued").enqueue("bob")).id != first.id
+    first = await send.using(unique="until_start").enqueue("ann", times=1)
+    assert (await send.using(unique="until_start").enqueue("ann", 1)).id == first.id
+    assert (await send.using(unique="until_start").enqueue("bob")).id != first.id
     assert len(await jobs(app)) == 2
 
 
 async def test_once_it_runs_the_next_call_is_another_job(app, send):
-    first = await send.using(once="queued").enqueue("ann")
+    first = await send.using(unique="until_start").enqueue("ann")
     [claim] = await app.claim()
-    second = await send.using(once="queued").enqueue("ann")
+    second = await send.using(unique="until_start").enqueue("ann")
     assert second.id != first.id
     await claim.complete("ann")
 
 
 async def test_live_holds_until_it_has_ended(app, send):
-    first = await send.using(once="live").enqueue("ann")
+    first = await send.using(unique="until_end").enqueue("ann")
     [claim] = await app.claim()
-    assert (await send.using(once="live").enqueue("ann")).id == first.id
+    assert (await send.using(unique="until_end").enqueue("ann")).id == first.id
     await claim.complete("ann")
-    assert (await send.using(once="live").enqueue("ann")).id != first.id
+    assert (await send.using(unique="until_end").enqueue("ann")).id != first.id
 
 
 async def test_live_holds_while_it_waits_for_its_retry(app, send):
-    first = await send.using(once="live").enqueue("ann")
+    first = await send.using(unique="until_end").enqueue("ann")
     [claim] = await app.claim()
     await claim.fail("not today", retry_in=60)
-    assert (await send.using(once="live").enqueue("ann")).id == first.id
+    assert (await send.using(unique="until_end").enqueue("ann")).id == first.id
 
 
 @pytest.mark.parametrize("window", [60, timedelta(minutes=1)])
 async def test_a_window_holds_from_the_first_whatever_becomes_of_it(clocked, clock, window):
     send = parts_of(clocked).registry.tasks["send"]
-    first = await send.using(once=window).enqueue("ann")
+    first = await send.using(unique=window).enqueue("ann")
     await work_off(clocked)
     clock.advance(59)
-    assert (await send.using(once=window).enqueue("ann")).id == first.id
+    assert (await send.using(unique=window).enqueue("ann")).id == first.id
     clock.advance(2)
-    assert (await send.using(once=window).enqueue("ann")).id != first.id
+    assert (await send.using(unique=window).enqueue("ann")).id != first.id
 
 
 async def test_a_key_names_what_is_to_be_one_and_the_first_wins(app, send):
-    first = await send.using(once=60, key="newsletter").enqueue("ann")
-    assert (await send.using(once=60, key="newsletter").enqueue("bob")).id == first.id
+    first = await send.using(unique=60, key="newsletter").enqueue("ann")
+    assert (await send.using(unique=60, key="newsletter").enqueue("bob")).id == first.id
     [job] = await jobs(app)
     assert (job.key, job.payload["to"]) == ("newsletter", "ann")
 
 
 async def test_another_task_cannot_stand_for_it(app, send):
-    first = await send.using(once="live", key="k").enqueue("ann")
+    first = await send.using(unique="until_end", key="k").enqueue("ann")
     with pytest.raises(KeyConflict) as refused:
-        await parts_of(app).registry.tasks["other"].using(once="live", key="k").enqueue("ann")
+        await parts_of(app).registry.tasks["other"].using(unique="until_end", key="k").enqueue("ann")
     assert refused.value.job_id == first.id
 
 
 async def test_a_window_longer_than_keys_are_remembered_is_refused(make_app):
     app = with_tasks(make_app(key_retention="1d"))
-    with pytest.raises(InvalidJob, match=r"once=172800 s is longer than .* \(key_retention, 86400 s\)"):
-        await parts_of(app).registry.tasks["send"].using(once=2 * DAY).enqueue("ann")
+    with pytest.raises(InvalidJob, match=r"unique=172800 s is longer than .* \(key_retention, 86400 s\)"):
+        await parts_of(app).registry.tasks["send"].using(unique=2 * DAY).enqueue("ann")
     assert await jobs(app) == []
-    await parts_of(app).registry.tasks["send"].using(once=DAY).enqueue("ann")
+    await parts_of(app).registry.tasks["send"].using(unique=DAY).enqueue("ann")
 
 
 async def test_a_task_may_say_it_for_all_its_jobs(app):
-    @app.task(once="live")
+    @app.task(unique="until_end")
     async def report(day: str) -> None: ...
 
     first = await report.enqueue("monday")
     assert (await report.enqueue("monday")).id == first.id
-    assert (await report.using(once=60).enqueue("monday")).id == first.id
+    assert (await report.using(unique=60).enqueue("monday")).id == first.id
     assert (await app.enqueue("report", "monday")).id == first.id
 
 
 async def test_many_at_once_and_raw_payloads_are_one_job_too(app, send):
-    call = send.using(once="queued").call("ann")
-    handles = await app.enqueue_many([call, call, (send.using(once="queued"), "ann")])
+    call = send.using(unique="until_start").call("ann")
+    handles = await app.enqueue_many([call, call, (send.using(unique="until_start"), "ann")])
     assert len({handle.id for handle in handles}) == 1
-    raw = [await app.submit("import", b"\x00", once=60) for _ in range(2)]
+    raw = [await app.submit("import", b"\x00", unique=60) for _ in range(2)]
     assert raw[0].id == raw[1].id
 
 
 async def test_many_concurrent_calls_are_one_job(app, send):
-    handles = await asyncio.gather(*(send.using(once="live").enqueue("ann") for _ in range(50)))
+    handles = await asyncio.gather(*(send.using(unique="until_end").enqueue("ann") for _ in range(50)))
     assert len({handle.id for handle in handles}) == 1
 
 
@@ -147,7 +147,7 @@ def test_blocking_code_has_it_too(app_url):
     app = with_tasks(Holdfast(app_url))
     with app.sync:
         send = parts_of(app).registry.tasks["send"].sync
-        assert send.using(once="queued").enqueue("ann").id == send.using(once="queued").enqueue("ann").id
+        assert send.using(unique="until_start").enqueue("ann").id == send.using(unique="until_start").enqueue("ann").id
         first = send.using(key="k", debounce=60).enqueue("ann")
         assert send.using(key="k", debounce=60).enqueue("bob").id == first.id
         assert first.job().payload["to"] == "bob"
@@ -159,18 +159,20 @@ def test_blocking_code_has_it_too(app_url):
 @pytest.fixture
 async def superseded(app, send):
     """A job that died, and the one that has its key since."""
-    once = send.using(once="live", max_attempts=1)
-    first = await once.enqueue("ann")
+    unique = send.using(unique="until_end", max_attempts=1)
+    first = await unique.enqueue("ann")
     await (await app.claim())[0].fail("boom")
-    return first, await once.enqueue("ann")
+    return first, await unique.enqueue("ann")
 
 
 async def test_a_job_whose_key_is_anothers_that_lives_cannot_be_retried(app, superseded):
     first, second = superseded
-    with pytest.raises(WrongState, match=f"its key .* belongs to job '{second.id}' by now, which lives; let that end"):
+    with pytest.raises(
+        InvalidState, match=f"its key .* belongs to job '{second.id}' by now, which lives; let that end"
+    ):
         await app.retry(first.id)
     assert len(await app.claim(limit=10)) == 1
-    with pytest.raises(WrongState, match="which lives"):
+    with pytest.raises(InvalidState, match="which lives"):
         await app.retry(first.id)
     assert (await first.job()).state == State.DEAD
 
@@ -183,7 +185,7 @@ async def test_once_that_one_has_ended_it_can(app, superseded):
 
 async def test_in_bulk_it_is_passed_over_and_that_is_said(app, send, superseded, caplog):
     first, _ = superseded
-    other = await send.using(once="live", max_attempts=1, priority=-1).enqueue("bob")
+    other = await send.using(unique="until_end", max_attempts=1, priority=-1).enqueue("bob")
     await (await app.claim())[0].fail("boom")
     assert await app.bulk.retry_dead() == 1
     assert [(await handle.job()).state for handle in (first, other)] == [State.DEAD, State.QUEUED]
@@ -201,9 +203,9 @@ async def test_among_many_that_are_changed_it_is_passed_over(app, superseded, by
 
 
 async def test_a_job_that_waits_is_retried_though_another_has_its_key(app, send):
-    first = await send.using(once="queued").enqueue("ann")
+    first = await send.using(unique="until_start").enqueue("ann")
     [claim] = await app.claim()
-    await send.using(once="queued").enqueue("ann")
+    await send.using(unique="until_start").enqueue("ann")
     await claim.fail("not today", retry_in=3600)
     assert (await app.retry(first.id)).state == State.QUEUED
 
@@ -242,7 +244,7 @@ async def test_a_job_that_waits_for_its_retry_begins_anew(app, send):
     await claim.fail("not today", retry_in=3600)
     replaced = await send.using(key="k", replace=True).enqueue("bob")
     job = await replaced.job()
-    assert (job.state, job.attempt, job.life, job.error) == (State.QUEUED, 0, 2, None)
+    assert (job.state, job.attempt, job.reset_count, job.error) == (State.QUEUED, 0, 2, None)
     assert [line.outcome for line in job.history] == ["failed"]
     await work_off(app)
     assert app.ran == [("bob", 1)]
@@ -255,19 +257,19 @@ async def test_a_key_of_another_task_is_not_replaced(app, send):
     assert (await first.job()).payload == {"to": "ann"}
 
 
-async def test_a_job_of_another_lane_does_not_take_the_place_of_one_that_waits(app, make_app):
-    @app.task(limit=limit(key="customer", running=1))
+async def test_a_job_of_another_limit_key_does_not_take_the_place_of_one_that_waits(app, make_app):
+    @app.task(limit=limit(key="customer", concurrency=1))
     async def bill(customer: int, month: str = "may") -> None: ...
 
     first = await bill.using(key="k", replace=True).enqueue(1)
-    for other in (bill.using(key="k", debounce=5), bill.using(key="k", replace=True, limit=limit(running=1))):
-        with pytest.raises(InvalidJob, match=f"job '{first.id}' has the key 'k' and waits in lane 'bill/1'"):
+    for other in (bill.using(key="k", debounce=5), bill.using(key="k", replace=True, limit=limit(concurrency=1))):
+        with pytest.raises(InvalidJob, match=f"job '{first.id}' has the key 'k' and waits in limit key 'bill/1'"):
             await other.enqueue(2)
     stranger = make_app(parts_of(app).runtime.store.sibling())
-    with pytest.raises(InvalidJob, match="it cannot be given the arguments of a job of no lane"):
+    with pytest.raises(InvalidJob, match="it cannot be given the arguments of a job of no limit key"):
         await stranger.submit("bill", b'{"customer":2}', json=True, key="k", replace=True)
     assert (await first.job()).payload == {"customer": 1}
-    await bill.using(key="k", replace=True, limit=limit(key="customer", running=9)).enqueue(1, "june")
+    await bill.using(key="k", replace=True, limit=limit(key="customer", concurrency=9)).enqueue(1, "june")
     assert (await first.job()).payload == {"customer": 1, "month": "june"}
 
 
@@ -317,7 +319,7 @@ async def test_calls_that_race_with_a_worker_are_all_taken_up(app, send):
 
 async def test_hooks_see_the_call_and_may_change_it(app, send):
     async def shout(job, insert):
-        return await insert(type(job)(job.id, job.task, job.queue, b'{"to":"LOUD"}', key=job.key, once=job.once,
+        return await insert(type(job)(job.id, job.task, job.queue, b'{"to":"LOUD"}', key=job.key, unique=job.unique,
                                       fingerprint=job.fingerprint, delay=job.delay))  # fmt: skip
 
     app.around_enqueue.append(shout)
@@ -326,12 +328,12 @@ async def test_hooks_see_the_call_and_may_change_it(app, send):
     assert (await handle.job()).payload == {"to": "LOUD"}
 
 
-async def test_it_is_told(app, send):
+async def test_it_is_reported(app, send):
     told = []
     app.on("*", lambda event: told.append((event.name, getattr(event, "job_id", ""))))
     first = await send.using(key="k", debounce=60).enqueue("ann")
     await send.using(key="k", debounce=60).enqueue("bob")
-    await send.using(key="k", once="queued").enqueue("cid")
+    await send.using(key="k", unique="until_start").enqueue("cid")
     names = ["job_created", "job_replaced", "idempotent_submission"]
     assert told == [(name, first.id) for name in names]
 
@@ -350,17 +352,17 @@ async def test_many_at_once_cannot_replace(app, send):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"once": "always"}, "once is 'queued', 'live', or a number of seconds"),
-        ({"once": 0}, "once must be more than 0 seconds"),
-        ({"once": True}, "once must be more than 0 seconds"),
+        ({"unique": "always"}, "once is 'queued', 'live', or a number of seconds"),
+        ({"unique": 0}, "once must be more than 0 seconds"),
+        ({"unique": True}, "once must be more than 0 seconds"),
         ({"replace": True}, "need key="),
         ({"debounce": 30}, "need key="),
         ({"debounce": 0, "key": "k"}, "debounce must be more than 0 seconds"),
         ({"debounce": 30, "key": "k", "delay": 5}, "debounce= says itself when"),
-        ({"debounce": 30, "key": "k", "once": "live"}, "debounce= says itself when"),
+        ({"debounce": 30, "key": "k", "unique": "live"}, "debounce= says itself when"),
         ({"debounce_max": 30, "key": "k"}, "debounce_max= goes with debounce="),
         ({"debounce": 30, "debounce_max": 20, "key": "k"}, "shorter than debounce="),
-        ({"replace": True, "key": "k", "once": "live"}, "once= can only be 'queued'"),
+        ({"replace": True, "key": "k", "unique": "live"}, "once= can only be 'queued'"),
         ({"replace": True, "key": "k", "connection": object()}, "leave out connection="),
         ({"expires": 0}, "expires must be more than 0 seconds"),
         ({"expires": datetime(2030, 1, 1)}, "expires= needs an aware datetime"),  # noqa: DTZ001  # the point

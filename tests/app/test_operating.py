@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from holdfast import HoldfastError, InvalidJob, JobNotFound, LeaseLost, State, WrongState
+from holdfast import HoldfastError, InvalidJob, InvalidState, JobNotFound, LeaseLost, State
 from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -54,7 +54,7 @@ NO_SUCH_JOB = {
     "retry": lambda app: app.retry("none"),
     "delete": lambda app: app.delete("none"),
     "fail": lambda app: app.fail("none", "lost"),
-    "annotate": lambda app: app.annotate("none", a=1),
+    "update_meta": lambda app: app.update_meta("none", a=1),
     "wait": lambda app: app.handle("none").wait(30),
     "result": lambda app: app.handle("none").result(30),
 }
@@ -70,7 +70,7 @@ async def test_a_job_that_there_is_not_is_not_found(app, call):
 WRONG = {
     "output": lambda app: app.output(["job"]),
     "position": lambda app: app.output("job", -1),
-    "moves": lambda app: app.moves(object()),
+    "transitions": lambda app: app.transitions(object()),
     "ids": lambda app: app.bulk.change("retry", ids=7),
     "an id": lambda app: app.bulk.change("retry", ids=[["job"]]),
 }
@@ -132,12 +132,12 @@ async def test_retrying_a_dead_job_opens_a_new_life(app, ended):
     handle = ended["dead"]
     before = await handle.job()
     job = await app.retry(handle.id)
-    assert (job.state, job.attempt, job.life, job.error, job.traceback) == (State.QUEUED, 0, 2, None, None)
+    assert (job.state, job.attempt, job.reset_count, job.error, job.traceback) == (State.QUEUED, 0, 2, None, None)
     assert job.history == before.history
     await work_off(app)
     again = await handle.job()
-    assert (again.state, again.attempt, again.life) == (State.DEAD, 1, 2)
-    assert [(line.life, line.outcome) for line in again.history] == [(1, "dead"), (2, "dead")]
+    assert (again.state, again.attempt, again.reset_count) == (State.DEAD, 1, 2)
+    assert [(line.reset_count, line.outcome) for line in again.history] == [(1, "dead"), (2, "dead")]
     assert again.failures == 1, "of this life"
     assert again.fence > before.fence
 
@@ -161,13 +161,13 @@ async def test_retrying_a_cancelled_job_is_a_change_of_mind(app, task):
 async def test_retrying_a_scheduled_job_makes_it_due(app, task):
     handle = await task("good").using(delay=600).enqueue()
     job = await app.retry(handle.id)
-    assert (job.state, job.life) == (State.QUEUED, 1)
+    assert (job.state, job.reset_count) == (State.QUEUED, 1)
     await work_off(app)
     assert await handle.result(timeout=30) == "fine"
 
 
 async def test_a_running_job_cannot_be_retried(app, running):
-    with pytest.raises(WrongState, match="is running: it can be retried once it has ended") as refused:
+    with pytest.raises(InvalidState, match="is running: it can be retried once it has ended") as refused:
         await app.retry("job")
     assert (refused.value.job_id, refused.value.state) == ("job", "running")
 
@@ -185,7 +185,7 @@ async def test_a_monitor_can_fail_a_running_job(app, running):
 
 async def test_only_a_running_job_can_be_failed(app, ended, task):
     for handle in (ended["succeeded"], await task("good").enqueue()):
-        with pytest.raises(WrongState, match="only a running job can be failed"):
+        with pytest.raises(InvalidState, match="only a running job can be failed"):
             await app.fail(handle.id, "gone")
 
 
@@ -204,7 +204,7 @@ async def test_a_job_that_does_not_run_can_be_deleted(app, task, ended, state):
 
 
 async def test_a_running_job_is_not_deleted_under_its_worker(app, running):
-    with pytest.raises(WrongState, match="cancel it first, then delete it"):
+    with pytest.raises(InvalidState, match="cancel it first, then delete it"):
         await app.delete("job")
     await running.complete()
 
@@ -214,32 +214,32 @@ async def test_a_running_job_is_not_deleted_under_its_worker(app, running):
 
 async def test_meta_can_be_added_while_a_job_lives(app, task):
     handle = await task("good").using(meta={"a": 1, "b": 1}).enqueue()
-    await app.annotate(handle.id, b=2, c={"deep": [None, "ü"]})
+    await app.update_meta(handle.id, b=2, c={"deep": [None, "ü"]})
     assert (await handle.job()).meta == {"a": 1, "b": 2, "c": {"deep": [None, "ü"]}}
 
 
 async def test_meta_can_be_added_while_it_runs_and_the_claim_still_holds(app, running):
-    await app.annotate("job", seen_by="ann")
+    await app.update_meta("job", seen_by="ann")
     await running.complete()
     assert (await app.job("job")).meta == {"seen_by": "ann"}
 
 
 async def test_meta_of_an_ended_job_is_closed(app, ended):
-    with pytest.raises(WrongState, match="meta can be added to while a job lives"):
-        await app.annotate(ended["dead"].id, a=1)
+    with pytest.raises(InvalidState, match="meta can be added to while a job lives"):
+        await app.update_meta(ended["dead"].id, a=1)
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), "\ud800", "a\0b", {1: 2}.keys()], ids=words)
 async def test_meta_that_no_store_could_keep_is_refused(app, task, value):
     handle = await task("good").using(meta={"a": 1}).enqueue()
     with pytest.raises(InvalidJob, match="meta"):
-        await app.annotate(handle.id, b=value)
+        await app.update_meta(handle.id, b=value)
     assert (await handle.job()).meta == {"a": 1}
 
 
 async def test_meta_may_have_any_name(app, task):
     handle = await task("good").enqueue()
-    await app.annotate(handle.id, **{"self": 1, "id": 2, "not an identifier": 3})
+    await app.update_meta(handle.id, **{"self": 1, "id": 2, "not an identifier": 3})
     assert (await handle.job()).meta == {"self": 1, "id": 2, "not an identifier": 3}
 
 
@@ -293,7 +293,7 @@ async def test_purge_removes_the_dead_and_says_how_many(app, ended, task):
     assert await app.bulk.purge() == 0
 
 
-async def test_purge_can_be_told_what_to_remove(app, task, ended):
+async def test_purge_can_be_reported_what_to_remove(app, task, ended):
     keep = await task("good").using(tags=["keep"]).enqueue()
     await task("good").using(tags=["drop"], queue="other").enqueue()
     assert await app.bulk.purge(state="queued", tag="drop", queue="other", task="good") == 1

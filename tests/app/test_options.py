@@ -37,12 +37,12 @@ LEFT_OUT = {
         "debounce_max": "as replace",
     },
     "PUT /v1/schedules": {
-        **dict.fromkeys(("at", "delay", "key", "id", "meta", "once", "replace", "debounce", "debounce_max"), ONE_JOB),
+        **dict.fromkeys(("at", "delay", "key", "id", "meta", "unique", "replace", "debounce", "debounce_max"), ONE_JOB),
         "limit": "it is the task's",
         "connection": OBJECT,
     },
     "a schedule in the store": {
-        **dict.fromkeys(("at", "delay", "key", "id", "meta", "once", "replace", "debounce", "debounce_max"), ONE_JOB),
+        **dict.fromkeys(("at", "delay", "key", "id", "meta", "unique", "replace", "debounce", "debounce_max"), ONE_JOB),
         "limit": "it is the task's",
         "connection": OBJECT,
     },
@@ -157,8 +157,8 @@ def test_a_task_declares_nothing_that_is_not_a_tasks_to_say(app, name):
 
 
 def test_an_option_of_none_is_left_as_it_was(app):
-    @app.task(queue="mail", once="live", expires=60)
+    @app.task(queue="mail", unique="until_end", expires=60)
     async def send() -> None: ...
 
     assert send.using(**dict.fromkeys(JOB_OPTIONS)).options == send.options
-    assert (send.options.queue, send.options.once, send.options.expires_in) == ("mail", "live", 60)
+    assert (send.options.queue, send.options.unique, send.options.expires_in) == ("mail", "live", 60)

@@ -282,14 +282,14 @@ async def test_rates_are_in_steps(app, tasks):
 async def test_depth_is_noted_once_a_minute(app):
     async with app:
         await app.enqueue_many([("noop",)] * 3)
-        assert await app.timeseries.note_depth()
-        assert not await app.timeseries.note_depth()
-        [depth] = await app.timeseries.depths(3600)
+        assert await app.timeseries.record_depth()
+        assert not await app.timeseries.record_depth()
+        [depth] = await app.timeseries.depth_by_minute(3600)
         assert (depth.queued, depth.queues) == (3, {"default": 3})
         old = str(int(parts_of(app).runtime.clock.now() / 1_000_000 - 9 * 86400) // 3600 * 3600)
         await parts_of(app).records.put("depth", old, b"{}")
         for name in await parts_of(app).records.all("depth"):
             if name != old:
                 await parts_of(app).records.put("depth", name, b"not JSON")
-        assert await app.timeseries.note_depth(), "what is not ours is replaced"
+        assert await app.timeseries.record_depth(), "what is not ours is replaced"
         assert old not in await parts_of(app).records.all("depth")

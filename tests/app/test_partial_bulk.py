@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast import KeyConflict, PartlyEnqueued, QueueFull, StoreUnavailable
+from holdfast import KeyConflict, PartialEnqueue, QueueFull, StoreUnavailable
 from holdfast.app import parts_of
 from holdfast.store.reference.memory import MemoryStore
 
 
 async def test_what_found_room_in_a_full_queue_is_named_and_the_rest_is_none(make_app):
     app = make_app(max_depth=5)
-    with pytest.raises(PartlyEnqueued) as partly:
+    with pytest.raises(PartialEnqueue) as partly:
         await app.enqueue_many([("noop",)] * 8)
     handles = partly.value.handles
     assert [handle is not None for handle in handles] == [True] * 5 + [False] * 3
@@ -35,7 +35,7 @@ async def test_a_conflict_in_the_middle_keeps_its_neighbours(make_app):
 
     await greet.using(key="k").enqueue("ann")
     calls = [app.call(greet, "x"), app.call(greet.using(key="k"), "bob"), app.call(greet, "y")]
-    with pytest.raises(PartlyEnqueued) as partly:
+    with pytest.raises(PartialEnqueue) as partly:
         await app.enqueue_many(calls)
     assert [handle is not None for handle in partly.value.handles] == [True, False, True]
     assert isinstance(partly.value.__cause__, KeyConflict)
@@ -52,7 +52,7 @@ async def test_a_store_that_fails_after_the_first_thousand_does_not_hide_it(make
             return await super().write(batch)
 
     app = make_app(FailsLater())
-    with pytest.raises(PartlyEnqueued) as partly:
+    with pytest.raises(PartialEnqueue) as partly:
         await app.enqueue_many([("noop",)] * 1500)
     assert sum(handle is not None for handle in partly.value.handles) == 1000
     assert (await app.stats()).counts["queued"] == 1000
@@ -68,7 +68,7 @@ async def test_what_was_stored_before_a_hook_raised_is_named(make_app):
         return await insert(job)
 
     noop = parts_of(app).registry.tasks["noop"]
-    with pytest.raises(PartlyEnqueued) as partly:
+    with pytest.raises(PartialEnqueue) as partly:
         await app.enqueue_many([noop.using(key=key).call() for key in "abcd"])
     handles = partly.value.handles
     assert isinstance(partly.value.__cause__, ValueError)

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from holdfast import InvalidJob, State, StoreUnavailable, WrongState
+from holdfast import InvalidJob, InvalidState, State, StoreUnavailable
 from holdfast.app import parts_of
 from holdfast.client.pauses import KIND, Pause
 from holdfast.core.waiting import Waiting
@@ -55,7 +55,7 @@ async def test_jobs_of_a_paused_task_are_put_aside_and_the_others_go_on(app, sen
     await work_off(app, concurrency=1)
     assert await states(held, free) == [State.BLOCKED, State.SUCCEEDED]
     job = await held.job()
-    assert (job.waits, job.attempt, job.error) == (Waiting("pause", "send"), 0, None)
+    assert (job.waiting_for, job.attempt, job.error) == (Waiting("pause", "send"), 0, None)
     assert [(line.number, line.outcome) for line in job.history] == [(1, "paused")]
     assert app.ran == ["bob"]
     await app.resume(task="send")
@@ -225,7 +225,7 @@ class Between(MemoryStore):
 async def look(app):
     """What the maintenance of a worker does about pauses."""
     await session_of(app).holds.refresh()
-    await session_of(app).holds.free_the_late()
+    await session_of(app).holds.release_late()
 
 
 @pytest.mark.parametrize("off", [-61 * 60, 61 * 60, 26 * 3600])
@@ -286,7 +286,7 @@ async def test_one_that_is_paused_again_meanwhile_is_not_forgotten(app, make_app
     await app.resume(task="send")
     await session_of(app).holds.refresh()
     await other.pause(task="send")
-    await session_of(app).holds.free_the_late()
+    await session_of(app).holds.release_late()
     assert [one.name for one in await app.paused_tasks()] == ["send"]
 
 
@@ -301,7 +301,7 @@ async def test_to_resume_frees_what_waits_even_where_no_pause_is_known(app, send
     assert await states(held) == [State.QUEUED]
 
 
-async def test_to_resume_what_is_not_paused_is_told_apart(app, send):
+async def test_to_resume_what_is_not_paused_is_reported_apart(app, send):
     await app.pause(task="send", where={"customer": 42})
     await app.pause("mail")
     for other in ({"task": "send"}, {"task": "send", "where": {"customer": 43}}, {"queue": "default"}):
@@ -311,24 +311,24 @@ async def test_to_resume_what_is_not_paused_is_told_apart(app, send):
     assert await app.paused_tasks() == []
 
 
-async def test_a_suspect_stays_one_while_it_is_paused(app, send):
+async def test_a_quarantined_stays_one_while_it_is_paused(app, send):
     held = await send.enqueue("ann")
     [claim] = await app.claim()
     await parts_of(app).claims.leave([claim.holder.id])  # its lease ends now
     await eventually(app.bulk.recover)
     assert claim.job.id == held.id
-    assert (await held.job()).suspect
+    assert (await held.job()).quarantined
     await app.pause(task="send")
     await work_off(app)
     job = await held.job()
-    assert (job.state, job.suspect) == (State.BLOCKED, True)
+    assert (job.state, job.quarantined) == (State.BLOCKED, True)
 
 
 async def test_what_was_put_aside_can_be_cancelled_but_not_retried(app, send):
     await app.pause(task="send")
     held = await send.enqueue("ann")
     await work_off(app)
-    with pytest.raises(WrongState, match="it waits for the end of the pause of send"):
+    with pytest.raises(InvalidState, match="it waits for the end of the pause of send"):
         await app.retry(held.id)
     assert await app.cancel(held.id)
     await app.resume(task="send")

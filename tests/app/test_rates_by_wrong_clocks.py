@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.clock import MICROS
-from holdfast.core.job import Lane
+from holdfast.core.job import LimitKey
 from holdfast.core.waiting import Waiting
 from holdfast.store.bucket.folder import Folder
 from holdfast.store.bucket.store import BucketStore
@@ -18,7 +18,7 @@ from support.eventually import eventually
 AHEAD = 26 * 3600.0
 SPAN = 20.0
 """Seconds for which nothing starts before the rate lets another job start, by any clock."""
-LANE = Lane("rated", interval=10 * MICROS, burst=2)
+LIMIT_KEY = LimitKey("rated", interval=10 * MICROS, burst=2)
 STORES = {
     "sqlite": lambda folder, clock: SqliteStore(folder / "queue.db", clock=clock),
     "folder": lambda folder, clock: BucketStore(Folder(folder / "jobs"), clock=clock),
@@ -45,7 +45,7 @@ async def two(make):
 
 async def held_by_the_rate(right, ahead):
     """A job that a rate holds, after the process whose clock is ahead has started two."""
-    await insert(right, *(new_job(name, lane=LANE) for name in ("a", "b", "c")))
+    await insert(right, *(new_job(name, limit_key=LIMIT_KEY) for name in ("a", "b", "c")))
 
     async def has_two():
         return [each.id for each in await claim(ahead, "ahead", limit=2)] == ["a", "b"]
@@ -55,7 +55,7 @@ async def held_by_the_rate(right, ahead):
 
     async def holds():
         assert await claim(right, "right") == []
-        return (await job(right, "c")).waits == Waiting("limit", "rated")
+        return (await job(right, "c")).waiting_for == Waiting("limit", "rated")
 
     await eventually(holds)
 

@@ -104,14 +104,14 @@ async def test_not_ready_in_time_says_what_the_job_is_doing(app, task):
     assert time.monotonic() - started > 0.08
 
 
-async def test_an_unknown_id_is_told_at_once_whatever_the_timeout(app):
+async def test_an_unknown_id_is_reported_at_once_whatever_the_timeout(app):
     handle = app.handle("no such")
     for call in (handle.result, handle.wait):
         with pytest.raises(JobNotFound, match="no job 'no such' in this store"):
             await asyncio.wait_for(call(timeout=3600), 30)
 
 
-async def test_a_job_that_is_deleted_while_somebody_waits_is_told_too(app, task):
+async def test_a_job_that_is_deleted_while_somebody_waits_is_reported_too(app, task):
     handle = await task("echo").enqueue(1)
     waiting = asyncio.create_task(handle.result(timeout=3600))
     await asyncio.sleep(0)

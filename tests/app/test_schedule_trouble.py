@@ -83,7 +83,7 @@ async def test_a_full_queue_is_no_leave_to_make_up_for_more_than_was_asked(app, 
     assert "holds 2 waiting jobs" in (await app.schedules.get("hourly")).error
 
 
-async def test_a_run_that_is_refused_for_good_is_told_and_the_next_one_has_its_own_chance(app, clock, caplog):
+async def test_a_run_that_is_refused_for_good_is_reported_and_the_next_one_has_its_own_chance(app, clock, caplog):
     await app.schedules.put("hourly", app.call("report", day="x" * 2000), every=HOUR)
     await app.config.set("max_payload", 1024)
     clock.advance(HOUR)
@@ -103,7 +103,7 @@ async def test_a_run_that_is_refused_for_good_is_told_and_the_next_one_has_its_o
     assert kept.error is None
 
 
-async def test_what_a_hook_raises_is_told_and_harms_no_other(app, clock, caplog):
+async def test_what_a_hook_raises_is_reported_and_harms_no_other(app, clock, caplog):
     async def refusing(job, insert):
         if job.meta["schedule"] == "a":
             raise KeyError("the hook has a bug")
@@ -134,8 +134,8 @@ async def test_a_change_by_hand_takes_the_trouble_away_and_a_deploy_of_the_same_
 
 
 @pytest.mark.parametrize("by", ["the task", "the queue"])
-async def test_a_service_that_does_not_know_the_task_makes_its_runs_in_its_lane(app, make_app, clock, by):
-    alone = limit(name="api", running=1)
+async def test_a_service_that_does_not_know_the_task_makes_its_runs_in_its_limit_key(app, make_app, clock, by):
+    alone = limit(name="api", concurrency=1)
     owner = make_app(
         parts_of(app).runtime.store.sibling(),
         clock=clock,
@@ -147,23 +147,23 @@ async def test_a_service_that_does_not_know_the_task_makes_its_runs_in_its_lane(
     clock.advance(HOUR)
     await stranger.schedules.make_due_runs()
     await stranger.schedules.run_now("s")
-    assert [job.lane for job in (await owner.jobs()).jobs] == ["@api"] * 2
+    assert [job.limit_key for job in (await owner.jobs()).jobs] == ["@api"] * 2
     assert len(await owner.claim(limit=10)) == 1
     await stranger.schedules.put("s", "sync", every=60)
-    assert (await owner.schedules.get("s")).lane.name == "@api", "a change of the rule alone"
+    assert (await owner.schedules.get("s")).limit_key.name == "@api", "a change of the rule alone"
 
 
-async def test_what_knows_the_task_finds_the_lane_anew_at_every_run(app, make_app, clock):
+async def test_what_knows_the_task_finds_the_limit_key_anew_at_every_run(app, make_app, clock):
     stranger = make_app(parts_of(app).runtime.store.sibling(), clock=clock)
     await stranger.schedules.put("s", "sync", every=HOUR)
     await stranger.schedules.put("command", stranger.call("shell", command="true"), every=HOUR)
     for bound in (1, 2, None):
         deployed = make_app(parts_of(app).runtime.store.sibling(), clock=clock)
-        deployed.task(name="sync", limit=None if bound is None else limit(running=bound))(lambda: None)
+        deployed.task(name="sync", limit=None if bound is None else limit(concurrency=bound))(lambda: None)
         clock.advance(HOUR)
         await deployed.schedules.make_due_runs()
-        lane = (await stranger.schedules.get("s")).lane
-        assert (None if lane is None else lane.running) == bound
+        limit_key = (await stranger.schedules.get("s")).limit_key
+        assert (None if limit_key is None else limit_key.concurrency) == bound
     assert (await app.schedules.get("command")).last_job is not None
 
 
@@ -285,12 +285,12 @@ async def test_what_could_not_be_read_again_is_refused_before_it_is_stored(app, 
         ({"at": datetime(2030, 1, 1, tzinfo=UTC)}, "at="),
         ({"key": "k"}, "key="),
         ({"id": "x"}, "id="),
-        ({"once": "live"}, "once="),
-        ({"once": 60}, "once="),
+        ({"unique": "live"}, "unique="),
+        ({"unique": 60}, "unique="),
         ({"meta": {"a": 1}}, "meta="),
         ({"key": "k", "debounce": 5, "debounce_max": 9}, "debounce_max=, delay=, key=, once=, replace="),
         ({"expires": datetime(2030, 1, 1, tzinfo=UTC)}, "expires="),
-        ({"limit": limit(running=1)}, "limit="),
+        ({"limit": limit(concurrency=1)}, "limit="),
     ],
     ids=str,
 )

@@ -275,7 +275,7 @@ WAYS = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("begin", ["BEGIN IMMEDIATE", "INSERT INTO orders VALUES (1)", "BEGIN"])
-def test_a_transaction_on_a_file_without_tables_is_told_to_make_them_first(way, begin, app, ship, bare):
+def test_a_transaction_on_a_file_without_tables_is_reported_to_make_them_first(way, begin, app, ship, bare):
     bare.execute(begin)
     with pytest.raises(ConfigError, match=r"no Holdfast tables .* roll back, then run `holdfast migrate`, or open"):
         WAYS[way](app, ship, bare)

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from holdfast.core.clock import Entropy
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.engine import Engine
-from holdfast.store.bucket.pace import Pace
 from holdfast.store.bucket.thread import Shared
+from holdfast.store.bucket.timings import Pace
 from support.virtual import VirtualClock, VirtualLoop, run_virtually
 
 _seeds = itertools.count(7)

@@ -13,7 +13,7 @@ from delayed import Delayed
 from holdfast.core.clock import SystemClock
 from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.folder import Folder
-from holdfast.store.bucket.pace import Pace
+from holdfast.store.bucket.timings import Pace
 from holdfast.store.open import open_store
 from holdfast.testing.build import new_job, succeeded
 from holdfast.testing.verbs import claim, insert, settle

@@ -14,7 +14,7 @@ from holdfast.testing.build import new_job
 from holdfast.testing.verbs import enqueue, every
 
 
-class Told:
+class Reported:
     """The ids of what was acknowledged, and of what was surely not written."""
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Told:
         self.refused: set[str] = set()
 
 
-async def fill(store: Store, name: str, told: Told) -> None:
+async def fill(store: Store, name: str, told: Reported) -> None:
     number = 0
     while True:
         ids = {f"{name}-{number}", f"{name}-{number}-twin"}
@@ -45,7 +45,7 @@ async def main(folder: Path, count: int) -> None:
     stores = [open_store(f"file://{folder}/jobs", SystemClock()) for _ in range(count)]
     for store in stores:
         await store.open()
-    told = Told()
+    told = Reported()
     await asyncio.gather(*(fill(store, f"{number}", told) for number, store in enumerate(stores)))
     assert len(told.written) > 100, told.written
     assert {record.id for record in await every(stores[0], page=500)} >= told.written

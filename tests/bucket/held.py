@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class Held:
+class HeldClaim:
     """In front of any bucket. While `shut`, puts below a prefix wait: before they are made, or before they answer."""
 
     def __init__(self, bucket, prefix, *, answered):

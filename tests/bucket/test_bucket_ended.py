@@ -74,7 +74,7 @@ def test_an_ended_job_can_be_retried_deleted_and_recognised():
             assert not live(store)
             await apply(store, retrial(await job(store, "done-001")))
             again = await claim_one(store)
-            assert (again.id, again.life, again.payload) == ("done-001", 2, LONG)
+            assert (again.id, again.reset_count, again.payload) == ("done-001", 2, LONG)
             assert await settle(store, succeeded(again, keep=None))
             await apply(store, deletion(await job(store, "done-002")))
             assert await store.get(["done-002"]) == [None]
@@ -169,14 +169,14 @@ def test_a_wrong_clock_does_not_put_away_what_has_just_ended(off):
         # The clock of whoever ends the job, or of whoever puts it away, is wrong: the difference counts.
         bucket, clock, fast = InMemory(clock), VirtualClock(loop, min(off, 0.0)), VirtualClock(loop, max(off, 0.0))
         async with opened(bucket, clock) as store, opened(bucket, fast) as other:
-            new = new_job("once")
+            new = new_job("unique")
             await insert(store, new)
             await settle(store, succeeded(await claim_one(store)))
             for n in range(20):
                 await other.put_record("config", "n", b"%d" % n)
                 await asyncio.sleep(1.0)
             [answer] = await insert(store, new)
-            assert (answer.outcome, answer.id) == ("created", "once")
+            assert (answer.outcome, answer.id) == ("created", "unique")
             assert [record.state for record in await every(store)] == ["succeeded"]
 
     virtually(story)

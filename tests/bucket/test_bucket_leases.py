@@ -45,7 +45,7 @@ def test_processes_that_live_for_seconds_find_a_dead_one_together():
     assert LEASE <= virtually(story) <= 3 * LEASE
 
 
-def test_a_holder_that_beats_is_never_found_dead():
+def test_a_holder_that_heartbeats_is_never_found_dead():
     async def story(clock):
         bucket = InMemory(clock)
         async with opened(bucket, clock) as alive, opened(bucket, clock) as other:
@@ -53,7 +53,7 @@ def test_a_holder_that_beats_is_never_found_dead():
             await claim_one(alive, holder("ann", LEASE))
             for _ in range(40):
                 assert await watch(other, 10) == []
-                await alive.beat([holder("ann", LEASE)])
+                await alive.heartbeat([holder("ann", LEASE)])
 
     virtually(story)
 
@@ -64,11 +64,11 @@ def test_a_holder_that_left_and_comes_back_is_alive():
     async def story(clock):
         bucket = InMemory(clock)
         async with opened(bucket, clock) as store:
-            await store.beat([holder("ann", LEASE)])
+            await store.heartbeat([holder("ann", LEASE)])
             await watch(store, LEASE - 5)
         async with opened(bucket, clock) as store:
             await store.leave(["ann"])
-            await store.beat([holder("ann", LEASE)])
+            await store.heartbeat([holder("ann", LEASE)])
             await watch(store, 10)
             return await store.holders()
 
@@ -129,11 +129,11 @@ def test_a_disk_that_can_be_read_but_not_written_ends_no_lease():
                     await asyncio.sleep(1.0)
                     await other.expired(9)
                     with pytest.raises(StoreUnavailable):
-                        await other.beat([holder("bob", LEASE)])
+                        await other.heartbeat([holder("bob", LEASE)])
                 bucket.is_full = False
-                await other.beat([holder("bob", LEASE)])
+                await other.heartbeat([holder("bob", LEASE)])
                 assert await watch(other, 15) == []
-                await store.beat([holder("ann", LEASE)])
+                await store.heartbeat([holder("ann", LEASE)])
             assert len(await watch(other, LEASE + 5)) == 1
 
     virtually(story)

@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.core.clock import Entropy, SystemClock
 from holdfast.core.errors import ConfigError, StoreUnavailable
 from holdfast.store.bucket import BucketStore
-from holdfast.store.bucket.pace import Pace
+from holdfast.store.bucket.timings import Pace
 from holdfast.store.bucket.wire import VERSION
 from holdfast.store.group_commit import GroupCommit
 from holdfast.store.protocol import Batch

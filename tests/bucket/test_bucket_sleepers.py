@@ -8,12 +8,12 @@ import msgspec
 import pytest
 from alone import PACE, opened, virtually
 from delayed import Delayed, InMemory
-from held import Held
+from held import HeldClaim
 
 from holdfast.core.errors import HoldfastError, OutcomeUnknown
 from holdfast.store.bucket.seam import NotWritten
 from holdfast.store.bucket.wire import Mark, Segment
-from holdfast.store.bucket.wish import Wish
+from holdfast.store.bucket.write_request import Wish
 from holdfast.store.bucket.writer import ALONE
 from holdfast.testing.build import change, new_job, succeeded
 from holdfast.testing.verbs import apply, claim_one, insert, job, settle
@@ -71,7 +71,7 @@ def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_ag
 
     async def story(clock):
         bucket = InMemory(clock)
-        held, patient = Held(bucket, "log/", answered=False), msgspec.structs.replace(PACE, patience=1e9)
+        held, patient = HeldClaim(bucket, "log/", answered=False), msgspec.structs.replace(PACE, patience=1e9)
         async with opened(bucket, clock) as busy, opened(held, clock, patient) as sleeper:
             await insert(busy, new_job("first"))
             await sleeper.get(["first"])
@@ -91,7 +91,7 @@ def test_a_large_payload_that_was_cleaned_away_before_its_job_came_is_written_ag
 def test_a_change_of_an_ended_job_while_it_is_written_to_its_segment_is_kept():
     async def story(clock):
         bucket = InMemory(clock)
-        held = Held(bucket, "done/", answered=True)
+        held = HeldClaim(bucket, "done/", answered=True)
         async with opened(held, clock) as store:
             await insert(store, new_job("a"))
             assert await settle(store, succeeded(await claim_one(store), b"1", keep=1e6))

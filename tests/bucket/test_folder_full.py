@@ -58,7 +58,7 @@ async def test_a_job_outlasts_a_disk_that_is_full_for_longer_than_its_lease(tmp_
     assert (job.attempt, job.result) == (1, "kept")
 
 
-async def test_no_room_for_a_name_is_told_at_once(tmp_path, monkeypatch):
+async def test_no_room_for_a_name_is_reported_at_once(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -101,7 +101,7 @@ class Full(InMemory):
         return await super().put_if_absent(key, data)
 
 
-def test_a_writer_that_loses_races_on_a_full_disk_is_told_that_nothing_was_written():
+def test_a_writer_that_loses_races_on_a_full_disk_is_reported_that_nothing_was_written():
     """It cannot even hand its batch in for others to write."""
 
     async def story(clock):

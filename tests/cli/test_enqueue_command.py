@@ -75,13 +75,13 @@ def test_a_bad_job_is_one_clear_line_and_nothing_is_stored(terminal):
     assert terminal.states() == {}
 
 
-def test_a_time_without_a_zone_is_told_what_would_do(terminal):
+def test_a_time_without_a_zone_is_reported_what_would_do(terminal):
     said = terminal("enqueue", "--at", "2036-01-01", "--", "x", code=2)
     assert said == "holdfast: --at needs a zone: 2036-01-01T00:00:00Z, or 2036-01-01T00:00:00+01:00\n"
     terminal("enqueue", "--at", "2036-01-01T00:00:00Z", "--", "x")
 
 
-def test_a_mistake_in_the_arguments_is_told_where_it_is(terminal):
+def test_a_mistake_in_the_arguments_is_reported_where_it_is(terminal):
     said = terminal("enqueue", "--task", "t", "--args", '["a" 1]', code=2)
     assert said.startswith("holdfast: --args: this is not JSON: ")
     assert "(byte 5)" in said

@@ -141,7 +141,7 @@ def test_closing_the_terminal_is_a_graceful_stop(terminal):
     assert front.wait(30) == 0
     job = terminal.job("x")
     assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
-    assert terminal.census() == {}
+    assert terminal.process_table() == {}
 
 
 def test_a_second_hangup_and_one_for_the_workers_themselves_hurry_nothing(terminal):

@@ -24,7 +24,7 @@ def at_work(terminal):
 
 
 def processes(terminal, word):
-    return [pid for pid, words in terminal.census().items() if word in words]
+    return [pid for pid, words in terminal.process_table().items() if word in words]
 
 
 def all_succeeded(terminal):
@@ -33,7 +33,7 @@ def all_succeeded(terminal):
 
 def nothing_left(terminal):
     terminal("worker", "stop")
-    terminal.until(lambda: not terminal.census())
+    terminal.until(lambda: not terminal.process_table())
     terminal.until(lambda: not terminal.workers())
 
 
@@ -49,7 +49,7 @@ def test_kill_of_the_supervisor(at_work):
     [supervisor] = at_work.supervisors()
     kill(supervisor)
     # Without a supervisor nobody would find the workers any more: they finish what they run, and end.
-    at_work.until(lambda: not at_work.census())
+    at_work.until(lambda: not at_work.process_table())
     at_work.until(lambda: not at_work.workers())
     at_work("worker", "start", "--lease", LEASE)
     all_succeeded(at_work)
@@ -57,13 +57,13 @@ def test_kill_of_the_supervisor(at_work):
 
 
 def test_kill_of_the_jobs_own_processes(at_work):
-    for pid in processes(at_work, "nanny.py") + processes(at_work, "/bin/sh -c"):
+    for pid in processes(at_work, "process_guard.py") + processes(at_work, "/bin/sh -c"):
         kill(pid)
     at_work.until(lambda: not processes(at_work, "sleep 30"))
     at_work.until(lambda: not at_work.states().keys() - {"failed", "succeeded"})
     failed = [one for one in at_work.json("list")["jobs"] if one["state"] == "failed"]
     assert failed
-    assert {one["error"] for one in failed} <= {"killed with its nanny", "killed by signal 9"}
+    assert {one["error"] for one in failed} <= {"killed with its process guard", "killed by signal 9"}
     for one in failed:
         assert "moved from" in at_work("retry", one["id"])
     all_succeeded(at_work)
@@ -71,8 +71,8 @@ def test_kill_of_the_jobs_own_processes(at_work):
 
 
 def test_kill_of_everything_at_once(at_work):
-    everything = at_work.census()
-    for word in ("background", "member", "nanny.py", "/bin/sh -c"):
+    everything = at_work.process_table()
+    for word in ("background", "member", "process_guard.py", "/bin/sh -c"):
         for pid in [pid for pid, words in everything.items() if word in words]:
             kill(pid)
     at_work("worker", "start", "--count", "2", "--lease", LEASE)

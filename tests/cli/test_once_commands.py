@@ -4,11 +4,11 @@ import json
 
 
 def test_the_same_command_once(terminal):
-    first = terminal.json("enqueue", "--json", "--once", "queued", "--", "make report")
-    again = terminal.json("enqueue", "--json", "--once", "queued", "--", "make report")
+    first = terminal.json("enqueue", "--json", "--unique", "queued", "--", "make report")
+    again = terminal.json("enqueue", "--json", "--unique", "queued", "--", "make report")
     assert (first["created"], again) == (True, {"id": first["id"], "created": False})
-    terminal("enqueue", "--once", "15m", "--key", "k", "--", "echo a")
-    assert "is there already, by its key" in terminal("enqueue", "--once", "15m", "--key", "k", "--", "echo b")
+    terminal("enqueue", "--unique", "15m", "--key", "k", "--", "echo a")
+    assert "is there already, by its key" in terminal("enqueue", "--unique", "15m", "--key", "k", "--", "echo b")
 
 
 def test_replace_and_debounce(terminal):
@@ -74,7 +74,7 @@ def test_to_resume_what_is_not_paused_names_what_is(terminal):
 
 def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
     for id in ("first", "second"):
-        terminal("enqueue", "--id", id, "--once", "live", "--key", "k", "--max-attempts", "1", "--", "exit 3")
+        terminal("enqueue", "--id", id, "--unique", "live", "--key", "k", "--max-attempts", "1", "--", "exit 3")
         if id == "first":
             terminal("worker", "start", "--foreground", "--drain")
     refused = "job 'first' is dead: its key 'k' belongs to job 'second' by now, which lives; let that end, or cancel it"
@@ -90,6 +90,6 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
 def test_what_makes_no_sense_is_one_clear_line(terminal):
     assert "name either a queue or a --task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
-    assert "'once' is 'queued', 'live', a number" in terminal("enqueue", "--once", "ever", "--", "x", code=2)
+    assert "'once' is 'queued', 'live', a number" in terminal("enqueue", "--unique", "ever", "--", "x", code=2)
     assert "--replace and --debounce need --key" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)
     assert "expires is a time such as" in terminal("enqueue", "--expires", "2030-13-01", "--", "x", code=2)

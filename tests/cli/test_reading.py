@@ -133,7 +133,7 @@ def test_one_job_is_shown_cancelled_and_retried(stocked):
     assert stocked("retry", "later") == "Job later moved from 'cancelled' to 'queued'.\n"
 
 
-def test_purge_takes_what_it_is_told(stocked):
+def test_purge_takes_what_it_is_reported(stocked):
     stocked("cancel", "mail")
     assert stocked("purge", "--state", "cancelled", "--dry-run") == "1 cancelled jobs match; none was deleted.\n"
     assert stocked("purge", "--state", "cancelled", "--yes") == "1 of 1 cancelled jobs deleted.\n"

@@ -21,14 +21,14 @@ def test_all_that_a_schedule_keeps_is_shown(terminal):
     terminal("schedule", "put", "report", "--every", "15m", *what)
     shown = terminal.json("schedule", "show", "report")
     assert (shown["payload"], shown["queue"], shown["every"], shown["error"]) == ({"day": "x"}, "reports", 900, None)
-    assert set(shown) >= {"priority", "max_attempts", "timeout", "retry", "tags", "expires", "lane", "last_job"}
+    assert set(shown) >= {"priority", "max_attempts", "timeout", "retry", "tags", "expires", "limit_key", "last_job"}
     said = terminal("schedule", "show", "report")
     assert "when       Every 15 minutes" in said
     assert '{"day":"x"}' in said
     assert "no schedule 'x'" in terminal("schedule", "show", "x", code=1)
 
 
-def test_a_run_that_could_not_be_made_is_told(terminal):
+def test_a_run_that_could_not_be_made_is_reported(terminal):
     terminal("schedule", "put", "often", "--every", "1", "--", "echo", "x" * 2000)
     terminal("config", "set", "max_payload", "1024")
     terminal("worker", "start", "--count", "1")
@@ -45,7 +45,7 @@ def test_a_worker_runs_what_is_due(terminal):
     terminal("worker", "stop")
 
 
-def test_mistakes_are_told_and_nothing_is_stored(terminal):
+def test_mistakes_are_reported_and_nothing_is_stored(terminal):
     assert "no cron line" in terminal("schedule", "put", "x", "--cron", "61 * * * *", "--", "true", code=2)
     assert "no time zone" in terminal("schedule", "put", "x", "--cron", "@daily", "--tz", "Oz", "--", "true", code=2)
     assert "for cron lines" in terminal("schedule", "put", "x", "--every", "5", "--tz", "Oz", "--", "true", code=2)

@@ -30,7 +30,7 @@ def test_migrate_says_what_is_missing_then_brings_it_then_has_nothing_to_do(term
     ],
     ids=["check", "doctor"],
 )
-def test_a_file_that_lacks_the_newest_step_is_told_of(tmp_path, capsys, command, said):
+def test_a_file_that_lacks_the_newest_step_is_reported_of(tmp_path, capsys, command, said):
     url = f"sqlite:///{tmp_path}/jobs.db"
     commands.migrate(url=url)
     with second_step(schema, "CREATE TABLE holdfast_next (word TEXT);"):

@@ -24,7 +24,7 @@ def test_a_job_waits_until_it_is_signalled(terminal):
     terminal("-A", "shop:app", "enqueue", '{"task": "order", "id": "o-42", "args": {"number": 42}}')
     terminal("-A", "shop:app", "enqueue", '{"task": "nap", "id": "nap"}')
     terminal("-A", "shop:app", "worker", "start", "--count", "1")
-    terminal.until(lambda: terminal.job("o-42")["waits"], 30)
+    terminal.until(lambda: terminal.job("o-42")["waiting_for"], 30)
     terminal.until(lambda: terminal.job("nap")["state"] == "scheduled", 30)
     said = terminal("explain", "o-42")
     assert "it waits for signal 'approval-42', at most until" in said
@@ -41,7 +41,7 @@ def test_a_job_waits_until_it_is_signalled(terminal):
     terminal("worker", "stop")
 
 
-def test_mistakes_are_told_and_nothing_is_sent(terminal):
+def test_mistakes_are_reported_and_nothing_is_sent(terminal):
     assert "the value is JSON" in terminal("signal", "x", "{", code=2)
     assert """a text needs quotes: '"ann"'""" in terminal("signal", "x", "ann", code=2)
     assert "a signal name is 1 to 128" in terminal("signal", " x", code=2)

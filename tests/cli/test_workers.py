@@ -57,7 +57,7 @@ def test_queuectls_own_flow(terminal, store, request):
     again = terminal.until(lambda: (job := terminal.job("bad"))["state"] == "dead" and job["life"] == 2 and job)
     assert [(line["life"], line["number"]) for line in again["history"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
     assert "Stopped." in terminal("worker", "stop")
-    assert terminal.census() == {}
+    assert terminal.process_table() == {}
     assert terminal("worker", "list") == "No workers are alive.\n"
     assert terminal("worker", "stop") == "No workers of this store run on this machine.\n"
 
@@ -86,7 +86,7 @@ def test_five_workers_and_two_hundred_jobs_each_run_once(terminal):
     terminal.until(lambda: terminal.states() == {"succeeded": 201}, 60)
     done = (terminal.folder / "out").read_text().split()
     assert sorted(map(int, done)) == list(range(200))
-    assert (terminal.folder / "single").read_text() == "once\n"
+    assert (terminal.folder / "single").read_text() == "unique\n"
 
 
 def test_workers_in_the_background_survive_their_shell(terminal):
@@ -106,7 +106,7 @@ def test_workers_in_the_background_survive_their_shell(terminal):
     assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     assert (terminal.folder / "state" / "holdfast").stat().st_mode & 0o777 == 0o700
     terminal("worker", "stop")
-    assert supervisor not in terminal.census()
+    assert supervisor not in terminal.process_table()
 
 
 def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
@@ -118,7 +118,7 @@ def test_ctrl_c_is_a_graceful_stop_and_no_failure(terminal):
     assert front.wait(15) == 0
     job = terminal.job("x")
     assert (job["state"], job["attempt"], len(job["history"])) == ("succeeded", 1, 1)
-    assert terminal.census() == {}
+    assert terminal.process_table() == {}
 
 
 def test_a_stop_while_a_worker_starts_is_no_failure_either(terminal):
@@ -134,7 +134,7 @@ def test_a_stop_while_a_worker_starts_is_no_failure_either(terminal):
     terminal.until((terminal.folder / "starting").exists)
     os.killpg(front.pid, signal.SIGINT)
     assert front.wait(15) == 0, terminal.log()
-    assert terminal.census() == {}
+    assert terminal.process_table() == {}
 
 
 def test_a_stop_beyond_the_grace_gives_jobs_back_uncharged(terminal):
@@ -144,7 +144,7 @@ def test_a_stop_beyond_the_grace_gives_jobs_back_uncharged(terminal):
     terminal("worker", "stop")
     job = terminal.job("x")
     assert (job["state"], job["attempt"], job["history"][0]["outcome"]) == ("queued", 0, "released")
-    assert terminal.census() == {}
+    assert terminal.process_table() == {}
 
 
 def test_stop_never_signals_a_process_that_is_not_ours(terminal):
@@ -226,9 +226,9 @@ def test_a_handover_lets_a_long_job_finish_under_the_old_worker(terminal):
     terminal("enqueue", '{"id": "next", "command": "echo hi"}')
     terminal.until(lambda: terminal.job("next")["state"] == "succeeded")
     assert terminal.job("next")["worker"] != terminal.job("long")["worker"]
-    assert old in terminal.census()
+    assert old in terminal.process_table()
     (terminal.folder / "go").touch()
-    terminal.until(lambda: old not in terminal.census())
+    terminal.until(lambda: old not in terminal.process_table())
     job = terminal.job("long")
     assert (job["state"], job["attempt"]) == ("succeeded", 1)
     assert len(terminal.workers()) == 1
@@ -265,7 +265,7 @@ def test_shell_jobs_run_only_where_somebody_asked_for_them(terminal):
     terminal("worker", "stop")
 
 
-def test_shell_jobs_get_the_variables_that_their_worker_is_told_to_pass_on(terminal):
+def test_shell_jobs_get_the_variables_that_their_worker_is_reported_to_pass_on(terminal):
     terminal.env |= {"PGPASSWORD": "hunter2", "AWS_REGION": "eu", "AWS_PROFILE": "shop"}
     marks = {"HOLDFAST_PASS_ENV": "TERMINAL_TEST,PGPASSWORD"}
     flags = ("--pass-env", "AWS_*", "--pass-env", "TERMINAL_TEST")
@@ -292,7 +292,7 @@ def test_workers_that_cannot_start_say_so(terminal):
     )
     terminal.env["BREAK"] = "1"
     assert "the workers did not start" in terminal("worker", "start", "-A", "shop:app", code=1)
-    assert terminal.census() == {}
+    assert terminal.process_table() == {}
 
 
 ONE_AFTER_ANOTHER = """
@@ -337,7 +337,7 @@ def test_one_worker_of_two_that_cannot_start_stops_the_start(terminal):
     (terminal.folder / "shop.py").write_text(ONE_AFTER_ANOTHER.replace("SECOND", "raise RuntimeError('no')"))
     said = terminal("worker", "start", "-A", "shop:app", "--count", "2", code=1)
     assert "the workers did not start" in said
-    assert terminal.census() == {}
+    assert terminal.process_table() == {}
 
 
 def test_explain_sees_busy_workers_and_queues_that_nobody_serves(terminal):

@@ -14,7 +14,7 @@ from holdfast.store.bucket import BucketStore
 from holdfast.store.bucket.cloud import Cloud
 from holdfast.store.bucket.engine import Engine
 from holdfast.store.bucket.folder import Folder
-from holdfast.store.bucket.pace import FOLDER
+from holdfast.store.bucket.timings import FOLDER
 from holdfast.store.bucket.wire import VERSION, Entry, encode, log_key
 from holdfast.testing.conformance import ManualTimeHarness, conformance_suite
 from holdfast.testing.verbs import enqueue

@@ -69,8 +69,8 @@ def over_http(harness):
     return type(f"{harness.__name__}OverHttp", (OverHttp,), {"behind": harness, "features": harness.features})
 
 
-THROUGH = ("TestLeases", "TestWaking", "TestMoves", "TestPages", "TestOutput")
-"""What depends on the store behind beyond that: its clock, its bells and its cursors."""
+THROUGH = ("TestLeases", "TestWaking", "TestTransitions", "TestPages", "TestOutput")
+"""What depends on the store behind beyond that: its clock, its listeners and its cursors."""
 OverSqlite, OverPostgres, OverValkey, OverFolder = map(
     over_http, (SqliteHarness, PostgresHarness, ValkeyHarness, BucketHarness)
 )

@@ -112,7 +112,7 @@ def test_the_focus_goes_in_order_and_can_be_seen(lab, page):
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-def test_nothing_moves_for_whoever_asked_for_that(lab, page):
+def test_nothing_moves_for_a_caller_asked_for_that(lab, page):
     lab.start_worker("media")
     lab.enqueue("encode_film", "a.mov", 500)
     look(page, lab, "#/jobs")

@@ -76,7 +76,7 @@ async def hostile(lab):
         ids.append(handle.id)
         if number % 4 == 3:
             continue  # waits
-        await session_of(app).store.beat([holder])
+        await session_of(app).store.heartbeat([holder])
         record = await take(app, holder, name)
         await session_of(app).store.write(notes(record, text))
         if number % 4 != 2:

@@ -55,7 +55,7 @@ def test_the_overview_shows_counts_charts_and_what_needs_attention(lab, page):
         expect(page.get_by_role("img", name=re.compile(f"Throughput, last {label}: 3 jobs"))).to_be_visible()
 
 
-def test_the_overview_tells_of_a_store_that_may_lose_jobs(lab, page, monkeypatch):
+def test_the_overview_reports_of_a_store_that_may_lose_jobs(lab, page, monkeypatch):
     async def warnings():
         return (Finding(False, "maxmemory-policy is allkeys-lru", "CONFIG SET maxmemory-policy noeviction"),)
 
@@ -391,7 +391,7 @@ def test_a_token_is_asked_for_and_what_it_may_not_do_is_not_offered(lab, make_pa
     page.complaints[:] = [one for one in page.complaints if not any(status in one for status in told)]
 
 
-def test_a_lost_connection_is_told_and_caught_up_with(lab, page, make_lab, store_url):
+def test_a_lost_connection_is_reported_and_caught_up_with(lab, page, make_lab, store_url):
     look(page, lab)
     expect(page.locator(".line")).to_have_text("Live")
     page.context.set_offline(True)

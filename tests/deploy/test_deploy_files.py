@@ -83,7 +83,7 @@ def test_every_variable_is_one_that_holdfast_reads():
         assert used <= ENVIRONMENT, f"{path}: {used - ENVIRONMENT}"
 
 
-def test_whoever_stops_a_worker_waits_longer_than_its_grace():
+def test_a_caller_stops_a_worker_waits_longer_than_its_grace():
     def grace(words):
         return float(words[words.index("--grace") + 1]) + LAST_RESORT
 
@@ -101,7 +101,7 @@ def test_whoever_stops_a_worker_waits_longer_than_its_grace():
     assert "KillMode=mixed" in unit
 
 
-def test_workers_are_told_how_long_the_platform_waits():
+def test_workers_are_reported_how_long_the_platform_waits():
     for name in ("worker", "sqlite-worker"):
         service = compose()["services"][name]
         assert service["stop_grace_period"] == f"{service['environment']['HOLDFAST_STOP_TIMEOUT']}s"

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.gates import Gates
 from support.journal import Journal
+from support.limiters import Limiters
 from support.look import looking
 from support.processes import Processes
 from support.stores import EVERY, store
@@ -48,8 +48,8 @@ def journal(tmp_path):
 
 
 @pytest.fixture
-def gates(journal):
-    return Gates(journal.path)
+def limiters(journal):
+    return Limiters(journal.path)
 
 
 @pytest.fixture

@@ -93,12 +93,12 @@ DAMAGES = {
         "payload": (in_sqlite, "payload", None),
         "task not UTF-8": (in_sqlite_as_text, "task", b"\xff"),
         "codec": (in_sqlite, "codec", b"json"),
-        "lane": (in_sqlite, "lane", b"\xff\xfe"),
+        "limit_key": (in_sqlite, "limit_key", b"\xff\xfe"),
         "checkpoint": (in_sqlite, "checkpoint", 1.5),
-        "deaths": (in_sqlite, "deaths", "many"),
+        "crashes": (in_sqlite, "crashes", "many"),
         "the largest fence": (in_sqlite, "fence", 2**63 - 1),
         "the largest attempt": (in_sqlite, "attempt", 2**63 - 1),
-        "the largest deaths": (in_sqlite, "deaths", 2**63 - 1),
+        "the largest deaths": (in_sqlite, "crashes", 2**63 - 1),
         "the largest saves": (in_sqlite, "saves", 2**63 - 1),
         "the least run_at": (in_sqlite, "run_at", -(2**63)),
         "the least fence": (in_sqlite, "fence", -(2**63)),
@@ -118,7 +118,7 @@ DAMAGES = {
         "life.attempt": (in_redis, "~", with_letter("a", "many")),
         "life.history": (in_redis, "~", with_letter("y", [1])),
         "history": (in_redis, "~", with_letter("y", ["no json"])),
-        "life.deaths": (in_redis, "~", with_letter("d", "many")),
+        "life.crashes": (in_redis, "~", with_letter("d", "many")),
         "life.changed_at": (in_redis, "~", with_letter("C", "now")),
         "extra": (in_redis, "~", with_letter("E", "no json")),
         "body": (in_redis, "", lambda _: GARBAGE),
@@ -216,7 +216,7 @@ async def test_a_damaged_job_whose_holder_is_lost_keeps_no_other_from_being_reco
 
 
 @pytest.mark.parametrize(("store_url", "name"), CASES, indirect=["store_url"])
-async def test_a_damaged_suspect_keeps_no_other_from_its_run(request, app, name):
+async def test_a_damaged_quarantined_keeps_no_other_from_its_run(request, app, name):
     store = request.node.callspec.params["store_url"]
     jobs = [await app.enqueue("add", number, number) for number in range(3)]
     holder = Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))
@@ -231,7 +231,7 @@ async def test_a_damaged_suspect_keeps_no_other_from_its_run(request, app, name)
     await delete(app, seen.id)
 
 
-async def test_postgres_refuses_a_lane_that_it_could_not_count_with(tmp_path):
+async def test_postgres_refuses_a_limit_key_that_it_could_not_count_with(tmp_path):
     from support.stores import store
 
     asyncpg = pytest.importorskip("asyncpg")
@@ -239,7 +239,7 @@ async def test_postgres_refuses_a_lane_that_it_could_not_count_with(tmp_path):
         async with Holdfast(url) as app:
             job = await app.submit("add", b"{}", json=True)
             with pytest.raises(asyncpg.CheckViolationError):
-                await in_postgres(app, job.id, "lane", '{"name": "l", "running": "many"}')
+                await in_postgres(app, job.id, "limit_key", '{"name": "l", "running": "many"}')
 
 
 # -- what is stored through the store's own protocol, on every store
@@ -263,11 +263,11 @@ async def test_a_job_with_fields_that_only_the_core_can_decode(app, fields):
 
 
 async def waits_in_sqlite(app, id, text):
-    await in_sqlite(app, id, "waits", text)
+    await in_sqlite(app, id, "waiting_for", text)
 
 
 async def waits_in_postgres(app, id, text):
-    await in_postgres(app, id, "waits", text)
+    await in_postgres(app, id, "waiting_for", text)
 
 
 async def waits_in_redis(app, id, text):
@@ -282,14 +282,14 @@ WAITS = {"sqlite": waits_in_sqlite, "postgres": waits_in_postgres, "redis": wait
 async def test_a_job_that_waits_for_what_cannot_be_parsed_harms_no_other(request, app, text):
     store = request.node.callspec.params["store_url"]
     extra = msgspec.json.encode({"flow": "f", "after": [[0, "fail"]]})
-    bad = NewJob("f.1", "add", "default", b'{"a": 1, "b": 1}', waits=end_of("f.0"), extra=extra)
+    bad = NewJob("f.1", "add", "default", b'{"a": 1, "b": 1}', waiting_for=end_of("f.0"), extra=extra)
     await session_of(app).store.write(Batch(inserts=[bad]))
     good = await app.enqueue("add", 1, 1)
     await WAITS[store](app, "f.1", text)
     known = text.startswith("limit:")
     job = await app.job("f.1")
-    assert job.waits == (Waiting("limit", text.removeprefix("limit:")) if known else Waiting("unknown", text))
-    assert job.damage == ({} if known else {"waits": text})
+    assert job.waiting_for == (Waiting("limit", text.removeprefix("limit:")) if known else Waiting("unknown", text))
+    assert job.damage == ({} if known else {"waiting_for": text})
     assert (await app.explain("f.1")).reason
     await release_of(app).free(["f.0"])  # an index may still lead to it
     await work_off(app, concurrency=2)
@@ -301,13 +301,13 @@ async def test_a_job_that_waits_for_what_cannot_be_parsed_harms_no_other(request
 
 @pytest.mark.parametrize("store_url", ["sqlite", "postgres", "redis", "folder"], indirect=True)
 async def test_a_job_that_waits_for_something_unknown_can_be_cancelled_and_deleted(app):
-    bad = NewJob("bad", "add", "default", b'{"a": 1, "b": 1}', waits=Waiting("unknown", "whatever"))
+    bad = NewJob("bad", "add", "default", b'{"a": 1, "b": 1}', waiting_for=Waiting("unknown", "whatever"))
     await session_of(app).store.write(Batch(inserts=[bad]))
     good = await app.enqueue("add", 1, 1)
     await work_off(app, concurrency=2)
     assert await good.result(timeout=30) == 2
     job = await the_damaged(app)
-    assert (job.id, job.state, job.waits) == ("bad", State.BLOCKED, Waiting("unknown", "whatever"))
+    assert (job.id, job.state, job.waiting_for) == ("bad", State.BLOCKED, Waiting("unknown", "whatever"))
     said = await app.explain("bad")
     assert said.reason == "it waits for something unknown: whatever"
     assert said.details == ("it is damaged and cannot run: its waits cannot be decoded: 'whatever'",)
@@ -320,7 +320,7 @@ def of_flow(id, extra, payload=b"{}", **fields):
 
 
 MANY = str(10**12).encode()
-HEAD = {"extra": {"flow": "bad", "all_but": 0}, "waits": Waiting("flow", "bad")}
+HEAD = {"extra": {"flow": "bad", "allow_unfinished": 0}, "waiting_for": Waiting("flow", "bad")}
 BAD_FLOWS = {
     "far more jobs than there can be": ([of_flow("bad", payload=b'{"name": "", "jobs": %s}' % MANY, **HEAD)], None),
     "a growth beyond what there can be": ([of_flow("bad", payload=b'{"name": "", "jobs": 1}', **HEAD)], MANY),
@@ -328,8 +328,8 @@ BAD_FLOWS = {
         [
             of_flow("bad", payload=b'{"name": "", "jobs": 1}', **HEAD),
             of_flow("bad.0", **HEAD),
-            of_flow("bad.1", {"flow": "bad", "after": [[2, "fail"]]}, waits=Waiting("dependency", "bad.2")),
-            of_flow("bad.2", {"flow": "bad", "after": [[1, "fail"]]}, waits=Waiting("dependency", "bad.1")),
+            of_flow("bad.1", {"flow": "bad", "after": [[2, "fail"]]}, waiting_for=Waiting("dependency", "bad.2")),
+            of_flow("bad.2", {"flow": "bad", "after": [[1, "fail"]]}, waiting_for=Waiting("dependency", "bad.1")),
         ],
         b"3",
     ),
@@ -377,9 +377,9 @@ async def test_sqlite_refuses_a_suspicion_by_which_no_claim_would_find_the_job(t
     async with Holdfast(f"sqlite:///{tmp_path}/jobs.db") as app:
         job = await app.submit("add", b"{}", json=True)
         with closing(sqlite3.connect(session_of(app).store.path, timeout=30)) as connection:
-            for suspect in (2, -1, "yes"):
+            for quarantined in (2, -1, "yes"):
                 with pytest.raises(sqlite3.IntegrityError), connection:
-                    connection.execute("UPDATE holdfast_job SET suspect = ? WHERE id = ?", (suspect, job.id))
+                    connection.execute("UPDATE holdfast_job SET quarantined = ? WHERE id = ?", (quarantined, job.id))
         assert [claim.job.id for claim in await app.claim()] == [job.id]
 
 
@@ -426,7 +426,7 @@ async def looked_at(app, job):
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
 @pytest.mark.parametrize("value", ["abc", b"\xff\xfe"])
-@pytest.mark.parametrize("columns", [["about"], ["beat"], ["beaten_at"], ["expires"], ["boot_id", "seen_at"]])
+@pytest.mark.parametrize("columns", [["about"], ["heartbeat"], ["renewed_at"], ["expires"], ["boot_id", "seen_at"]])
 async def test_a_process_that_sqlite_cannot_decode_harms_no_other_and_loses_its_claims(app, columns, value):
     job = await held_by_another(app)
     for column in columns:
@@ -441,8 +441,8 @@ async def test_a_process_that_sqlite_cannot_decode_harms_no_other_and_loses_its_
 async def test_a_heartbeat_has_numbers_where_those_of_a_claim_cannot_be_decoded(app):
     job = await held_by_another(app)
     sqlite_change(app, "UPDATE holdfast_job SET fence = ?, token = ? WHERE id = ?", b"\xff", "abc", job.id)
-    [beat] = await session_of(app).store.beat([Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))])
-    assert [(held.id, held.fence, held.token) for held in beat.held] == [(job.id, 0, 0)]
+    [heartbeat] = await session_of(app).store.heartbeat([Holder("gone:1:1", 60.0, "hand", "gone", 1, ("default",))])
+    assert [(held.id, held.fence, held.token) for held in heartbeat.held] == [(job.id, 0, 0)]
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
@@ -451,7 +451,7 @@ async def test_a_watch_that_sqlite_cannot_decode_stops_nothing(app, value):
     sqlite_change(app, "UPDATE holdfast_watch SET until = ?", value)
     job = await held_by_another(app)
     await recovered_and_run(app, job)
-    assert (await app.moves()).moves == []
+    assert (await app.transitions()).transitions == []
 
 
 @pytest.mark.parametrize("store_url", ["redis"], indirect=True)
@@ -470,7 +470,7 @@ async def test_an_index_of_redis_that_names_no_job_stops_nothing(app):
 
 @pytest.mark.parametrize("store_url", ["redis"], indirect=True)
 @pytest.mark.parametrize("value", [b"\xff\xfe", b"abc", b"", b"9" * 20, b"-1", b"nan"])
-@pytest.mark.parametrize("field", ["about", "beat", "at"])
+@pytest.mark.parametrize("field", ["about", "heartbeat", "at"])
 async def test_a_process_that_redis_cannot_decode_harms_no_other_and_loses_its_claims(app, field, value):
     job = await held_by_another(app)
     link, head = (
@@ -492,9 +492,9 @@ async def test_a_count_that_redis_cannot_add_to_leaves_no_step_half_done(app, va
     job = await held_by_another(app)
     for letter in "tbrs":
         await link.command("HSET", f"{head}counts", f"{letter}:default", value)
-    await link.command("HSET", f"{head}holder:gone:1:1", "beat", value)
-    [beat] = await session_of(app).store.beat([Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))])
-    assert [held.id for held in beat.held] == [job.id]
+    await link.command("HSET", f"{head}holder:gone:1:1", "heartbeat", value)
+    [heartbeat] = await session_of(app).store.heartbeat([Holder("gone:1:1", 0.05, "hand", "gone", 1, ("default",))])
+    assert [held.id for held in heartbeat.held] == [job.id]
     more = [await app.enqueue("add", 1, 1), *await app.enqueue_many([("add", 1, 1), ("add", 1, 1)])]
     await recovered_and_run(app, job)
     assert [await each.result(timeout=30) for each in more] == [2, 2, 2]

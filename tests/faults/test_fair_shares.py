@@ -23,7 +23,7 @@ async def test_a_key_with_very_many_jobs_does_not_delay_the_others(store_url, ru
     begun: list[int] = []
     left = 0
 
-    @app.task(limit=limit(key="tenant", running=running))
+    @app.task(limit=limit(key="tenant", concurrency=running))
     async def work(tenant: int) -> None:
         nonlocal left
         begun.append(tenant)

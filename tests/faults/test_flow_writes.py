@@ -12,7 +12,7 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from holdfast import Flow, Holdfast, JobNotFound, OutcomeUnknown, State, StoreUnavailable, WrongState
+from holdfast import Flow, Holdfast, InvalidState, JobNotFound, OutcomeUnknown, State, StoreUnavailable
 from holdfast.app import parts_of
 from holdfast.flows.creation import ENDED, pending
 from support.eventually import eventually
@@ -233,7 +233,7 @@ async def test_a_flow_that_is_said_to_be_retried_succeeds_and_one_that_is_not_st
         said = await scene.cut(fate, handle.retry())
         if isinstance(said, OutcomeUnknown):
             assert said.retry_safe
-            with suppress(WrongState):
+            with suppress(InvalidState):
                 await handle.retry()
         await scene.work_off()
         state, ran = (await handle.status()).state, scene.ran.count(word)

@@ -6,7 +6,7 @@ import pytest
 from support.look import looking
 
 
-@pytest.mark.parametrize("how", ["once", "generations", "multiprocessing", "busy", "outliving"])
+@pytest.mark.parametrize("how", ["unique", "generations", "multiprocessing", "busy", "outliving"])
 def test_parent_and_child_go_on_enqueueing_after_a_fork(store_url, processes, journal, how):
     # The test itself looks only afterwards: an open connection of its own would hide what the two do to each other.
     program = processes.start("fork_main", how=how)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
-from holdfast import ConfigError, Filter, Holdfast, HoldfastError, OutcomeUnknown, PartlyEnqueued, StoreUnavailable
+from holdfast import ConfigError, Filter, Holdfast, HoldfastError, OutcomeUnknown, PartialEnqueue, StoreUnavailable
 from holdfast.app import parts_of
 from holdfast.client import bulk_change as bulk_module
 from holdfast.client import enqueue as enqueuing_module
@@ -46,7 +46,7 @@ def operation(*, prepare=None):
 
 async def waiting_jobs(app):
     await session_of(app).commit.insert(
-        [NewJob(f"w{n}", "work", "default", b"{}", waits=Waiting("signal", "go")) for n in range(3)]
+        [NewJob(f"w{n}", "work", "default", b"{}", waiting_for=Waiting("signal", "go")) for n in range(3)]
     )
 
 
@@ -284,13 +284,13 @@ async def wiped(app):
 async def seen(app):
     """What there is, once workers have done their part; without ids and times."""
     await session_of(app).holds.refresh()
-    await session_of(app).holds.free_the_late()
+    await session_of(app).holds.release_late()
     await SignalMaintenance(session_of(app)).run()
     records = {kind: await records_of(app, kind) for kind in KINDS if kind != "signal"}
     values = records.pop(kind_of("go"))
     jobs = (await session_of(app).store.find(Where(), None, 1000)).records
     return {
-        "jobs": sorted((r.task, r.state, str(r.waits or ""), r.payload, r.key or "", r.life) for r in jobs),
+        "jobs": sorted((r.task, r.state, str(r.waiting_for or ""), r.payload, r.key or "", r.life) for r in jobs),
         "config": sorted((name, kept.value) for name, kept in records.pop("config").items()),
         "schedules": sorted((s.name, s.words, s.paused, s.last_job is None) for s in await app.schedules.list()),
         "pauses": [pause.name for pause in await app.paused_tasks()],
@@ -340,10 +340,10 @@ async def demand_the_truth(app, name, prepare, operate):
         if error is None and name != "make_due_runs":
             assert after == done, where
             continue
-        assert error is None or isinstance(error, StoreUnavailable | OutcomeUnknown | PartlyEnqueued), where
+        assert error is None or isinstance(error, StoreUnavailable | OutcomeUnknown | PartialEnqueue), where
         if isinstance(error, StoreUnavailable):
             assert after == before, where
-        if isinstance(error, PartlyEnqueued) and not isinstance(error.__cause__, OutcomeUnknown):
+        if isinstance(error, PartialEnqueue) and not isinstance(error.__cause__, OutcomeUnknown):
             assert len(after["jobs"]) == sum(handle is not None for handle in error.handles), where
         if isinstance(error, StoreUnavailable) or name not in NOT_REPEATED:
             assert await tried(app, operate) is None, where

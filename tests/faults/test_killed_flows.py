@@ -22,7 +22,7 @@ LIMIT = 120 + NODES / 10
 
 @pytest.mark.timeout(300 + NODES // 5)
 def test_every_node_succeeds_once_and_after_its_parents(look, processes, journal, chance):
-    look.sync.config.set("max_silent_deaths", 1000)
+    look.sync.config.set("max_crashes", 1000)
     flow = Flow("graph")
     task = parts_of(look.app).registry.tasks["node"].using(max_attempts=0, retry=Backoff(base=0, jitter=0))
     doomed = {chance.randrange(NODES) for _ in range(max(1, NODES // 100))}

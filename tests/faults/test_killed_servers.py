@@ -51,7 +51,7 @@ def test_every_job_finishes_once_when_the_server_is_killed_at_a_random_moment(lo
     look.demand_finished_once(expected)
 
 
-def test_whoever_enqueues_while_the_server_is_killed_again_and_again_has_each_job_once(look, served, chance):
+def test_a_caller_enqueues_while_the_server_is_killed_again_and_again_has_each_job_once(look, served, chance):
     done = threading.Event()
     made: dict[str, str] = {}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.step_tasks import POINTS, SIGNAL, STEPS, Deaths
+from support.step_tasks import POINTS, SIGNAL, STEPS, Crashes
 from support.stores import task_on_every_store
 from support.until import until
 
@@ -18,8 +18,8 @@ WRITES = 4
 @pytest.mark.extended
 @task_on_every_store("in_steps", in_thread="in_steps_in_thread")
 def test_each_steps_effect_is_there_once_per_remembered_result(look, processes, journal, task):
-    look.sync.config.set("max_silent_deaths", 1000)  # it is not the job that is to blame here
-    Deaths(journal).arm()
+    look.sync.config.set("max_crashes", 1000)  # it is not the job that is to blame here
+    Crashes(journal).arm()
     id = look.sync.enqueue(parts_of(look.app).registry.tasks[task].using(max_attempts=0)).id
     worker = processes.worker()
 
@@ -29,7 +29,7 @@ def test_each_steps_effect_is_there_once_per_remembered_result(look, processes, 
     for number, point in enumerate(POINTS, 1):
         if point == "behind the signal":
             look.sync.signal(SIGNAL, "sent")
-        until(lambda number=number: len(dead()) >= number, f"it dies {point}", tell=lambda: look.story(id))
+        until(lambda number=number: len(dead()) >= number, f"it dies {point}", record_end=lambda: look.story(id))
         worker.ended()
         worker = processes.worker()
     look.until_ended([id])
@@ -50,7 +50,7 @@ def test_a_sender_that_is_killed_at_any_of_its_writes_has_not_sent_or_is_finishe
     processes.worker()
     waiters = {n: look.enqueue_many("wait_for", [(f"go-{n}",)] * 3) for n in range(WRITES)}
     every = [id for ids in waiters.values() for id in ids]
-    until(lambda: look.counts() == {"blocked": len(every)}, "all wait", tell=lambda: look.stories(every))
+    until(lambda: look.counts() == {"blocked": len(every)}, "all wait", record_end=lambda: look.stories(every))
     for n in waiters:
         sender = processes.start("signal_main", signal=f"go-{n}", dies_at=n)
         assert sender.ended() == -9, "it has not died where it should"

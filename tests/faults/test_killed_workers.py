@@ -60,7 +60,7 @@ def test_kills_one_after_another_lose_nothing_even_while_the_last_one_is_being_r
     look, processes, journal, chance
 ):
     # Blame is not the point here, so nothing may end dead for having been unlucky.
-    look.sync.config.set("max_silent_deaths", 1000)
+    look.sync.config.set("max_crashes", 1000)
     work = parts_of(look.app).registry.tasks["work"].using(max_attempts=0)
     workers = [processes.worker(concurrency=SLOTS) for _ in range(2)]
     expected: dict[str, object] = {}

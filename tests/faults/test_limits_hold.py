@@ -1,4 +1,4 @@
-"""Limits under kill -9: no more of a lane run, and none start more often, than its limit says; and all of it ends."""
+"""Limits under kill -9: no more of a limit key run, and none start more often, than its limit says; and all of it ends."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LONG = 0.3
 
 
 @pytest.mark.timeout(300 + 10 * KILLS)
-def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
+def test_limits_hold_a_caller_dies(store_url, processes, tmp_path, chance):
     journal = tmp_path / "journal"
     app = build(store_url, str(journal))
     run = runs_on(parts_of(app).runtime)
@@ -45,8 +45,10 @@ def test_limits_hold_whoever_dies(store_url, processes, tmp_path, chance):
         def running() -> list[Record]:
             """What runs, all at one moment."""
             found = run(session_of(app).store.find, Where(states=("running",)), None, 1000).records
-            for lane, count in Counter(one.lane.name for one in found if one.lane and one.lane.running).items():
-                most[lane] = max(most[lane], count)
+            for limit_key, count in Counter(
+                one.limit_key.name for one in found if one.limit_key and one.limit_key.concurrency
+            ).items():
+                most[limit_key] = max(most[limit_key], count)
             return found
 
         def left() -> int:

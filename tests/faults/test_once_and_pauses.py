@@ -30,7 +30,7 @@ async def _enqueue_from_many_places(url, journal, places, options):
             await app.close()
 
 
-@pytest.mark.parametrize("options", [{"once": "live"}, {"once": 3600}, {"debounce": 3600}, {"replace": True}])
+@pytest.mark.parametrize("options", [{"unique": "live"}, {"unique": 3600}, {"debounce": 3600}, {"replace": True}])
 def test_calls_from_many_places_at_once_leave_one_job(look, store_url, journal, options):
     ids = asyncio.run(_enqueue_from_many_places(store_url, journal, 16, {"key": "k", **options}))
     [job] = look.jobs()
@@ -39,7 +39,7 @@ def test_calls_from_many_places_at_once_leave_one_job(look, store_url, journal, 
 
 
 @pytest.mark.timeout(300 + 10 * ROUNDS)
-def test_an_acknowledged_replacement_survives_kill_9_of_whoever_made_it(look, processes, journal, chance):
+def test_an_acknowledged_replacement_survives_kill_9_of_a_caller_made_it(look, processes, journal, chance):
     for number in range(ROUNDS):
         first = number * 1_000_000
         process = processes.start("debounce_main", first=first)
@@ -54,7 +54,7 @@ def test_an_acknowledged_replacement_survives_kill_9_of_whoever_made_it(look, pr
         look.demand(job.id, job.state == State.SCHEDULED, "it is put off")
 
 
-def test_paused_jobs_are_put_aside_and_freed_whoever_dies(look, processes):
+def test_paused_jobs_are_put_aside_and_freed_a_caller_dies(look, processes):
     look.sync.pause(task="work", where={"seconds": 0.001})
     held = look.enqueue_many("work", [(n, 0.001) for n in range(MANY)])
     free = look.enqueue_many("work", [(n, 0.0) for n in range(20)])
@@ -115,7 +115,7 @@ def _is_put_aside(look, id: str) -> bool:
     return look.job(id).state == State.BLOCKED
 
 
-def test_expired_jobs_are_discarded_by_whoever_claims_them(look, processes):
+def test_expired_jobs_are_discarded_by_a_caller_claims_them(look, processes):
     late = look.sync.enqueue(parts_of(look.app).registry.tasks["work"].using(expires=0.001), 1)
     fine = look.sync.enqueue(parts_of(look.app).registry.tasks["work"].using(expires=3600), 2)
     until(

@@ -18,27 +18,29 @@ def enqueue_poison(look, n, company):
     return look.enqueue(parts_of(look.app).registry.tasks["poison"].using(max_attempts=0), n, company)
 
 
-def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look, processes, journal, gates):
+def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look, processes, journal, limiters):
     poison = enqueue_poison(look, 0, NEIGHBOURS)
     neighbours = [look.enqueue("gated", n) for n in range(1, NEIGHBOURS + 1)]
     for n in range(1, NEIGHBOURS + 1):
         for fence in range(2, 6):
-            gates.open(n, fence)  # the first run never ends by itself: it dies with the poisonous one
-    deaths, deadline = [], time.monotonic() + 60
+            limiters.open(n, fence)  # the first run never ends by itself: it dies with the poisonous one
+    crashes, deadline = [], time.monotonic() + 60
     while {look.job(id).state for id in [poison, *neighbours]} - {State.DEAD, State.SUCCEEDED}:
-        assert len(deaths) < 10, f"{deaths}\n{look.stories([poison, *neighbours], 10)}"
+        assert len(crashes) < 10, f"{crashes}\n{look.stories([poison, *neighbours], 10)}"
         worker = processes.worker(concurrency=NEIGHBOURS + 1, lease=1.0)
         while worker.running and look.counts().keys() - {"succeeded", "dead"}:
             assert time.monotonic() < deadline, look.stories([poison, *neighbours], 10)
             time.sleep(0.01)
         if not worker.running:
             assert worker.ended() == -signal.SIGKILL, worker.output()
-            deaths.append(worker.pid)
+            crashes.append(worker.pid)
 
     job = look.job(poison)
     look.demand(poison, job.state == State.DEAD and "poisonous" in (job.error or ""), "not dead as poisonous")
-    look.demand(poison, 4 <= len(job.history) <= 6, "one death among others, two at most beside suspects, three alone")
-    assert len(deaths) == len(job.history), f"each of its runs killed one process: {deaths}\n{look.story(poison)}"
+    look.demand(
+        poison, 4 <= len(job.history) <= 6, "one death among others, two at most beside quarantined jobs, three alone"
+    )
+    assert len(crashes) == len(job.history), f"each of its runs killed one process: {crashes}\n{look.story(poison)}"
     runs = spans(journal)
     for start in journal.entries("start", jobs=[poison])[-3:]:
         company = [
@@ -54,7 +56,7 @@ def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look,
         look.demand(id, 1 <= ends.count("lost") <= 3 and len(ends) <= 4, "it died with others three times at most")
         look.demand(
             id,
-            look.sync_run(parts_of(look.app).handles.record, id).deaths == 0 and not job.suspect,
+            look.sync_run(parts_of(look.app).handles.record, id).crashes == 0 and not job.quarantined,
             "a neighbour was blamed",
         )
 
@@ -62,15 +64,15 @@ def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look,
 def test_two_poisonous_jobs_do_not_blame_each_other(look, processes, journal):
     ids = [enqueue_poison(look, n, 1) for n in range(2)]
     deadline = time.monotonic() + 60
-    deaths = 0
+    crashes = 0
     while {look.job(id).state for id in ids} != {State.DEAD}:
         assert time.monotonic() < deadline, look.stories(ids)
         worker = processes.worker(concurrency=2, lease=1.0)
         while worker.running and look.counts().keys() != {"dead"}:
             assert time.monotonic() < deadline, look.stories(ids)
             time.sleep(0.01)
-        deaths += not worker.running
+        crashes += not worker.running
     for id in ids:
         job = look.job(id)
         look.demand(id, "poisonous" in (job.error or "") and len(job.history) == 6, "three in company, three alone")
-    assert deaths == 9, "the first three together, then three each"
+    assert crashes == 9, "the first three together, then three each"

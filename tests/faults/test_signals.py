@@ -14,7 +14,9 @@ from holdfast import State
 TURNS = int(os.environ.get("HOLDFAST_ROUNDS", "2")) * 2
 
 
-def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_starts_nothing_more(look, processes, journal, gates):
+def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing_more(
+    look, processes, journal, limiters
+):
     worker = processes.worker(concurrency=4, grace=30.0)
     look.until_ended([look.enqueue("work", 0)])  # it has been idle before: that must not count as being done later
     running = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2)]
@@ -24,9 +26,9 @@ def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_starts_nothing_mor
     worker.send(signal.SIGTERM)
     until(lambda: look.held_by(worker.pid) == set(running), "only the two long jobs are left in its hands")
     taken = journal.entries("start", "claimed")
-    look.until_beaten(3, worker.pid)  # in its grace period it keeps its lease, and takes nothing from the full queue
-    gates.open(1)
-    gates.open(2)
+    look.until_renewed(3, worker.pid)  # in its grace period it keeps its lease, and takes nothing from the full queue
+    limiters.open(1)
+    limiters.open(2)
     assert worker.ended() == 0, worker.output()
     late = journal.entries("start", "claimed")[len(taken) :]
     assert not late, f"claimed or started after it had stopped to: {late}"
@@ -42,7 +44,7 @@ def test_a_worker_that_is_told_to_stop_finishes_what_runs_and_starts_nothing_mor
 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_it(
-    look, processes, journal, gates, signals
+    look, processes, journal, limiters, signals
 ):
     """Once its grace is over; or, told twice, at once."""
     ids = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2), look.enqueue("gated", 3)]
@@ -51,7 +53,7 @@ def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_
     worker.send(signal.SIGTERM)
     if signals == 2:
         until(lambda: journal.count("told", pid=worker.pid) == 1, "the first signal was heard")
-        look.until_beaten(2, worker.pid)
+        look.until_renewed(2, worker.pid)
         assert look.held_by(worker.pid) == set(ids), f"given back although there was grace left: {look.stories(ids)}"
         worker.send(signal.SIGTERM)
     assert worker.ended() == 0, worker.output()
@@ -64,11 +66,11 @@ def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_
         job = look.job(id)
         look.demand(id, (job.state, job.attempt) == (State.QUEUED, 0), "not given back uncharged")
         look.demand(id, [line.outcome for line in job.history] == ["released"], "released, and nothing else")
-        look.demand(id, not job.suspect, "a released job is under no suspicion")
+        look.demand(id, not job.quarantined, "a released job is under no suspicion")
     broken = {entry["job"]: entry["why"] for entry in journal.entries("broken")}
     assert broken == {ids[0]: "CancelledError", ids[2]: "CancelledError"}, "coroutines are interrupted"
     for n in (1, 2, 3):
-        gates.open(n, fence=2)
+        limiters.open(n, fence=2)
     processes.worker(concurrency=4)
     look.until_ended(ids)
     look.demand_finished_once(dict.fromkeys(ids, 2))

@@ -14,7 +14,7 @@ def test_a_stopped_holder_is_refused_in_every_word_and_the_second_result_stands(
     ids = [look.sync.submit("by_hand", b"{}", json=True).id for _ in WORDS]
     first = processes.start("hand_main", name="first", lease=1.0, limit=len(WORDS))
     until(lambda: journal.count("claimed", pid=first.pid) == len(WORDS), "the first holds the jobs")
-    look.until_beaten(4, first.pid)  # its heart has carried it past its first lease
+    look.until_renewed(4, first.pid)  # its heartbeat has carried it past its first lease
     assert look.held_by(first.pid) == set(ids)
     look.freeze(first)
     second = processes.start("hand_main", name="second", lease=60.0, limit=len(WORDS))
@@ -53,7 +53,7 @@ def test_a_stopped_holder_may_settle_when_nobody_has_ended_its_claim(look, proce
 @task_on_every_store("gated", in_thread="gated_in_thread")
 @pytest.mark.parametrize("second_has", ["ended", "not ended"])
 def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixtures come by position
-    look, processes, journal, gates, task, second_has
+    look, processes, journal, limiters, task, second_has
 ):
     id = look.enqueue(task, 1)
     first = processes.worker(lease=1.0)
@@ -62,31 +62,31 @@ def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixt
     second = processes.worker(lease=1.0)
     look.until_started(id, fence=2)
     if second_has == "ended":
-        gates.open(1, fence=2)
+        limiters.open(1, fence=2)
         look.until_ended([id])
-    gates.open(1, fence=1)  # so the first one's run ends as soon as it wakes
+    limiters.open(1, fence=1)  # so the first one's run ends as soon as it wakes
     first.thaw()
     until(
         lambda: journal.count("refused", pid=first.pid, jobs=[id]),
         "the first worker hears that its claim is gone",
-        tell=lambda: look.story(id),
+        record_end=lambda: look.story(id),
     )
     if second_has == "not ended":
         look.demand(id, look.held_by(second.pid) == {id}, "the second's claim was touched")
-        gates.open(1, fence=2)
+        limiters.open(1, fence=2)
         look.until_ended([id])
     look.demand_finished_once({id: 2})
     look.demand(id, journal.per_job("start")[id] == 2, "two starts were to be seen")
 
 
-def test_a_stopped_worker_goes_on_working_when_it_wakes(look, processes, gates):
+def test_a_stopped_worker_goes_on_working_when_it_wakes(look, processes, limiters):
     lost = look.enqueue("gated", 1)
     first = processes.worker(lease=1.0)
     look.until_started(lost)
     look.freeze(first)
     second = processes.worker(lease=1.0)
     look.until_started(lost, fence=2)
-    gates.open(1)
+    limiters.open(1)
     look.until_ended([lost])
     second.kill()
     first.thaw()

@@ -361,13 +361,13 @@ async def test_connections_far_beyond_the_most_are_cut_off_and_the_log_says_so_o
 
 async def test_streams_that_come_all_at_once_are_counted(http, app, monkeypatch):
     monkeypatch.setattr(limits, "STREAMS", 2)
-    real, all_here = app.moves, asyncio.Event()
+    real, all_here = app.transitions, asyncio.Event()
 
     async def slow(*given: object):
         await all_here.wait()
         return await real(*given)
 
-    monkeypatch.setattr(app, "moves", slow)
+    monkeypatch.setattr(app, "transitions", slow)
     asking = [asyncio.create_task(http.session.get(f"{http.url}/v1/events")) for _ in range(5)]
     await eventually(lambda: sum(one.done() for one in asking) == 3)
     all_here.set()

@@ -108,13 +108,13 @@ async def test_release_gives_the_job_back_uncharged(http):
     assert (await http("GET", f"/v1/jobs/{id}")).json["status"] == "scheduled"
 
 
-async def test_extend_renews_the_lease_and_tells_of_a_cancellation(http, app):
+async def test_extend_renews_the_lease_and_reports_of_a_cancellation(http, app):
     id = (await http.submit("t")).json["id"]
     [held] = await claim(http, lease=30, queues=["default", "mail"])
     before = (await parts_of(app).runtime.store.holders())[0]
     assert (await settle(http, held, "extend")).json == {"lease": 30.0, "cancel_requested": False}
     after = (await parts_of(app).runtime.store.holders())[0]
-    assert after.beat > before.beat
+    assert after.heartbeat > before.heartbeat
     assert (after.holder.lease, after.holder.queues) == (30.0, ("default", "mail"))
     await http("POST", f"/v1/jobs/{id}/cancel")
     assert (await settle(http, held, "extend")).json["cancel_requested"] is True

@@ -11,7 +11,7 @@ from holdfast import ConfigError
 from holdfast.app import parts_of
 from holdfast.core.hosts import subnet
 from holdfast.http import failures, limits
-from holdfast.http.room import KNOWN_SECONDS, Room
+from holdfast.http.connection_limits import KNOWN_SECONDS, Room
 from support.eventually import eventually
 from support.http import serving
 

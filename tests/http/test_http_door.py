@@ -50,7 +50,7 @@ async def test_every_route_is_denied_with_a_token_of_the_other_roles(closed, app
             assert reply.problem == "forbidden"
 
 
-async def test_what_is_not_there_is_not_told_to_strangers(closed):
+async def test_what_is_not_there_is_not_reported_to_strangers(closed):
     assert (await closed("GET", "/nope")).status == 401
     assert (await closed("PATCH", "/v1/jobs")).status == 401
     assert (await closed("GET", "/nope", token=TOKEN)).problem == "not-found"

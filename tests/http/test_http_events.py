@@ -55,7 +55,7 @@ async def stream(http, last: str | None = None):
         yield Stream(answer)
 
 
-async def test_a_job_s_life_is_told_as_it_happens(http, app):
+async def test_a_job_s_life_is_reported_as_it_happens(http, app):
     async with stream(http) as told:
         await told.next()  # where it begins
         id = (await http.submit("t", max_attempts=2)).json["id"]
@@ -103,8 +103,8 @@ async def test_many_streams_hear_the_same(http):
     assert await asyncio.gather(*watching) == [[(id, "queued") for id in ids]] * 10
 
 
-async def test_whoever_was_away_too_long_is_told_to_look_at_everything_again(http, app, monkeypatch):
-    real = app.moves
+async def test_a_caller_was_away_too_long_is_reported_to_look_at_everything_again(http, app, monkeypatch):
+    real = app.transitions
 
     async def long_ago(since=None, limit=1000):
         answer = await real(None, limit)
@@ -113,7 +113,7 @@ async def test_whoever_was_away_too_long_is_told_to_look_at_everything_again(htt
     async with stream(http) as told:
         await told.next()
         last = told.last
-    monkeypatch.setattr(app, "moves", long_ago)
+    monkeypatch.setattr(app, "transitions", long_ago)
     async with stream(http, last) as told:
         assert await told.next() == ("reset", {})
         assert told.last
@@ -147,14 +147,14 @@ async def test_nobody_looks_at_the_store_when_the_last_stream_has_ended(http):
 
 async def test_a_watcher_that_comes_as_the_last_one_leaves_does_not_share_its_end(http):
     feed = http.service.feed
-    begun = (await http.service.app.moves(None, 1)).cursor
+    begun = (await http.service.app.transitions(None, 1)).cursor
     leaving = asyncio.create_task(feed.after(begun))
     await eventually(lambda: feed._looks)
     leaving.cancel()
     await asyncio.sleep(0)  # its end has begun
     coming = asyncio.create_task(feed.after(begun))
     id = (await http.submit("t")).json["id"]
-    assert [move.id for move in (await asyncio.wait_for(coming, 10)).moves] == [id]
+    assert [move.id for move in (await asyncio.wait_for(coming, 10)).transitions] == [id]
     assert leaving.cancelled()
 
 

@@ -10,13 +10,13 @@ import pytest
 
 from holdfast import Discard, limit
 from holdfast.app import parts_of
-from holdfast.core.internal import Extra, write
+from holdfast.core.internal import Internal, write
 from holdfast.core.job import NewJob
 from holdfast.http import limits
 from holdfast.http.jobs import as_stored
 from holdfast.http.shapes import job_out
 from holdfast.store.reference.apply import new_record
-from holdfast.views import job_seen
+from holdfast.views import job_view
 from support.workers import work_off
 
 NOW = 1_700_000_000_123_456
@@ -43,15 +43,15 @@ async def test_a_new_job_is_answered_with_the_fields_that_reading_it_has(http):
     assert made == read
 
 
-async def test_a_job_of_a_limited_task_stands_in_its_lane(http, app):
-    @app.task(limit=limit(key="customer", running=1))
+async def test_a_job_of_a_limited_task_stands_in_its_limit_key(http, app):
+    @app.task(limit=limit(key="customer", concurrency=1))
     async def send(customer: int) -> None: ...
 
     made = (await http.submit("send", {"customer": 5})).json
-    assert made["lane"] == (await http("GET", f"/v1/jobs/{made['id']}")).json["lane"] == "send/5"
+    assert made["limit_key"] == (await http("GET", f"/v1/jobs/{made['id']}")).json["limit_key"] == "send/5"
     batch = [{"type": "send", "payload": {"customer": n}, "key": str(n)} for n in (1, None)]
     taken, refused = (await http("POST", "/v1/jobs/batch", {"jobs": batch})).json["jobs"]
-    assert (await http("GET", f"/v1/jobs/{taken['id']}")).json["lane"] == "send/1"
+    assert (await http("GET", f"/v1/jobs/{taken['id']}")).json["limit_key"] == "send/1"
     assert refused["status"] == 422
     assert "parameter 'customer' of send() does not fit" in refused["problem"]["detail"]
 
@@ -394,12 +394,12 @@ async def test_a_page_ends_before_it_has_too_many_bytes_and_its_cursor_goes_on(h
         {"run_at": NOW + 5_000_000},
         {"delay": 3.5, "queue": "mail", "priority": -3, "timeout": 2.5, "max_attempts": 9},
         {"key": "k", "tags": ("a", "b"), "meta": {"a": {"b": 1}}},
-        {"extra": write(Extra(expires_in=60.0))},
-        {"extra": write(Extra(expires_at=NOW + 7))},
-        {"lane": limit(running=1).lane("send", None, b"{}")},
+        {"extra": write(Internal(expires_in=60.0))},
+        {"extra": write(Internal(expires_at=NOW + 7))},
+        {"limit_key": limit(concurrency=1).limit_key("send", None, b"{}")},
     ],
 )
 def test_a_new_job_is_shown_as_its_record_will_be(options):
     job = NewJob("id", "send", payload=b'{"to":"ada"}', **{"queue": "default", **options})
     shown = msgspec.json.decode(msgspec.json.encode(as_stored(job, NOW)))
-    assert shown == msgspec.json.decode(msgspec.json.encode(job_out(job_seen(new_record(job, 7, NOW)))))
+    assert shown == msgspec.json.decode(msgspec.json.encode(job_out(job_view(new_record(job, 7, NOW)))))

@@ -89,7 +89,7 @@ async def test_a_setting_that_makes_no_sense_is_refused(http, key, value):
     assert reply.problem == "invalid"
 
 
-async def test_requests_are_told_by_the_route_s_template(http, app):
+async def test_requests_are_reported_by_the_route_s_template(http, app):
     heard = []
     parts_of(app).events.on("http_request", heard.append)
     await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000")

@@ -65,7 +65,7 @@ async def test_it_opens_by_itself_where_nobody_runs_its_lifespan(app):
         assert (await client("GET", "/queue/v1/stats")).status == 200
 
 
-async def test_it_is_closed_unless_told_otherwise(app):
+async def test_it_is_closed_unless_reported_otherwise(app):
     async with running(asgi(app)) as client:
         assert (await client("GET", "/health")).status == 200
         assert (await client("GET", "/v1/stats")).status == 401

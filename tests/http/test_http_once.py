@@ -11,19 +11,19 @@ from support.workers import work_off
 
 
 async def test_once_and_the_key_say_what_is_one_job(http, app):
-    first = await http.submit("t", {"a": 1}, "k", once="live")
-    again = await http.submit("t", {"a": 2}, "k", once="live")
+    first = await http.submit("t", {"a": 1}, "k", unique="until_end")
+    again = await http.submit("t", {"a": 2}, "k", unique="until_end")
     assert (first.status, again.status) == (201, 200)
     assert again.json["id"] == first.json["id"]
     [claim] = await app.claim()
     await claim.complete()
-    assert (await http.submit("t", {"a": 3}, "k", once="live")).status == 201
+    assert (await http.submit("t", {"a": 3}, "k", unique="until_end")).status == 201
 
 
 async def test_a_dead_job_whose_key_is_anothers_is_not_retried(http, app):
-    first = (await http.submit("t", {"a": 1}, "k", once="live", max_attempts=1)).json
+    first = (await http.submit("t", {"a": 1}, "k", unique="until_end", max_attempts=1)).json
     await (await app.claim())[0].fail("boom")
-    second = (await http.submit("t", {"a": 2}, "k", once="live")).json
+    second = (await http.submit("t", {"a": 2}, "k", unique="until_end")).json
     for path in (f"/v1/jobs/{first['id']}/retry", f"/v1/dlq/{first['id']}/retry"):
         refused = await http("POST", path)
         assert (refused.status, refused.problem) == (409, "wrong-state")
@@ -46,7 +46,7 @@ async def test_a_waiting_job_is_replaced_and_put_off(http):
     assert (now.json["status"], now.json["payload"]) == ("queued", {"a": 3})
 
 
-async def test_expiry_is_told_from_the_beginning(http, app):
+async def test_expiry_is_reported_from_the_beginning(http, app):
     made = (await http.submit("t", {}, "k1", expires_in=60)).json
     read = (await http("GET", f"/v1/jobs/{made['id']}")).json
     one, other = (datetime.fromisoformat(job["expires_at"]) for job in (made, read))
@@ -90,7 +90,7 @@ async def test_a_task_is_paused_and_resumed(http, app):
     [claim] = await app.claim(limit=10)
     assert claim.job.id == free
     job = (await http("GET", f"/v1/jobs/{held}")).json
-    assert (job["status"], job["waits"]) == ("blocked", {"kind": "pause", "name": "t where customer=42"})
+    assert (job["status"], job["waiting_for"]) == ("blocked", {"kind": "pause", "name": "t where customer=42"})
     assert "holdfast resume --task t" in (await http("GET", f"/v1/jobs/{held}/explain")).json["reason"]
     refused = await http("POST", "/v1/tasks/t/resume")
     assert (refused.status, refused.json["type"]) == (409, "urn:holdfast:problem:not-paused")

@@ -52,7 +52,7 @@ def test_every_error_of_ours_has_its_place_in_the_table():
     import holdfast
     from holdfast.http.problems import INTERNAL, refused
 
-    inside = {"PartlyEnqueued", "JobFailed", "JobCancelled", "ProcessFailed", "MissingExtra", "HoldfastError"}
+    inside = {"PartialEnqueue", "JobFailed", "JobCancelled", "ProcessFailed", "MissingExtra", "HoldfastError"}
     for name in holdfast.__all__:
         kind = getattr(holdfast, name)
         if isinstance(kind, type) and issubclass(kind, holdfast.HoldfastError):

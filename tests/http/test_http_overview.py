@@ -90,7 +90,7 @@ async def test_errors_rates_and_depths(app, http):
     rates = (await http("GET", "/v1/rates?since=3600&step=3600&queues=true")).json["rates"]
     assert [(one["queue"], one["outcome"], one["count"]) for one in rates] == [("default", "dead", 1)]
     assert (await http("GET", "/v1/rates?since=59")).problem == "invalid"
-    await app.timeseries.note_depth()
+    await app.timeseries.record_depth()
     [depth] = (await http("GET", "/v1/depths?step=86400")).json["depths"]
     assert depth["queued"] in (0, 1), "the server may have noted it before"
 
@@ -102,7 +102,7 @@ async def test_an_explanation(http):
     assert (await http("GET", "/v1/jobs/00000000-0000-7000-8000-000000000000/explain")).problem == "job-not-found"
 
 
-async def test_whoever_asks_is_told_what_they_may_do(app, http):
+async def test_a_caller_asks_is_reported_what_they_may_do(app, http):
     me = (await http("GET", "/v1/me")).json
     assert me["roles"] == ["read", "submit", "work", "operate"]
     assert (me["store"], me["extras"]) == ("sqlite", [])

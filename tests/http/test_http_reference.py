@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.http import problems, routes, wire
+from holdfast.http import problems, protocol, routes
 
 PAGE = (Path(__file__).parent.parent.parent / "docs" / "reference" / "http.md").read_text()
 
@@ -17,7 +17,9 @@ def test_the_reference_has_every_route():
 
 
 def test_the_reference_has_every_problem():
-    kinds = [kind for module in (problems, wire) for kind in vars(module).values() if isinstance(kind, problems.Kind)]
+    kinds = [
+        kind for module in (problems, protocol) for kind in vars(module).values() if isinstance(kind, problems.Kind)
+    ]
     assert len(kinds) > 20
     for kind in kinds:
         assert f"| `{kind.name}` | {kind.status} |" in PAGE, kind

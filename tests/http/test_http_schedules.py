@@ -13,7 +13,7 @@ BODY = {"type": "report", "payload": {"day": "monday"}, "cron": "0 3 * * *", "tz
 FIELDS = {
     "name", "type", "payload", "queue", "priority", "max_attempts", "timeout", "retry", "tags", "expires_in", "cron",
     "every", "tz", "words", "catch_up", "jitter", "overlap", "paused", "in_code", "last_run", "next_run", "last_job",
-    "lane", "error",
+    "limit_key", "error",
 }  # fmt: skip
 
 
@@ -64,7 +64,7 @@ async def test_what_an_answer_says_can_be_put_back(http, app):
     assert await app.schedules.get("nightly") == kept
 
 
-async def test_a_word_that_a_field_does_not_take_is_told_with_those_that_it_takes(http, app):
+async def test_a_word_that_a_field_does_not_take_is_reported_with_those_that_it_takes(http, app):
     refused = await http("PUT", PATH, BODY | {"overlap": "skp"})
     assert refused.status == 422
     assert refused.json["detail"].endswith("'skp' - at `$.overlap`; there are: allow, skip")
@@ -73,7 +73,7 @@ async def test_a_word_that_a_field_does_not_take_is_told_with_those_that_it_take
     assert (await http("GET", "/v1/schedules")).json == {"schedules": []}
 
 
-async def test_why_a_run_could_not_be_made_is_told(http, app):
+async def test_why_a_run_could_not_be_made_is_reported(http, app):
     await http("PUT", PATH, {"type": "report", "payload": {"day": "x" * 2000}, "every": 0.001})
     await app.config.set("max_payload", 1024)
     while (kept := (await http("GET", PATH)).json)["error"] is None:  # it is due within a millisecond

@@ -277,7 +277,7 @@ async def test_a_flow_is_outside_of_every_scope(app, closed, made):
     assert (done["matched"], done["changed"], done["skipped"]) == (2, 0, 2)
 
 
-async def test_the_caller_is_told_what_its_token_is_for(closed, made):
+async def test_the_caller_is_reported_what_its_token_is_for(closed, made):
     me = (await closed("GET", "/v1/me", token=await made("read", expires=3600))).json
     assert (me["roles"], me["queues"], me["tasks"]) == (["read"], ["mail"], ["report_*"])
     assert me["expires_at"] > me["now"]

@@ -21,7 +21,7 @@ async def test_a_signal_wakes_a_job_whose_steps_are_seen(http, app):
     handle = await order.enqueue(42)
     await work_off(app)
     job = (await http("GET", f"/v1/jobs/{handle.id}")).json
-    assert (job["status"], job["waits"], job["checkpoint"]) == (
+    assert (job["status"], job["waiting_for"], job["checkpoint"]) == (
         "scheduled",
         {"kind": "signal", "name": "approval/42"},
         "mine",

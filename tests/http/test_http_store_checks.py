@@ -22,7 +22,7 @@ def b64(data: bytes) -> str:
 
 JOB = {"id": "bad", "task": "noop", "queue": "default", "payload": b64(b"{}")}
 ALL = {"kind": "flow", "name": "bad"}
-FLOW = {**JOB, "task": "flow", "waits": ALL, "extra": b64(b'{"flow": "bad", "all_but": 0}')}
+FLOW = {**JOB, "task": "flow", "waiting_for": ALL, "extra": b64(b'{"flow": "bad", "allow_unfinished": 0}')}
 HOLDER = {"id": "n:1:1", "lease": 10.0, "node": "n", "pid": 1, "queues": ["default"]}
 CLAIM = {"id": "bad", "seq": 1, "fence": 1, "token": 1}
 END = {**CLAIM, "nonce": 1, "state": "succeeded", "outcome": "succeeded", "attempt": 1}
@@ -30,7 +30,7 @@ LINE = {"number": 1, "fence": 1, "life": 1, "worker": None, "started_at": 1, "en
 
 
 def patched(**fields):
-    return {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": 0, "patch": fields}]}
+    return {"changes": [{"id": "bad", "expected_state": "queued", "expected_fence": 0, "patch": fields}]}
 
 
 BATCHES = [
@@ -46,13 +46,13 @@ BATCHES = [
             {"meta": {"a": NUL}},
             {"meta": {"a": [[[]]] * 2, "b": "x" * 3_000_000}},
             {"meta": [1]},
-            {"lane": {"name": ""}},
-            {"lane": {"name": NUL}},
-            {"lane": {"name": "l", "running": -1}},
-            {"lane": {"name": "l", "running": MANY}},
-            {"lane": {"name": "l", "burst": 0}},
-            {"lane": {"name": "l", "interval": 10**15, "burst": 10**6}},
-            {"lane": {"name": "l", "weight": 101}},
+            {"limit_key": {"name": ""}},
+            {"limit_key": {"name": NUL}},
+            {"limit_key": {"name": "l", "running": -1}},
+            {"limit_key": {"name": "l", "running": MANY}},
+            {"limit_key": {"name": "l", "burst": 0}},
+            {"limit_key": {"name": "l", "interval": 10**15, "burst": 10**6}},
+            {"limit_key": {"name": "l", "weight": 101}},
             {"retry": {"base": -1}},
             {"retry": "often"},
             {"once": "twice"},
@@ -61,11 +61,11 @@ BATCHES = [
             {"nonce": MANY},
             {"max_depth": MANY},
             {"fingerprint": NUL},
-            {"waits": {"kind": "signal", "name": NUL}},
-            {"waits": {"kind": "signal", "name": ""}},
-            {"waits": {"kind": "odd", "name": "x"}},
-            {"waits": {"kind": "unknown", "name": "signal:x"}},
-            {"waits": "signal:x"},
+            {"waiting_for": {"kind": "signal", "name": NUL}},
+            {"waiting_for": {"kind": "signal", "name": ""}},
+            {"waiting_for": {"kind": "odd", "name": "x"}},
+            {"waiting_for": {"kind": "unknown", "name": "signal:x"}},
+            {"waiting_for": "signal:x"},
             {"id": NUL},
             {"key": "k" * 1000},
             {"task": " noop"},
@@ -102,13 +102,13 @@ BATCHES = [
             {"keep": 1e300},
             {"key_keep": -1e300},
             {"cancelled_keep": 1e300},
-            {"deaths": -3},
+            {"crashes": -3},
             {"error": NUL},
             {"traceback": NUL},
-            {"waits": {"kind": "signal", "name": NUL}},
+            {"waiting_for": {"kind": "signal", "name": NUL}},
             {"outcome": "o" * 100},
             {"key": NUL},
-            {"seen_beat": MANY},
+            {"expected_heartbeat": MANY},
             {"nonce": MANY},
         )
     ),
@@ -117,19 +117,23 @@ BATCHES = [
     patched(delay=1e300),
     patched(attempt=MANY),
     patched(attempt=-2),
-    patched(deaths=-3),
-    patched(life=MANY),
+    patched(crashes=-3),
+    patched(reset_count=MANY),
     patched(error=NUL),
     patched(meta={"a": NUL}),
-    patched(waits={"kind": "signal", "name": NUL}),
-    patched(waits={"kind": "unknown", "name": "signal:x"}),
+    patched(waiting_for={"kind": "signal", "name": NUL}),
+    patched(waiting_for={"kind": "unknown", "name": "signal:x"}),
     patched(extra=b64(b"no json")),
     patched(history=[{**LINE, "number": MANY}]),
     patched(history=[{**LINE, "error": NUL}]),
     patched(history=[LINE] * 51),
     patched(fingerprint=NUL),
-    {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": MANY, "patch": None}]},
-    {"changes": [{"id": "bad", "seen_state": "queued", "seen_fence": 0, "patch": None, "seen_task": "a" * 1000}]},
+    {"changes": [{"id": "bad", "expected_state": "queued", "expected_fence": MANY, "patch": None}]},
+    {
+        "changes": [
+            {"id": "bad", "expected_state": "queued", "expected_fence": 0, "patch": None, "expected_task": "a" * 1000}
+        ]
+    },
     *(
         {"asks": [{"holder": {**HOLDER, **wrong}, "queues": ["default"], "limit": 1, "token": 1}]}
         for wrong in ({"lease": 0}, {"lease": 1e300}, {"slots": MANY}, {"pid": MANY}, {"kind": NUL}, {"tasks": [NUL]})
@@ -140,7 +144,7 @@ BATCHES = [
 ]
 CALLS = [
     *(("write", [batch]) for batch in BATCHES),
-    ("beat", [[{**HOLDER, "lease": -1}]]),
+    ("heartbeat", [[{**HOLDER, "lease": -1}]]),
     ("leave", [[NUL]]),
     ("get", [[NUL]]),
     ("expired", [MANY, None]),
@@ -153,7 +157,7 @@ CALLS = [
     ("find", [{}, None, MANY]),
     ("output", ["bad", -1, 1]),
     ("output", [NUL, 0, 1]),
-    ("moves", ["é", 1]),
+    ("transitions", ["é", 1]),
     ("minutes", [MANY]),
     ("records", [NUL]),
     ("put_record", ["k", NUL, "", None]),
@@ -162,7 +166,7 @@ CALLS = [
     ("put_record", ["k", "n", "", MANY]),
     ("leave", [["n:1:1"] * 10_001]),
     ("get", [["bad"] * 10_001]),
-    ("beat", [[HOLDER] * 10_001]),
+    ("heartbeat", [[HOLDER] * 10_001]),
     ("write", [{"inserts": [{**JOB, "id": f"bad{number}"} for number in range(10_001)]}]),
     ("put_record", ["flow:f", "jobs", b64(b"many"), None]),
     ("put_record", ["flow:f", "jobs", b64(b"2"), 0]),

@@ -107,7 +107,7 @@ async def test_a_stopped_signal_delays_nothing_but_the_hint(postgres, tmp_path, 
     ("error", "kind"),
     [(StoreUnavailable("the disk is full"), "store-unavailable"), (OutcomeUnknown("who knows"), "outcome-unknown")],
 )
-async def test_what_the_store_says_is_told(app: Holdfast, monkeypatch, error, kind):
+async def test_what_the_store_says_is_reported(app: Holdfast, monkeypatch, error, kind):
     async with serving(app) as client:
         assert (await client.submit("t")).status == 201
 

@@ -55,7 +55,7 @@ async def closed(app):
         yield client
 
 
-async def test_a_wrong_token_is_told_in_the_log_once_in_a_while(closed, app, caplog):
+async def test_a_wrong_token_is_reported_in_the_log_once_in_a_while(closed, app, caplog):
     revoked = await tokens.create(parts_of(app).records, ["read"])
     await tokens.revoke(parts_of(app).records, revoked.split("_")[1])
     with caplog.at_level(logging.WARNING, "holdfast.http"):

@@ -6,7 +6,7 @@ import resource
 
 import pytest
 
-from holdfast.http import limits, room
+from holdfast.http import connection_limits, limits
 from support.http import Client, Served, served
 from support.terminal import Terminal, terminal
 
@@ -117,8 +117,8 @@ def test_it_may_open_as_many_files_as_it_wants_for_its_connections(tmp_path, url
 
 @pytest.mark.parametrize(("files", "most"), [(100_000, 4096), (1024, 896), (100, 1)])
 def test_connections_leave_files_for_the_store(monkeypatch, files, most):
-    monkeypatch.setattr(room, "files", lambda: files)
-    assert room.Room().most == most
+    monkeypatch.setattr(connection_limits, "files", lambda: files)
+    assert connection_limits.Room().most == most
 
 
 async def test_a_stranger_learns_nothing_of_the_store(tmp_path, session):

@@ -28,11 +28,11 @@ async def app(tmp_path, monkeypatch):
 async def test_a_killed_child_goes_on_behind_its_steps_and_waits_without_a_process(app, tmp_path, task):
     handle = await task.enqueue(str(tmp_path))
 
-    async def waits():
-        return (await handle.job()).waits
+    async def waiting_for():
+        return (await handle.job()).waiting_for
 
     async with working(app):
-        assert await eventually(waits, 30) == Waiting("signal", "go")
+        assert await eventually(waiting_for, 30) == Waiting("signal", "go")
         job = await handle.job()
         assert sorted(step.name for step in job.steps if step.kind == "step") == ["a", "b"], "some run side by side"
         assert {line.outcome for line in job.history} == {"failed", "snoozed", "parked"}

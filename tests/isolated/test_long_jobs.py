@@ -25,7 +25,7 @@ def test_a_job_that_computes_in_c_for_many_leases_runs_once(shop, task):
     assert (job["result"], job["attempt"], job["fence"]) == ("done", 1, 1)
     assert (shop.folder / "runs").read_text() == "run\n"
     shop("worker", "stop")
-    assert shop.census() == {}
+    assert shop.process_table() == {}
 
 
 def test_parent_and_child_killed_on_one_host_and_the_job_runs_on_another(shop):
@@ -46,7 +46,7 @@ def test_parent_and_child_killed_on_one_host_and_the_job_runs_on_another(shop):
     assert (shop.folder / "runs").read_text() == "run\nrun\n"
     shop("worker", "stop")
     shop.until(lambda: not shop.workers(), 10)
-    assert shop.census() == {}
+    assert shop.process_table() == {}
 
 
 @pytest.mark.extended

@@ -1,4 +1,4 @@
-"""Under a supervisor a suspect gets a fresh process: alone in it, and in nobody's way."""
+"""Under a supervisor a quarantined job gets a fresh process: alone in it, and in nobody's way."""
 
 import shutil
 from pathlib import Path
@@ -13,7 +13,7 @@ HERE = Path(__file__).parent
 
 @pytest.fixture
 def shop(terminal):
-    shutil.copy(HERE / "suspect_jobs.py", terminal.folder / "suspect_jobs.py")
+    shutil.copy(HERE / "quarantined_jobs.py", terminal.folder / "quarantined_jobs.py")
     return terminal
 
 
@@ -24,7 +24,7 @@ def enqueue(shop, id, task, *args):
 def test_jobs_whose_worker_was_killed_run_again_side_by_side_each_in_its_own_process(shop):
     for number in range(4):
         enqueue(shop, f"w{number}", "wait_for", b'{"name": "go"}')
-    shop("worker", "start", "-A", "suspect_jobs:app", "--concurrency", "4")
+    shop("worker", "start", "-A", "quarantined_jobs:app", "--concurrency", "4")
     ids = [f"w{number}" for number in range(4)]
     shop.until(lambda: all(shop.job(id)["state"] == "running" for id in ids))
     [worker] = shop.workers()
@@ -36,7 +36,7 @@ def test_jobs_whose_worker_was_killed_run_again_side_by_side_each_in_its_own_pro
     assert len(pids) == 4
     assert worker["pid"] not in pids
     shop("worker", "stop")
-    assert shop.census() == {}
+    assert shop.process_table() == {}
 
 
 def test_a_pickled_callable_whose_worker_was_killed_runs_again_in_a_process_of_its_own(shop):
@@ -73,7 +73,7 @@ def test_a_job_that_kills_its_process_is_set_aside_and_its_neighbours_succeed(sh
     enqueue(shop, "poison", "kill_my_process")
     for number in range(9):
         enqueue(shop, f"add{number}", "add", b'{"a": 1, "b": 2}')
-    shop("worker", "start", "-A", "suspect_jobs:app")
+    shop("worker", "start", "-A", "quarantined_jobs:app")
     shop.until(lambda: shop.states() == {"succeeded": 9, "dead": 1}, 40)
     poison = shop.job("poison")
     assert "poisonous" in poison["error"]
@@ -81,17 +81,17 @@ def test_a_job_that_kills_its_process_is_set_aside_and_its_neighbours_succeed(sh
     assert [line["outcome"] for line in poison["history"]] == ["lost", "lost", "lost", "dead"]
     assert all(shop.job(f"add{number}")["attempt"] <= 2 for number in range(9))
     shop("worker", "stop")
-    assert shop.census() == {}
+    assert shop.process_table() == {}
 
 
-def test_the_jobs_of_a_batch_that_killed_its_process_are_told_apart(shop):
+def test_the_jobs_of_a_batch_that_killed_its_process_are_reported_apart(shop):
     for number in (2, 3, 4, 13):
         shop.store.submit("halves", f'{{"numbers": {number}}}'.encode(), json=True, id=f"n{number}", max_attempts=4)
-    shop("worker", "start", "-A", "suspect_jobs:app")
+    shop("worker", "start", "-A", "quarantined_jobs:app")
     shop.until(lambda: shop.job("n13")["state"] == "dead", 40)
     shop.until(lambda: shop.job("n4")["state"] == "succeeded" and shop.job("n3")["error"] == "ValueError: odd", 30)
     assert "poisonous" in shop.job("n13")["error"]
     assert (shop.job("n2")["result"], shop.job("n4")["result"]) == (1.0, 2.0)
     assert [shop.job(f"n{number}")["history"][0]["outcome"] for number in (2, 3, 4)] == ["lost"] * 3
     shop("worker", "stop")
-    assert shop.census() == {}
+    assert shop.process_table() == {}

@@ -6,7 +6,7 @@ from holdfast.testing.history import JournalFile, Terms, acknowledged, began, ch
 from support.story import Story
 
 
-def test_a_failure_names_the_job_and_tells_its_whole_story():
+def test_a_failure_names_the_job_and_reports_its_whole_story():
     story = Story()
     story.whole("innocent")
     story.enqueue("victim")

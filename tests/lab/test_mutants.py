@@ -39,7 +39,7 @@ def test_a_planted_defect_is_caught_and_the_working_tree_is_left_alone(capsys):
 
 
 @pytest.mark.extended
-def test_a_defect_that_nothing_catches_is_told(monkeypatch, capsys, tmp_path):
+def test_a_defect_that_nothing_catches_is_reported(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(command, "RESULTS", tmp_path / "mutants.json")
     harmless = Defect(
         "Q",

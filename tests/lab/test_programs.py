@@ -127,7 +127,7 @@ LATE = """
 """
 
 
-def test_a_finalizer_at_the_end_of_the_interpreter_is_told_so(url):
+def test_a_finalizer_at_the_end_of_the_interpreter_is_reported_so(url):
     assert "the interpreter is ending" in run(LATE, url)
     assert stored(url) == 1
 

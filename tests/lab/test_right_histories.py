@@ -13,7 +13,7 @@ def right():
 
     def lost_and_again(s):
         s.enqueue()
-        s.beat()
+        s.heartbeat()
         s.claim()
         s.add(*(Entry("calm") for _ in range(20)))
         s.settle(state="queued", outcome="lost", sweep=True)
@@ -62,11 +62,11 @@ def right():
         s.enqueue()
         s.claim()
         s.settle(state="dead")
-        s.change(what="state", state="queued", life=2, fence=1)
-        s.claim(fence=2, life=2, attempt=1)
+        s.change(what="state", state="queued", reset_count=2, fence=1)
+        s.claim(fence=2, reset_count=2, attempt=1)
         s.run(fence=2)
         s.settle(fence=2)
-        s.end(fence=2, life=2)
+        s.end(fence=2, reset_count=2)
 
     yield "an operator's retry opens a new life", second_life
 
@@ -101,36 +101,36 @@ def right():
 
     yield "answers that overtake each other", overlapping
 
-    def full_lane(s):
-        lane = {"lane": "l", "room": 1}
+    def full_limit_key(s):
+        limit_key = {"limit_key": "l", "room": 1}
         s.enqueue("a")
         s.enqueue("b")
         s.enqueue("c")
-        s.claim("b", place=(0, 0, 2), **lane)
+        s.claim("b", place=(0, 0, 2), **limit_key)
         s.run("b")
         s.settle("b", says="unknown")
-        s.claim("a", place=(0, 0, 1), **lane)  # held while b ran
-        s.claim("c", place=(0, 0, 3), lane="m", room=1)
+        s.claim("a", place=(0, 0, 1), **limit_key)  # held while b ran
+        s.claim("c", place=(0, 0, 3), limit_key="m", room=1)
         for job in ("a", "c"):
             s.run(job)
             s.settle(job)
         for job in ("a", "b", "c"):
             s.end(job)
 
-    yield "a lane that lets one run, then the next", full_lane
+    yield "a limit key that lets one run, then the next", full_limit_key
 
     def evenly(s):
-        lane = {"lane": "l", "interval": 4 * SECOND, "burst": 2}
+        limit_key = {"limit_key": "l", "interval": 4 * SECOND, "burst": 2}
         for job in ("a", "b", "c", "d"):
             s.enqueue(job)
-        s.claim("a", **lane)
-        s.claim("b", **lane)
-        s.claim("c", **lane)
+        s.claim("a", **limit_key)
+        s.claim("b", **limit_key)
+        s.claim("c", **limit_key)
         s.add(Entry("calm"))
-        s.claim("d", **lane)
+        s.claim("d", **limit_key)
         s.finish("a", "b", "c", "d")
 
-    yield "a lane that starts a burst, then evenly", evenly
+    yield "a limit key that starts a burst, then evenly", evenly
 
     def one_after_the_other(s):
         s.enqueue("f.0")
@@ -157,7 +157,7 @@ def right():
 
     def given_up(s):
         s.enqueue("f.0")
-        s.end("f.0", state="blocked", fence=0, waits="flow_start:f")
+        s.end("f.0", state="blocked", fence=0, waiting_for="flow_start:f")
 
     yield "a flow that was never begun", given_up
 
@@ -175,20 +175,20 @@ def right():
     yield "a step that is remembered", in_steps
 
     def one_by_one(s):
-        for once in ("queued", "live"):
-            s.whole(f"{once}-1", ack=False, key=once, once=once)
-            s.whole(f"{once}-2", ack=False, key=once, once=once)
-        s.enqueue("queued-3", ack=False, key="queued", once="queued")
-        s.whole("w-1", ack=False, key="window", once="window", window=3.0)
-        s.whole("w-2", ack=False, key="window", once="window", window=3.0)
+        for unique in ("queued", "live"):
+            s.whole(f"{unique}-1", ack=False, key=unique, unique=unique)
+            s.whole(f"{unique}-2", ack=False, key=unique, unique=unique)
+        s.enqueue("queued-3", ack=False, key="queued", unique="until_start")
+        s.whole("w-1", ack=False, key="window", unique="window", window=3.0)
+        s.whole("w-2", ack=False, key="window", unique="window", window=3.0)
         s.work("queued-3")
 
     yield "keys that stand for one job after the other", one_by_one
 
 
-@pytest.mark.parametrize(("name", "tell"), list(right()), ids=[name for name, _ in right()])
-def test_a_history_that_keeps_the_promises_passes(name, tell):
+@pytest.mark.parametrize(("name", "record_end"), list(right()), ids=[name for name, _ in right()])
+def test_a_history_that_keeps_the_promises_passes(name, record_end):
     story = Story()
-    tell(story)
+    record_end(story)
     verdict = check(story.entries)
     assert verdict, verdict.explain()

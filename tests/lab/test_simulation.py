@@ -16,9 +16,9 @@ from lab.sim.plan import PLACES, Plan, Rates
 from lab.sim.schedule import simulate
 from lab.sim.shrink import shrink
 
-from holdfast.client.pauses import Holds
+from holdfast.client.pauses import TaskPauses
 from holdfast.core.flow_rules import freed
-from holdfast.core.limiter import Gate
+from holdfast.core.limiter import Limiter
 from holdfast.core.step_log import Memory
 from holdfast.flows import completion as flow_completion
 from holdfast.flows import members as flow_members
@@ -46,7 +46,7 @@ REACHED = (
     "loops blocked past the lease",
     "poison jobs started",
     "jobs that ran into their timeout",
-    "bells that never ring",
+    "listeners that never ring",
     "claims by hand that were forgotten",
     "claims that nobody received",
     "claims swept",
@@ -62,7 +62,7 @@ REACHED = (
     "flows never begun",
     "jobs of flows that were not run",
     "jobs added to a flow that ran",
-    "claims in lanes",
+    "claims in limit keys",
     "jobs that took turns by weight",
     "jobs that waited for a signal",
     "signals that came too late for a job",
@@ -78,7 +78,7 @@ REGRESSIONS = {
     ("server", 107781): "a flow whose cancellation stopped half-way, and whose job failed at adding to it for ever",
     ("server", 53139): "a job of a flow that was never begun, cancelled: what waited for it ran",
     ("server", 1291): "a claim that was answered late: the worker released it for unknown, and then started it",
-    ("server", 62544): "a lane that had been served quickly, behind all of a newcomer's jobs",
+    ("server", 62544): "a limit key that had been served quickly, behind all of a newcomer's jobs",
     ("server", 581805): "a job behind one that was not needed and one that died: its end depended on which came first",
 }
 """Seeds that once failed, and what they had met. A change of the core may lead a seed elsewhere: what is mended has a
@@ -146,13 +146,13 @@ async def count_as_planned(self, own):
 
 PLANTED = {
     "nothing_runs_before_its_parents": (flow_ends, "decide", decide_nothing),
-    "no_lane_runs_more_than_it_may": (Gate, "starts", lambda *_: 100),
-    "no_lane_starts_more_often_than_it_may": (Gate, "starts", lambda *_: 100),
+    "no_limit_key_runs_more_than_it_may": (Limiter, "starts", lambda *_: 100),
+    "no_limit_key_starts_more_often_than_it_may": (Limiter, "starts", lambda *_: 100),
     "a_flow_ends_with_its_last_job": (flow_members.FlowJobs, "count", count_as_planned),
-    "lanes_take_turns_by_their_weights": (Gate, "turn", lambda self, lane, ends, now: now),
+    "limit_keys_take_turns_by_their_weights": (Limiter, "turn", lambda self, limit_key, ends, now: now),
     "a_step_is_remembered": (Memory, "find", lambda *_: None),
     "one_job_at_a_time_per_key": (Jobs, "_stands", lambda *_: False),
-    "nobody_waits_any_more": (Holds, "_free", free_nothing),
+    "nobody_waits_any_more": (TaskPauses, "_free", free_nothing),
 }
 """By the rule that must catch it: a defect in what only some schedules have."""
 

@@ -135,7 +135,7 @@ def wrong():
     def early(s):
         s.enqueue()
         s.claim()
-        s.beat()
+        s.heartbeat()
         s.settle(state="queued", outcome="lost", sweep=True)
         s.claim(fence=2)
         s.run(fence=2)
@@ -281,19 +281,19 @@ def wrong():
     def crowded(s):
         for job in ("a", "b"):
             s.enqueue(job)
-            s.claim(job, lane="l", room=1)
+            s.claim(job, limit_key="l", room=1)
         s.finish("a", "b")
 
-    yield "no_lane_runs_more_than_it_may", "two where one may run", crowded
+    yield "no_limit_key_runs_more_than_it_may", "two where one may run", crowded
 
     def hasty(s):
         for job in ("a", "b", "c"):
-            s.whole_in(job, lane="l", interval=40 * SECOND, burst=2)
+            s.whole_in(job, limit_key="l", interval=40 * SECOND, burst=2)
 
-    yield "no_lane_starts_more_often_than_it_may", "a third within a burst of two", hasty
+    yield "no_limit_key_starts_more_often_than_it_may", "a third within a burst of two", hasty
 
     def flow(on_dead, state, *, early=False):
-        def tell(s):
+        def record_end(s):
             s.enqueue("f.0")
             s.enqueue("f.1", after=[("f.0", on_dead)])
             s.claim("f.0")
@@ -308,7 +308,7 @@ def wrong():
             s.end("f.0", state=state)
             s.end("f.1")
 
-        return tell
+        return record_end
 
     rule = "nothing_runs_before_its_parents"
     yield rule, "claimed before its parent had ended", flow("ignore", "succeeded", early=True)
@@ -335,17 +335,17 @@ def wrong():
 
     yield "a_step_is_remembered", "a step that was run again", run_again
 
-    def twice_at_once(once):
-        def tell(s):
+    def twice_at_once(unique):
+        def record_end(s):
             for job in ("a", "b"):
-                s.enqueue(job, ack=False, key="k", once=once, window=60.0)
+                s.enqueue(job, ack=False, key="k", unique=unique, window=60.0)
             for job in ("a", "b"):
                 s.work(job)
 
-        return tell
+        return record_end
 
-    for once in ("queued", "live", "window"):
-        yield "one_job_at_a_time_per_key", f"two at once ({once})", twice_at_once(once)
+    for unique in ("queued", "live", "window"):
+        yield "one_job_at_a_time_per_key", f"two at once ({unique})", twice_at_once(unique)
 
     def process_left(s):
         s.whole()
@@ -357,10 +357,10 @@ def wrong():
 CASES = list(wrong())
 
 
-@pytest.mark.parametrize(("rule", "name", "tell"), CASES, ids=[f"{rule}: {name}" for rule, name, _ in CASES])
-def test_a_history_that_breaks_a_rule_is_caught_by_it(rule, name, tell):
+@pytest.mark.parametrize(("rule", "name", "record_end"), CASES, ids=[f"{rule}: {name}" for rule, name, _ in CASES])
+def test_a_history_that_breaks_a_rule_is_caught_by_it(rule, name, record_end):
     story = Story()
-    tell(story)
+    record_end(story)
     verdict = check(story.entries)
     assert rule in {one.rule for one in verdict.broken}, verdict.explain()
 

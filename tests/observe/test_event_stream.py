@@ -126,7 +126,7 @@ async def test_no_event_carries_a_payload_a_result_or_meta(app):
     assert SECRET not in repr([(event.name, event.fields) for event in heard])
 
 
-async def test_every_event_that_is_told_is_in_the_table_with_its_fields(app):
+async def test_every_event_that_is_reported_is_in_the_table_with_its_fields(app):
     @app.task(max_attempts=2, retry=lambda error, attempt: 0)
     def bad() -> None:
         raise RuntimeError("no")
@@ -136,7 +136,7 @@ async def test_every_event_that_is_told_is_in_the_table_with_its_fields(app):
     await bad.using(key="k").enqueue()
     await work_off(app)
     await app.retry(handle.id)
-    await app.annotate(handle.id, a=1)
+    await app.update_meta(handle.id, a=1)
     await app.cancel(handle.id)
     await app.delete(handle.id)
     common = {"job_id", "job_type", "queue", "attempt", "worker_id", "trace_id"}

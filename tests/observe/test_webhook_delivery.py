@@ -69,7 +69,7 @@ def verified(key, headers, body):
     return hmac.compare_digest(good, headers["webhook-signature"])
 
 
-async def test_the_end_of_a_job_is_told_signed(app):
+async def test_the_end_of_a_job_is_reported_signed(app):
     @app.task(max_attempts=1)
     async def send(password: str) -> None:
         raise RuntimeError("no")
@@ -147,7 +147,7 @@ async def _deliveries(app):
     return (await app.jobs(task=TASK)).jobs
 
 
-async def test_the_end_of_a_delivery_is_told_nobody(app):
+async def test_the_end_of_a_delivery_is_reported_nobody(app):
     async with receiving() as receiver:
         await app.webhooks.add("shop", receiver.url)
         await app.enqueue("noop")
@@ -158,7 +158,7 @@ async def test_the_end_of_a_delivery_is_told_nobody(app):
     assert len(await _deliveries(app)) == 1
 
 
-async def test_what_operators_and_hands_end_is_told_too(app):
+async def test_what_operators_and_hands_end_is_reported_too(app):
     async with receiving() as receiver:
         await app.webhooks.add("shop", receiver.url)
         waiting = await app.submit("raw", b"", queue="hands", delay=60)
@@ -212,7 +212,7 @@ async def test_a_store_that_does_not_answer_at_that_moment_is_asked_again(app, m
     assert "webhooks fails, and is tried again" in caplog.text
 
 
-async def test_a_process_without_the_secret_says_that_it_tells_nobody(tmp_path, caplog):
+async def test_a_process_without_the_secret_says_that_it_reports_nobody(tmp_path, caplog):
     url = f"sqlite:///{tmp_path}/two.db"
     async with Holdfast(url, secret=SECRET) as rich, Holdfast(url) as poor:
         await rich.webhooks.add("shop", "https://a.example/")

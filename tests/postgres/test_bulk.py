@@ -36,7 +36,7 @@ async def test_what_is_new_in_a_batch_that_is_partly_sent_again_is_created(store
     assert [record.id for record in await claim(store, limit=1000)] == [new.id for new in jobs[10:]]
 
 
-async def test_ids_that_belong_to_others_are_told_apart(store):
+async def test_ids_that_belong_to_others_are_reported_apart(store):
     await insert(store, *(new_job(f"job-{n}", nonce=n + 1) for n in range(20)))
     [ended] = await claim(store, limit=1)
     await settle(store, succeeded(ended))

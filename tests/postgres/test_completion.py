@@ -91,7 +91,7 @@ async def test_the_result_of_a_transaction_is_encoded_by_the_tasks_own_codec(app
     assert await app.handle(handle.id).result(timeout=30) == {("a", 1): {2}}
 
 
-async def test_beats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, sql, table):
+async def test_heartbeats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, sql, table):
     await make_table(app, sql, table)
     inside, leave = asyncio.Event(), asyncio.Event()
 
@@ -108,8 +108,8 @@ async def test_beats_notes_and_sweeps_do_not_wait_for_an_open_transaction(app, s
         store = session_of(app).store
         record = (await store.get([handle.id]))[0]
         async with asyncio.timeout(30):
-            [beat] = await store.beat([worker.holder])
-            assert [held.id for held in beat.held] == [handle.id]
+            [heartbeat] = await store.heartbeat([worker.holder])
+            assert [held.id for held in heartbeat.held] == [handle.id]
             assert await store.expired(9) == []
             await app.cancel(handle.id)
             assert record.holder == worker.holder.id

@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 
 from holdfast import ConfigError
-from holdfast.core.job import Lane, State
+from holdfast.core.job import LimitKey, State
 from holdfast.store.postgres import Place, PostgresStore
 from holdfast.store.postgres import sql as statements
 from holdfast.store.postgres.call import Call
@@ -18,7 +18,7 @@ from holdfast.testing.build import ask, new_job, succeeded
 from holdfast.testing.verbs import claim, claim_one, insert, job, settle
 from support.eventually import eventually
 
-LANE = Lane("one", running=1)
+LIMIT_KEY = LimitKey("one", concurrency=1)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ async def guarded(strict, schema):
 
 
 async def test_a_claim_that_waited_for_another_counts_what_that_one_took(guarded, sql, schema):
-    await insert(guarded, *(new_job(f"a{n}", lane=LANE) for n in range(3)))
+    await insert(guarded, *(new_job(f"a{n}", limit_key=LIMIT_KEY) for n in range(3)))
     assert await settle(guarded, succeeded(await claim_one(guarded)))
     assert await claim(guarded, "eve", "nowhere") == []  # takes in that it has left
     async with sql.transaction():
@@ -52,21 +52,21 @@ async def test_a_claim_that_waited_for_another_counts_what_that_one_took(guarded
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.job WHERE state = 'running'") == 1
 
 
-async def test_where_it_cannot_be_set_a_claim_of_a_lane_is_refused_in_words(guarded, strict, schema):
+async def test_where_it_cannot_be_set_a_claim_of_a_limit_key_is_refused_in_words(guarded, strict, schema):
     shared = PostgresStore(Place("", schema=schema, connect=strict, pgbouncer="transaction"))
     await shared.open()
-    await insert(shared, new_job("plain", priority=-1), new_job("laned", lane=LANE))
+    await insert(shared, new_job("plain", priority=-1), new_job("limited", limit_key=LIMIT_KEY))
     assert (await claim_one(shared)).id == "plain"
     with pytest.raises(ConfigError, match="default_transaction_isolation"):
         await claim(shared)
-    assert (await job(shared, "laned")).state == State.QUEUED
+    assert (await job(shared, "limited")).state == State.QUEUED
     assert "repeatable read" in " ".join(found.what for found in await shared.examine() if not found.fine)
     assert "repeatable read" not in " ".join(found.what for found in await guarded.examine())
     await shared.close()
 
 
 async def test_a_tasks_transaction_keeps_the_level_of_the_database(guarded):
-    await insert(guarded, new_job("a", lane=LANE))
+    await insert(guarded, new_job("a", limit_key=LIMIT_KEY))
     record = await claim_one(guarded)
     async with guarded.transaction(lambda: succeeded(record)) as connection:
         assert await connection.fetchval("SHOW transaction_isolation") == "repeatable read"
@@ -76,7 +76,7 @@ async def test_a_tasks_transaction_keeps_the_level_of_the_database(guarded):
 async def test_a_users_transaction_of_any_level_may_enqueue(guarded, strict):
     user = await strict()
     async with user.transaction(isolation="serializable"):
-        await guarded.insert_bound(user, [new_job("a", lane=Lane("one", running=1, weight=1), key="k")])
+        await guarded.insert_bound(user, [new_job("a", limit_key=LimitKey("one", concurrency=1, weight=1), key="k")])
     assert (await claim_one(guarded)).id == "a"
     await user.close()
 

@@ -1,4 +1,4 @@
-"""Lanes where many claim at once: their bounds hold, nothing is left behind, and nobody waits who need not."""
+"""Limit keys where many claim at once: their bounds hold, nothing is left behind, and nobody waits who need not."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import sys
 
 import pytest
 
-from holdfast.core.job import Lane, State
+from holdfast.core.job import LimitKey, State
 from holdfast.core.operations import Where
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, cancellation, change, new_job, says, succeeded
 from holdfast.testing.verbs import answer_to, apply, claim, claim_one, every, insert, job, note, settle
 from support.crossing import write_on
 
-LANES, JOBS, PROCESSES = 50, 3000, 8
+LIMIT_KEYS, JOBS, PROCESSES = 50, 3000, 8
 
 WORKER = """
 import asyncio, sys
@@ -41,8 +41,11 @@ asyncio.run(work(*sys.argv[1:]))
 
 
 @pytest.mark.extended
-async def test_many_processes_never_exceed_a_lane_and_end_all_jobs(store, sql, schema, url):
-    await insert(store, *(new_job(f"job-{n}", lane=Lane(f"lane-{n % LANES}", running=2)) for n in range(JOBS)))
+async def test_many_processes_never_exceed_a_limit_key_and_end_all_jobs(store, sql, schema, url):
+    await insert(
+        store,
+        *(new_job(f"job-{n}", limit_key=LimitKey(f"limit_key-{n % LIMIT_KEYS}", concurrency=2)) for n in range(JOBS)),
+    )
     workers = [
         await asyncio.create_subprocess_exec(sys.executable, "-c", WORKER, url, f"w{n}") for n in range(PROCESSES)
     ]
@@ -51,7 +54,7 @@ async def test_many_processes_never_exceed_a_lane_and_end_all_jobs(store, sql, s
     try:
         while not ended.done():
             running = await sql.fetch(
-                f"SELECT count(*) FROM {schema}.job WHERE state = 'running' GROUP BY lane ->> 'name'"
+                f"SELECT count(*) FROM {schema}.job WHERE state = 'running' GROUP BY limit_key ->> 'name'"
             )
             most, samples = max([most, *(count for (count,) in running)]), samples + 1
             await asyncio.sleep(0.005)
@@ -71,8 +74,8 @@ async def test_starts_never_come_faster_than_their_rate(store, sql, schema):
     others = [store.sibling() for _ in range(4)]
     for other in others:
         await other.open()
-    lane = Lane("slow", interval=3_600_000_000, burst=3)
-    await insert(store, *(new_job(lane=lane) for _ in range(40)))
+    limit_key = LimitKey("slow", interval=3_600_000_000, burst=3)
+    await insert(store, *(new_job(limit_key=limit_key) for _ in range(40)))
     answers = await asyncio.gather(
         *(other.write(Batch(asks=[ask(f"w{n}", limit=9)])) for n, other in enumerate(others))
     )
@@ -104,11 +107,11 @@ async def test_a_claim_between_an_end_and_what_was_held_because_of_it_loses_neit
 
 
 async def test_what_a_claim_holds_because_of_its_own_starts_is_not_lost_between_others(store, begun, schema):
-    """It fills the lane itself. An end that it still counts, and a claim that takes that in, see nothing held."""
-    lane = Lane("two", running=2)
-    await insert(store, new_job("a", lane=lane))
+    """It fills the limit key itself. An end that it still counts, and a claim that takes that in, see nothing held."""
+    limit_key = LimitKey("two", concurrency=2)
+    await insert(store, new_job("a", limit_key=limit_key))
     first = await claim_one(store)
-    await insert(store, new_job("b", lane=lane), new_job("c", lane=lane))
+    await insert(store, new_job("b", limit_key=limit_key), new_job("c", limit_key=limit_key))
     other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=2)]))  # starts b, holds c
     assert await settle(store, succeeded(first))
@@ -139,11 +142,13 @@ async def test_a_store_that_is_to_look_again_does_so(store, sql, schema):
 
 
 async def test_a_claim_that_looks_far_locks_only_what_it_takes(store, begun, schema):
-    """Behind ten full lanes it reads several jobs at once, and needs one of them."""
-    lanes = [Lane(f"full-{n}", running=1) for n in range(10)]
-    await insert(store, *(new_job(lane=lane) for lane in lanes))
+    """Behind ten full limit keys it reads several jobs at once, and needs one of them."""
+    limit_keys = [LimitKey(f"full-{n}", concurrency=1) for n in range(10)]
+    await insert(store, *(new_job(limit_key=limit_key) for limit_key in limit_keys))
     assert len(await claim(store, limit=10)) == 10
-    await insert(store, *(new_job(lane=lane) for lane in lanes), *(new_job(f"free-{n}") for n in range(9)))
+    await insert(
+        store, *(new_job(limit_key=limit_key) for limit_key in limit_keys), *(new_job(f"free-{n}") for n in range(9))
+    )
     other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", limit=1)]))
     assert [record.id for record in await claim(store, limit=9)] == [f"free-{n}" for n in range(1, 9)]
@@ -197,12 +202,12 @@ async def test_a_held_job_that_somebody_is_changing_is_let_go_later(store, begun
 
 
 async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, begun, schema):
-    """Another claim has the gate when the word is read, and not any more when a job is to start."""
-    lane = Lane("slow", running=5)
-    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(3)))
+    """Another claim has the limiter when the word is read, and not any more when a job is to start."""
+    limit_key = LimitKey("slow", concurrency=5)
+    await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(3)))
     first = await claim_one(store)
     other, asking = await begun(), await begun()
-    await write_on(other, schema, Batch(asks=[ask("bob")]))  # has the gate
+    await write_on(other, schema, Batch(asks=[ask("bob")]))  # has the limiter
     assert await note(store, says(first, rest=600.0))
     await write_on(asking, schema, Batch(asks=[ask("eve", "nowhere")]))  # reads the word
     await other.execute("COMMIT")
@@ -212,14 +217,14 @@ async def test_a_rest_that_could_not_be_taken_in_counts_all_the_same(store, begu
 
 
 async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store, begun, schema):
-    lane = Lane("one", running=2, weight=1)
-    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(4)))
+    limit_key = LimitKey("one", concurrency=2, weight=1)
+    await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(4)))
     first = await claim_one(store)
     claiming, user = await begun(), await begun()
-    await write_on(claiming, schema, Batch(asks=[ask("bob", limit=1)]))  # has the gate
+    await write_on(claiming, schema, Batch(asks=[ask("bob", limit=1)]))  # has the limiter
     assert await asyncio.wait_for(settle(store, succeeded(first)), 5)
-    await store.insert_bound(user, [new_job("mine", lane=lane)])
-    await asyncio.wait_for(insert(store, new_job("theirs", lane=lane)), 5)
+    await store.insert_bound(user, [new_job("mine", limit_key=limit_key)])
+    await asyncio.wait_for(insert(store, new_job("theirs", limit_key=limit_key)), 5)
     await claiming.execute("COMMIT")
     assert len(await asyncio.wait_for(claim(store, limit=9), 5)) == 1
     await user.execute("COMMIT")
@@ -227,9 +232,11 @@ async def test_ends_and_enqueues_wait_for_no_claim_and_claims_for_no_user(store,
 
 
 async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, begun, schema):
-    """Each has the gate of one lane and wants the other's: it leaves that alone, and says to ask again."""
+    """Each has the limiter of one limit key and wants the other's: it leaves that alone, and says to ask again."""
     for name in "xy":
-        await insert(store, *(new_job(f"{name}{n}", queue=name, lane=Lane(name, running=9)) for n in range(3)))
+        await insert(
+            store, *(new_job(f"{name}{n}", queue=name, limit_key=LimitKey(name, concurrency=9)) for n in range(3))
+        )
     other = await begun()
     await write_on(other, schema, Batch(asks=[ask("bob", "y")]))
     answers = await asyncio.wait_for(store.write(Batch(asks=[ask("ann", "x"), ask("ann", "y")])), 5)
@@ -240,8 +247,8 @@ async def test_two_asks_of_one_batch_do_not_wait_for_two_of_another(store, begun
 
 
 async def test_held_jobs_and_what_runs_are_found_while_generations_turn(store, sql, schema):
-    lane = Lane("one", running=1)
-    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(3)))
+    limit_key = LimitKey("one", concurrency=1)
+    await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(3)))
     first = await claim_one(store)
     assert await claim(store) == []
     for gen in (2, 3):
@@ -255,9 +262,9 @@ async def test_held_jobs_and_what_runs_are_found_while_generations_turn(store, s
     assert all(finding.fine for finding in await store.examine() if "living" in finding.what)
 
 
-async def test_lanes_that_nobody_uses_are_forgotten(store, sql, schema):
-    idle, busy = Lane("idle", running=1, weight=1), Lane("busy", running=1)
-    await insert(store, new_job("a", lane=idle), new_job("b", lane=busy), new_job("c", lane=busy))
+async def test_limit_keys_that_nobody_uses_are_forgotten(store, sql, schema):
+    idle, busy = LimitKey("idle", concurrency=1, weight=1), LimitKey("busy", concurrency=1)
+    await insert(store, new_job("a", limit_key=idle), new_job("b", limit_key=busy), new_job("c", limit_key=busy))
     for each in await claim(store, limit=9):
         if each.id == "a":
             await settle(store, succeeded(each))
@@ -273,9 +280,9 @@ async def test_lanes_that_nobody_uses_are_forgotten(store, sql, schema):
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.share") == 0
 
 
-async def test_an_idle_claim_writes_nothing_once_lanes_are_quiet(store, sql):
-    lane = Lane("one", running=1)
-    await insert(store, *(new_job(f"a{n}", lane=lane) for n in range(3)))
+async def test_an_idle_claim_writes_nothing_once_limit_keys_are_quiet(store, sql):
+    limit_key = LimitKey("one", concurrency=1)
+    await insert(store, *(new_job(f"a{n}", limit_key=limit_key) for n in range(3)))
     await claim(store, limit=9)
     await apply(store, cancellation(await job(store, "a1")))
     assert await claim(store) == []
@@ -290,7 +297,7 @@ async def names(sql, schema):
 
 
 async def one_of_two(store):
-    """Two jobs, a and b, of a lane with room for one: the claim of the first."""
-    lane = Lane("one", running=1)
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    """Two jobs, a and b, of a limit key with room for one: the claim of the first."""
+    limit_key = LimitKey("one", concurrency=1)
+    await insert(store, new_job("a", limit_key=limit_key), new_job("b", limit_key=limit_key))
     return await claim_one(store)

@@ -73,7 +73,7 @@ async def test_many_stores_share_two_connections(behind):
                 asks=[ask(holder(name, 60.0), limit=3)],
             )
             records = list((await store.write(batch)).asks[0].records)
-            await store.beat([holder(name, 60.0)])
+            await store.heartbeat([holder(name, 60.0)])
             done += len(records)
         await store.write(Batch(settles=[succeeded(record) for record in records]))
         return done
@@ -110,10 +110,10 @@ async def test_nothing_is_left_on_a_shared_connection(behind, sql):
     """No listener's lock stays behind there, which would have everybody notify for ever."""
     store = PostgresStore(behind)
     await store.open()
-    bell = store.listen(["queue/default", "job/a"])
+    listener = store.listen(["queue/default", "job/a"])
     await running(store, "a")
-    await bell.wait(0.2)
-    bell.close()
+    await listener.wait(0.2)
+    listener.close()
     assert await sql.fetchval("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
     await store.close()
 

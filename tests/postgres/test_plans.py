@@ -12,7 +12,7 @@ import time
 import asyncpg
 import pytest
 
-from holdfast.core.job import Lane
+from holdfast.core.job import LimitKey
 from holdfast.core.operations import Where
 from holdfast.core.waiting import Waiting
 from holdfast.store.postgres import observe
@@ -130,19 +130,21 @@ async def test_notes_and_ends_find_their_jobs_by_number_though_planned_on_an_emp
         assert "using job_running" not in plan, plan
 
 
-async def test_a_lane_is_looked_at_by_its_indexes_though_planned_on_an_empty_table(store, sql, schema):
-    """What runs of a lane and what it holds, whatever else runs and waits."""
-    me, lane = holder("me", 3600.0), Lane("one", running=1)
-    await insert(store, *(new_job(f"a{n}", lane=lane, queue="laned") for n in range(300)))
-    [first] = await claim(store, me, "laned", limit=300)
+async def test_a_limit_key_is_looked_at_by_its_indexes_though_planned_on_an_empty_table(store, sql, schema):
+    """What runs of a limit key and what it holds, whatever else runs and waits."""
+    me, limit_key = holder("me", 3600.0), LimitKey("one", concurrency=1)
+    await insert(store, *(new_job(f"a{n}", limit_key=limit_key, queue="limited") for n in range(300)))
+    [first] = await claim(store, me, "limited", limit=300)
     await insert(
-        store, *(new_job() for _ in range(2000)), *(new_job(waits=Waiting("dependency", f"{n}")) for n in range(2000))
+        store,
+        *(new_job() for _ in range(2000)),
+        *(new_job(waiting_for=Waiting("dependency", f"{n}")) for n in range(2000)),
     )
     await claim(store, me, limit=1000)
     await settle(store, succeeded(first))
-    plans = [plan for plan in await explained(store, ask(me, "laned", limit=10)) if f"{schema}.job AS" in plan]
-    assert [record.id for record in await every(store, Where(states=("running",), queue="laned"))] == ["a1"]
-    for name in ("job_lane", "job_held"):
+    plans = [plan for plan in await explained(store, ask(me, "limited", limit=10)) if f"{schema}.job AS" in plan]
+    assert [record.id for record in await every(store, Where(states=("running",), queue="limited"))] == ["a1"]
+    for name in ("job_limit_key", "job_held"):
         assert any(f"using {name}" in plan for plan in plans), name
     for plan in plans:
         assert "Seq Scan on job" not in plan
@@ -150,15 +152,15 @@ async def test_a_lane_is_looked_at_by_its_indexes_though_planned_on_an_empty_tab
             assert buffers(plan) < 60, plan
 
 
-async def test_an_end_and_a_claim_read_no_more_where_many_lanes_are_full(store):
-    me, lanes = holder("me", 3600.0), [Lane(f"l{n}", running=1) for n in range(500)]
-    await insert(store, *(new_job(lane=lane) for lane in [*lanes, *lanes]))
+async def test_an_end_and_a_claim_read_no_more_where_many_limit_keys_are_full(store):
+    me, limit_keys = holder("me", 3600.0), [LimitKey(f"l{n}", concurrency=1) for n in range(500)]
+    await insert(store, *(new_job(limit_key=limit_key) for limit_key in [*limit_keys, *limit_keys]))
     running = await claim(store, me, limit=500)
     for _ in range(2):  # one holds, the next looks at what is held
         assert await claim(store, me, limit=500) == []
     plans = await explained(store, ask(me, limit=5), settles=[succeeded(record) for record in running[:5]])
     assert len(await every(store, Where(states=("running",)))) == 500
-    looks = [plan for plan in plans if re.search("using job_(held|lane|waits)", plan)]
+    looks = [plan for plan in plans if re.search("using job_(held|limit key|waits)", plan)]
     assert len(looks) > 3
     for plan in looks:
         assert buffers(plan) < 150, plan
@@ -167,12 +169,12 @@ async def test_an_end_and_a_claim_read_no_more_where_many_lanes_are_full(store):
 @pytest.mark.parametrize("analyzed", [False, True])
 async def test_what_waits_is_found_by_its_index(store, sql, schema, analyzed):
     await fill(sql, schema, 5000)
-    await insert(store, *(new_job(f"a{n}", waits=Waiting("signal", "w")) for n in range(30)))
+    await insert(store, *(new_job(f"a{n}", waiting_for=Waiting("signal", "w")) for n in range(30)))
     if analyzed:
         await sql.execute(f"ANALYZE {schema}.job")
     for where in (
-        Where(waits=Waiting("signal", "w")),
-        Where(waits=Waiting("signal", "w"), queue="default", states=("blocked",)),
+        Where(waiting_for=Waiting("signal", "w")),
+        Where(waiting_for=Waiting("signal", "w"), queue="default", states=("blocked",)),
     ):
         statement, values = observe.find(where, None, 11)
         said = await sql.fetch(f"EXPLAIN {statements.for_schema(statement, schema)}", *values)
@@ -241,8 +243,8 @@ async def test_nothing_is_lost_and_order_holds_while_generations_turn(store, sql
         await store._generations._turning
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.generation") == 1
     assert await sql.fetchval(f"SELECT max(gen) FROM {schema}.generation") > 1
-    [beat] = await store.beat([holder("other")])
-    assert [one.id for one in beat.held] == [held.id]
+    [heartbeat] = await store.heartbeat([holder("other")])
+    assert [one.id for one in heartbeat.held] == [held.id]
     rest = [record.id for record in await claim(store, me, limit=1000)]
     assert rest[-4:] == [f"late-{n}" for n in range(5) if f"late-{n}" != held.id][-4:]
     await transaction.rollback()
@@ -281,7 +283,7 @@ async def test_a_generation_that_somebody_still_adds_to_is_not_closed(store, sql
 
 
 async def test_an_ask_that_met_a_turn_is_to_ask_again_at_once(store, sql, schema):
-    """What is just moving to another generation cannot be had: nobody would ring a bell for it afterwards."""
+    """What is just moving to another generation cannot be had: nobody would ring a listener for it afterwards."""
     await insert(store, *(new_job() for _ in range(3)))
     await sql.execute(f"INSERT INTO {schema}.generation (gen) VALUES (2)")
     transaction = sql.transaction()

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.core.job import Lane
+from holdfast.core.job import LimitKey
 from holdfast.testing.build import new_job
 from holdfast.testing.verbs import claim, insert
 
-A, B = Lane("a", weight=1), Lane("b", weight=1)
+A, B = LimitKey("a", weight=1), LimitKey("b", weight=1)
 
 
 async def test_an_open_transaction_takes_no_turns_from_others(store, begun):
     user = await begun()
-    await insert(store, new_job("first", lane=Lane("c", weight=1)))
-    await store.insert_bound(user, [new_job("mine", lane=A), new_job("yours", lane=B)])
+    await insert(store, new_job("first", limit_key=LimitKey("c", weight=1)))
+    await store.insert_bound(user, [new_job("mine", limit_key=A), new_job("yours", limit_key=B)])
     async with asyncio.timeout(30):
-        await insert(store, *(new_job(f"b{n}", lane=B) for n in range(5)))
+        await insert(store, *(new_job(f"b{n}", limit_key=B) for n in range(5)))
         for n in range(20):
-            await insert(store, new_job(f"a{n}", lane=A))
+            await insert(store, new_job(f"a{n}", limit_key=A))
     order = [record.id for record in await claim(store, limit=99)]
     assert order[1:11] == ["b0", "a0", "b1", "a1", "b2", "a2", "b3", "a3", "b4", "a4"]
 
@@ -26,9 +26,9 @@ async def test_an_open_transaction_takes_no_turns_from_others(store, begun):
 async def test_what_transactions_have_enqueued_counts_once_they_have_committed(store, sql):
     for n in range(5):
         async with sql.transaction():
-            await store.insert_bound(sql, [new_job(f"a{n}", lane=A)])
-            await store.insert_bound(sql, [new_job(f"b{n}", lane=B)])
-    await insert(store, new_job("a5", lane=A), new_job("late", lane=Lane("c", weight=1)))
+            await store.insert_bound(sql, [new_job(f"a{n}", limit_key=A)])
+            await store.insert_bound(sql, [new_job(f"b{n}", limit_key=B)])
+    await insert(store, new_job("a5", limit_key=A), new_job("late", limit_key=LimitKey("c", weight=1)))
     order = [record.id for record in await claim(store, limit=99)]
     assert order == ["a0", "b0", "late", "a1", "b1", "a2", "b2", "a3", "b3", "a4", "b4", "a5"]
 
@@ -36,12 +36,12 @@ async def test_what_transactions_have_enqueued_counts_once_they_have_committed(s
 async def test_retention_puts_the_shares_of_transactions_together(store, sql, schema):
     for n in range(3):
         async with sql.transaction():
-            await store.insert_bound(sql, [new_job(f"a{n}", lane=A)])
+            await store.insert_bound(sql, [new_job(f"a{n}", limit_key=A)])
     last = await sql.fetchval(f"SELECT max(finish) FROM {schema}.share_part")
     await store.tidy(100)
-    assert await sql.fetch(f"SELECT lane, finish FROM {schema}.share") == [("a", last)]
+    assert await sql.fetch(f"SELECT limit_key, finish FROM {schema}.share") == [("a", last)]
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.share_part") == 0
     async with sql.transaction():
-        await store.insert_bound(sql, [new_job("a3", lane=A)])
+        await store.insert_bound(sql, [new_job("a3", limit_key=A)])
     assert [record.id for record in await claim(store, limit=9)] == ["a0", "a1", "a2", "a3"]
     assert await sql.fetchval(f"SELECT finish FROM {schema}.share_part") > last

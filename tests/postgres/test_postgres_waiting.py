@@ -7,14 +7,14 @@ import asyncio
 import pytest
 import pytest_asyncio
 
-from holdfast.core.job import Lane
+from holdfast.core.job import LimitKey
 from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, cancellation, failed, holder, new_job, says, succeeded, swept
 from holdfast.testing.verbs import answer_to, claim, claim_one, insert, job
 from support.crossing import write_on
 from support.eventually import eventually
 
-FAIR = Lane("fair", weight=1)
+FAIR = LimitKey("fair", weight=1)
 
 
 @pytest_asyncio.fixture
@@ -27,14 +27,14 @@ async def until_one_waits(sql):
 
 
 async def test_keys_are_taken_in_their_order_before_turns(store, sql, user):
-    """A batch that waits for a key has none that comes later, nor its lane."""
+    """A batch that waits for a key has none that comes later, nor its limit key."""
     other = store.sibling()
     await other.open()
     await store.insert_bound(user, [new_job("mine", key="m")])
-    waiting = asyncio.create_task(insert(store, *(new_job(f"{key}1", key=key, lane=FAIR) for key in "zma")))
+    waiting = asyncio.create_task(insert(store, *(new_job(f"{key}1", key=key, limit_key=FAIR) for key in "zma")))
     await until_one_waits(sql)
     async with asyncio.timeout(30):
-        assert [each.outcome for each in await insert(other, new_job("z2", key="z", lane=FAIR))] == ["created"]
+        assert [each.outcome for each in await insert(other, new_job("z2", key="z", limit_key=FAIR))] == ["created"]
     await user.execute("ROLLBACK")
     assert [(each.outcome, each.id) for each in await waiting] == [
         ("existing", "z2"),
@@ -45,7 +45,7 @@ async def test_keys_are_taken_in_their_order_before_turns(store, sql, user):
 
 
 async def test_turns_and_refusals_go_by_the_order_of_the_caller(store):
-    await insert(store, *(new_job(f"{key}1", key=key, lane=FAIR) for key in "cab"))
+    await insert(store, *(new_job(f"{key}1", key=key, limit_key=FAIR) for key in "cab"))
     assert [record.id for record in await claim(store, limit=9)] == ["c1", "a1", "b1"]
     answers = await insert(store, *(new_job(f"{key}2", key=f"{key}2", max_depth=2) for key in "cab"))
     assert [each.outcome for each in answers] == ["created", "created", "full"]
@@ -89,8 +89,8 @@ async def test_ends_take_their_keys_in_the_order_of_enqueues(store, sql, schema,
 
 
 async def test_a_claim_of_a_holder_that_is_being_swept_waits_for_nobody(store, schema, user):
-    """The sweeper has its lease, and may come to wait for the gates that the claim would have."""
-    await insert(store, *(new_job(f"a{n}", lane=Lane("l", running=5)) for n in range(3)))
+    """The sweeper has its lease, and may come to wait for the limiters that the claim would have."""
+    await insert(store, *(new_job(f"a{n}", limit_key=LimitKey("l", concurrency=5)) for n in range(3)))
     silent = holder("silent", 0.01)
     await claim(store, silent)
     await eventually(lambda: store.expired(9))

@@ -46,7 +46,7 @@ async def test_a_worker_does_all_of_its_work(role, store):
         return a + b
 
     async with app:
-        cursor = (await session_of(app).store.moves(None, 100)).cursor
+        cursor = (await session_of(app).store.transitions(None, 100)).cursor
         handles = await app.enqueue_many([app.call(add, n, 1) for n in range(20)])
         keyed = await add.using(key="k", tags=["x"], delay=0.01).enqueue(5, 5)
         await Worker(app, until_idle=True).run()
@@ -56,8 +56,8 @@ async def test_a_worker_does_all_of_its_work(role, store):
         await app.cancel(keyed.id)
         await app.pause("default")
         await app.resume("default")
-        assert (await session_of(app).store.moves(cursor, 1000)).moves
-        assert await session_of(app).store.minutes(0)
+        assert (await session_of(app).store.transitions(cursor, 1000)).transitions
+        assert await session_of(app).store.stats_by_minute(0)
         await session_of(app).store.tidy(100)
         assert all(finding.fine for finding in await session_of(app).store.examine() if "schema" in finding.what)
 

@@ -151,7 +151,7 @@ async def test_a_database_that_is_not_there_is_a_mistake(server):
         await PostgresStore(server.url.replace("/postgres", "/nowhere")).open()
 
 
-async def test_a_dropped_schema_is_told_apart_from_an_outage(store, sql, schema):
+async def test_a_dropped_schema_is_reported_apart_from_an_outage(store, sql, schema):
     await sql.execute(f"DROP SCHEMA {schema} CASCADE")
     with pytest.raises(ConfigError, match="holdfast migrate"):
         await insert(store, new_job())

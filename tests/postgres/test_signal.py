@@ -33,8 +33,8 @@ def url(server, schema, redis):
     return f"{server.url}?schema={schema}&signal={quote(f'redis://127.0.0.1:{redis.port}/0', safe='')}"
 
 
-async def rings(bell, limit=5.0):
-    await asyncio.wait_for(bell.wait(3600.0), limit)
+async def rings(listener, limit=5.0):
+    await asyncio.wait_for(listener.wait(3600.0), limit)
 
 
 async def test_hints_come_by_redis_and_no_notification_is_sent(store, url, sql, schema):
@@ -42,10 +42,10 @@ async def test_hints_come_by_redis_and_no_notification_is_sent(store, url, sql, 
     await sql.add_listener(f"{schema}.", lambda *words: said.append(words))
     other = PostgresStore(url)
     await other.open()
-    bell = other.listen(["queue/default"])
-    await rings(bell)  # once, when it begins to listen
+    listener = other.listen(["queue/default"])
+    await rings(listener)  # once, when it begins to listen
     await insert(store, new_job("a"))
-    await rings(bell)
+    await rings(listener)
     [record] = await claim(other)
     end = other.listen(["job/a"])
     await settle(store, succeeded(record))
@@ -67,26 +67,26 @@ async def test_jobs_run_by_polling_while_redis_is_down_and_hints_resume_afterwar
         handle = await asyncio.wait_for(work.enqueue(), 30)
         assert await handle.result(timeout=10) == "done"
         redis.start()
-        bell = session_of(app).store.listen(["queue/elsewhere"])
+        listener = session_of(app).store.listen(["queue/elsewhere"])
 
         async def heard():
             await work.using(queue="elsewhere").enqueue()
             began = time.monotonic()
-            await bell.wait(0.5)
+            await listener.wait(0.5)
             return time.monotonic() - began < 0.4
 
         await eventually(heard, 20)
-        bell.close()
+        listener.close()
 
 
 async def test_a_worker_that_dies_between_hint_and_claim_strands_nothing(store, url):
     doomed, other = PostgresStore(url), PostgresStore(url)
     await doomed.open()
     await other.open()
-    bell = doomed.listen(["queue/default"])
-    await rings(bell)
+    listener = doomed.listen(["queue/default"])
+    await rings(listener)
     await insert(store, new_job("a"))
-    await rings(bell)
+    await rings(listener)
     await doomed.close()  # it heard, and never claimed
     assert [record.id for record in await claim(other, holder("other"))] == ["a"]
     await other.close()

@@ -25,28 +25,28 @@ async def user(server):
 
 
 async def told(store, cursor, limit=100):
-    answer = await store.moves(cursor, limit)
+    answer = await store.transitions(cursor, limit)
     assert not answer.missed
-    return [(move.id, move.state) for move in answer.moves], answer.cursor
+    return [(move.id, move.state) for move in answer.transitions], answer.cursor
 
 
-async def test_a_transaction_is_told_when_it_commits_though_others_were_told_before(store, user):
-    cursor = (await store.moves(None, 1)).cursor
+async def test_a_transaction_is_reported_when_it_commits_though_others_were_reported_before(store, user):
+    cursor = (await store.transitions(None, 1)).cursor
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("early")])
     await enqueue(store, "late")
-    moves, cursor = await told(store, cursor)
-    assert moves == [("late", "queued")]
+    transitions, cursor = await told(store, cursor)
+    assert transitions == [("late", "queued")]
     await enqueue(store, "later")
     await transaction.commit()
-    moves, cursor = await told(store, cursor)
-    assert moves == [("early", "queued"), ("later", "queued")]
+    transitions, cursor = await told(store, cursor)
+    assert transitions == [("early", "queued"), ("later", "queued")]
     assert (await told(store, cursor))[0] == []
 
 
-async def test_what_is_rolled_back_is_not_told(store, user):
-    cursor = (await store.moves(None, 1)).cursor
+async def test_what_is_rolled_back_is_not_reported(store, user):
+    cursor = (await store.transitions(None, 1)).cursor
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("never")])
@@ -55,7 +55,7 @@ async def test_what_is_rolled_back_is_not_told(store, user):
 
 
 async def test_pages_are_of_one_moment_whatever_commits_between_them(store, user):
-    cursor = (await store.moves(None, 1)).cursor
+    cursor = (await store.transitions(None, 1)).cursor
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("open")])
@@ -78,7 +78,7 @@ async def test_a_transaction_with_an_old_snapshot_knows_that_somebody_watches(st
     transaction = user.transaction(isolation="repeatable_read")
     await transaction.start()
     await user.fetchval("SELECT 1")
-    cursor = (await store.moves(None, 1)).cursor
+    cursor = (await store.transitions(None, 1)).cursor
     await store.insert_bound(user, [new_job("a")])
     await transaction.commit()
     assert (await told(store, cursor))[0] == [("a", "queued")]
@@ -89,7 +89,7 @@ async def test_who_begins_to_watch_waits_for_what_is_just_being_written(store, u
     transaction = user.transaction()
     await transaction.start()
     await store.insert_bound(user, [new_job("a")])
-    watching = asyncio.create_task(store.moves(None, 1))
+    watching = asyncio.create_task(store.transitions(None, 1))
     done, _ = await asyncio.wait([watching], timeout=0.3)
     assert not done
     await transaction.commit()
@@ -104,28 +104,28 @@ async def test_nothing_is_kept_while_nobody_watches(store, sql, schema):
 
 
 async def test_moves_that_were_let_go_are_missed_by_who_comes_late_only(store, sql, schema):
-    old = (await store.moves(None, 1)).cursor
+    old = (await store.transitions(None, 1)).cursor
     for _ in range(12):
         await insert(store, *(new_job() for _ in range(1000)))
     await store.tidy(100)
-    new = (await store.moves(None, 1)).cursor
-    assert (await store.moves(old, 10)).missed
-    assert not (await store.moves(new, 10)).missed
+    new = (await store.transitions(None, 1)).cursor
+    assert (await store.transitions(old, 10)).missed
+    assert not (await store.transitions(new, 10)).missed
     # Even once nothing is left of them.
     await sql.execute(f"UPDATE {schema}.move SET emptied_at = emptied_at - 400000000 WHERE emptied_at IS NOT NULL")
     await store.tidy(100)
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.move WHERE emptied_at IS NOT NULL") == 0
-    await sql.execute(f"SELECT setval('{schema}.moves_gone', {schema}.micros())")
-    assert (await store.moves(old, 10)).missed
+    await sql.execute(f"SELECT setval('{schema}.transitions_gone', {schema}.micros())")
+    assert (await store.transitions(old, 10)).missed
 
 
 async def test_minutes_are_added_up_and_say_the_same(store, sql, schema):
     for _ in range(5):
         await settle(store, succeeded(await running(store)))
-    before = await store.minutes(0)
+    before = await store.stats_by_minute(0)
     await sql.execute(f"UPDATE {schema}.minute SET at = at - {5 * MINUTE}")
     await store.tidy(100)
-    after = await store.minutes(0)
+    after = await store.stats_by_minute(0)
     assert sum(minute.count for minute in after) == sum(minute.count for minute in before) == 5
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.minute") == len(after) <= 2
 
@@ -137,4 +137,4 @@ async def test_workers_that_settle_at_once_do_not_wait_for_each_other(store, use
     async with user.transaction():
         await user.fetch(store._say(statements.WRITE), *call.arguments)
         assert (await asyncio.wait_for(store.write(Batch(settles=[succeeded(second)])), 10)).settles == [True]
-    assert sum(minute.count for minute in await store.minutes(0)) == 2
+    assert sum(minute.count for minute in await store.stats_by_minute(0)) == 2

@@ -9,7 +9,7 @@ import pytest
 from line import Line
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
-from holdfast.client import heartbeat as heart
+from holdfast.client import heartbeat as heartbeat
 from holdfast.store.postgres import PostgresStore, pool
 from holdfast.store.postgres.place import from_url as place_of
 from holdfast.store.protocol import Batch
@@ -63,16 +63,16 @@ async def test_a_write_whose_connection_is_cut_meanwhile_is_unknown(store, sql, 
     assert (await insert(store, new_job("b")))[0].outcome == "created"
 
 
-async def test_a_bell_rings_again_after_its_connection_was_cut(store, sql):
-    bell = store.listen(["queue/default"])
-    await bell.wait(5.0)
+async def test_a_listener_is_notified_again_after_its_connection_was_cut(store, sql):
+    listener = store.listen(["queue/default"])
+    await listener.wait(5.0)
     await cut_while_idle(store, sql)
-    await asyncio.wait_for(bell.wait(60.0), 30)  # rings once: something may have been missed
-    await eventually(lambda: store._bells._attended)
-    await bell.wait(0.0)  # and once more, for the same reason
+    await asyncio.wait_for(listener.wait(60.0), 30)  # rings once: something may have been missed
+    await eventually(lambda: store._listeners._attended)
+    await listener.wait(0.0)  # and once more, for the same reason
     await insert(store, new_job())
-    await asyncio.wait_for(bell.wait(60.0), 30)
-    bell.close()
+    await asyncio.wait_for(listener.wait(60.0), 30)
+    listener.close()
 
 
 async def test_a_worker_goes_on_after_all_connections_were_cut(app, sql):
@@ -82,7 +82,7 @@ async def test_a_worker_goes_on_after_all_connections_were_cut(app, sql):
             await cut(sql)
 
 
-async def test_an_exhausted_pool_is_told_in_words(server, schema, monkeypatch):
+async def test_an_exhausted_pool_is_reported_in_words(server, schema, monkeypatch):
     monkeypatch.setattr(pool, "STATEMENT_TIMEOUT", 0.2)
     store = PostgresStore(f"{server.url}?schema={schema}&pool=1")
     await store.open()
@@ -93,7 +93,7 @@ async def test_an_exhausted_pool_is_told_in_words(server, schema, monkeypatch):
     await store.close()
 
 
-async def test_a_server_without_room_for_us_is_told_in_words(store, sql, server, schema):
+async def test_a_server_without_room_for_us_is_reported_in_words(store, sql, server, schema):
     role = f"few_{schema}"
     await sql.execute(f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0")
     with pytest.raises(StoreUnavailable, match="no connection left"):
@@ -120,12 +120,12 @@ async def test_polling_alone_is_enough(url):
     """Behind a pooler that passes no notification."""
     store = PostgresStore(url)
     await store.open()
-    store._bells._listen = lambda: asyncio.sleep(3600)
-    bell = store.listen(["queue/default"])
+    store._listeners._listen = lambda: asyncio.sleep(3600)
+    listener = store.listen(["queue/default"])
     await insert(store, new_job())
-    await bell.wait(0.05)
+    await listener.wait(0.05)
     assert len(await claim(store)) == 1
-    bell.close()
+    listener.close()
     await store.close()
 
 
@@ -138,8 +138,8 @@ async def test_a_job_outlasts_a_server_that_is_away_for_longer_than_its_lease():
         await asyncio.to_thread(server.remove)
 
 
-async def test_a_heart_gives_up_a_line_that_has_gone_silent_before_its_lease_ends(server, schema, url, monkeypatch):
-    monkeypatch.setattr(heart, "SHORTEST_PATIENCE", 0.5)
+async def test_a_heartbeat_gives_up_a_line_that_has_gone_silent_before_its_lease_ends(server, schema, url, monkeypatch):
+    monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.5)
     entered, gate = asyncio.Event(), asyncio.Event()
     async with Line(server.port) as line, Holdfast(url, poll=0.2) as other, working(other, queues=["elsewhere"]):
         app = Holdfast(url.replace(f":{server.port}/", f":{line.port}/"), lease=4.5)
@@ -156,13 +156,15 @@ async def test_a_heart_gives_up_a_line_that_has_gone_silent_before_its_lease_end
             holder = (await session_of(other).store.get([handle.id]))[0].holder
             line.fall_silent()
 
-            async def beats() -> int:
-                return next(seen.beat for seen in await session_of(other).store.holders() if seen.holder.id == holder)
+            async def heartbeats() -> int:
+                return next(
+                    seen.heartbeat for seen in await session_of(other).store.holders() if seen.holder.id == holder
+                )
 
-            since = await beats()
+            since = await heartbeats()
 
             async def far_beyond_the_lease() -> bool:
-                return await beats() > since + 4
+                return await heartbeats() > since + 4
 
             await eventually(far_beyond_the_lease)
             job = await other.job(handle.id)

@@ -17,12 +17,12 @@ async def strays(store, server) -> list[str]:
     queues = {queue.name for queue in await store.stats()}
     running = Counter(record.holder for record in records.values() if record.state == "running")
     waiting = defaultdict(set)
-    in_lanes = Counter()
+    in_limit_keys = Counter()
     for seq, record in records.items():
-        if record.waits is not None:
-            waiting[write(record.waits)].add(seq)
-        if record.lane is not None and record.state == "running":
-            in_lanes[record.lane.name] += 1
+        if record.waiting_for is not None:
+            waiting[write(record.waiting_for)].add(seq)
+        if record.limit_key is not None and record.state == "running":
+            in_limit_keys[record.limit_key.name] += 1
     found: list[str] = []
 
     def must(truth: object, complaint: str) -> None:
@@ -47,10 +47,10 @@ async def strays(store, server) -> list[str]:
             "ended",
             "parked",
             "hours",
-            "lane-opens",
-            "lane-pace",
-            "lane-rest",
-            "lane-turn",
+            "limit_key-opens",
+            "limit_key-pace",
+            "limit_key-rest",
+            "limit_key-turn",
         ):
             continue  # looked into below, once each
         if kind == "jobs":
@@ -63,31 +63,31 @@ async def strays(store, server) -> list[str]:
         elif kind == "held":
             must(rest in holders, f"{key} belongs to no known holder")
             must(server.call("SCARD", raw) == running[rest], f"{key} does not hold what runs")
-        elif kind in ("ready", "suspect", "later", "retry"):
+        elif kind in ("ready", "quarantined", "later", "retry"):
             must(rest in queues, f"{key} is a queue without jobs")
             members = [member.decode() for member in server.call("ZRANGE", raw, 0, -1)]
             for member in members:
-                seq = (member[17:] if kind in ("ready", "suspect") else member[1:]).split(":")[0]
+                seq = (member[17:] if kind in ("ready", "quarantined") else member[1:]).split(":")[0]
                 must(seq in records and records[seq].state not in TERMINAL, f"{key} has {member} of no waiting job")
-        elif kind == "waits":
+        elif kind == "waiting_for":
             members = {member.decode() for member in server.call("ZRANGE", raw, 0, -1)}
             must(members == waiting.pop(rest, None), f"{key} has {members}")
-        elif kind == "lane-held":
+        elif kind == "limit_key-held":
             members = {member[17:].decode().split(":")[0] for member in server.call("ZRANGE", raw, 0, -1)}
             must(members == waiting.pop(f"{LIMIT_PREFIX}{rest}", None), f"{key} has {members}")
-        elif kind == "lane-runs":
+        elif kind == "limit_key-runs":
             number = int(server.call("GET", raw))
-            must(number == in_lanes.pop(rest, 0), f"{key} is {number}")
+            must(number == in_limit_keys.pop(rest, 0), f"{key} is {number}")
         elif kind == "minutes":
             must(rest in hours, f"{key} is of an hour that is not known")
-        elif kind in ("watch", "moves"):
+        elif kind in ("watch", "transitions"):
             must(server.call("HEXISTS", head + "watch", "until"), f"{key} is watched by nobody")
         elif kind == "records":
             must(server.call("HLEN", raw), f"{key} is empty")
         else:
             found.append(f"{key} is of no known kind")
     must(not waiting, f"what jobs wait for has no keys: {dict(waiting)}")
-    must(not in_lanes, f"lanes in which jobs run have no keys: {dict(in_lanes)}")
+    must(not in_limit_keys, f"limit keys in which jobs run have no keys: {dict(in_limit_keys)}")
     kept = {key.decode().rpartition(":")[2] for key in server.keys(store.address.prefix) if b":minutes:" in key}
     must(hours == kept, f"hours are {hours}, with minutes of {kept}")
     ids = {id.decode() for id in server.call("HKEYS", head + "ids")}

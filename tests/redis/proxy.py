@@ -10,7 +10,7 @@ import hiredis
 
 from holdfast.store.redis.scripts import script, write_script
 
-_BEAT = script("beat")
+_HEARTBEAT = script("heartbeat")
 _CLAIM = write_script("claim")
 
 
@@ -32,7 +32,7 @@ class Proxy:
         self.commands = 0
         self.dead = False
         self.port = 0
-        self.beats = 0
+        self.heartbeats = 0
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._held: set[asyncio.StreamWriter] = set()
@@ -95,7 +95,7 @@ class Proxy:
             while (command := parser.gets()) is not False:
                 if command[0].startswith(self.only):
                     self.commands += 1
-                    self.beats += command[1] in (_BEAT.sha, _BEAT.text)
+                    self.heartbeats += command[1] in (_HEARTBEAT.sha, _HEARTBEAT.text)
                     if command[1] in (_CLAIM.sha, _CLAIM.text) and not self._flowing.is_set():
                         self._held.add(back)
                         command[:2] = [b"EVAL", _CLAIM.text]  # else its first answer might be NOSCRIPT

@@ -81,8 +81,8 @@ async def test_any_one_node_leads_to_the_right_one(cluster, open_at):
 async def test_a_store_follows_its_slot_to_another_node(cluster, open_at):
     prefix = "traveller"
     store = await open_at(cluster.url(prefix, durability="none"))
-    bell = store.listen(["queue/default"])
-    await bell.wait(2.0)
+    listener = store.listen(["queue/default"])
+    await listener.wait(2.0)
     await insert(store, *(new_job(f"{n}") for n in range(20)))
     source = cluster.owner(prefix)
     target = next(node for node in cluster.nodes if node is not source)
@@ -98,11 +98,11 @@ async def test_a_store_follows_its_slot_to_another_node(cluster, open_at):
     other = await open_at(cluster.url(prefix, durability="none"))
     for _ in range(20):  # the listening connection follows too
         await insert(other, new_job())
-        await bell.wait(0.3)
-    bell.event.clear()
+        await listener.wait(0.3)
+    listener.event.clear()
     await insert(other, new_job())
-    await asyncio.wait_for(bell.wait(30.0), 30)
-    bell.close()
+    await asyncio.wait_for(listener.wait(30.0), 30)
+    listener.close()
     cluster.clear(prefix)
 
 

@@ -5,7 +5,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from census import strays
+from process_table import strays
 from proxy import Proxy
 
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable
@@ -34,7 +34,7 @@ async def live(store, acknowledged, finished, name) -> None:
         if not records:
             break
         ends = [succeeded(record) for record in records]
-        await store.beat([me])
+        await store.heartbeat([me])
     await store.leave([name])
     await store.tidy(100)
 

@@ -80,8 +80,8 @@ async def test_a_failover_that_rolls_back_never_confuses_two_claims(start_server
         assert not await settle(after, succeeded(lost))
         assert not await settle(after, released(lost))
         assert not await note(after, says(lost, progress=b"1"))
-        [beat] = await after.beat([holder("ann")])
-        assert beat.held == ()
+        [heartbeat] = await after.heartbeat([holder("ann")])
+        assert heartbeat.held == ()
         assert await job(after, "a") == new
         assert await settle(after, succeeded(new))
         await after.close()

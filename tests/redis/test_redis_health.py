@@ -67,7 +67,7 @@ async def test_the_doctor_says_so_where_there_is_no_server():
     assert "no connection" in gone
 
 
-async def test_a_policy_that_begins_to_evict_under_open_apps_is_told_and_so_is_its_end(
+async def test_a_policy_that_begins_to_evict_under_open_apps_is_reported_and_so_is_its_end(
     start_server, quick_checks, caplog
 ):
     server = start_server(appendonly="yes")
@@ -84,7 +84,7 @@ async def test_a_policy_that_begins_to_evict_under_open_apps_is_told_and_so_is_i
         assert b"holdfast_store_warnings 0.0" in Metrics().page(await app.queues())
 
 
-async def test_an_app_that_only_enqueues_tells_of_it_too(start_server, quick_checks, caplog):
+async def test_an_app_that_only_enqueues_reports_of_it_too(start_server, quick_checks, caplog):
     server = start_server(appendonly="yes")
     async with Holdfast(server.url()) as app:
         server.call("CONFIG", "SET", "appendonly", "no")
@@ -96,7 +96,7 @@ async def test_an_app_that_only_enqueues_tells_of_it_too(start_server, quick_che
         await eventually(told)
 
 
-async def test_it_is_told_over_http_to_readers_and_to_remote_apps(start_server, quick_checks):
+async def test_it_is_reported_over_http_to_readers_and_to_remote_apps(start_server, quick_checks):
     server = start_server(appendonly="yes")
     async with Holdfast(server.url()) as app, serving(app) as http:
         assert (await http("GET", "/v1/stats")).json["warnings"] == []
@@ -109,7 +109,7 @@ async def test_it_is_told_over_http_to_readers_and_to_remote_apps(start_server, 
         assert await look(http.url) == [EVICTING]
 
 
-def test_status_and_doctor_commands_tell_of_it(start_server, terminal):
+def test_status_and_doctor_commands_report_of_it(start_server, terminal):
     url = start_server().url()
     assert "Warning: there is no append-only file; a crash loses every job" in terminal("status", "--url", url)
     assert '"warnings":[{"what":"there is no append-only file",' in terminal("status", "--json", "--url", url)

@@ -1,9 +1,9 @@
 """No key without an owner: after every kind of run all keys are walked, and each one is accounted for."""
 
-from census import strays
+from process_table import strays
 
 from holdfast.core.clock import MICROS
-from holdfast.core.job import Lane, State
+from holdfast.core.job import LimitKey, State
 from holdfast.core.limiter import KEPT
 from holdfast.core.operations import Output, Where
 from holdfast.core.waiting import Waiting
@@ -26,7 +26,7 @@ from holdfast.testing.verbs import apply, claim, insert, job, settle
 
 
 async def live_a_little(store) -> None:
-    """Some of everything: queues, keys, retries, suspects, output, checkpoints, changes, holders that come and go."""
+    """Some of everything: queues, keys, retries, quarantined jobs, output, checkpoints, changes, holders that come and go."""
     jobs = [
         new_job(queue=f"q{n % 3}", priority=n % 2, key=f"k{n}" if n % 4 == 0 else None, delay=0.0 if n % 5 else 60.0)
         for n in range(300)
@@ -36,7 +36,7 @@ async def live_a_little(store) -> None:
     while records := await claim(store, "ann", "q0", "q1", "q2", limit=7):
         notes = [says(record, progress=b"1", checkpoint=b"2", output=Output(0, b"out", 10)) for record in records[::2]]
         settles = [ends[n % 2](record, keep=0.0 if n % 3 == 0 else 60.0) for n, record in enumerate(records[:-2])]
-        settles += [failed(record, delay=60.0, suspect=True) for record in records[-2:-1]]
+        settles += [failed(record, delay=60.0, quarantined=True) for record in records[-2:-1]]
         settles += [snoozed(record, 60.0) for record in records[-1:]]
         answers = await store.write(Batch(notes=notes, settles=settles))
         assert all(answers.settles)
@@ -54,40 +54,44 @@ async def live_a_little(store) -> None:
     for record in over[:5]:
         assert await apply(store, retrial(record))
     await wait_a_little(store)
-    await store.beat([holder("bob"), holder("cyd")])
+    await store.heartbeat([holder("bob"), holder("cyd")])
     await store.leave(["cyd"])
     await claim(store, "dan", "q0", limit=2)
 
 
 async def wait_a_little(store) -> None:
-    """Some of everything that jobs wait for: others, a signal with an end in time, lanes of all kinds."""
-    lanes = (
-        Lane("full", running=1),
-        Lane("slow", interval=60 * MICROS),
-        Lane("fair", weight=2),
-        Lane("both", running=2, interval=MICROS, burst=3),
+    """Some of everything that jobs wait for: others, a signal with an end in time, limit keys of all kinds."""
+    limit_keys = (
+        LimitKey("full", concurrency=1),
+        LimitKey("slow", interval=60 * MICROS),
+        LimitKey("fair", weight=2),
+        LimitKey("both", concurrency=2, interval=MICROS, burst=3),
     )
-    waits = [
-        new_job(queue="q0", waits=Waiting("dependency", f"{n % 2}"), lane=lanes[n % 4] if n % 3 else None)
+    waiting_for = [
+        new_job(
+            queue="q0", waiting_for=Waiting("dependency", f"{n % 2}"), limit_key=limit_keys[n % 4] if n % 3 else None
+        )
         for n in range(12)
     ]
-    await insert(store, *waits, *(new_job(queue="lanes", lane=lanes[n % 4], delay=60.0) for n in range(4)))
-    await insert(store, *(new_job(queue="lanes", lane=lanes[n % 4], extra=b"{}") for n in range(40)))
-    records = await claim(store, "ann", "lanes", limit=40)
-    assert {record.lane.name for record in records} == {"full", "slow", "fair", "both"}
+    await insert(
+        store, *waiting_for, *(new_job(queue="limit_keys", limit_key=limit_keys[n % 4], delay=60.0) for n in range(4))
+    )
+    await insert(store, *(new_job(queue="limit_keys", limit_key=limit_keys[n % 4], extra=b"{}") for n in range(40)))
+    records = await claim(store, "ann", "limit_keys", limit=40)
+    assert {record.limit_key.name for record in records} == {"full", "slow", "fair", "both"}
     ends = (succeeded, dead, released, failed)
-    settles = [ends[n % 4](record, tell=n % 2 == 0) for n, record in enumerate(records[:-5])]
-    settles += [snoozed(record, 60.0, waits=Waiting("signal", "x")) for record in records[-5:-2]]
+    settles = [ends[n % 4](record, record_end=n % 2 == 0) for n, record in enumerate(records[:-5])]
+    settles += [snoozed(record, 60.0, waiting_for=Waiting("signal", "x")) for record in records[-5:-2]]
     notes = [says(records[-1], rest=60.0)]
     assert all((await store.write(Batch(notes=notes, settles=settles))).settles)
-    await claim(store, "ann", "lanes", limit=3)
-    for record in (await store.find(Where(waits=Waiting("limit", "slow")), None, 4)).records:
+    await claim(store, "ann", "limit_keys", limit=3)
+    for record in (await store.find(Where(waiting_for=Waiting("limit", "slow")), None, 4)).records:
         assert await apply(store, change(record, meta={"seen": 1}))
-    for record in (await store.find(Where(waits=Waiting("limit", "full")), None, 2)).records:
-        assert await apply(store, change(record, waits=Waiting("dependency", "2")))
-    for record in (await store.find(Where(waits=Waiting("dependency", "1")), None, 2)).records:
+    for record in (await store.find(Where(waiting_for=Waiting("limit", "full")), None, 2)).records:
+        assert await apply(store, change(record, waiting_for=Waiting("dependency", "2")))
+    for record in (await store.find(Where(waiting_for=Waiting("dependency", "1")), None, 2)).records:
         assert await apply(store, change(record, state=State.QUEUED))
-    for record in (await store.find(Where(waits=Waiting("signal", "x")), None, 1)).records:
+    for record in (await store.find(Where(waiting_for=Waiting("signal", "x")), None, 1)).records:
         assert await apply(store, deletion(record))
 
 
@@ -111,9 +115,9 @@ async def test_nothing_but_the_numbers_is_left_when_all_is_over(store, server, p
     await store.put_record("pause", "q0", None)
     assert await strays(store, server) == []
     # Keys are remembered for as long as was said, settlements of removed jobs for some minutes, minutes for a week,
-    # what lanes have used for a day, and ends that somebody waits for until that one has seen them.
+    # what limit keys have used for a day, and ends that somebody waits for until that one has seen them.
     kept = {"seq", "server", "gone", "keys", "key-ends", "hours", "minutes", "records", "record-version"}
-    assert left(server, prefix) <= kept | {"lane-opens", "lane-pace", "lane-rest", "lane-turn"}
+    assert left(server, prefix) <= kept | {"limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"}
 
 
 async def test_jobs_that_are_not_kept_leave_nothing(store, server, prefix):
@@ -144,39 +148,39 @@ async def test_stores_with_different_prefixes_do_not_see_each_other(open_at, ser
 
 async def test_moves_are_kept_only_while_somebody_watches(store, server, prefix):
     await live_a_little(store)
-    assert not {"watch", "moves"} & left(server, prefix)
-    cursor = (await store.moves(None, 10)).cursor
+    assert not {"watch", "transitions"} & left(server, prefix)
+    cursor = (await store.transitions(None, 10)).cursor
     await insert(store, new_job("seen"), new_job("due later", delay=60.0))
-    assert [(move.id, move.state) for move in (await store.moves(cursor, 10)).moves] == [
+    assert [(move.id, move.state) for move in (await store.transitions(cursor, 10)).transitions] == [
         ("seen", State.QUEUED),
         ("due later", State.SCHEDULED),
     ]
     assert await strays(store, server) == []
     server.call("HSET", f"{{{prefix}}}:watch", "until", 1)  # as if nobody had asked for long
     await insert(store, new_job("unseen"))
-    assert server.call("XLEN", f"{{{prefix}}}:moves") == 1
+    assert server.call("XLEN", f"{{{prefix}}}:transitions") == 1
     await store.tidy(10)
-    assert not {"watch", "moves"} & left(server, prefix)
+    assert not {"watch", "transitions"} & left(server, prefix)
 
 
-async def test_a_watcher_of_an_earlier_watch_is_told_that_it_missed_something(store, server, prefix):
+async def test_a_watcher_of_an_earlier_watch_is_reported_that_it_missed_something(store, server, prefix):
     """Numbers of two watches have nothing in common, even where all keys of the first one are gone."""
-    cursor = (await store.moves(None, 10)).cursor
+    cursor = (await store.transitions(None, 10)).cursor
     await insert(store, new_job("a"))
-    server.call("DEL", f"{{{prefix}}}:watch", f"{{{prefix}}}:moves")
-    other = (await store.moves(None, 10)).cursor
+    server.call("DEL", f"{{{prefix}}}:watch", f"{{{prefix}}}:transitions")
+    other = (await store.transitions(None, 10)).cursor
     await insert(store, *(new_job() for _ in range(50)))
-    assert (await store.moves(cursor, 10)).missed
-    assert len((await store.moves(other, 10)).moves) == 50  # to the end of the commit
+    assert (await store.transitions(cursor, 10)).missed
+    assert len((await store.transitions(other, 10)).transitions) == 50  # to the end of the commit
 
 
 async def test_the_feed_does_not_grow_beyond_what_it_keeps(store, server, prefix):
-    cursor = (await store.moves(None, 10)).cursor
+    cursor = (await store.transitions(None, 10)).cursor
     for _ in range(60):
         await insert(store, *(new_job() for _ in range(1000)))
-    kept = server.call("XLEN", f"{{{prefix}}}:moves")
+    kept = server.call("XLEN", f"{{{prefix}}}:transitions")
     assert 10 <= kept < 60, "some of sixty steps of a thousand moves"
-    assert (await store.moves(cursor, 10)).missed
+    assert (await store.transitions(cursor, 10)).missed
 
 
 async def test_minutes_older_than_a_week_go_with_their_keys(store, server, prefix):
@@ -187,22 +191,24 @@ async def test_minutes_older_than_a_week_go_with_their_keys(store, server, prefi
     await insert(store, new_job(queue="q:1"))
     [record] = await claim(store, "ann", "q:1")
     assert await settle(store, succeeded(record))
-    assert [(minute.queue, minute.count) for minute in await store.minutes(0)] == [("q:1", 1)]
+    assert [(minute.queue, minute.count) for minute in await store.stats_by_minute(0)] == [("q:1", 1)]
     await store.tidy(10)
     assert server.call("EXISTS", f"{head}minutes:{old}") == 0
     assert await strays(store, server) == []
 
 
-async def test_lanes_that_nobody_needs_are_forgotten_after_a_day(store, server, prefix):
+async def test_limit_keys_that_nobody_needs_are_forgotten_after_a_day(store, server, prefix):
     head = f"{{{prefix}}}:"
-    await insert(store, *(new_job(lane=Lane("held", running=1, interval=MICROS, weight=1)) for _ in range(3)))
+    await insert(
+        store, *(new_job(limit_key=LimitKey("held", concurrency=1, interval=MICROS, weight=1)) for _ in range(3))
+    )
     [record] = await claim(store)
     assert await claim(store) == []
     assert await store.write(Batch(notes=[says(record, rest=60.0)]))
     old = await store.now() - KEPT - MICROS
-    for key in ("lane-opens", "lane-pace", "lane-rest", "lane-turn"):
+    for key in ("limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"):
         server.call("ZADD", head + key, old, "gone")
-    server.call("ZADD", head + "lane-opens", old, "held")
+    server.call("ZADD", head + "limit_key-opens", old, "held")
     await store.tidy(10)
-    for key in ("lane-opens", "lane-pace", "lane-rest", "lane-turn"):
+    for key in ("limit_key-opens", "limit_key-pace", "limit_key-rest", "limit_key-turn"):
         assert server.call("ZRANGE", head + key, 0, -1) == [b"held"]

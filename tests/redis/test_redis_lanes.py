@@ -1,15 +1,15 @@
-"""Lanes under real concurrency: eight processes, fifty lanes, and never more of one lane at a time than it says."""
+"""Limit keys under real concurrency: eight processes, fifty limit keys, and never more of one limit key at a time than it says."""
 
 import asyncio
 import multiprocessing
 from collections import Counter, defaultdict
 
 import pytest
-from census import strays
+from process_table import strays
 from test_redis_depth import calls
 
 from holdfast.core.clock import SystemClock
-from holdfast.core.job import Lane, State
+from holdfast.core.job import LimitKey, State
 from holdfast.core.operations import Where
 from holdfast.core.waiting import Waiting
 from holdfast.store.open import open_store
@@ -17,7 +17,7 @@ from holdfast.store.protocol import Batch
 from holdfast.testing.build import ask, failed, new_job, released, succeeded
 from holdfast.testing.verbs import claim, every, insert
 
-PROCESSES, LANES, JOBS, RUNNING = 8, 50, 3000, 2
+PROCESSES, LIMIT_KEYS, JOBS, RUNNING = 8, 50, 3000, 2
 ENDS = (succeeded, succeeded, succeeded, released, failed)
 
 
@@ -25,7 +25,7 @@ async def work(url: str, name: str, number: int) -> None:
     """Claim and settle until all jobs have ended; now and then one is put back, or fails once."""
     store = open_store(url, SystemClock())
     await store.open()
-    bell = store.listen(["queue/default"])
+    listener = store.listen(["queue/default"])
     settles = []
     while True:
         answers = await store.write(Batch(settles=settles, asks=[ask(name, limit=1 + number % 4)]))
@@ -36,7 +36,7 @@ async def work(url: str, name: str, number: int) -> None:
             [queue] = await store.stats()
             if queue.counts.keys() == {State.SUCCEEDED}:
                 break
-            await bell.wait(0.05)
+            await listener.wait(0.05)
     await store.close()
 
 
@@ -45,33 +45,33 @@ def process(url: str, number: int) -> None:
 
 
 async def look(store) -> Counter:
-    """How many run in each lane at this moment: one step of the server."""
+    """How many run in each limit key at this moment: one step of the server."""
     page = await store.find(Where(states=(State.RUNNING,)), None, 1000)
     assert page.cursor is None
-    return Counter(record.lane.name for record in page.records)
+    return Counter(record.limit_key.name for record in page.records)
 
 
 def most_at_once(records) -> dict[str, int]:
-    """The most claims of each lane that overlapped, by the times of every claim that was ever made."""
+    """The most claims of each limit key that overlapped, by the times of every claim that was ever made."""
     steps = defaultdict(list)
     for record in records:
         claims = [(line.started_at, line.ended_at) for line in record.history]
         for start, end in [*claims, (record.started_at, record.finished_at)]:
-            steps[record.lane.name] += [(start, 1), (end, -1)]
+            steps[record.limit_key.name] += [(start, 1), (end, -1)]
     most = {}
-    for lane, times in steps.items():
-        now = most[lane] = 0
+    for limit_key, times in steps.items():
+        now = most[limit_key] = 0
         for _, step in sorted(times):  # within one step of the server, what ends goes first
             now += step
-            most[lane] = max(most[lane], now)
+            most[limit_key] = max(most[limit_key], now)
     return most
 
 
 @pytest.mark.extended
-async def test_eight_processes_never_run_more_of_a_lane_than_it_allows(store, server, url):
-    lanes = [Lane(f"lane-{n}", running=RUNNING) for n in range(LANES)]
+async def test_eight_processes_never_run_more_of_a_limit_key_than_it_allows(store, server, url):
+    limit_keys = [LimitKey(f"limit_key-{n}", concurrency=RUNNING) for n in range(LIMIT_KEYS)]
     for first in range(0, JOBS, 500):
-        await insert(store, *(new_job(lane=lanes[n * n % LANES]) for n in range(first, first + 500)))
+        await insert(store, *(new_job(limit_key=limit_keys[n * n % LIMIT_KEYS]) for n in range(first, first + 500)))
     spawn = multiprocessing.get_context("spawn")
     workers = [spawn.Process(target=process, args=(url, number)) for number in range(PROCESSES)]
     for worker in workers:
@@ -103,13 +103,15 @@ async def cost(store, server) -> int:
     return sum(calls(server).values())
 
 
-async def test_a_claim_costs_the_same_however_many_lanes_hold_however_many_jobs(start_server, open_at):
+async def test_a_claim_costs_the_same_however_many_limit_keys_hold_however_many_jobs(start_server, open_at):
     server = start_server()
     store = await open_at(server.url(durability="none"))
 
-    async def hold(lanes: range, jobs: int) -> None:
-        for n in lanes:
-            await insert(store, *(new_job(lane=Lane(f"l{n}", running=1), priority=-1) for _ in range(jobs)))
+    async def hold(limit_keys: range, jobs: int) -> None:
+        for n in limit_keys:
+            await insert(
+                store, *(new_job(limit_key=LimitKey(f"l{n}", concurrency=1), priority=-1) for _ in range(jobs))
+            )
         while (await store.write(Batch(asks=[ask(limit=1000)]))).asks[0].records:
             pass
 
@@ -122,22 +124,24 @@ async def test_a_claim_costs_the_same_however_many_lanes_hold_however_many_jobs(
     await insert(store, *(new_job() for _ in range(100)))
     await cost(store, server)
     assert await cost(store, server) <= few + 2
-    held = await every(store, Where(waits=Waiting("limit", "l7")))
+    held = await every(store, Where(waiting_for=Waiting("limit", "l7")))
     assert len(held) == 19
 
 
 async def test_more_held_jobs_than_are_sorted_at_once_are_listed_newest_first(store):
     for first in range(0, 6000, 1000):
-        await insert(store, *(new_job(f"j{n}", lane=Lane("l", running=1)) for n in range(first, first + 1000)))
+        await insert(
+            store, *(new_job(f"j{n}", limit_key=LimitKey("l", concurrency=1)) for n in range(first, first + 1000))
+        )
     await insert(store, new_job("last"))
     while "last" not in [record.id for record in await claim(store, limit=2)]:
         pass
-    page = await store.find(Where(waits=Waiting("limit", "l")), None, 3)
+    page = await store.find(Where(waiting_for=Waiting("limit", "l")), None, 3)
     assert [record.id for record in page.records] == ["j5999", "j5998", "j5997"]
-    assert len(await every(store, Where(waits=Waiting("limit", "l")), page=1000)) == 5999
+    assert len(await every(store, Where(waiting_for=Waiting("limit", "l")), page=1000)) == 5999
 
 
-async def test_a_hundred_lanes_cost_as_many_commands_as_one(start_server, open_at):
+async def test_a_hundred_limit_keys_cost_as_many_commands_as_one(start_server, open_at):
     server = start_server()
     store = await open_at(server.url(durability="none"))
 
@@ -146,11 +150,11 @@ async def test_a_hundred_lanes_cost_as_many_commands_as_one(start_server, open_a
         answers = await store.write(batch)
         return sum(calls(server).values()), answers.asks[0].records if batch.asks else []
 
-    async def live(lanes: int) -> list[int]:
+    async def live(limit_keys: int) -> list[int]:
         kinds = ({"running": 100}, {"interval": 1, "burst": 100}, {"running": 100, "weight": 1})
         costs = []
         for kind in kinds:
-            jobs = [new_job(lane=Lane(f"{lanes}-{n % lanes}", **kind)) for n in range(100)]
+            jobs = [new_job(limit_key=LimitKey(f"{limit_keys}-{n % limit_keys}", **kind)) for n in range(100)]
             made, _ = await commands(Batch(inserts=jobs))
             claimed, records = await commands(Batch(asks=[ask(limit=100)]))
             assert len(records) == 100
@@ -164,12 +168,12 @@ async def test_a_hundred_lanes_cost_as_many_commands_as_one(start_server, open_a
 
 
 async def test_jobs_of_one_batch_take_the_turns_that_they_would_take_one_by_one(store):
-    lanes = [Lane("a", weight=1), Lane("b", weight=3), Lane("c", weight=100)]
-    jobs = [(n, lanes[n * n % 7 % 3]) for n in range(40)]
-    await insert(store, *(new_job(f"{n} together", queue="together", lane=lane) for n, lane in jobs))
-    for n, lane in jobs:
-        other = Lane(f"other {lane.name}", weight=lane.weight)
-        await insert(store, new_job(f"{n} alone", queue="one by one", lane=other))
+    limit_keys = [LimitKey("a", weight=1), LimitKey("b", weight=3), LimitKey("c", weight=100)]
+    jobs = [(n, limit_keys[n * n % 7 % 3]) for n in range(40)]
+    await insert(store, *(new_job(f"{n} together", queue="together", limit_key=limit_key) for n, limit_key in jobs))
+    for n, limit_key in jobs:
+        other = LimitKey(f"other {limit_key.name}", weight=limit_key.weight)
+        await insert(store, new_job(f"{n} alone", queue="one by one", limit_key=other))
     order = [record.id.split()[0] for record in await claim(store, "ann", "together", limit=99)]
     assert len(order) == 40
     assert order != sorted(order, key=int)

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.core.job import Lane
+from holdfast.core.job import LimitKey
 from holdfast.core.retry import Backoff
 from holdfast.store.redis import messages, names
 from holdfast.store.redis.pack import pack_one
@@ -94,19 +94,19 @@ def test_every_field_of_a_message_is_at_its_place():
 def test_a_body_is_written_in_the_order_of_its_fields():
     new = build.new_job(
         "id", task="task", payload=b"payload", queue="queue", tags=("tag",), key="key", codec="codec", max_attempts=7,
-        timeout=8.0, retry=Backoff(base=9.0), meta={"meta": 1}, lane=Lane("lane", 1, 2, 3, 4),
+        timeout=8.0, retry=Backoff(base=9.0), meta={"meta": 1}, limit_key=LimitKey("limit_key", 1, 2, 3, 4),
     )  # fmt: skip
     front = b"".join(msgspec.msgpack.encode(number) for number in (1, 2, 3))
     body = msgspec.msgpack.decode(b"\x9f" + front + pack_one(new).body, type=messages.Body)
     assert msgspec.structs.asdict(body) == {
         "created_at": 1, "run_at": 2, "priority": 3, "id": "id", "queue": "queue", "task": "task", "tags": '["tag"]',
         "key": "key", "codec": "codec", "max_attempts": 7, "timeout": 8.0, "retry": Backoff(base=9.0),
-        "meta": '{"meta":1}', "payload": b"payload", "lane": "1,2,3,4,lane",
+        "meta": '{"meta":1}', "payload": b"payload", "limit_key": "1,2,3,4,limit_key",
     }  # fmt: skip
 
 
 def test_every_script_is_put_together():
-    for name in set(LUA) & set(NEEDS) | {"leave", "stats", "moves", "record", "output"}:
+    for name in set(LUA) & set(NEEDS) | {"leave", "stats", "transitions", "record", "output"}:
         assert script(name).text
     assert lone_script("enqueue_one").text
     assert write_script(*KINDS).text

@@ -62,7 +62,7 @@ async def test_the_store_follows_a_failover(watched, open_at):
     assert replica.call("EXISTS", "{holdfast}:ids") == 1
 
 
-async def test_a_primary_that_no_sentinel_knows_is_told(watched, open_at):
+async def test_a_primary_that_no_sentinel_knows_is_reported(watched, open_at):
     _, _, sentinel = watched
     with pytest.raises(StoreUnavailable, match="knows no other"):
         await open_at(f"redis+sentinel://127.0.0.1:{sentinel.port}/other?durability=none")

@@ -87,7 +87,7 @@ async def test_jobs_run_over_tls(terminated, papers, prefix, server):
     async def echo(word: str) -> str:
         return word
 
-    async with app, working(app):  # its bells and its heart have connections of their own
+    async with app, working(app):  # its listeners and its heartbeat have connections of their own
         big = "x" * 300_000
         assert await (await echo.enqueue(big)).result(timeout=10) == big
     assert server.keys(prefix)
@@ -111,7 +111,7 @@ async def test_verification_can_be_switched_off(terminated, papers, prefix, open
     assert (await claim_one(store)).id == "a"
 
 
-async def test_a_server_without_tls_is_told_apart(server, prefix, open_at, monkeypatch):
+async def test_a_server_without_tls_is_reported_apart(server, prefix, open_at, monkeypatch):
     monkeypatch.setattr(wire, "TLS_PROBE", 0.05)
     with pytest.raises(ConfigError, match="speaks no TLS: write redis://"):
         await open_at(secure_url(server.port, prefix, timeout=60))

@@ -114,8 +114,8 @@ async def test_leases_are_renewed_on_a_server_that_is_full(start_server, open_at
     await insert(store, new_job("x"))
     await claim(store, "ann")
     server.call("CONFIG", "SET", "maxmemory", "1")
-    [beat] = await store.beat([holder("ann")])
-    assert [held.id for held in beat.held] == ["x"]
+    [heartbeat] = await store.heartbeat([holder("ann")])
+    assert [held.id for held in heartbeat.held] == ["x"]
     with pytest.raises(StoreUnavailable, match="maxmemory"):
         await insert(store, new_job("too much"))
 
@@ -192,14 +192,14 @@ async def test_an_idle_worker_is_not_silent_after_any_trouble(start_server):
 
 
 async def test_hints_come_again_after_the_listening_connection_was_lost(store, server, open_at, url):
-    bell = store.listen(["queue/default"])
-    await bell.wait(2.0)  # it listens
+    listener = store.listen(["queue/default"])
+    await listener.wait(2.0)  # it listens
     server.call("CLIENT", "KILL", "TYPE", "pubsub")
-    await bell.wait(5.0)  # it listens again
+    await listener.wait(5.0)  # it listens again
     other = await open_at(url)
     await insert(other, new_job())
-    await asyncio.wait_for(bell.wait(60.0), 30)
-    bell.close()
+    await asyncio.wait_for(listener.wait(60.0), 30)
+    listener.close()
 
 
 async def test_an_evicting_policy_is_refused_with_the_setting_to_change(start_server, open_at):
@@ -220,7 +220,7 @@ async def test_no_append_only_file_is_a_warning_that_can_be_silenced(start_serve
             assert caplog.text.count("append-only") == 1
 
 
-async def test_a_password_that_is_missing_or_wrong_is_told(start_server, open_at):
+async def test_a_password_that_is_missing_or_wrong_is_reported(start_server, open_at):
     server = start_server(requirepass="secret")
     plain = server.url(durability="none")
     with pytest.raises(ConfigError, match="password"):
@@ -267,15 +267,15 @@ async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(st
     other = await open_at(url)
     keeper = store.listen(["queue/never"])
     await keeper.wait(2.0)
-    wire = store._bells._wire
+    wire = store._listeners._wire
     for n in range(30):
         await insert(other, new_job(f"{n}"))
-        bell = store.listen([f"job/{n}"])
-        await bell.wait(2.0)  # it listens
+        listener = store.listen([f"job/{n}"])
+        await listener.wait(2.0)  # it listens
         await settle(other, succeeded(await claim_one(other)))
-        await asyncio.wait_for(bell.wait(60.0), 30)
-        bell.close()
-    assert store._bells._wire is wire
+        await asyncio.wait_for(listener.wait(60.0), 30)
+        listener.close()
+    assert store._listeners._wire is wire
     keeper.close()
 
 

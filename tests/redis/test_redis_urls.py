@@ -64,7 +64,7 @@ def test_a_socket_has_a_path():
         ("redis+magic://h", "no store for"),
     ],
 )
-def test_a_wrong_url_is_told_what_is_wrong(url, told):
+def test_a_wrong_url_is_reported_what_is_wrong(url, told):
     with pytest.raises(ConfigError, match=told):
         open_store(url, SystemClock())
 

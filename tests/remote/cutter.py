@@ -23,7 +23,7 @@ class Cutter:
         lose_at: int | None = None,
         after: bool = False,
         forever: bool = False,
-        only: tuple[str, ...] = ("write", "beat", "leave", "tidy", "put_record"),
+        only: tuple[str, ...] = ("write", "heartbeat", "leave", "tidy", "put_record"),
     ) -> None:
         self.target = port
         self.lose_at, self.after, self.forever, self.only = lose_at, after, forever, only
@@ -58,8 +58,8 @@ class Cutter:
         self.lose_at, self.after = self.calls + 1, after
 
     @property
-    def beats(self) -> int:
-        return self.seen["beat"]
+    def heartbeats(self) -> int:
+        return self.seen["heartbeat"]
 
     def hold_claims(self) -> None:
         self._flowing.clear()

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from holdfast.http import recall as recall_module
+from holdfast.http import idempotency_cache as recall_module
 from holdfast.http.call import Answer
-from holdfast.http.recall import Recall
+from holdfast.http.idempotency_cache import Recall
 from holdfast.testing.clock import ManualClock
 
 

@@ -75,12 +75,12 @@ async def test_a_read_is_made_again(serving, open_at):
         assert line.seen["get"] == 2
 
 
-async def test_beats_and_good_byes_may_be_made_twice(serving, open_at):
+async def test_heartbeats_and_good_byes_may_be_made_twice(serving, open_at):
     async with Cutter(serving.port) as line:
         store = await open_at(line.url)
         line.lose_next(after=True)
-        [beat] = await store.beat([holder("ann")])
-        assert beat.beat >= 1
+        [heartbeat] = await store.heartbeat([holder("ann")])
+        assert heartbeat.heartbeat >= 1
         line.lose_next(after=True)
         await store.leave(["ann"])
         assert await store.holders() == []
@@ -89,7 +89,7 @@ async def test_beats_and_good_byes_may_be_made_twice(serving, open_at):
 @pytest.mark.parametrize("after", [False, True], ids=["requests", "answers"])
 async def test_an_app_and_its_worker_get_by_on_a_line_that_loses_every_seventh(serving, after):
     """Nothing lost, and nothing twice: what was claimed unheard comes back by the heartbeat, uncharged."""
-    async with Cutter(serving.port, only=("write", "beat", "recall"), after=after) as line:
+    async with Cutter(serving.port, only=("write", "heartbeat", "recall"), after=after) as line:
         app = Holdfast(line.url, lease=1.5, poll=0.05)
         ran: Counter[int] = Counter()
 
@@ -167,7 +167,7 @@ async def _live(store, acknowledged, finished) -> None:
         if not (records := answers.asks[0].records):
             break
         ends = [succeeded(record) for record in records]
-        await store.beat([me])
+        await store.heartbeat([me])
     await store.leave(["first"])
 
 

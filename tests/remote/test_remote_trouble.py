@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.core.errors import ConfigError, InvalidJob, OutcomeUnknown, PayloadTooLarge, StoreUnavailable
-from holdfast.http import seam, tokens
+from holdfast.http import store_rpc, tokens
 from holdfast.store import rpc as wire
 from holdfast.store.open import open_store
 from holdfast.store.protocol import Batch, Examining
@@ -42,7 +42,7 @@ async def test_a_token_from_the_environment_or_a_file_opens_the_door(serve, open
     assert len(await every(await open_at(f"{server.url}?token_file={tmp_path}/token"))) == 1
 
 
-async def test_a_missing_or_wrong_token_is_told_and_never_shown(serve, open_at, monkeypatch):
+async def test_a_missing_or_wrong_token_is_reported_and_never_shown(serve, open_at, monkeypatch):
     server = await serve(roles={SECRET: frozenset({"work"})})
     with pytest.raises(ConfigError, match="HOLDFAST_TOKEN"):
         await open_at(server.url)
@@ -52,7 +52,7 @@ async def test_a_missing_or_wrong_token_is_told_and_never_shown(serve, open_at, 
     assert "guess" not in str(told.value)
 
 
-async def test_a_token_without_the_role_is_told_which_one_it_needs(serve, open_at, monkeypatch):
+async def test_a_token_without_the_role_is_reported_which_one_it_needs(serve, open_at, monkeypatch):
     server = await serve(roles={SECRET: frozenset({"read"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
     with pytest.raises(ConfigError, match="role 'work'"):
@@ -186,7 +186,7 @@ def certificate(tmp_path_factory):
     return certificate, key
 
 
-async def test_https_trusts_whom_it_is_told_to(serve, open_at, certificate):
+async def test_https_trusts_whom_it_is_reported_to(serve, open_at, certificate):
     server = await serve(tls=certificate)
     await insert(await open_at(f"{server.url}?ca={certificate[0]}"), new_job("a"))
     assert len(await every(await open_at(f"{server.url}?verify=no"))) == 1
@@ -205,7 +205,7 @@ async def test_another_protocol_is_refused_by_both_versions(serving, open_at, mo
         await open_at(serving.url)
 
 
-async def test_something_else_than_a_server_of_ours_is_told_so(open_at):
+async def test_something_else_than_a_server_of_ours_is_reported_so(open_at):
     async def answer(reader, writer):
         await reader.readuntil(b"\r\n\r\n")
         writer.write(b"HTTP/1.1 " + said + b"\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
@@ -291,7 +291,7 @@ async def test_a_cursor_that_is_none_is_refused_as_by_any_store(serving):
 
 
 async def test_more_than_the_server_takes_at_once_is_sent_one_by_one(serving, monkeypatch):
-    monkeypatch.setattr(seam, "BODY_MOST", 20_000)
+    monkeypatch.setattr(store_rpc, "BODY_MOST", 20_000)
     app = Holdfast(serving.url)
 
     @app.task
@@ -363,19 +363,19 @@ async def test_an_idle_worker_wakes_after_its_server_was_restarted(serve):
         await asyncio.wait_for(ran.wait(), 10)
 
 
-async def test_hints_come_again_after_a_restart_and_the_outage_is_told_once(serve, open_at, caplog):
+async def test_hints_come_again_after_a_restart_and_the_outage_is_reported_once(serve, open_at, caplog):
     server = await serve()
     store = await open_at(server.url)
-    bell = store.listen(["queue/default"])
-    await bell.wait(5.0)  # it listens
+    listener = store.listen(["queue/default"])
+    await listener.wait(5.0)  # it listens
     with caplog.at_level(logging.WARNING, "holdfast"):
         await server.stop()
         again = await serve(port=server.port)
-        await bell.wait(10.0)  # it listens again
+        await listener.wait(10.0)  # it listens again
     assert caplog.text.count("polling instead") == 1
     await insert(await open_at(again.url), new_job())
-    await asyncio.wait_for(bell.wait(60.0), 30)
-    bell.close()
+    await asyncio.wait_for(listener.wait(60.0), 30)
+    listener.close()
 
 
 async def test_hints_go_on_when_a_balancer_leads_to_another_server(serve, open_at):
@@ -388,11 +388,11 @@ async def test_hints_go_on_when_a_balancer_leads_to_another_server(serve, open_a
         line.lose_next(after=False)
         late = store.listen(["queue/late"])
         await eventually(lambda: second.calls.count("listen") == 1)
-        for bell, queue in ((early, "early"), (late, "late")):
-            await bell.wait(5.0)
+        for listener, queue in ((early, "early"), (late, "late")):
+            await listener.wait(5.0)
             await insert(other, new_job(queue=queue))
-            await asyncio.wait_for(bell.wait(60.0), 30)
-            bell.close()
+            await asyncio.wait_for(listener.wait(60.0), 30)
+            listener.close()
 
 
 async def test_one_stream_carries_the_hints_for_all_who_wait(serving, open_at):
@@ -400,14 +400,14 @@ async def test_one_stream_carries_the_hints_for_all_who_wait(serving, open_at):
     keeper = store.listen(["queue/never"])
     await keeper.wait(5.0)
     await insert(other, *(new_job(f"{n}") for n in range(30)))
-    bells = [store.listen([f"job/{n}"]) for n in range(30)]
-    for bell in bells:
-        await bell.wait(5.0)  # they listen
+    listeners = [store.listen([f"job/{n}"]) for n in range(30)]
+    for listener in listeners:
+        await listener.wait(5.0)  # they listen
     for record in await claim(other, limit=30):
         await other.write(Batch(settles=[succeeded(record)]))
-    for bell in bells:
-        await asyncio.wait_for(bell.wait(60.0), 30)
-        bell.close()
+    for listener in listeners:
+        await asyncio.wait_for(listener.wait(60.0), 30)
+        listener.close()
     keeper.close()
     assert serving.calls.count("listen") == 1
     assert serving.calls.count("topics") < 10
@@ -416,7 +416,7 @@ async def test_one_stream_carries_the_hints_for_all_who_wait(serving, open_at):
 # -- looking
 
 
-async def test_doctor_tells_reach_version_token_and_latency(serve, monkeypatch):
+async def test_doctor_reports_reach_version_token_and_latency(serve, monkeypatch):
     server = await serve(roles={SECRET: frozenset({"work", "read"})}, sweeps=True)
     monkeypatch.setenv("HOLDFAST_TOKEN", SECRET)
     store = open_store(server.url, SystemClock())
@@ -436,7 +436,7 @@ async def test_features_are_the_stores_but_for_what_cannot_travel(serve, open_at
     assert (await open_at(other.url)).features == {"durable", "multi_process", "sweeps"}
 
 
-async def test_a_server_without_tls_is_told_apart():
+async def test_a_server_without_tls_is_reported_apart():
     async def answer(reader, writer):
         await reader.read(1)
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")

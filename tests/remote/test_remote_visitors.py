@@ -57,7 +57,7 @@ async def test_a_claim_ends_only_in_ways_that_there_are(store):
 @pytest.mark.parametrize("fields", [{"started_at": -(2**62)}, {"lease": 1e18}, {"pid": -1}, {"node": "n" * 1000}])
 async def test_a_holder_that_nobody_can_be_is_refused(store, fields):
     strange = holder("ann", **({"lease": 30.0} | fields))
-    for call in (store.beat([strange]), store.write(Batch(asks=[ask(strange)]))):
+    for call in (store.heartbeat([strange]), store.write(Batch(asks=[ask(strange)]))):
         with pytest.raises(InvalidJob):
             await call
     assert await store.holders() == []

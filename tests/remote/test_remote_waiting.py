@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from holdfast import Context, Holdfast
-from holdfast.core.errors import ConfigError, WrongState
+from holdfast.core.errors import ConfigError, InvalidState
 from holdfast.core.operations import Change, Patch
 from holdfast.core.waiting import Waiting
 from holdfast.store.protocol import Batch
@@ -19,7 +19,7 @@ async def test_workers_wait_for_signals_and_send_them(serve, monkeypatch):
     async with Holdfast(server.url) as app:
 
         @app.task
-        async def waits(ctx: Context, timeout: float | None) -> object:
+        async def waiting_for(ctx: Context, timeout: float | None) -> object:
             await ctx.step("a", int)
             return await ctx.wait_for("go", timeout)
 
@@ -27,7 +27,7 @@ async def test_workers_wait_for_signals_and_send_them(serve, monkeypatch):
         async def sends() -> int:
             return await app.signal("go", 7)
 
-        handles = [await waits.enqueue(None), await waits.enqueue(3600)]
+        handles = [await waiting_for.enqueue(None), await waiting_for.enqueue(3600)]
         await work_off(app)
         assert [(await handle.job()).state for handle in handles] == ["blocked", "scheduled"]
         sent = await sends.enqueue()
@@ -39,11 +39,11 @@ async def test_workers_wait_for_signals_and_send_them(serve, monkeypatch):
 async def test_a_dead_job_is_retried_unless_its_key_is_anothers(serve):
     server = await serve()
     async with Holdfast(server.url) as app:
-        charge = partial(server.app.submit, "charge", b"order 3", key="k", once="live", max_attempts=1)
+        charge = partial(server.app.submit, "charge", b"order 3", key="k", unique="until_end", max_attempts=1)
         first = await charge()
         await (await app.claim())[0].fail("exit 3")
         second = await charge()
-        with pytest.raises(WrongState, match=f"belongs to job '{second.id}' by now"):
+        with pytest.raises(InvalidState, match=f"belongs to job '{second.id}' by now"):
             await app.retry(first.id)
         await second.cancel()
         assert (await app.retry(first.id)).state == "queued"
@@ -68,7 +68,7 @@ async def test_a_worker_frees_what_waits_and_changes_nothing_else_of_it(serve, o
     server = await serve(roles={"worker": frozenset({"work"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
     store = await open_at(server.url)
-    await insert(store, new_job("a", waits=Waiting("signal", "go")))
+    await insert(store, new_job("a", waiting_for=Waiting("signal", "go")))
     with pytest.raises(ConfigError, match="role 'operate'"):
         await store.write(Batch(changes=[Change("a", "blocked", 0, patch)]))
     assert (

@@ -110,13 +110,13 @@ async def test_a_flow_grows_by_one_job_at_a_time(store):
     ("service", "patch", "allowed"),
     [
         (flows, Patch(state="queued"), True),
-        (flows, Patch(state="blocked", waits=Waiting("dependency", "f.1")), True),
+        (flows, Patch(state="blocked", waiting_for=Waiting("dependency", "f.1")), True),
         (flows, WOKEN, False),
         (flows, Patch(state="cancelled"), False),
         (pauses, Patch(state="queued"), True),
-        (pauses, Patch(state="blocked", waits=Waiting("dependency", "f.1")), False),
+        (pauses, Patch(state="blocked", waiting_for=Waiting("dependency", "f.1")), False),
         (signals, WOKEN, True),
-        (signals, Patch(state="scheduled", delay=9.0, waits=Waiting("signal", "s")), True),
+        (signals, Patch(state="scheduled", delay=9.0, waiting_for=Waiting("signal", "s")), True),
         (signals, Patch(state="queued", meta={}), False),
     ],
 )
@@ -151,7 +151,7 @@ async def test_nobody_reads_or_makes_tokens_or_sets_the_stores_id(serve, open_at
     assert (await store.records("store")).keys() == {"id"}
 
 
-async def test_a_store_that_is_away_is_told_as_such_to_a_worker_that_asks_for_leave(serve, open_at, monkeypatch):
+async def test_a_store_that_is_away_is_reported_as_such_to_a_worker_that_asks_for_leave(serve, open_at, monkeypatch):
     server = await serve(roles={"worker": frozenset({"work"})})
     monkeypatch.setenv("HOLDFAST_TOKEN", "worker")
     store = await open_at(server.url)

@@ -20,7 +20,7 @@ def opened(tmp_path_factory):
     terminal("worker", "start", "--lease", "1.5")
     yield terminal
     terminal("worker", "stop", "--now")
-    left = terminal.census()
+    left = terminal.process_table()
     terminal.close()
     assert left == {}
 
@@ -29,7 +29,7 @@ def opened(tmp_path_factory):
 def shop(opened):
     """After each test, only the worker and its supervisor are left."""
     yield opened
-    assert [words for words in opened.census().values() if "holdfast.worker" not in words] == []
+    assert [words for words in opened.process_table().values() if "holdfast.worker" not in words] == []
 
 
 def enqueue(shop, id, command, **options):
@@ -43,7 +43,7 @@ def ended(shop, id, limit=20):
 
 
 def sleeping(shop, word):
-    return [words for words in shop.census().values() if words.startswith("sleep") and word in words]
+    return [words for words in shop.process_table().values() if words.startswith("sleep") and word in words]
 
 
 def test_how_commands_end(shop):

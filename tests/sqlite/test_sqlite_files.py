@@ -81,7 +81,7 @@ async def test_a_file_that_is_no_longer_there_takes_no_write_and_answers_no_read
     with pytest.raises(StoreLost):
         await every(filled)
     with pytest.raises(StoreLost):
-        await filled.beat([])
+        await filled.heartbeat([])
 
 
 @pytest.mark.parametrize("end", ["-wal", "-shm"])
@@ -96,7 +96,7 @@ async def test_a_write_to_a_deleted_log_is_not_acknowledged(filled, path, end):
 @pytest.mark.parametrize("number", PASSING, ids=errno.errorcode.get)
 async def test_a_file_that_cannot_be_looked_at_for_a_while_is_not_lost(filled, open_store, number):
     with unseen("jobs.db", number):
-        for call in (enqueue(filled, "refused"), every(filled), filled.beat([]), open_store()):
+        for call in (enqueue(filled, "refused"), every(filled), filled.heartbeat([]), open_store()):
             with pytest.raises(StoreUnavailable, match=r"db cannot be looked at: .*; nothing was written") as raised:
                 await call
             assert type(raised.value) is StoreUnavailable
@@ -262,13 +262,13 @@ async def test_a_worker_ends_when_its_database_was_deleted(path):
     app = Holdfast(f"sqlite:///{path}", poll=0.05)
     async with app:
 
-        async def beaten() -> bool:
+        async def renewed() -> bool:
             [seen] = await session_of(app).store.holders()
-            return seen.beat > 1
+            return seen.heartbeat > 1
 
         @app.task
         async def harm() -> None:
-            await eventually(beaten)  # the heartbeat's own store is open: opened later, it would make another file
+            await eventually(renewed)  # the heartbeat's own store is open: opened later, it would make another file
             delete(path)
 
         await harm.enqueue()

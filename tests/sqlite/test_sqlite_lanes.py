@@ -1,4 +1,4 @@
-"""Lanes on one file: never too many at once, however many processes claim, and nobody pays for what they hold."""
+"""Limit keys on one file: never too many at once, however many processes claim, and nobody pays for what they hold."""
 
 import asyncio
 import sqlite3
@@ -6,7 +6,7 @@ import sqlite3
 import pytest
 
 from holdfast.core.clock import SystemClock
-from holdfast.core.job import Lane
+from holdfast.core.job import LimitKey
 from holdfast.store.sqlite import claim as claiming
 from holdfast.store.sqlite import enqueue as enqueuing
 from holdfast.store.sqlite import settle as settling
@@ -17,17 +17,17 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.verbs import answer_to, claim, claim_one, enqueue, insert, job, settle
 
 CROWD = 8
-LANES = 50
+LIMIT_KEYS = 50
 JOBS = 3000
 AT_ONCE = 2
 COUNT = """
-CREATE TABLE counted (lane TEXT, running INTEGER);
+CREATE TABLE counted (limit_key TEXT, running INTEGER);
 CREATE TRIGGER counting AFTER UPDATE OF state ON holdfast_job WHEN new.state = 'running'
 BEGIN
-    INSERT INTO counted SELECT lane, count(*) FROM holdfast_job WHERE lane = new.lane AND state = 'running';
+    INSERT INTO counted SELECT limit_key, count(*) FROM holdfast_job WHERE limit_key = new.limit_key AND state = 'running';
 END;
 """
-"""Every start of a job, in whatever process, is followed by a count of what runs of its lane."""
+"""Every start of a job, in whatever process, is followed by a count of what runs of its limit key."""
 WORK = """
 import asyncio, sys
 from holdfast.store.protocol import Batch
@@ -37,7 +37,7 @@ from holdfast.testing.build import ask, succeeded
 async def main(path, name):
     store = SqliteStore(path, synchronous="normal")
     await store.open()
-    bell, ends = store.listen(["queue/default"]), []
+    listener, ends = store.listen(["queue/default"]), []
     while True:
         answers = await store.write(Batch(settles=ends, asks=[ask(name, limit=20)]))
         assert all(answers.settles), "a claim was lost"
@@ -46,15 +46,17 @@ async def main(path, name):
             [queue] = await store.stats()
             if set(queue.counts) == {"succeeded"}:
                 break
-            await bell.wait(1.0)
+            await listener.wait(1.0)
     await store.close()
 
 asyncio.run(main(*sys.argv[1:]))
 """
 
 
-async def test_a_crowd_never_runs_more_of_a_lane_than_it_allows(path, store, python):
-    jobs = [new_job(f"job-{n}", lane=Lane(f"lane-{n % LANES}", running=AT_ONCE)) for n in range(JOBS)]
+async def test_a_crowd_never_runs_more_of_a_limit_key_than_it_allows(path, store, python):
+    jobs = [
+        new_job(f"job-{n}", limit_key=LimitKey(f"limit_key-{n % LIMIT_KEYS}", concurrency=AT_ONCE)) for n in range(JOBS)
+    ]
     await insert(store, *jobs)
     watcher = sqlite3.connect(path)
     watcher.executescript(COUNT)
@@ -84,9 +86,14 @@ def effort(path):
 
 
 async def test_a_claim_costs_the_same_however_much_is_held(path, store):
-    async def fill(lanes, each):
+    async def fill(limit_keys, each):
         await insert(
-            store, *(new_job(lane=Lane(f"{lanes}-{lane}", running=1)) for lane in range(lanes) for _ in range(each))
+            store,
+            *(
+                new_job(limit_key=LimitKey(f"{limit_keys}-{limit_key}", concurrency=1))
+                for limit_key in range(limit_keys)
+                for _ in range(each)
+            ),
         )
         while (answer := await answer_to(store, ask(limit=10_000))).records or answer.due_in is not None:
             pass
@@ -99,15 +106,15 @@ async def test_a_claim_costs_the_same_however_much_is_held(path, store):
     assert effort(path) <= few * 1.1
 
 
-async def test_an_end_in_one_store_rings_for_those_who_wait_in_another(store, open_store):
-    lane = Lane("l", running=1)
+async def test_an_end_in_one_store_is_notified_for_those_who_wait_in_another(store, open_store):
+    limit_key = LimitKey("l", concurrency=1)
     other = await open_store()
-    await insert(store, new_job("a", lane=lane), new_job("b", lane=lane))
+    await insert(store, new_job("a", limit_key=limit_key), new_job("b", limit_key=limit_key))
     first = await claim_one(store)
     assert await claim(other, "bob") == []
-    bell = other.listen(["queue/default"])
-    await bell.wait(0.05)
-    waiting = asyncio.ensure_future(bell.wait(3600))
+    listener = other.listen(["queue/default"])
+    await listener.wait(0.05)
+    waiting = asyncio.ensure_future(listener.wait(3600))
     await asyncio.sleep(0)
     await settle(store, succeeded(first))
     async with asyncio.timeout(20):
@@ -115,9 +122,9 @@ async def test_an_end_in_one_store_rings_for_those_who_wait_in_another(store, op
     assert (await claim_one(other, "bob")).id == "b"
 
 
-async def test_an_idle_store_with_a_full_lane_writes_nothing(path, open_store):
+async def test_an_idle_store_with_a_full_limit_key_writes_nothing(path, open_store):
     store = await open_store(clock=ManualClock())
-    await insert(store, *(new_job(lane=Lane("l", running=1)) for _ in range(3)))
+    await insert(store, *(new_job(limit_key=LimitKey("l", concurrency=1)) for _ in range(3)))
     await claim_one(store)
     assert await claim(store) == []
     watcher = sqlite3.connect(path)
@@ -129,39 +136,40 @@ async def test_an_idle_store_with_a_full_lane_writes_nothing(path, open_store):
     watcher.close()
 
 
-@pytest.mark.parametrize("lane", [Lane("l", interval=1000), Lane("l", weight=1)])
-async def test_a_gate_is_forgotten_a_day_after_its_last_use(lane, path, open_store):
+@pytest.mark.parametrize("limit_key", [LimitKey("l", interval=1000), LimitKey("l", weight=1)])
+async def test_a_gate_is_forgotten_a_day_after_its_last_use(limit_key, path, open_store):
     clock = ManualClock()
     store = await open_store(clock=clock)
-    await enqueue(store, lane=lane)
+    await enqueue(store, limit_key=limit_key)
     await settle(store, succeeded(await claim_one(store)))
     watcher = sqlite3.connect(path)
-    gates = "SELECT count(*) FROM holdfast_gate"
+    limiters = "SELECT count(*) FROM holdfast_gate"
     clock.advance(86000)
     await store.tidy(10)
-    assert watcher.execute(gates).fetchone() == (1,)
+    assert watcher.execute(limiters).fetchone() == (1,)
     clock.advance(1000)
     await store.tidy(10)
-    assert watcher.execute(gates).fetchone() == (0,)
+    assert watcher.execute(limiters).fetchone() == (0,)
     watcher.close()
 
 
-async def test_a_lane_whose_numbers_cannot_be_read_harms_one_job_only(path, store):
-    await insert(store, new_job("broken", lane=Lane("l", running=1)), new_job("sound"))
+async def test_a_limit_key_whose_numbers_cannot_be_read_harms_one_job_only(path, store):
+    await insert(store, new_job("broken", limit_key=LimitKey("l", concurrency=1)), new_job("sound"))
     with sqlite3.connect(path) as connection:
         connection.execute("UPDATE holdfast_job SET bounds = '?' WHERE id = 'broken'")
     connection.close()
-    assert (await job(store, "broken")).lane == Lane("l")
+    assert (await job(store, "broken")).limit_key == LimitKey("l")
     assert [record.id for record in await claim(store, limit=9)] == ["broken", "sound"]
 
 
-async def test_a_hundred_lanes_cost_as_many_statements_as_one(path, store):
-    def statements(lanes, kind):
+async def test_a_hundred_limit_keys_cost_as_many_statements_as_one(path, store):
+    def statements(limit_keys, kind):
         """The statements of a claim of a hundred jobs, and of their ends."""
         connection, made = sqlite3.connect(path, isolation_level=None), []
         connection.execute("BEGIN")
         enqueuing.insert_all(
-            Step(connection, SystemClock()), [new_job(lane=Lane(f"{n % lanes}", **kind)) for n in range(100)]
+            Step(connection, SystemClock()),
+            [new_job(limit_key=LimitKey(f"{n % limit_keys}", **kind)) for n in range(100)],
         )
         connection.set_trace_callback(made.append)
         records = claiming.claim(Step(connection, SystemClock()), ask(limit=100)).records
@@ -178,9 +186,21 @@ async def test_a_hundred_lanes_cost_as_many_statements_as_one(path, store):
 
 
 async def test_jobs_of_one_batch_take_the_turns_that_they_would_take_one_by_one(open_store, tmp_path):
-    lanes = [Lane("a", weight=1), Lane("b", weight=3), Lane("c", weight=100), Lane("d", running=1), None]
+    limit_keys = [
+        LimitKey("a", weight=1),
+        LimitKey("b", weight=3),
+        LimitKey("c", weight=100),
+        LimitKey("d", concurrency=1),
+        None,
+    ]
     jobs = [
-        new_job(f"{n}", queue=f"q{n % 3 // 2}", lane=lanes[n * n % 7 % 5], priority=n % 2, delay=60.0 * (n % 11 == 5))
+        new_job(
+            f"{n}",
+            queue=f"q{n % 3 // 2}",
+            limit_key=limit_keys[n * n % 7 % 5],
+            priority=n % 2,
+            delay=60.0 * (n % 11 == 5),
+        )
         for n in range(90)
     ]
     turns = []

@@ -122,13 +122,15 @@ async def open_or_wait(open_store, stuck):
     return await opening
 
 
-async def test_a_lease_that_ran_out_behind_the_lock_is_not_lost_while_its_heart_waits_there(path, store, open_store):
+async def test_a_lease_that_ran_out_behind_the_lock_is_not_lost_while_its_heartbeat_waits_there(
+    path, store, open_store
+):
     """A process that is stopped, or whose job holds the GIL, may have the lock for many leases."""
     watcher = await open_store()
     await running(store, "x", by=holder("ann", lease=0.2))
     with open(f"{path}-lock") as stuck:  # noqa: ASYNC230  # closing it lets go
         fcntl.flock(stuck, fcntl.LOCK_EX)
-        beating = asyncio.ensure_future(store.beat([holder("ann", lease=30)]))
+        beating = asyncio.ensure_future(store.heartbeat([holder("ann", lease=30)]))
         await eventually(lambda: not_alive(watcher))
         looking = asyncio.ensure_future(watcher.expired(9))
         done, _ = await asyncio.wait([looking, beating], timeout=0.1)

@@ -6,7 +6,7 @@ import sys
 
 from holdfast.core.clock import SystemClock
 from holdfast.testing.verbs import job, running
-from holdfast.worker.processes.census import lives, own_start
+from holdfast.worker.processes.process_table import lives, own_start
 from support.eventually import eventually
 from support.time_namespace import inside
 
@@ -40,7 +40,7 @@ asyncio.run(main(sys.argv[1]))
 WATCH = """
 import os, sys
 from holdfast.core.clock import SystemClock
-from holdfast.worker.processes.census import lives, own_start
+from holdfast.worker.processes.process_table import lives, own_start
 
 print(SystemClock().boot(), lives(int(sys.argv[1]), sys.argv[2]), os.getpid(), own_start(), flush=True)
 sys.stdin.read()

@@ -1,4 +1,4 @@
-"""Waking: bells across connections and processes, and nothing written while idle."""
+"""Waking: listeners across connections and processes, and nothing written while idle."""
 
 import asyncio
 import sqlite3
@@ -35,19 +35,19 @@ async def other(open_store, store):
     return await open_store()
 
 
-async def rung(bell, limit=LIMIT):
-    """Seconds until the bell rings."""
+async def notified(listener, limit=LIMIT):
+    """Seconds until the listener rings."""
     started = time.monotonic()
-    await bell.wait(limit)
+    await listener.wait(limit)
     return time.monotonic() - started
 
 
 async def test_another_process_wakes_an_idle_one(path, store, python):
     process = python(ENQUEUE_WHEN_TOLD, path)
     assert process.stdout.readline() == "ready\n"
-    bell = store.listen(["queue/default"])
+    listener = store.listen(["queue/default"])
     for number in range(15):
-        waiting = asyncio.ensure_future(rung(bell))
+        waiting = asyncio.ensure_future(notified(listener))
         await asyncio.sleep(0)
         process.stdin.write(f"job-{number}\n")
         process.stdin.flush()
@@ -55,49 +55,49 @@ async def test_another_process_wakes_an_idle_one(path, store, python):
         assert (await claim_one(store)).id == f"job-{number}"
 
 
-async def test_a_job_that_ended_elsewhere_rings_for_those_who_wait_for_it(store, other):
+async def test_a_job_that_ended_elsewhere_is_notified_for_those_who_wait_for_it(store, other):
     claimed = await running(store)
-    bell = other.listen([f"job/{claimed.id}"])
-    waiting = asyncio.ensure_future(rung(bell))
+    listener = other.listen([f"job/{claimed.id}"])
+    waiting = asyncio.ensure_future(notified(listener))
     await settle(store, succeeded(claimed))
     assert await waiting < LIMIT
 
 
 async def test_what_happened_just_before_the_wait_is_not_missed(store, other):
-    bell = other.listen(["queue/default"])
-    await bell.wait(0.05)
+    listener = other.listen(["queue/default"])
+    await listener.wait(0.05)
     await enqueue(store)
-    assert await rung(bell) < LIMIT
+    assert await notified(listener) < LIMIT
 
 
 async def test_a_neighbours_other_work_wakes_nobody(store, other):
-    bell = other.listen(["queue/default", "job/never"])
-    await bell.wait(0.05)
+    listener = other.listen(["queue/default", "job/never"])
+    await listener.wait(0.05)
     claimed = await running(store, queue="elsewhere")
     await enqueue(store, "never", queue="elsewhere", delay=3600)
-    await bell.wait(0.05)
-    waiting = asyncio.ensure_future(rung(bell, 0.3))
+    await listener.wait(0.05)
+    waiting = asyncio.ensure_future(notified(listener, 0.3))
     for _ in range(5):
-        await store.beat([])
+        await store.heartbeat([])
         await store.put_record("config", "n", b"1")
     await settle(store, succeeded(claimed))
     assert await waiting >= 0.29
 
 
-async def test_a_job_due_sooner_rings_so_that_the_sleep_can_be_shortened(store, other):
-    bell = other.listen(["queue/default"])
-    await bell.wait(0.05)
-    waiting = asyncio.ensure_future(rung(bell))
+async def test_a_job_due_sooner_is_notified_so_that_the_sleep_can_be_shortened(store, other):
+    listener = other.listen(["queue/default"])
+    await listener.wait(0.05)
+    waiting = asyncio.ensure_future(notified(listener))
     await asyncio.sleep(0)
     await enqueue(store, delay=3600)
     assert await waiting < LIMIT
 
 
 async def test_waiting_costs_next_to_nothing(store):
-    bell = store.listen(["queue/default"])
-    await bell.wait(1.5)
+    listener = store.listen(["queue/default"])
+    await listener.wait(1.5)
     began = time.process_time()
-    await bell.wait(2.0)
+    await listener.wait(2.0)
     waited = time.process_time()
     sum(range(3_000_000))  # some hundredths of a second
     assert waited - began < time.process_time() - waited

@@ -17,7 +17,7 @@ from holdfast.testing.machine import state_machine
 from .sizes import size
 
 WHOLE = bool(os.environ.get("HOLDFAST_WHOLE"))
-SOME = ("TestEnqueue", "TestKeys", "TestEnds", "TestBeats", "TestRecords", "TestUnknownOutcomes", "TestReopening")
+SOME = ("TestEnqueue", "TestKeys", "TestEnds", "TestHeartbeats", "TestRecords", "TestUnknownOutcomes", "TestReopening")
 """Topics that together use every kind of call."""
 
 

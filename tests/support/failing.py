@@ -8,7 +8,7 @@ from holdfast import OutcomeUnknown, StoreUnavailable
 from holdfast.store.protocol import Store
 
 WRITES = ("write", "put_record")
-CALLS = (*WRITES, "get", "find", "records", "now", "stats", "holders", "expired", "tidy", "moves", "minutes")
+CALLS = (*WRITES, "get", "find", "records", "now", "stats", "holders", "expired", "tidy", "transitions", "minutes")
 
 
 class Failing:

@@ -16,7 +16,7 @@ VALUES = {"Protocol", "Struct", "TypedDict", "NamedTuple", "Enum", "IntEnum", "S
 
 OPTIONS = {
     *("queue", "priority", "max_attempts", "timeout", "retry", "delay", "at", "key", "tags", "meta", "connection"),
-    *("once", "unique", "replace", "debounce", "debounce_max", "expires", "limit"),
+    *("unique", "unique", "replace", "debounce", "debounce_max", "expires", "limit"),
 }
 """The options of a job, by the names that a caller uses."""
 MANY_OPTIONS = 8
@@ -26,7 +26,7 @@ NOT_OPTIONS = ("core", "store", "observe", "views.py", "view.py", "job.py", "lif
 
 PREFIXES = {"startswith", "endswith", "removeprefix", "removesuffix"}
 PARSERS = PREFIXES | {"partition", "rpartition", "split", "rsplit", "find", "index", "match", "search", "fullmatch"}
-PARSED = re.compile(r"\b(waits|waiting_for|error|exc|exception|reason|message)\b")
+PARSED = re.compile(r"\b(waiting_for|waiting_for|error|exc|exception|reason|message)\b")
 """What a decision must not read as text: errors, and what a job waits for."""
 ONE_PARSER = ("core/waiting.py",)
 """The one place that writes and reads what a job waits for as text."""
@@ -55,7 +55,7 @@ FOREIGN = {
     "'unknown command' in str(error).lower()": "its code is ERR, as that of most errors",
 }
 """Texts of errors that are read because the server that wrote them gives no better code."""
-REASONS = re.compile(r"""['"](?:lane|signal|job|begin|flow|pause):""")
+REASONS = re.compile(r"""['"](?:limit_key|signal|job|begin|flow|pause):""")
 """Why a job waits, spelled out."""
 
 
@@ -174,7 +174,7 @@ def text_decisions(package: Path) -> dict[str, str]:
 
 def _is_text(node: ast.expr) -> bool:
     text = ast.unparse(node)
-    return bool(PARSED.search(text)) and ("str(" in text or text.endswith((".error", ".waits")))
+    return bool(PARSED.search(text)) and ("str(" in text or text.endswith((".error", ".waiting_for")))
 
 
 def option_places(package: Path) -> list[str]:
@@ -314,7 +314,7 @@ def limit_rules(package: Path) -> dict[str, int]:
     lines: Counter[str] = Counter()
     for file in [*package.glob("core/*"), *package.glob("store/**/*")]:
         language = {".py": "Python", ".sql": "PL/pgSQL", ".lua": "Lua"}.get(file.suffix)
-        if language and re.search(r"limiter|limit_key|gate|lane|standing|ready_queue|turn|fair", file.stem):
+        if language and re.search(r"limiter|limit_key|gate|limit_key|standing|ready_queue|turn|fair", file.stem):
             lines[language] += len(file.read_text().splitlines())
     return dict(lines)
 

@@ -11,7 +11,7 @@ from .eventually import eventually
 from .workers import working
 
 LEASE = 1.5
-BEATS = 4
+HEARTBEATS = 4
 """Heartbeats that see the claim before its answer arrives: by then it is known for longer than half a lease."""
 
 
@@ -19,7 +19,7 @@ class SlowLine(Protocol):
     """A line to a store, on which the answer to the next claim can be held up."""
 
     @property
-    def beats(self) -> int: ...
+    def heartbeats(self) -> int: ...
     def hold_claims(self) -> None: ...
     def let_go(self) -> None: ...
 
@@ -30,7 +30,7 @@ async def run_with_a_late_claim(slow_url: str, url: str, line: SlowLine, *, limi
     begun, gate = asyncio.Event(), asyncio.Event()
 
     def with_task(app: Holdfast, name: str) -> Holdfast:
-        @app.task(name="work", limit=limit(name="one", running=1) if limited else None)
+        @app.task(name="work", limit=limit(name="one", concurrency=1) if limited else None)
         async def work() -> None:
             ran.append(name)
             begun.set()
@@ -44,11 +44,11 @@ async def run_with_a_late_claim(slow_url: str, url: str, line: SlowLine, *, limi
         handle = await good.enqueue("work")
         line.hold_claims()
         async with working(slow, concurrency=1):
-            await eventually(lambda: line.beats >= BEATS)
+            await eventually(lambda: line.heartbeats >= HEARTBEATS)
             async with working(good, concurrency=1):
                 line.let_go()
                 await asyncio.wait_for(begun.wait(), 30)
-                seen = line.beats
-                await eventually(lambda: line.beats >= seen + 2)
+                seen = line.heartbeats
+                await eventually(lambda: line.heartbeats >= seen + 2)
                 gate.set()
                 return ran, (await handle.wait(timeout=30)).state

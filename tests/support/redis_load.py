@@ -41,7 +41,7 @@ class Load(Events):
     def settled(self, record: Record, end: Settlement, began: float | None = None) -> None:
         super().settled(record, end, began)
         if end.state in TERMINAL:
-            self.counted_ends[record.id, record.life] += 1
+            self.counted_ends[record.id, record.reset_count] += 1
 
     async def _produce(self, number: int) -> None:
         n = 0

@@ -15,7 +15,7 @@ from holdfast.http.budget import Budget
 from holdfast.http.endpoint import Place
 from holdfast.http.job_policy import JobPolicy
 from holdfast.http.problems import UNAUTHORIZED, Refused
-from holdfast.http.seam import Seam
+from holdfast.http.store_rpc import Seam
 from holdfast.http.sweeper import sweeping
 from holdfast.http.tokens import Access
 

@@ -50,7 +50,17 @@ class Story:
         return call
 
     def take(
-        self, call, job="j", fence=1, *, attempt=None, life=1, holder="w", place=(0, 0, 1), max_attempts=5, **lane
+        self,
+        call,
+        job="j",
+        fence=1,
+        *,
+        attempt=None,
+        reset_count=1,
+        holder="w",
+        place=(0, 0, 1),
+        max_attempts=5,
+        **limit_key,
     ):
         priority, run_at, seq = place
         self.add(
@@ -61,7 +71,7 @@ class Story:
                 job=job,
                 fence=fence,
                 attempt=attempt or fence,
-                life=life,
+                reset_count=life,
                 holder=holder,
                 queue="default",
                 priority=priority,
@@ -69,7 +79,7 @@ class Story:
                 seq=seq,
                 max_attempts=max_attempts,
                 started_at=len(self.entries) * SECOND,
-                **lane,
+                **limit_key,
             ),
         )
 
@@ -95,9 +105,9 @@ class Story:
         self.add(Entry("change", call=call, job=job, fence=fence, **fields))
         self.told(call, changes=[says])
 
-    def beat(self, holder="w", lease=LEASE):
+    def heartbeat(self, holder="w", lease=LEASE):
         call = self.call()
-        self.add(Entry("beat", call=call, holder=holder, lease=lease))
+        self.add(Entry("heartbeat", call=call, holder=holder, lease=lease))
         self.told(call)
 
     def end(self, job="j", state="succeeded", fence=1, **fields):
@@ -110,9 +120,9 @@ class Story:
             self.settle(job)
             self.end(job)
 
-    def work(self, job="j", **lane):
+    def work(self, job="j", **limit_key):
         """A claim that went well, and with it the job."""
-        self.claim(job, **lane)
+        self.claim(job, **limit_key)
         self.finish(job)
 
     def whole(self, job="j", **fields):
@@ -120,7 +130,7 @@ class Story:
         self.enqueue(job, **fields)
         self.work(job)
 
-    def whole_in(self, job, **lane):
-        """The same, in a lane."""
+    def whole_in(self, job, **limit_key):
+        """The same, in a limit key."""
         self.enqueue(job)
-        self.work(job, **lane)
+        self.work(job, **limit_key)

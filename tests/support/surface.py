@@ -8,9 +8,9 @@ from holdfast.webhooks.service import Webhooks
 INSIDE: dict[type, set[str]] = {
     Task: {"decode", "decode_result", "encode", "encode_open", "encode_result"},
     Handle: {"decode"},
-    Claim: {"heart", "record", "token"},
+    Claim: {"heartbeat", "record", "token"},
     Context: {"ask_to_stop", "let_steps_end", "progress_note", "say", "write"},
-    Flow: {"check", "forgiven"},
+    Flow: {"check", "tolerated"},
     Node: {"about", "is_first"},
     Flows: {
         "add",
@@ -26,7 +26,7 @@ INSIDE: dict[type, set[str]] = {
     },
     Schedules: {"declare", "declared", "keep", "make_due_runs", "of_call", "of_job"},
     Webhooks: {"key"},
-    Worker: {"heart_class"},
+    Worker: {"heartbeat_class"},
 }
 
 

@@ -1,4 +1,4 @@
-"""A person's terminal in a folder of its own: the real command, real processes, and a census of all that came of it."""
+"""A person's terminal in a folder of its own: the real command, real processes, and a process table of all that came of it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HOLDFAST = (sys.executable, "-m", "holdfast")
 
 
 class Terminal:
-    """Runs `holdfast …` in `folder`. Everything started from here carries a mark, by which `census` finds it."""
+    """Runs `holdfast …` in `folder`. Everything started from here carries a mark, by which `process_table` finds it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -113,7 +113,7 @@ class Terminal:
     def supervisors(self) -> list[int]:
         return [json.loads(file.read_text())["pid"] for file in self.folder.glob("state/holdfast/*.json")]
 
-    def census(self) -> dict[int, str]:
+    def process_table(self) -> dict[int, str]:
         """Every living process that was started from this terminal, whoever started it: its command by its id."""
         found: dict[int, str] = {}
         mark = f"TERMINAL_TEST={self.mark}".encode()
@@ -130,7 +130,7 @@ class Terminal:
     def close(self) -> None:
         if self._app is not None:
             self._app.sync.close()
-        for pid in self.census():
+        for pid in self.process_table():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for process in self.started:

@@ -66,7 +66,7 @@ def test_every_block_begins_empty_and_leaves_the_app_as_it_was(app):
     assert app.sync.stats().counts["queued"] == 0
 
 
-def test_how_long_a_job_ran_is_told_by_the_clock_of_the_test(app):
+def test_how_long_a_job_ran_is_reported_by_the_clock_of_the_test(app):
     told = []
     app.on("job_succeeded", lambda event: told.append(event.ran))
     with on_memory(app) as bench:

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.client.claims import new_holder
-from holdfast.worker.processes import census
+from holdfast.worker.processes import process_table
 from support.eventually import eventually
 from support.inside import session_of
 
@@ -21,7 +21,7 @@ def sleeper():
     started = []
 
     def start(mark=None):
-        env = {**os.environ} if mark is None else {**os.environ, census.MARKER: mark}
+        env = {**os.environ} if mark is None else {**os.environ, process_table.MARKER: mark}
         process = subprocess.Popen(["sleep", "60"], env=env)  # returns once it is what it shall be
         started.append(process)
         return process
@@ -34,29 +34,29 @@ def sleeper():
 
 async def test_a_process_is_known_by_its_start(sleeper):
     process = sleeper()
-    start = census.start_of(process.pid)
-    assert census.lives(process.pid, start)
-    assert not census.lives(process.pid, "1")
-    assert not census.signal_process(process.pid, "1", signal.SIGKILL)
+    start = process_table.start_of(process.pid)
+    assert process_table.lives(process.pid, start)
+    assert not process_table.lives(process.pid, "1")
+    assert not process_table.signal_process(process.pid, "1", signal.SIGKILL)
     assert process.poll() is None
-    assert census.signal_process(process.pid, start, signal.SIGKILL)
-    await eventually(lambda: census.start_of(process.pid) is None)  # a zombie does not live
+    assert process_table.signal_process(process.pid, start, signal.SIGKILL)
+    await eventually(lambda: process_table.start_of(process.pid) is None)  # a zombie does not live
     process.wait()
-    assert not census.signal_process(process.pid, start, signal.SIGKILL)
+    assert not process_table.signal_process(process.pid, start, signal.SIGKILL)
 
 
 @linux
 def test_the_sweep_kills_what_dead_workers_left_and_nothing_else(sleeper):
-    mine = census.marker("job", 1)
+    mine = process_table.marker("job", 1)
     namespace = mine.split(":")[2]
     left = sleeper(f"{os.getpid()}:1:{namespace}:job:1")
     guarded = sleeper(mine)
     elsewhere = sleeper(f"{os.getpid()}:1:another-container:job:1")
     plain = sleeper()
-    census.sweep()
+    process_table.sweep()
     assert left.wait(30) == -signal.SIGKILL
     assert [one.poll() for one in (guarded, elsewhere, plain)] == [None, None, None]
-    assert census.kill_marked(mine) == 1
+    assert process_table.kill_marked(mine) == 1
     assert guarded.wait(30) == -signal.SIGKILL
 
 

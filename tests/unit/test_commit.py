@@ -290,7 +290,7 @@ async def test_a_broken_callback_harms_nobody_else(commit, store, claimed):
 # -- the store fails
 
 
-async def test_an_unavailable_store_is_told_to_everybody_once_and_nothing_is_sent_again(commit, store, claimed):
+async def test_an_unavailable_store_is_reported_to_everybody_once_and_nothing_is_sent_again(commit, store, claimed):
     first, said = enqueue(commit, "a"), []
     await turns()
     store.fail(StoreUnavailable("the disk is full"))
@@ -330,7 +330,7 @@ async def test_a_write_whose_answer_was_lost_is_sent_again_as_it_was(claimed):
 
 
 @pytest.mark.usefixtures("no_pause_between_resends")
-async def test_a_claim_whose_answer_was_lost_is_not_repeated_but_told():
+async def test_a_claim_whose_answer_was_lost_is_not_repeated_but_reported():
     answers = iter([OutcomeUnknown("the connection broke"), None])
     store = FakeStore(lambda _: next(answers))
     commit = GroupCommit(store, Entropy(1))

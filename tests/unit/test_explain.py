@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.client.explain import why
 from holdfast.core.job import Record, State
-from holdfast.core.operations import Holder, HolderSeen
+from holdfast.core.operations import Holder, HolderInfo
 
 NOW = 1_800_000_000_000_000
 
@@ -17,7 +17,7 @@ def record(state=State.QUEUED, **fields):
 
 def worker(name="w", *, queues=("mail",), tasks=("send",), slots=2, jobs=(), alive=True, kind="worker", age=1.0):
     holder = Holder(name, 30.0, kind, "node1", 42, queues, tasks, slots)
-    return HolderSeen(holder, 1, age, alive, jobs)
+    return HolderInfo(holder, 1, age, alive, jobs)
 
 
 RUNNING = (
@@ -34,7 +34,7 @@ REASONS = [
     (record(), [worker(jobs=("a", "b"))], (), "all 2 slots of the 1 workers of queue 'mail' are busy"),
     (record(), [worker(jobs=("a",))], (), "it is ready, and a worker should take it within a poll interval"),
     (
-        record(suspect=True),
+        record(quarantined=True),
         [worker()],
         (),
         "its process died under it, so it waits for a worker that runs nothing else",

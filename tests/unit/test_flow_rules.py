@@ -5,7 +5,7 @@ import pytest
 
 from holdfast.core import internal
 from holdfast.core.flow_rules import END_STATE, decide, end_of_flow, failed, unneeded
-from holdfast.core.internal import Extra
+from holdfast.core.internal import Internal
 from holdfast.core.job import Record, State
 from holdfast.core.lifecycle import retry
 
@@ -19,7 +19,7 @@ WORDS = [
 
 
 def job(number, state=State.BLOCKED, error=None, **about):
-    extra = internal.write(Extra(flow="f", **about))
+    extra = internal.write(Internal(flow="f", **about))
     return Record(
         number, f"f.{number}", "default", "work", state, 0, 0, b"{}", "json", 5, None, None, 0, extra=extra, error=error
     )
@@ -39,7 +39,7 @@ def not_run(record):
 def test_a_job_after_a_dead_one_says_why_it_was_not_run_and_keeps_all_else():
     child = job(1, after=((0, "fail"),), holes=True, expires_in=5.0)
     ended = decided(child, job(0, State.DEAD))
-    assert internal.read(ended.extra) == Extra(
+    assert internal.read(ended.extra) == Internal(
         flow="f", after=((0, "fail"),), holes=True, expires_in=5.0, not_run="failed_parent"
     )
     assert (ended.state, ended.error) == (State.CANCELLED, "not run: f.0 (work) is dead")
@@ -66,13 +66,13 @@ def test_no_rule_reads_the_error_of_a_job(words, why):
 def test_only_a_cancelled_job_was_not_run(state):
     record = job(1, state, not_run="failed_parent")
     assert not failed(record)
-    assert not unneeded(msgspec.structs.replace(record, extra=internal.write(Extra(flow="f", not_run="not_needed"))))
+    assert not unneeded(msgspec.structs.replace(record, extra=internal.write(Internal(flow="f", not_run="not_needed"))))
 
 
 @pytest.mark.parametrize("why", ["failed_parent", "not_needed"])
 def test_a_job_that_is_retried_is_not_one_that_was_not_run_any_more(why):
     again = retry(job(1, State.CANCELLED, not_run=why, after=((0, "fail"),), expires_in=1.0)).patch
-    assert internal.read(again.extra) == Extra(flow="f", after=((0, "fail"),))
+    assert internal.read(again.extra) == Internal(flow="f", after=((0, "fail"),))
 
 
 def test_a_reason_that_nobody_gives_is_damage():

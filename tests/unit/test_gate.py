@@ -1,10 +1,10 @@
-"""The rules of a lane, alone: how far back a turn may lie, and when to look again at what is held."""
+"""The rules of a limit key, alone: how far back a turn may lie, and when to look again at what is held."""
 
 import pytest
 
 from holdfast.core.clock import MICROS
-from holdfast.core.job import Lane
-from holdfast.core.limiter import LAG, LOOK_AGAIN, STEP, Gate
+from holdfast.core.job import LimitKey
+from holdfast.core.limiter import LAG, LOOK_AGAIN, STEP, Limiter
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.store.sqlite import SqliteStore
 from holdfast.testing.build import new_job, succeeded
@@ -12,43 +12,45 @@ from holdfast.testing.clock import ManualClock
 from holdfast.testing.verbs import claim, claim_one, insert, settle
 
 NOW = 10 * LAG
-FAIR = Lane("a", weight=1)
+FAIR = LimitKey("a", weight=1)
 
 
-def test_a_new_lane_stands_at_the_head_of_its_queue():
-    assert Gate().turn(FAIR, (NOW - 5, NOW), NOW) == NOW - 5
+def test_a_new_limit_key_stands_at_the_head_of_its_queue():
+    assert Limiter().turn(FAIR, (NOW - 5, NOW), NOW) == NOW - 5
 
 
 def test_a_turn_lies_a_day_back_at_the_most():
-    """Else jobs without a lane, and those that come back, would wait while new keys come faster than they go."""
-    assert Gate().turn(FAIR, (NOW - 2 * LAG, NOW), NOW) == NOW - LAG
+    """Else jobs without a limit key, and those that come back, would wait while new keys come faster than they go."""
+    assert Limiter().turn(FAIR, (NOW - 2 * LAG, NOW), NOW) == NOW - LAG
 
 
 @pytest.mark.parametrize(("weight", "other"), [(1, 2), (30, 31), (50, 100)])
 def test_weights_differ_in_their_steps(weight, other):
     steps = []
     for one in (weight, other):
-        gate, lane = Gate(), Lane("a", weight=one)
-        first = gate.turn(lane, (NOW, NOW + STEP), NOW)
-        steps.append(gate.turn(lane, (NOW, NOW + STEP), NOW) - first)
+        gate, limit_key = Limiter(), LimitKey("a", weight=one)
+        first = gate.turn(limit_key, (NOW, NOW + STEP), NOW)
+        steps.append(gate.turn(limit_key, (NOW, NOW + STEP), NOW) - first)
     assert steps[0] > steps[1]
 
 
-def test_a_lane_that_is_not_full_is_looked_at_again():
-    assert Gate().next_look(Lane("a", running=2), 1, NOW) == NOW + LOOK_AGAIN
-    assert Gate().next_look(Lane("a", running=2), 2, NOW) is None
-    assert Gate().next_look(Lane("a", running=2, interval=7), 1, NOW) == NOW + 7
+def test_a_limit_key_that_is_not_full_is_looked_at_again():
+    assert Limiter().next_look(LimitKey("a", concurrency=2), 1, NOW) == NOW + LOOK_AGAIN
+    assert Limiter().next_look(LimitKey("a", concurrency=2), 2, NOW) is None
+    assert Limiter().next_look(LimitKey("a", concurrency=2, interval=7), 1, NOW) == NOW + 7
 
 
 @pytest.mark.parametrize(
     "make", [lambda _, clock: MemoryStore(clock), lambda path, clock: SqliteStore(path, clock=clock)]
 )
-async def test_a_lane_goes_on_though_what_it_let_go_stands_in_a_paused_queue(tmp_path, make):
+async def test_a_limit_key_goes_on_though_what_it_let_go_stands_in_a_paused_queue(tmp_path, make):
     clock = ManualClock()
     store = make(str(tmp_path / "jobs.db"), clock)
     await store.open()
     try:
-        jobs = [new_job(id, queue=id[0], lane=Lane("a", running=1)) for id in ("open-1", "paused", "open-2")]
+        jobs = [
+            new_job(id, queue=id[0], limit_key=LimitKey("a", concurrency=1)) for id in ("open-1", "paused", "open-2")
+        ]
         await insert(store, *jobs)
         first = await claim_one(store, "ann", "o", "p")
         assert await claim(store, "ann", "o", "p", limit=9) == []

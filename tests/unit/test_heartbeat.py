@@ -7,7 +7,7 @@ import pytest
 
 from holdfast import StoreUnavailable
 from holdfast.client import heartbeat
-from holdfast.client.heartbeat import Heart
+from holdfast.client.heartbeat import Heartbeat
 from holdfast.core.clock import SystemClock
 from holdfast.observe.outages import Outages
 from holdfast.store.reference.memory import MemoryStore
@@ -17,13 +17,13 @@ from support.eventually import eventually
 LEASE = 0.03
 
 
-class Told:
-    """What a heart tells its worker; it goes on for as long as `lives` is true."""
+class Reported:
+    """What a heartbeat tells its worker; it goes on for as long as `lives` is true."""
 
     def __init__(self):
         self.known, self.failures, self.lives = [], 0, True
 
-    def after(self, known, beat):
+    def after(self, known, heartbeat):
         self.known.append(known)
         return self.lives
 
@@ -34,7 +34,7 @@ class Told:
 class Failing(MemoryStore):
     """Fails so many beats, as told; `hangs` keeps each of them without an answer."""
 
-    fails, beats, hangs, opened = 0, 0, False, 0
+    fails, heartbeats, hangs, opened = 0, 0, False, 0
 
     async def open(self):
         self.opened += 1
@@ -42,75 +42,75 @@ class Failing(MemoryStore):
     async def close(self):
         self.opened -= 1
 
-    async def beat(self, holders):
-        self.beats += 1
+    async def heartbeat(self, holders):
+        self.heartbeats += 1
         if self.hangs:
             await asyncio.Event().wait()
-        if self.beats <= self.fails:
+        if self.heartbeats <= self.fails:
             raise StoreUnavailable("away")
-        return await super().beat(holders)
+        return await super().heartbeat(holders)
 
 
-def heart(store, told):
+def heartbeat(store, told):
     outages = Outages(SystemClock())
-    return Heart(
+    return Heartbeat(
         store, build.holder("ann", LEASE), lambda: frozenset({"job"}), told.after, told.failed, outages=outages
     )
 
 
-async def test_a_heart_beats_until_it_is_stopped_and_closes_its_store():
-    store, told = Failing(), Told()
-    one = heart(store, told)
+async def test_a_heartbeat_heartbeats_until_it_is_stopped_and_closes_its_store():
+    store, told = Failing(), Reported()
+    one = heartbeat(store, told)
     one.start()
-    await eventually(lambda: store.beats >= 3)
+    await eventually(lambda: store.heartbeats >= 3)
     assert [seen.holder.id for seen in await store.holders()] == ["ann"]
     await one.stopped()
     assert not one._thread.is_alive()
-    beats = store.beats
+    heartbeats = store.heartbeats
     assert (set(told.known), told.failures, store.opened) == ({frozenset({"job"})}, 0, 0)
     one.stop()
-    assert store.beats == beats
+    assert store.heartbeats == heartbeats
 
 
-async def test_a_heart_that_is_no_longer_wanted_ends_by_itself():
-    store, told = Failing(), Told()
+async def test_a_heartbeat_that_is_no_longer_wanted_ends_by_itself():
+    store, told = Failing(), Reported()
     told.lives = False
-    one = heart(store, told)
+    one = heartbeat(store, told)
     one.start()
     await eventually(lambda: not one._thread.is_alive())
-    assert (store.beats, store.opened) == (1, 0)
+    assert (store.heartbeats, store.opened) == (1, 0)
 
 
-async def test_a_beat_that_fails_is_told_and_sent_again():
-    store, told = Failing(), Told()
+async def test_a_heartbeat_that_fails_is_reported_and_sent_again():
+    store, told = Failing(), Reported()
     store.fails = 2
-    one = heart(store, told)
+    one = heartbeat(store, told)
     one.start()
     await eventually(lambda: told.known)
     await one.stopped()
     assert told.failures == 2
-    assert store.beats >= 3
+    assert store.heartbeats >= 3
 
 
-async def test_a_beat_without_an_answer_is_given_up(monkeypatch):
+async def test_a_heartbeat_without_an_answer_is_given_up(monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.01)
-    store, told = Failing(), Told()
+    store, told = Failing(), Reported()
     store.hangs = True
-    one = heart(store, told)
+    one = heartbeat(store, told)
     one.start()
     await eventually(lambda: told.failures >= 2)
     await one.stopped()
     assert not told.known
 
 
-async def test_a_heart_that_cannot_start_says_so(monkeypatch):
+async def test_a_heartbeat_that_cannot_start_says_so(monkeypatch):
     def refuse(main):
         main.close()
         raise OSError(24, "too many open files")
 
     monkeypatch.setattr(heartbeat.asyncio, "run", refuse)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    one = heart(Failing(), Told())
+    one = heartbeat(Failing(), Reported())
     with pytest.raises(StoreUnavailable, match="could not start"):
         one.start()
     one.stop()

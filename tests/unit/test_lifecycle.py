@@ -5,12 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Backoff, State, WrongState
+from holdfast import Backoff, InvalidState, State
 from holdfast.core.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
 from holdfast.core.lifecycle import (
     Outcome,
     Rules,
-    annotate,
     cancel,
     delete,
     failures,
@@ -18,12 +17,13 @@ from holdfast.core.lifecycle import (
     retry,
     settle,
     too_late,
+    update_meta,
     updated_at,
 )
 from holdfast.core.operations import Change, Patch
 from holdfast.core.waiting import Waiting
 
-RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_silent_deaths=3, retention=60, key_retention=90_000)
+RULES = Rules(Backoff(base=10, factor=1, jitter=4), max_crashes=3, retention=60, key_retention=90_000)
 
 
 def job(**fields):
@@ -58,7 +58,7 @@ def end(record, outcome, rules=RULES, **options):
 def next_claim(record, ended):
     """The job as the next claim finds it."""
     return msgspec.structs.replace(
-        record, attempt=ended.attempt + 1, suspect=ended.suspect, deaths=ended.deaths, fence=record.fence + 1
+        record, attempt=ended.attempt + 1, quarantined=ended.quarantined, crashes=ended.crashes, fence=record.fence + 1
     )
 
 
@@ -81,10 +81,10 @@ claims = st.builds(
     job,
     attempt=st.integers(1, 8),
     max_attempts=st.integers(0, 8),
-    suspect=st.booleans(),
-    deaths=st.integers(-2, 2),
+    quarantined=st.booleans(),
+    crashes=st.integers(-2, 2),
     cancel=st.booleans(),
-    life=st.integers(1, 3),
+    reset_count=st.integers(1, 3),
     error=st.none() | st.just("an earlier error"),
 )
 outcomes = st.sampled_from(list(OUTCOMES.values()))
@@ -111,10 +111,10 @@ terminal_states = st.sampled_from(sorted(TERMINAL))
         ("lost", State.QUEUED, State.DEAD),
     ],
 )
-@pytest.mark.parametrize("suspect", [False, True], ids=["sound", "suspect"])
-def test_a_claim_ends_in(outcome, attempts_left, spent, suspect):
-    assert end(job(attempt=1, max_attempts=2, suspect=suspect), OUTCOMES[outcome]).state == attempts_left
-    assert end(job(attempt=2, max_attempts=2, suspect=suspect), OUTCOMES[outcome]).state == spent
+@pytest.mark.parametrize("quarantined", [False, True], ids=["sound", "quarantined"])
+def test_a_claim_ends_in(outcome, attempts_left, spent, quarantined):
+    assert end(job(attempt=1, max_attempts=2, quarantined=quarantined), OUTCOMES[outcome]).state == attempts_left
+    assert end(job(attempt=2, max_attempts=2, quarantined=quarantined), OUTCOMES[outcome]).state == spent
 
 
 @pytest.mark.parametrize("outcome", ["failed", "lost"])
@@ -125,7 +125,7 @@ def test_max_attempts_zero_is_no_limit(outcome):
 def test_a_lost_claim_whose_cancellation_was_asked_for_ends_cancelled():
     for attempt in (1, 5):
         ended = end(job(attempt=attempt, cancel=True), Outcome.lost())
-        assert (ended.state, ended.outcome, ended.suspect) == (State.CANCELLED, "cancelled", False)
+        assert (ended.state, ended.outcome, ended.quarantined) == (State.CANCELLED, "cancelled", False)
         assert ended.error == "cancelled while running; its worker was lost"
 
 
@@ -139,10 +139,10 @@ def test_a_dead_end_stays_dead_though_its_cancellation_was_asked_for():
 
 
 @given(claims, outcomes, st.integers(0, 5) | st.none())
-def test_every_end_carries_the_claim_it_ends(record, outcome, beat):
-    ended = end(record, outcome, nonce=41, seen_beat=beat)
+def test_every_end_carries_the_claim_it_ends(record, outcome, heartbeat):
+    ended = end(record, outcome, nonce=41, expected_heartbeat=heartbeat)
     assert (ended.id, ended.seq, ended.fence, ended.token) == (record.id, record.seq, record.fence, record.token)
-    assert (ended.nonce, ended.seen_beat) == (41, beat)
+    assert (ended.nonce, ended.expected_heartbeat) == (41, heartbeat)
 
 
 @given(claims, outcomes)
@@ -157,7 +157,7 @@ GIVEN_BACK = ("released", "snoozed", "parked", "paused")
 def test_what_is_given_back_is_not_charged(record, outcome):
     ended = end(record, outcome)
     assert ended.attempt == record.attempt - 1
-    assert (ended.state in WAITING, ended.error, ended.waits) == (True, record.error, outcome.waits)
+    assert (ended.state in WAITING, ended.error, ended.waiting_for) == (True, record.error, outcome.waiting_for)
 
 
 @given(claims, outcomes)
@@ -187,7 +187,7 @@ def test_only_success_has_a_result_and_only_failure_a_new_error(record, outcome)
 )
 def test_at_most_max_attempts_starts_are_charged(max_attempts, ends):
     record, charged = job(max_attempts=max_attempts), 0
-    rules = msgspec.structs.replace(RULES, max_silent_deaths=1000)
+    rules = msgspec.structs.replace(RULES, max_crashes=1000)
     for kind in ends:
         charged += kind in ("failed", "lost")
         ended = end(record, OUTCOMES[kind], rules)
@@ -202,51 +202,53 @@ def test_at_most_max_attempts_starts_are_charged(max_attempts, ends):
     st.integers(1, 4),
     st.lists(st.sampled_from(["failed", "lost", "lost", "lost", "released", "snoozed"]), min_size=1, max_size=30),
 )
-def test_only_deaths_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
-    record, deaths = job(max_attempts=0), 0
-    rules = msgspec.structs.replace(RULES, max_silent_deaths=limit)
+def test_only_crashes_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
+    record, crashes = job(max_attempts=0), 0
+    rules = msgspec.structs.replace(RULES, max_crashes=limit)
     for kind in ends:
         if kind == "lost":
-            deaths += 1
+            crashes += 1
         elif kind != "released":  # a report of any kind is a sign of life; a release is no run at all
-            deaths = 0
-        # The first death may be the fault of any neighbour, the next two of another suspect; then the job runs alone.
-        alone_deaths = deaths - 3
+            crashes = 0
+        # The first death may be the fault of any neighbour, the next two of another quarantined job; then the job runs alone.
+        alone_crashes = crashes - 3
         ended = end(record, OUTCOMES[kind], rules)
-        assert (ended.state == State.DEAD) == (alone_deaths >= limit)
+        assert (ended.state == State.DEAD) == (alone_crashes >= limit)
         if ended.state == State.DEAD:
             assert "poisonous" in ended.error
             assert f"{limit} times in a row" in ended.error
             return
-        assert (ended.suspect, ended.deaths) == (deaths > 0, alone_deaths if deaths else 0)
+        assert (ended.quarantined, ended.crashes) == (crashes > 0, alone_crashes if crashes else 0)
         record = next_claim(record, ended)
 
 
 def test_poison_ends_a_job_that_has_attempts_left_and_says_so():
-    ended = end(job(attempt=4, max_attempts=1000, suspect=True, deaths=2), Outcome.lost())
+    ended = end(job(attempt=4, max_attempts=1000, quarantined=True, crashes=2), Outcome.lost())
     assert (ended.state, ended.outcome) == (State.DEAD, "dead")
     assert ended.error == "poisonous: its process died 3 times in a row while it ran alone in it"
 
 
-def test_a_neighbour_that_died_with_its_process_is_suspected_but_not_counted():
+def test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted():
     ended = end(job(), Outcome.lost())
-    assert (ended.suspect, ended.deaths, ended.state) == (True, -2, State.QUEUED)
+    assert (ended.quarantined, ended.crashes, ended.state) == (True, -2, State.QUEUED)
 
 
-@pytest.mark.parametrize(("deaths", "then"), [(-2, -1), (-1, 0), (0, 1), (1, 2)])
-def test_a_suspect_that_dies_in_company_comes_closer_to_being_alone(deaths, then):
-    assert end(job(suspect=True, deaths=deaths), Outcome.lost()).deaths == then
+@pytest.mark.parametrize(("crashes", "then"), [(-2, -1), (-1, 0), (0, 1), (1, 2)])
+def test_a_quarantined_that_dies_in_company_comes_closer_to_being_alone(crashes, then):
+    assert end(job(quarantined=True, crashes=crashes), Outcome.lost()).crashes == then
 
 
-@pytest.mark.parametrize(("deaths", "then"), [(-2, 1), (-1, 1), (0, 1), (1, 2)])
-def test_a_suspect_whose_own_process_died_is_counted_at_once(deaths, then):
-    assert end(job(suspect=True, deaths=deaths), Outcome.lost(alone=True)).deaths == then
+@pytest.mark.parametrize(("crashes", "then"), [(-2, 1), (-1, 1), (0, 1), (1, 2)])
+def test_a_quarantined_whose_own_process_died_is_counted_at_once(crashes, then):
+    assert end(job(quarantined=True, crashes=crashes), Outcome.lost(alone=True)).crashes == then
 
 
-@pytest.mark.parametrize(("attempt", "suspect", "deaths"), [(1, False, 0), (3, True, -2)])
-def test_no_job_spends_its_last_attempt_in_the_company_of_suspects(attempt, suspect, deaths):
-    ended = end(job(attempt=attempt, max_attempts=attempt + 1, suspect=suspect, deaths=deaths), Outcome.lost())
-    assert (ended.state, ended.suspect, ended.deaths) == (State.QUEUED, True, 0)
+@pytest.mark.parametrize(("attempt", "quarantined", "crashes"), [(1, False, 0), (3, True, -2)])
+def test_no_job_spends_its_last_attempt_in_the_company_of_quarantined(attempt, quarantined, crashes):
+    ended = end(
+        job(attempt=attempt, max_attempts=attempt + 1, quarantined=quarantined, crashes=crashes), Outcome.lost()
+    )
+    assert (ended.state, ended.quarantined, ended.crashes) == (State.QUEUED, True, 0)
 
 
 def test_a_lost_claim_names_the_worker_that_lost_it():
@@ -263,7 +265,7 @@ def test_a_failure_waits_for_the_backoff_with_its_jitter():
 
 
 def test_the_backoff_grows_with_the_attempt():
-    rules = Rules(Backoff(base=1, factor=2, jitter=0), max_silent_deaths=3, retention=60, key_retention=60)
+    rules = Rules(Backoff(base=1, factor=2, jitter=0), max_crashes=3, retention=60, key_retention=60)
     assert [end(job(attempt=n), Outcome.failed("Boom"), rules).delay for n in (1, 2, 3)] == [2, 4, 8]
 
 
@@ -280,15 +282,20 @@ def test_a_release_keeps_the_jobs_place():
 
 
 def test_a_release_keeps_the_suspicion():
-    ended = end(job(suspect=True, deaths=2), Outcome.released())
-    assert (ended.suspect, ended.deaths) == (True, 2)
+    ended = end(job(quarantined=True, crashes=2), Outcome.released())
+    assert (ended.quarantined, ended.crashes) == (True, 2)
 
 
 def test_a_pause_keeps_everything_and_says_what_it_waits_for():
-    record = job(suspect=True, deaths=2, error="Boom", attempt=2)
+    record = job(quarantined=True, crashes=2, error="Boom", attempt=2)
     ended = end(record, Outcome.paused(Waiting("pause", "work")))
-    assert (ended.state, ended.attempt, ended.waits, ended.delay) == (State.BLOCKED, 1, Waiting("pause", "work"), None)
-    assert (ended.suspect, ended.deaths, ended.error) == (True, 2, "Boom")
+    assert (ended.state, ended.attempt, ended.waiting_for, ended.delay) == (
+        State.BLOCKED,
+        1,
+        Waiting("pause", "work"),
+        None,
+    )
+    assert (ended.quarantined, ended.crashes, ended.error) == (True, 2, "Boom")
 
 
 @pytest.mark.parametrize(
@@ -314,7 +321,7 @@ def test_an_expired_job_ends_cancelled_and_was_never_started():
     assert ended.error == "expired: it was to start before 1970-01-01 00:00:00.000+00:00"
 
 
-def test_whoever_retries_an_ended_job_wants_it_though_it_expired():
+def test_a_caller_retries_an_ended_job_wants_it_though_it_expired():
     record = job(state=State.CANCELLED, extra=b'{"expires_at":5,"flow":"f"}')
     assert retry(record).patch.extra == b'{"flow":"f"}'
 
@@ -375,7 +382,7 @@ def test_a_long_traceback_keeps_its_end_where_the_error_is():
 @pytest.mark.parametrize("state", sorted(WAITING))
 def test_cancelling_a_waiting_job_ends_it_at_once(state):
     change = cancel(job(state=state, attempt=0), RULES)
-    assert (change.seen_state, change.seen_fence, change.id) == (state, 3, "j")
+    assert (change.expected_state, change.expected_fence, change.id) == (state, 3, "j")
     assert (change.patch.state, change.patch.keep, change.patch.key_keep) == (State.CANCELLED, 60, 90_000)
     assert change.patch.error == "cancelled before it ran"
 
@@ -394,26 +401,31 @@ def test_cancelling_a_running_job_is_a_request():
 def test_an_ended_job_cannot_be_cancelled_or_annotated(record, state):
     record = msgspec.structs.replace(record, state=state, cancel=False)
     assert cancel(record, RULES) is None
-    with pytest.raises(WrongState, match=f"is {state}: meta can be added to while a job lives"):
-        annotate(record, {"a": 1})
+    with pytest.raises(InvalidState, match=f"is {state}: meta can be added to while a job lives"):
+        update_meta(record, {"a": 1})
 
 
 @given(claims, terminal_states)
 def test_retrying_an_ended_job_opens_a_new_life(record, state):
     record = msgspec.structs.replace(record, state=state, finished_at=9)
     patch = retry(record).patch
-    assert (patch.state, patch.attempt, patch.life, patch.delay) == (State.QUEUED, 0, record.life + 1, 0.0)
-    assert (patch.suspect, patch.deaths, patch.cancel) == (False, 0, False)
+    assert (patch.state, patch.attempt, patch.reset_count, patch.delay) == (
+        State.QUEUED,
+        0,
+        record.reset_count + 1,
+        0.0,
+    )
+    assert (patch.quarantined, patch.crashes, patch.cancel) == (False, 0, False)
     assert (patch.result, patch.error, patch.traceback, patch.progress) == (None, None, None, None)
     assert patch.history[-1].outcome == state
-    assert patch.history[-1].life == record.life
+    assert patch.history[-1].life == record.reset_count
 
 
 @pytest.mark.parametrize("state", sorted(WAITING - {State.BLOCKED}))
 def test_retrying_a_waiting_job_makes_it_due_and_changes_nothing_else(state):
     patch = retry(job(state=state, attempt=2)).patch
     assert (patch.state, patch.delay) == (State.QUEUED, 0.0)
-    assert patch.attempt is patch.life is patch.history is msgspec.UNSET
+    assert patch.attempt is patch.reset_count is patch.history is msgspec.UNSET
 
 
 @pytest.mark.parametrize(
@@ -424,12 +436,12 @@ def test_retrying_a_waiting_job_makes_it_due_and_changes_nothing_else(state):
     ],
 )
 def test_retrying_is_refused_with_the_reason(state, reason):
-    with pytest.raises(WrongState, match=reason):
+    with pytest.raises(InvalidState, match=reason):
         retry(job(state=state))
 
 
 def test_a_running_job_is_not_deleted():
-    with pytest.raises(WrongState, match="cancel it first, then delete it"):
+    with pytest.raises(InvalidState, match="cancel it first, then delete it"):
         delete(job())
 
 
@@ -440,26 +452,26 @@ def test_any_other_job_is_deleted(state):
 
 @pytest.mark.parametrize("state", sorted(set(State) - TERMINAL))
 def test_a_live_job_takes_more_meta(state):
-    assert annotate(job(state=state), {"a": 1}) == Change("j", state, 3, Patch(meta={"a": 1}))
+    assert update_meta(job(state=state), {"a": 1}) == Change("j", state, 3, Patch(meta={"a": 1}))
 
 
 @pytest.mark.parametrize("state", [State.QUEUED, State.DEAD])
 def test_a_retry_is_of_the_job_as_it_was_seen(state):
     change = retry(job(state=state))
-    assert (change.id, change.seen_state, change.seen_fence) == ("j", state, 3)
+    assert (change.id, change.expected_state, change.expected_fence) == ("j", state, 3)
 
 
 def test_a_job_whose_cancellation_was_asked_for_is_not_asked_again():
     assert cancel(job(cancel=True), RULES) is None
 
 
-def test_a_job_of_a_flow_is_kept_until_its_flow_has_ended_and_its_end_is_told():
+def test_a_job_of_a_flow_is_kept_until_its_flow_has_ended_and_its_end_is_reported():
     for outcome in (Outcome.succeeded(b"3"), Outcome.cancelled()):
         ended = end(job(extra=b'{"flow":"f"}'), outcome)
-        assert (ended.keep, ended.cancelled_keep, ended.tell) == (None, None, True)
+        assert (ended.keep, ended.cancelled_keep, ended.record_end) == (None, None, True)
     patch = cancel(job(state=State.QUEUED, extra=b'{"flow":"f"}'), RULES).patch
-    assert (patch.keep, patch.tell) == (None, True)
-    assert end(job(), Outcome.succeeded(b"3")).tell is False
+    assert (patch.keep, patch.record_end) == (None, True)
+    assert end(job(), Outcome.succeeded(b"3")).record_end is False
 
 
 # -- history
@@ -483,7 +495,7 @@ def test_failures_are_those_of_this_life_and_a_dead_end_that_ran_is_one():
     failed = Attempt(2, 2, 1, None, 1, 2, "failed")
     assert failures(job()) == 0
     assert failures(job(history=(failed,))) == 2
-    assert failures(job(history=(failed,), life=2)) == 0
+    assert failures(job(history=(failed,), reset_count=2)) == 0
     assert failures(job(history=(failed,), state=State.DEAD)) == 3
     assert failures(job(state=State.DEAD, started_at=None)) == 0
 

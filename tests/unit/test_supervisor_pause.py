@@ -6,7 +6,7 @@ from holdfast.worker.supervisor import BY_ONE_JOB, FIRST_RESTART_PAUSE, LONGEST_
 
 
 def test_workers_that_die_with_nothing_to_do_are_started_after_longer_and_longer_pauses():
-    assert [pause_after(deaths, 0) for deaths in (1, 2, 3)] == [
+    assert [pause_after(crashes, 0) for crashes in (1, 2, 3)] == [
         FIRST_RESTART_PAUSE,
         2 * FIRST_RESTART_PAUSE,
         4 * FIRST_RESTART_PAUSE,
@@ -14,8 +14,8 @@ def test_workers_that_die_with_nothing_to_do_are_started_after_longer_and_longer
     assert pause_after(1000, 0) == LONGEST_RESTART_PAUSE
 
 
-def test_the_deaths_that_one_poisonous_job_can_cause_do_not_lengthen_the_pause():
-    assert {pause_after(deaths, 1) for deaths in range(1, BY_ONE_JOB + 1)} == {FIRST_RESTART_PAUSE}
+def test_the_crashes_that_one_poisonous_job_can_cause_do_not_lengthen_the_pause():
+    assert {pause_after(crashes, 1) for crashes in range(1, BY_ONE_JOB + 1)} == {FIRST_RESTART_PAUSE}
 
 
 def test_workers_that_go_on_to_die_with_jobs_are_started_after_longer_pauses_too():

@@ -2,16 +2,16 @@
 
 from collections import Counter
 
-from holdfast.worker.turns import Turns
+from holdfast.worker.queue_rotation import QueueRotation
 
 
 def firsts(weights, count):
-    turns = Turns(weights)
+    turns = QueueRotation(weights)
     return [turns.next()[0] for _ in range(count)]
 
 
 def test_every_queue_is_asked_each_time():
-    assert all(sorted(order) == ["a", "b", "c"] for order in [Turns({"a": 1, "b": 5, "c": 2}).next()])
+    assert all(sorted(order) == ["a", "b", "c"] for order in [QueueRotation({"a": 1, "b": 5, "c": 2}).next()])
 
 
 def test_equal_queues_take_turns():

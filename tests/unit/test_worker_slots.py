@@ -5,8 +5,10 @@ from holdfast.worker.run import Run
 from holdfast.worker.slots import Slots
 
 
-def run(id: str, *, suspect: bool = False) -> Run:
-    return Run(Record(1, id, "default", "work", "running", 0, 0, b"{}", "json", 5, None, None, 0, suspect=suspect))
+def run(id: str, *, quarantined: bool = False) -> Run:
+    return Run(
+        Record(1, id, "default", "work", "running", 0, 0, b"{}", "json", 5, None, None, 0, quarantined=quarantined)
+    )
 
 
 async def test_a_slot_is_free_again_once_its_run_has_ended():
@@ -17,11 +19,11 @@ async def test_a_slot_is_free_again_once_its_run_has_ended():
     assert slots.free() == 2
 
 
-async def test_nothing_is_claimed_beside_a_suspect():
-    slots, suspect = Slots(8), run("suspect", suspect=True)
-    slots.add(suspect)
+async def test_nothing_is_claimed_beside_a_quarantined():
+    slots, quarantined = Slots(8), run("quarantined", quarantined=True)
+    slots.add(quarantined)
     assert slots.free() == 0
-    slots.remove(suspect)
+    slots.remove(quarantined)
     assert slots.free() == 8
 
 

@@ -44,7 +44,7 @@ async def test_one_call_gets_what_each_job_was_enqueued_with(app):
     assert (await handles[3].job()).payload == {"docs": {"id": 3, "text": "text 3"}}
 
 
-async def test_a_batch_takes_no_more_than_it_was_told(app):
+async def test_a_batch_takes_no_more_than_it_was_reported(app):
     calls = []
     task = app.task(noted(calls), name="handle", batch=4)
     await app.enqueue_many([(task, n) for n in range(10)])
@@ -83,7 +83,7 @@ async def test_the_first_waits_for_more(app):
     assert calls == [[1, 2, 3]]
 
 
-async def test_it_does_not_wait_longer_than_it_was_told(app):
+async def test_it_does_not_wait_longer_than_it_was_reported(app):
     calls = []
     task = app.task(noted(calls), name="handle", batch=1000, wait=0.05)
     async with working(app):
@@ -122,9 +122,9 @@ async def test_a_plain_function_handles_its_batch_in_a_thread(app):
     assert [result.partition(" in holdfast-task")[0] for result in results] == ["0", "1", "2"]
 
 
-async def test_a_limited_task_gathers_no_more_than_its_lane_lets_start(app):
+async def test_a_limited_task_gathers_no_more_than_its_limit_key_lets_start(app):
     calls = []
-    task = app.task(noted(calls), name="handle", batch=10, limit=limit(running=2))
+    task = app.task(noted(calls), name="handle", batch=10, limit=limit(concurrency=2))
     await app.enqueue_many([(task, n) for n in range(5)])
     await work_off(app)
     assert [len(call) for call in calls] == [2, 2, 1]
@@ -213,7 +213,7 @@ async def test_failed_jobs_are_gathered_again(app):
     @app.task(batch=10, retry=lambda error, attempt: 0.0)
     async def handle(items: list[int]) -> list[Exception | None]:
         calls.append(sorted(items))
-        return [ValueError("once") if len(calls) == 1 and item % 2 else None for item in items]
+        return [ValueError("unique") if len(calls) == 1 and item % 2 else None for item in items]
 
     await app.enqueue_many([(handle, n) for n in range(4)])
     await work_off(app)
@@ -334,13 +334,13 @@ async def test_a_worker_that_stops_lets_a_call_end(app):
     assert [(await handle.job()).state for handle in handles] == [State.SUCCEEDED] * 2
 
 
-async def test_a_suspect_is_a_batch_of_its_own(app):
+async def test_a_quarantined_is_a_batch_of_its_own(app):
     calls = []
     task = app.task(noted(calls), name="handle", batch=10)
-    suspect = await task.enqueue(0)
+    quarantined = await task.enqueue(0)
     [claim] = await app.claim(lease=60)
     await parts_of(app).claims.recover(holder=claim.holder.id)
-    assert (await suspect.job()).suspect
+    assert (await quarantined.job()).quarantined
     await app.enqueue_many([(task, n) for n in range(1, 4)])
     await work_off(app)
     assert sorted(calls) == [[0], [1, 2, 3]]

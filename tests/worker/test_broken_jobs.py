@@ -84,7 +84,7 @@ async def test_an_unknown_task_fails_and_is_dead_in_the_end(make_app):
     assert job.traceback is None, "there is nothing of the user's own in it"
 
 
-async def test_an_unknown_task_waits_uncharged_where_workers_are_told_so(make_app):
+async def test_an_unknown_task_waits_uncharged_where_workers_are_reported_so(make_app):
     app = make_app(unknown_tasks="wait", max_attempts=1)
     handle = await app.enqueue("later", 1)
     await work_off(app)

@@ -14,8 +14,8 @@ from support.workers import work_off, working
 # -- cancelling what runs
 
 
-async def has_beaten(app):
-    """Whether the worker's heart has beaten: before its first claim, nothing else makes it known."""
+async def has_renewed(app):
+    """Whether the worker's heartbeat has beaten: before its first claim, nothing else makes it known."""
     return await app.workers()
 
 
@@ -100,14 +100,14 @@ async def test_a_thread_that_does_not_look_finishes_and_has_succeeded(brisk):
 
         async def heard():
             [seen] = await session_of(brisk).store.holders()
-            return seen.beat
+            return seen.heartbeat
 
         since = await heard()
 
-        async def two_beats_later():
+        async def two_heartbeats_later():
             return await heard() >= since + 2
 
-        await eventually(two_beats_later)
+        await eventually(two_heartbeats_later)
         gate.set()
         assert await handle.result(timeout=30) == "done"
 
@@ -140,7 +140,7 @@ async def test_work_that_finished_first_stays_succeeded(make_app):
         return "done"
 
     async with working(app):
-        await eventually(lambda: has_beaten(app))
+        await eventually(lambda: has_renewed(app))
         handle = await work.enqueue()
         await asyncio.wait_for(entered.wait(), 30)
         assert await handle.cancel() is True
@@ -160,7 +160,7 @@ async def test_a_failure_after_a_request_to_cancel_is_not_retried(make_app):
         raise RuntimeError("no")
 
     async with working(app):
-        await eventually(lambda: has_beaten(app))
+        await eventually(lambda: has_renewed(app))
         handle = await work.enqueue()
         await asyncio.wait_for(entered.wait(), 30)
         await handle.cancel()

@@ -80,7 +80,7 @@ async def test_a_failed_job_is_tried_again_on_time(patient):
     async def flaky() -> None:
         times.append(time.monotonic())
         if len(times) == 1:
-            raise RuntimeError("once")
+            raise RuntimeError("unique")
 
     async with working(patient):
         await (await flaky.enqueue()).result(timeout=30)
@@ -159,21 +159,21 @@ async def test_a_worker_takes_over_what_a_dead_one_held(make_app):
 
 @pytest.fixture
 def watched(make_app):
-    """An app whose task `work` notes who runs beside it, and goes on when its gate opens."""
+    """An app whose task `work` notes who runs beside it, and goes on when its limiter opens."""
     app = make_app(poll=0.02, lease=0.9)
-    app.running, app.together, app.gates = set(), [], defaultdict(asyncio.Event)
+    app.running, app.together, app.limiters = set(), [], defaultdict(asyncio.Event)
 
     @app.task
     async def work(name: str) -> None:
         app.running.add(name)
         app.together.append(frozenset(app.running))
-        await app.gates[name].wait()
+        await app.limiters[name].wait()
         app.running.discard(name)
 
     return app
 
 
-async def suspected(app, *names, queue="default"):
+async def quarantined(app, *names, queue="default"):
     """Jobs of the task `work` that were in flight when a process died."""
     await app.open()
     work = parts_of(app).registry.tasks["work"].using(queue=queue)
@@ -199,26 +199,26 @@ async def ended(app, count):
 
 
 async def test_what_was_in_flight_when_a_process_died_is_next_run_together_and_apart_from_the_rest(watched):
-    await suspected(watched, "suspect 1", "suspect 2")
+    await quarantined(watched, "quarantined job 1", "quarantined job 2")
     await watched.enqueue_many([("work", f"sound {n}") for n in range(4)])
     async with working(watched, concurrency=4):
-        await eventually(lambda: watched.running == {"suspect 1", "suspect 2"})
-        await still(lambda: watched.running == {"suspect 1", "suspect 2"})  # though two slots are free
-        watched.gates["suspect 1"].set()
-        await eventually(lambda: watched.running == {"suspect 2"})
-        await still(lambda: watched.running == {"suspect 2"}, 0.05)
-        watched.gates["suspect 2"].set()
+        await eventually(lambda: watched.running == {"quarantined job 1", "quarantined job 2"})
+        await still(lambda: watched.running == {"quarantined job 1", "quarantined job 2"})  # though two slots are free
+        watched.limiters["quarantined job 1"].set()
+        await eventually(lambda: watched.running == {"quarantined job 2"})
+        await still(lambda: watched.running == {"quarantined job 2"}, 0.05)
+        watched.limiters["quarantined job 2"].set()
         await eventually(lambda: len(watched.running) == 4)
         for n in range(4):
-            watched.gates[f"sound {n}"].set()
+            watched.limiters[f"sound {n}"].set()
         await ended(watched, 6)
     for seen in watched.together:
-        assert len({"suspect" in name for name in seen}) == 1
+        assert len({"quarantined" in name for name in seen}) == 1
 
 
-async def test_what_died_beside_other_suspects_twice_is_next_run_alone(watched):
-    names = ["suspect 1", "suspect 2"]
-    await suspected(watched, *names)
+async def test_what_died_beside_other_quarantined_twice_is_next_run_alone(watched):
+    names = ["quarantined job 1", "quarantined job 2"]
+    await quarantined(watched, *names)
     for _ in range(2):
         claims = await watched.claim(limit=2, lease=60.0)
         assert await parts_of(watched).claims.recover(holder=claims[0].holder.id) == 2
@@ -226,13 +226,13 @@ async def test_what_died_beside_other_suspects_twice_is_next_run_alone(watched):
         for name in names:
             await eventually(lambda name=name: watched.running == {name})
             await still(lambda name=name: watched.running == {name}, 0.05)
-            watched.gates[name].set()
+            watched.limiters[name].set()
         await ended(watched, 2)
     assert all(len(seen) == 1 for seen in watched.together)
 
 
-async def test_a_suspect_waits_until_its_process_runs_nothing_else_but_not_everybody_waits_with_it(watched):
-    await suspected(watched, "suspect")
+async def test_a_quarantined_waits_until_its_process_runs_nothing_else_but_not_everybody_waits_with_it(watched):
+    await quarantined(watched, "quarantined")
     sound = parts_of(watched).registry.tasks["work"].using(priority=-5)
     await sound.enqueue("long")
     async with working(watched, concurrency=4):
@@ -240,14 +240,14 @@ async def test_a_suspect_waits_until_its_process_runs_nothing_else_but_not_every
         await sound.enqueue("other")
         await eventually(lambda: watched.running == {"long", "other"})  # once a lease has passed
         await still(lambda: watched.running == {"long", "other"}, 0.7)  # another lease, and free slots
-        watched.gates["long"].set()
-        watched.gates["other"].set()
-        await eventually(lambda: watched.running == {"suspect"})
-        watched.gates["suspect"].set()
+        watched.limiters["long"].set()
+        watched.limiters["other"].set()
+        await eventually(lambda: watched.running == {"quarantined"})
+        watched.limiters["quarantined"].set()
         await ended(watched, 3)
 
 
-async def test_a_suspect_does_not_starve_beside_a_stream_of_sound_jobs(make_app):
+async def test_a_quarantined_does_not_starve_beside_a_stream_of_sound_jobs(make_app):
     app = make_app(poll=0.02, lease=0.9)
     ran = []
 
@@ -255,17 +255,17 @@ async def test_a_suspect_does_not_starve_beside_a_stream_of_sound_jobs(make_app)
     async def work(name: str) -> None:
         await asyncio.sleep(0.01)
         ran.append(name)
-        if name != "suspect" and "suspect" not in ran:
+        if name != "quarantined" and "quarantined" not in ran:
             await work.enqueue(name)
 
-    await suspected(app, "suspect", queue="hand")
+    await quarantined(app, "quarantined", queue="hand")
     await app.pause("hand")
     for n in range(8):
         await work.enqueue(f"sound {n}")
     async with working(app, queues=["default", "hand"], concurrency=4):
         await eventually(lambda: len(ran) > 4)
         await app.resume("hand")  # from here on its turn has come, but this process is never idle by itself
-        await eventually(lambda: "suspect" in ran)
+        await eventually(lambda: "quarantined" in ran)
 
 
 async def test_a_job_that_kills_its_process_again_and_again_is_dead_as_poisonous(make_app):

@@ -20,7 +20,7 @@ class Late(MemoryStore):
 
     def __init__(self, *, clock=None, shared=None, **rest):
         super().__init__(clock, **rest)
-        self.shared = shared or {"beats": 0, "held": 0, "answer": asyncio.Event(), "heart": True}
+        self.shared = shared or {"heartbeats": 0, "held": 0, "answer": asyncio.Event(), "heartbeat": True}
         self.clock = clock
         self.is_sibling = shared is not None
 
@@ -34,15 +34,15 @@ class Late(MemoryStore):
             await self.shared["answer"].wait()
         return answers
 
-    async def beat(self, holders):
-        if self.is_sibling and not self.shared["heart"]:
+    async def heartbeat(self, holders):
+        if self.is_sibling and not self.shared["heartbeat"]:
             raise StoreUnavailable("this line is dead")
-        self.shared["beats"] += 1
-        return await super().beat(holders)
+        self.shared["heartbeats"] += 1
+        return await super().heartbeat(holders)
 
     @property
-    def beats(self):
-        return self.shared["beats"]
+    def heartbeats(self):
+        return self.shared["heartbeats"]
 
     def let_go(self):
         self.shared["answer"].set()
@@ -76,11 +76,11 @@ async def app(store):
 async def test_a_heartbeat_does_not_release_a_claim_that_is_on_its_way(app, store, task):
     handle = await app.enqueue(task, 1)
     async with working(app):
-        await eventually(lambda: store.beats >= 5)
+        await eventually(lambda: store.heartbeats >= 5)
         store.let_go()
         await eventually(lambda: app.runs)
-        seen = store.beats
-        await eventually(lambda: store.beats >= seen + 2)
+        seen = store.heartbeats
+        await eventually(lambda: store.heartbeats >= seen + 2)
         app.gate.set()
         assert (await handle.wait(timeout=30)).state == State.SUCCEEDED
     job = await handle.job()
@@ -93,12 +93,12 @@ async def test_jobs_that_a_batch_is_gathering_are_not_released_on_their_way(app,
     async with working(app):
         await eventually(lambda: app.runs == [1])
         store.shared["answer"] = asyncio.Event()
-        seen, second = store.beats, await app.enqueue("together", 2)
-        await eventually(lambda: store.beats >= seen + 5)
+        seen, second = store.heartbeats, await app.enqueue("together", 2)
+        await eventually(lambda: store.heartbeats >= seen + 5)
         store.let_go()
         await eventually(lambda: app.runs == [1, 2])
-        seen = store.beats
-        await eventually(lambda: store.beats >= seen + 2)
+        seen = store.heartbeats
+        await eventually(lambda: store.heartbeats >= seen + 2)
         app.gate.set()
         await asyncio.gather(first.wait(timeout=30), second.wait(timeout=30))
     assert (app.runs, (await second.job()).fence) == ([1, 2], 1)
@@ -120,8 +120,8 @@ async def test_a_claim_that_never_arrives_is_released_while_others_are_on_their_
         await eventually(lambda: store.write == write)
         await app.enqueue("work", 2)
         await eventually(lambda: store.shared["held"])
-        seen = store.beats
-        await eventually(lambda: store.beats >= seen + 5)
+        seen = store.heartbeats
+        await eventually(lambda: store.heartbeats >= seen + 5)
         store.let_go()
         app.gate.set()
         assert (await lost.wait(timeout=30)).state == State.SUCCEEDED
@@ -186,7 +186,7 @@ async def test_claims_that_cannot_be_confirmed_are_released(timed):
     async def away(holders):
         raise StoreUnavailable("the store is away")
 
-    store.beat = away
+    store.heartbeat = away
     claiming = asyncio.create_task(app.claim(lease=LEASE))
     await eventually(lambda: store.shared["held"])
     clock.advance(0.9 * LEASE)
@@ -201,13 +201,13 @@ async def test_claims_that_cannot_be_confirmed_are_released(timed):
 async def test_a_line_that_is_always_late_starts_nothing_and_says_so(timed):
     app, store, clock = timed
     handle = await app.enqueue("work")
-    beat = store.beat
+    heartbeat = store.heartbeat
 
     async def slow(holders):
         clock.advance(0.9 * LEASE)
-        return await beat(holders)
+        return await heartbeat(holders)
 
-    store.beat = slow
+    store.heartbeat = slow
     claiming = asyncio.create_task(app.claim(lease=LEASE))
     await eventually(lambda: store.shared["held"])
     clock.advance(0.9 * LEASE)
@@ -221,9 +221,9 @@ async def test_a_line_that_is_always_late_starts_nothing_and_says_so(timed):
 async def test_a_worker_does_not_start_a_job_that_another_took_while_the_answer_was_late(timed):
     app, store, clock = timed
     handle = await app.enqueue("work")
-    store.shared["heart"] = False
+    store.shared["heartbeat"] = False
     async with working(app):
         async for _ in stolen(app, store, clock):
-            await eventually(lambda: store.beats)
+            await eventually(lambda: store.heartbeats)
         assert (await handle.wait(timeout=30)).state == State.SUCCEEDED
     assert app.runs == []

@@ -15,7 +15,7 @@ from support.workers import work_off, working
 async def test_no_more_of_a_key_run_than_its_limit_says_and_the_rest_goes_on(app):
     now, most, ran = Counter(), Counter(), []
 
-    @app.task(limit=limit(key="tenant", running=2))
+    @app.task(limit=limit(key="tenant", concurrency=2))
     async def work(tenant: str) -> None:
         now[tenant] += 1
         most[tenant] = max(most[tenant], now[tenant])
@@ -33,7 +33,7 @@ async def test_no_more_of_a_key_run_than_its_limit_says_and_the_rest_goes_on(app
 async def test_a_full_key_keeps_no_slot(app):
     release = asyncio.Event()
 
-    @app.task(limit=limit(key="tenant", running=1))
+    @app.task(limit=limit(key="tenant", concurrency=1))
     async def work(tenant: str) -> None:
         if tenant == "a":
             await release.wait()
@@ -47,7 +47,7 @@ async def test_a_full_key_keeps_no_slot(app):
 
 
 async def test_a_limit_of_a_queue_holds_for_all_its_tasks(make_app):
-    app = make_app(queue_limits={"mail": limit(running=1)})
+    app = make_app(queue_limits={"mail": limit(concurrency=1)})
     running, most = 0, 0
 
     async def work() -> None:
@@ -88,16 +88,16 @@ async def test_a_task_may_slow_its_key_for_everyone(app, in_thread):
     async def call(ctx: Context, tenant: str) -> None:
         ran.append(tenant)
         if tenant == "slow":
-            await ctx.slow_down(600)
+            await ctx.report_rate_limit(600)
             raise Retry("429", after=600)
 
     def call_in_thread(ctx: Context, tenant: str) -> None:
         ran.append(tenant)
         if tenant == "slow":
-            ctx.slow_down(600)
+            ctx.report_rate_limit(600)
             raise Retry("429", after=600)
 
-    task = app.task(call_in_thread if in_thread else call, name="call", limit=limit(key="tenant", running=1))
+    task = app.task(call_in_thread if in_thread else call, name="call", limit=limit(key="tenant", concurrency=1))
     async with working(app, concurrency=4):
         held = await app.enqueue_many([(task, "slow")] * 3)
         others = await app.enqueue_many([(task, f"{n}") for n in range(3)])
@@ -107,17 +107,17 @@ async def test_a_task_may_slow_its_key_for_everyone(app, in_thread):
         await still(lambda: ran.count("slow") == 1)
     assert [(await handle.job()).state for handle in held] == [State.FAILED, State.BLOCKED, State.BLOCKED]
     said = await app.explain(held[1].id)
-    assert said.details[0] == "it goes on as soon as a claim finds that no job keeps its lane slowed down"
+    assert said.details[0] == "it goes on as soon as a claim finds that no job keeps its limit key slowed down"
 
 
-async def test_a_lane_that_was_slowed_goes_on_when_the_time_is_over(app):
+async def test_a_limit_key_that_was_slowed_goes_on_when_the_time_is_over(app):
     ran = []
 
-    @app.task(limit=limit(running=1))
+    @app.task(limit=limit(concurrency=1))
     async def call(ctx: Context, n: int) -> None:
         ran.append(n)
         if n == 0:
-            await ctx.slow_down(0.1)
+            await ctx.report_rate_limit(0.1)
 
     async with working(app):
         handles = await app.enqueue_many([(call, n) for n in range(3)])
@@ -126,11 +126,11 @@ async def test_a_lane_that_was_slowed_goes_on_when_the_time_is_over(app):
     assert ran == [0, 1, 2]
 
 
-async def test_a_job_of_no_lane_cannot_be_slowed_down(app):
+async def test_a_job_of_no_limit_key_cannot_be_slowed_down(app):
     @app.task(max_attempts=1)
     async def call(ctx: Context) -> None:
-        with pytest.raises(ConfigError, match="is in no lane that could be slowed down: give the task a limit="):
-            await ctx.slow_down(5)
+        with pytest.raises(ConfigError, match="is in no limit key that could be slowed down: give the task a limit="):
+            await ctx.report_rate_limit(5)
 
     handle = await call.enqueue()
     await work_off(app)
@@ -138,15 +138,15 @@ async def test_a_job_of_no_lane_cannot_be_slowed_down(app):
 
 
 async def test_how_long_to_slow_down_is_checked(app):
-    @app.task(limit=limit(running=1), max_attempts=1)
+    @app.task(limit=limit(concurrency=1), max_attempts=1)
     async def call(ctx: Context, seconds: float) -> None:
-        await ctx.slow_down(seconds)
+        await ctx.report_rate_limit(seconds)
 
     for seconds, says in ((-1, "must be more than 0 seconds"), (86401, "takes a time from now of at most a day")):
         handle = await call.enqueue(seconds)
         await work_off(app)
-        assert f"slow_down(…) {says}" in (await handle.job()).error
-    handle = await call.enqueue(1_700_000_000)  # a date, by mistake: the lane goes on
+        assert f"report_rate_limit(…) {says}" in (await handle.job()).error
+    handle = await call.enqueue(1_700_000_000)  # a date, by mistake: the limit key goes on
     await work_off(app)
     assert (await handle.job()).state == State.DEAD
 
@@ -154,10 +154,10 @@ async def test_how_long_to_slow_down_is_checked(app):
 # -- what is said
 
 
-async def test_a_job_says_what_its_lane_waits_for(app):
+async def test_a_job_says_what_its_limit_key_waits_for(app):
     release = threading.Event()
 
-    @app.task(limit=limit(key="tenant", running=2))
+    @app.task(limit=limit(key="tenant", concurrency=2))
     def work(tenant: int) -> None:
         release.wait(30)
 
@@ -169,20 +169,20 @@ async def test_a_job_says_what_its_lane_waits_for(app):
         release.set()
         for handle in handles:
             await handle.wait(timeout=30)
-    assert said.reason == "it waits for its lane 'work/42', of which 2 of 2 run"
-    assert {handles[0].id, handles[1].id} == set(said.details[0].removeprefix("in its lane runs: ").split(", "))
-    assert (job.lane, job.waits) == ("work/42", Waiting("limit", "work/42"))
-    assert (await handles[0].job()).lane == "work/42"
+    assert said.reason == "it waits for its limit key 'work/42', of which 2 of 2 run"
+    assert {handles[0].id, handles[1].id} == set(said.details[0].removeprefix("in its limit key runs: ").split(", "))
+    assert (job.limit_key, job.waiting_for) == ("work/42", Waiting("limit", "work/42"))
+    assert (await handles[0].job()).limit_key == "work/42"
 
 
-async def test_a_job_says_how_often_its_lane_may_start(app):
+async def test_a_job_says_how_often_its_limit_key_may_start(app):
     @app.task(limit=limit(rate="2/min", burst=3))
     async def work() -> None: ...
 
     handles = await app.enqueue_many([(work,)] * 5)
     await work_off(app)
     said = await app.explain(handles[4].id)
-    assert said.reason == "it waits for its lane 'work', in which one may start every 30 s, 3 at once after a rest"
+    assert said.reason == "it waits for its limit key 'work', in which one may start every 30 s, 3 at once after a rest"
     assert said.details[0].startswith("it goes on as soon as a claim finds that its rate allows it")
 
 

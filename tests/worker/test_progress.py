@@ -155,20 +155,20 @@ async def test_a_job_can_add_to_its_meta(app, kind):
 
         @app.task
         async def work(ctx: Context) -> None:
-            await ctx.add_meta(b=2, id=3)
+            await ctx.update_meta(b=2, id=3)
 
     else:
 
         @app.task
         def work(ctx: Context) -> None:
-            ctx.add_meta(b=2, id=3)
+            ctx.update_meta(b=2, id=3)
 
     handle = await work.using(meta={"a": 1, "b": 1}).enqueue()
     await work_off(app)
     assert (await handle.job()).meta == {"a": 1, "b": 2, "id": 3}
 
 
-async def test_a_job_that_lost_its_claim_is_told_when_it_says_something():
+async def test_a_job_that_lost_its_claim_is_reported_when_it_says_something():
     clock = ManualClock()
     app = Holdfast(MemoryStore(clock), clock=clock)
     told, entered, gate = [], asyncio.Event(), asyncio.Event()

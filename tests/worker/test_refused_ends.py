@@ -23,13 +23,13 @@ async def by_a_worker(app):
         await given_up.wait()
         return "done"
 
-    async def beaten():
+    async def renewed():
         """It runs, and the next beat, which would tell the worker that it has lost the job, is far away."""
-        return [one for one in await session_of(app).store.holders() if one.beat > 1 and one.jobs]
+        return [one for one in await session_of(app).store.holders() if one.heartbeat > 1 and one.jobs]
 
     async with working(app, concurrency=1, lease=300):
         taken, kept = [await work.enqueue() for _ in range(2)]
-        await eventually(beaten)
+        await eventually(renewed)
         await app.fail(taken.id, "given up")
         given_up.set()
         await kept.result(timeout=30)

@@ -1,4 +1,4 @@
-"""A suspect runs apart from sound jobs: a worker that is busy makes room for it."""
+"""A quarantined job runs apart from sound jobs: a worker that is busy makes room for it."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ from support.eventually import eventually, still
 from support.workers import working
 
 
-async def test_a_busy_worker_takes_no_more_until_a_suspect_has_run():
+async def test_a_busy_worker_takes_no_more_until_a_quarantined_has_run():
     store, ran, go_on = MemoryStore(), [], asyncio.Event()
     async with Holdfast(store) as app:
 
@@ -21,14 +21,14 @@ async def test_a_busy_worker_takes_no_more_until_a_suspect_has_run():
                 await go_on.wait()
 
         await work.enqueue("long")
-        later = await work.using(delay=3600).enqueue("suspect")
+        later = await work.using(delay=3600).enqueue("quarantined")
         async with working(app, concurrency=2, lease=60.0, poll=0.01):
             await eventually(lambda: ran == ["long"])
             [seen] = await store.get([later.id])
-            await store.write(Batch(changes=[build.change(seen, state=State.QUEUED, delay=0.0, suspect=True)]))
+            await store.write(Batch(changes=[build.change(seen, state=State.QUEUED, delay=0.0, quarantined=True)]))
             await app.enqueue_many([work.call(f"sound {n}") for n in range(3)])
-            # The claim that meets the suspect may take a sound job beside it; then it is the suspect's turn.
-            await still(lambda: len(ran) <= 2 and "suspect" not in ran)
+            # The claim that meets the quarantined job may take a sound job beside it; then it is the quarantined job's turn.
+            await still(lambda: len(ran) <= 2 and "quarantined" not in ran)
             go_on.set()
             await eventually(lambda: len(ran) == 5)
-    assert ran.index("suspect") in (1, 2)
+    assert ran.index("quarantined") in (1, 2)

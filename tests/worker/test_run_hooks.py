@@ -54,7 +54,7 @@ async def test_a_hook_has_the_context_though_the_task_does_not_ask_for_it(app):
 
     async def around(context: Context, run):
         seen.append((context.job.id, context.job.task, context.attempt))
-        await context.add_meta(traced=True)
+        await context.update_meta(traced=True)
         return await run()
 
     app.around_run.append(around)

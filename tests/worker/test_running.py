@@ -106,7 +106,7 @@ async def test_a_worker_serves_every_queue_that_its_tasks_name(app):
     assert (await elsewhere.job()).state == State.QUEUED
 
 
-async def test_a_worker_told_its_queues_takes_nothing_else(app):
+async def test_a_worker_reported_its_queues_takes_nothing_else(app):
     wanted = await app.submit("noop", b"{}", json=True, queue="mail")
     other = await app.enqueue("noop")
     await work_off(app, queues=["mail"])
@@ -408,4 +408,4 @@ async def test_a_worker_leaves_nothing_behind_on_the_loop(app, caplog):
     await eventually(lambda: asyncio.all_tasks() <= before)
     gc.collect()
     assert "Task was destroyed" not in caplog.text
-    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-heart"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "holdfast-heartbeat"]

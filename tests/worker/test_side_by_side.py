@@ -65,7 +65,7 @@ async def test_a_step_beside_a_wait_runs_once_and_is_remembered(app, way):
         assert (await handle.job()).state == State.RUNNING
         slow.go_on.set()
         job = await eventually(lambda: resting(handle))
-        assert (job.waits, names(job)) == (Waiting("signal", "approval"), ["charge"])
+        assert (job.waiting_for, names(job)) == (Waiting("signal", "approval"), ["charge"])
         await app.signal("approval", "ann")
         assert await handle.result(30) == ["receipt", "ann"]
     assert slow.ran == 1
@@ -236,7 +236,7 @@ async def test_a_worker_that_stops_meanwhile_gives_the_job_back(app):
         worker.stop()
         worker.stop()  # twice: give everything back now
     job = await handle.job()
-    assert (job.state, job.waits, job.attempt, names(job)) == (State.QUEUED, None, 0, [])
+    assert (job.state, job.waiting_for, job.attempt, names(job)) == (State.QUEUED, None, 0, [])
     slow.go_on.set()
     await work_off(app)
     assert names(await handle.job()) == ["charge"]

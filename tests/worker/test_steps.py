@@ -372,7 +372,7 @@ async def test_a_step_that_is_done_as_its_worker_stops_is_remembered(app, monkey
 
     @app.task
     async def work(ctx: Context) -> int:
-        adding = ctx.add_meta(a=1)  # under way while the step ends: what that writes has to wait
+        adding = ctx.update_meta(a=1)  # under way while the step ends: what that writes has to wait
         await writing.wait()
         value = await ctx.step("charge", lambda: ran.append(1) or len(ran))
         await adding

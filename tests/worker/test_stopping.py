@@ -124,7 +124,7 @@ async def test_cancelling_the_worker_itself_gives_everything_back(app, start):
     assert await app.workers() == []
 
 
-async def test_a_thread_is_told_and_its_job_goes_back_without_waiting_for_it(app, start):
+async def test_a_thread_is_reported_and_its_job_goes_back_without_waiting_for_it(app, start):
     entered, told = threading.Event(), threading.Event()
 
     @app.task
@@ -227,7 +227,7 @@ async def test_stopping_while_a_claim_is_under_way_strands_nothing(app, start):
         await ended(running)
         job = await handle.job()
         assert (job.state, job.attempt) in ((State.QUEUED, 0), (State.SUCCEEDED, 1)), f"stopped after {steps} ms"
-        assert not job.suspect
+        assert not job.quarantined
         await app.bulk.purge(state=["queued", "succeeded"])
 
 

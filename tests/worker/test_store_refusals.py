@@ -19,7 +19,7 @@ REFUSALS = [StoreRefused("it is a standby"), ConfigError("permission denied for 
 
 
 @pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("call", ["beat", "write"])
+@pytest.mark.parametrize("call", ["heartbeat", "write"])
 async def test_a_worker_that_can_never_work_ends_with_the_reason(refusal, call, caplog):
     store = Troubled()
     async with Holdfast(store, poll=0.01) as app:
@@ -40,9 +40,11 @@ async def test_a_worker_whose_store_becomes_a_standby_says_so_once_and_goes_on_a
 
         async with working(app, lease=0.3):
             assert await (await add.enqueue(1, 2)).result(timeout=10) == 3
-            names = ("beat", "write", "expired", "records")
+            names = ("heartbeat", "write", "expired", "records")
             store.fail(*names, error=StoreRefused("it is a standby"))
-            await eventually(lambda: all(store.trouble[name][0] < 10**9 - 1 for name in ("beat", "write", "expired")))
+            await eventually(
+                lambda: all(store.trouble[name][0] < 10**9 - 1 for name in ("heartbeat", "write", "expired"))
+            )
             store.recover()
             assert await (await add.enqueue(2, 2)).result(timeout=10) == 4
             await eventually(lambda: not parts_of(app).runtime.outages._failing)
@@ -57,23 +59,23 @@ def long_pauses(monkeypatch):
 
 
 async def test_a_refused_heartbeat_is_sent_again_soon(long_pauses):
-    store, beaten = Troubled(), asyncio.Event()
+    store, renewed = Troubled(), asyncio.Event()
     async with Holdfast(store) as app:
         loop = asyncio.get_running_loop()
 
         def after(*_):
-            loop.call_soon_threadsafe(beaten.set)
+            loop.call_soon_threadsafe(renewed.set)
             return False
 
         await app.submit("work", b"")
         [claim] = await app.claim(lease=3600)
-        heart = await claim.heart(after)
-        store.fail("beat", error=StoreRefused("it is a standby"), times=1)
-        heart.start()
+        heartbeat = await claim.heartbeat(after)
+        store.fail("heartbeat", error=StoreRefused("it is a standby"), times=1)
+        heartbeat.start()
         try:
-            await asyncio.wait_for(beaten.wait(), 30)
+            await asyncio.wait_for(renewed.wait(), 30)
         finally:
-            await heart.stopped()
+            await heartbeat.stopped()
 
 
 @pytest.mark.parametrize("error", [StoreRefused("it is a standby"), RuntimeError("a driver's defect")])
@@ -88,8 +90,8 @@ async def test_a_heartbeat_of_a_supervisor_that_failed_is_sent_again_soon(long_p
             holder=claim.holder, leaving=None, hears=lambda: True, held_since={}, heard=math.inf, process=None
         )
         supervisor._children = [child]
-        store.fail("beat", error=error, times=1)
-        beating = asyncio.create_task(supervisor._beat())
+        store.fail("heartbeat", error=error, times=1)
+        beating = asyncio.create_task(supervisor._heartbeat())
         try:
             await eventually(lambda: child.held_since)
         finally:

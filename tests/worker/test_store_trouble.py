@@ -8,7 +8,7 @@ import pytest
 
 from holdfast import Context, Holdfast, OutcomeUnknown, State, StoreLost, StoreUnavailable, Worker
 from holdfast.app import parts_of
-from holdfast.client.heartbeat import Heart
+from holdfast.client.heartbeat import Heartbeat
 from holdfast.store import group_commit as commit
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
@@ -52,8 +52,8 @@ class Troubled(MemoryStore):
         name = next((kind for kind in kinds if kind in self.trouble), "write")
         return await self._go(name, lambda: super(Troubled, self).write(batch))
 
-    async def beat(self, holders):
-        return await self._go("beat", lambda: super(Troubled, self).beat(holders))
+    async def heartbeat(self, holders):
+        return await self._go("heartbeat", lambda: super(Troubled, self).heartbeat(holders))
 
     async def expired(self, limit, holder=None):
         return await self._go("expired", lambda: super(Troubled, self).expired(limit, holder))
@@ -91,7 +91,7 @@ async def test_a_worker_outlives_a_store_that_is_away(app, store):
     async with working(app):
         first = await app.enqueue("work", 1)
         assert await first.result(timeout=30) == 1
-        store.fail("write", "beat", "expired", "asks", "records")
+        store.fail("write", "heartbeat", "expired", "asks", "records")
         with pytest.raises(StoreUnavailable, match="the disk is full"):
             await app.enqueue("work", 2)
         await eventually(lambda: store.trouble["asks"][0] < 10**9 - 3)
@@ -186,8 +186,8 @@ async def test_a_claim_that_failed_is_tried_again(app, store):
         assert await handle.result(timeout=30) == 1
 
 
-class HeartOnLoop(Heart):
-    """A heart on the worker's own loop: virtual time has no threads."""
+class HeartbeatOnLoop(Heartbeat):
+    """A heartbeat on the worker's own loop: virtual time has no threads."""
 
     def start(self):
         self._beating = asyncio.get_running_loop().create_task(self._live())
@@ -210,7 +210,7 @@ def test_a_worker_claims_soon_after_a_long_outage():
             async def work() -> None: ...
 
             worker = Worker(app)
-            worker.heart_class = HeartOnLoop
+            worker.heartbeat_class = HeartbeatOnLoop
             running = asyncio.create_task(worker.run())
             await (await work.enqueue()).result(timeout=60)
             store.fail("asks")
@@ -219,15 +219,15 @@ def test_a_worker_claims_soon_after_a_long_outage():
                 store.recover()
                 back, handle = loop.time(), await work.enqueue()
                 await handle.wait(timeout=60)
-                waits.append(loop.time() - back)
+                waiting_for.append(loop.time() - back)
                 store.fail("asks")
             store.recover()
             worker.stop()
             await running
 
-    waits = []
+    waiting_for = []
     run_virtually(story(), loop)
-    assert max(waits) <= 3
+    assert max(waiting_for) <= 3
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_worker_claims_soon_after_a_long_outage():
     [StoreUnavailable("away"), OutcomeUnknown("lost"), StoreLost("it was moved"), RuntimeError("a driver's defect")],
     ids=lambda error: type(error).__name__,
 )
-async def test_a_heart_that_misses_a_beat_beats_on(app, store, error):
+async def test_a_heartbeat_that_misses_a_heartbeat_heartbeats_on(app, store, error):
     entered, gate = asyncio.Event(), asyncio.Event()
 
     @app.task
@@ -247,17 +247,17 @@ async def test_a_heart_that_misses_a_beat_beats_on(app, store, error):
     handle = await slow.enqueue()
     async with working(app):
         await asyncio.wait_for(entered.wait(), 30)
-        store.fail("beat", error=error, times=2)
-        await eventually(lambda: store.trouble["beat"][0] == 0)
+        store.fail("heartbeat", error=error, times=2)
+        await eventually(lambda: store.trouble["heartbeat"][0] == 0)
 
-        async def beaten():
+        async def renewed():
             [seen] = await session_of(app).store.holders()
-            return seen.beat
+            return seen.heartbeat
 
-        since = await beaten()
+        since = await renewed()
 
         async def on():
-            return await beaten() > since + 1
+            return await renewed() > since + 1
 
         await eventually(on)
         gate.set()
@@ -265,7 +265,7 @@ async def test_a_heart_that_misses_a_beat_beats_on(app, store, error):
 
 
 @pytest.mark.parametrize("error", [StoreUnavailable("away"), RuntimeError("a driver's defect")])
-async def test_upkeep_goes_on_after_an_error(app, store, error):
+async def test_maintenance_goes_on_after_an_error(app, store, error):
     async with working(app):
         store.fail("expired", error=error, times=2)
         await eventually(lambda: store.trouble["expired"][0] == 0)
@@ -316,7 +316,7 @@ async def test_a_store_that_can_be_read_and_not_written_takes_nobody_for_lost():
 
 @pytest.mark.parametrize("how", ["refuses", "hangs"])
 async def test_who_lives_is_not_taken_for_lost_when_a_store_comes_back(monkeypatch, how):
-    """Nobody could renew a lease while it was away: hearts come first."""
+    """Nobody could renew a lease while it was away: heartbeats come first."""
     clock = ManualClock()
     store = MemoryStore(clock)
     expired = store.expired
@@ -361,12 +361,12 @@ async def test_a_worker_whose_store_is_gone_for_good_still_stops(app, store):
     worker = Worker(app, grace=0.2)
     running = asyncio.create_task(worker.run())
     await eventually(lambda: app.runs == [1])
-    store.fail("write", "settles", "asks", "beat", "expired", "leave")
+    store.fail("write", "settles", "asks", "heartbeat", "expired", "leave")
     worker.stop()
     await asyncio.wait_for(running, 30)
 
 
-async def test_a_store_that_is_away_at_the_start_is_told_to_whoever_starts(store):
+async def test_a_store_that_is_away_at_the_start_is_reported_to_a_caller_starts(store):
     store.fail("records")
     app = Holdfast(store)
     with pytest.raises(StoreUnavailable):
@@ -390,7 +390,7 @@ async def test_progress_that_could_not_be_written_harms_nobody(app, store):
         assert await handle.result(timeout=30) == "done"
 
 
-async def test_a_checkpoint_that_could_not_be_written_is_told_to_the_task(app, store):
+async def test_a_checkpoint_that_could_not_be_written_is_reported_to_the_task(app, store):
     told = threading.Event()
 
     @app.task(max_attempts=1)
@@ -422,10 +422,10 @@ async def test_jobs_that_were_taken_from_a_worker_that_lives_are_not_quarantined
     await asyncio.wait_for(entered.wait(), 30)
     await app.pause("default")
     assert await parts_of(app).claims.recover(holder=worker.holder.id) == 1
-    assert (await handle.job()).suspect
+    assert (await handle.job()).quarantined
 
     async def cleared():
-        return not (await handle.job()).suspect
+        return not (await handle.job()).quarantined
 
     await eventually(cleared)
     assert (await handle.job()).state == State.QUEUED

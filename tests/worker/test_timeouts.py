@@ -84,7 +84,7 @@ async def test_a_thread_keeps_its_slot_and_lease_until_it_really_ends(make_app):
 
         async def past_its_lease():
             seen = await session_of(app).store.holders()
-            return bool(seen) and seen[0].beat >= 6
+            return bool(seen) and seen[0].heartbeat >= 6
 
         await eventually(past_its_lease)
         assert (await handle.job()).state == State.RUNNING

@@ -55,7 +55,7 @@ async def test_a_signal_wakes_every_job_that_waits_for_it(app, kind):
     other = await waiter(app, kind, "another")[0].enqueue()
     await work_off(app, concurrency=1)
     jobs = [await handle.job() for handle in handles]
-    assert {(job.state, job.waits, job.attempt) for job in jobs} == {(State.BLOCKED, APPROVAL, 0)}
+    assert {(job.state, job.waiting_for, job.attempt) for job in jobs} == {(State.BLOCKED, APPROVAL, 0)}
     said = await app.explain(handles[0].id)
     assert said.reason == "it waits for signal 'approval-42'; `holdfast signal approval-42` wakes it"
     assert "1 step is done: before" in said.details
@@ -103,7 +103,7 @@ async def test_a_wait_with_a_timeout_ends_in_a_timeout_error_which_is_remembered
     handle = await work.enqueue()
     await work_off(app)
     job = await handle.job()
-    assert (job.state, job.waits, job.attempt) == (State.SCHEDULED, APPROVAL, 0)
+    assert (job.state, job.waiting_for, job.attempt) == (State.SCHEDULED, APPROVAL, 0)
     until = job.steps[-1].until
     assert job.run_at == until
     said = await app.explain(handle.id)
@@ -186,7 +186,7 @@ async def test_a_signal_sent_between_a_waiters_look_and_its_parking_is_found_by_
             await app.signal("approval-42", 7)
             settle(end, answered)
 
-        if end.waits is None:
+        if end.waiting_for is None:
             settle(end, answered)
         else:
             asyncio.get_running_loop().create_task(later())
@@ -204,7 +204,7 @@ async def test_a_job_that_begins_to_wait_while_its_signal_is_sent_does_not_miss_
 
     async def found_too_soon(where, cursor, limit):
         found = await find(where, cursor, limit)
-        if where.waits == APPROVAL:
+        if where.waiting_for == APPROVAL:
             monkeypatch.undo()
             await work_off(app)
         return found
@@ -228,7 +228,7 @@ async def test_a_worker_that_dies_before_its_second_look_leaves_a_job_that_looks
         patched.setattr(signals, "look_again", dead)
         await work_off(app)
     job = await handle.job()
-    assert (job.state, job.waits) == (State.SCHEDULED, APPROVAL)
+    assert (job.state, job.waiting_for) == (State.SCHEDULED, APPROVAL)
     assert (job.run_at - job.created_at).total_seconds() <= 61
     clock.advance(61)
     await work_off(app)
@@ -273,7 +273,9 @@ async def test_a_signal_that_came_in_time_is_not_missed_by_a_job_that_was_busy_u
 
 
 @pytest.mark.parametrize("dies_at", range(4))
-async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_upkeep(app, monkeypatch, dies_at):
+async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finished_by_maintenance(
+    app, monkeypatch, dies_at
+):
     work, _ = waiter(app, "async")
     handles = [await work.enqueue() for _ in range(3)]
     await work_off(app)
@@ -292,7 +294,7 @@ async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finish
         patched.setattr(session_of(app).store, "put_record", counted(session_of(app).store.put_record))
         patched.setattr(session_of(app).commit, "change", counted(session_of(app).commit.change))
         with pytest.raises(Died):
-            await app.signal("approval-42", "once")
+            await app.signal("approval-42", "unique")
     await SignalMaintenance(session_of(app)).run()
     sent = bool(await parts_of(app).records.all(signals.kind_of("approval-42")))
     assert sent == (dies_at >= 2)
@@ -301,7 +303,7 @@ async def test_a_sender_that_dies_at_any_of_its_writes_has_not_sent_or_is_finish
     assert states == ({State.SUCCEEDED} if sent else {State.BLOCKED})
     assert await app.signal("approval-42", "again") == (0 if sent else 3)
     await work_off(app)
-    assert {await handle.result(30) for handle in handles} == {"once" if sent else "again"}
+    assert {await handle.result(30) for handle in handles} == {"unique" if sent else "again"}
 
 
 async def test_a_job_that_is_put_to_rest_while_its_signal_is_sent_is_woken_all_the_same(app, monkeypatch):

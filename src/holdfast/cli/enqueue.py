@@ -47,7 +47,7 @@ def enqueue(
         int | None, typer.Option("--max-retries", "--max-attempts", help="Starts in all, the first included.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same again gives the same job.")] = None,
-    once: Annotated[
+    unique: Annotated[
         str | None, typer.Option(help="One job for its key while it is queued, or live, or for so long (15m).")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="If its key's job still waits, replace that.")] = False,

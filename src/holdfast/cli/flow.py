@@ -67,7 +67,7 @@ def show(
     """Show how far a flow is, and what became of its jobs. Watching ends with the flow."""
 
     async def look(app: Holdfast) -> None:
-        async def once() -> bool:
+        async def unique() -> bool:
             from msgspec import to_builtins
 
             from ..core.job import TERMINAL
@@ -82,7 +82,7 @@ def show(
                 _print(status, members)
             return status.state in TERMINAL
 
-        await watching(once, watch=watch, as_json=as_json)
+        await watching(unique, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
@@ -92,7 +92,7 @@ def _member(record: Record) -> dict[str, Any]:
 
     said = extra.read(record.extra)
     number = int(record.id.rpartition(".")[2])
-    after = [each for each, _ in said.after] if said.all_but is None else list(range(number))
+    after = [each for each, _ in said.after] if said.allow_unfinished is None else list(range(number))
     return {"number": number, "task": record.task, "state": record.state, "after": after, "error": record.error}
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..client.explain import Explanation
     from ..client.inspection import Page
     from ..core.job import Record
-    from ..views import Job, StepSeen
+    from ..views import Job, StepInfo
 
 
 def list_jobs(
@@ -35,11 +35,11 @@ def list_jobs(
     """List jobs, newest first."""
 
     async def look(app: Holdfast) -> None:
-        async def once() -> None:
+        async def unique() -> None:
             page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
             show_page(app, page, ", ".join(state or []), as_json=as_json, watch=watch)
 
-        await watching(once, watch=watch, as_json=as_json)
+        await watching(unique, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
@@ -77,7 +77,7 @@ def show(
     """Show one job: what it is, how it went, its whole history."""
 
     async def look(app: Holdfast) -> None:
-        async def once() -> None:
+        async def unique() -> None:
             from .printing import document, json
 
             job = await app.job(id)
@@ -86,7 +86,7 @@ def show(
             else:
                 print_job(job)
 
-        await watching(once, watch=watch, as_json=as_json)
+        await watching(unique, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
@@ -108,9 +108,9 @@ def print_job(job: Job) -> None:
         "created": moment(job.created_at),
         "updated": moment(job.updated_at),
         "due": moment(job.run_at) if job.state.value in ("scheduled", "failed") else None,
-        "lane": job.lane,
+        "limit_key": job.limit_key,
         "flow": job.flow,
-        "waits for": job.waits,
+        "waits for": job.waiting_for,
         "expires": None if job.finished_at else moment(job.expires_at) or None,
         "started": moment(job.started_at) or None,
         "finished": moment(job.finished_at) or None,
@@ -136,7 +136,7 @@ def print_job(job: Job) -> None:
             print("  " + safe(line))
 
 
-def _step(step: StepSeen) -> str:
+def _step(step: StepInfo) -> str:
     from .printing import moment
 
     if step.kind == "step":
@@ -164,9 +164,9 @@ def cancel(id: options.JobId, url: options.Url = None) -> None:
         done = await app.cancel(id)
         record = await parts_of(app).handles.record(id)
         if not done and not record.cancel:
-            from ..core.errors import WrongState
+            from ..core.errors import InvalidState
 
-            raise WrongState(id, record.state, "there is nothing left to cancel")
+            raise InvalidState(id, record.state, "there is nothing left to cancel")
         return record
 
     record = with_app(url, ask)
@@ -181,12 +181,12 @@ def retry(id: options.JobId, url: options.Url = None) -> None:
 
 async def retried(app: Holdfast, id: str, state: str | None = None) -> str:
     """Retry a job, which must be in this state where one is given; what has become of it, in words."""
-    from ..core.errors import WrongState
+    from ..core.errors import InvalidState
     from ..core.internal import is_flow
 
     before = await parts_of(app).handles.record(id)
     if state not in (None, before.state):
-        raise WrongState(id, before.state, f"it is not among the {state}")
+        raise InvalidState(id, before.state, f"it is not among the {state}")
     after = await app.retry(id)
     if is_flow(before):
         return f"Flow {id} goes on; `holdfast flow show {id}` says how far it is."

@@ -57,7 +57,7 @@ class Top(App[None]):
         yield Static(id="head", markup=False)
         with Horizontal(id="above"):
             yield self._table("queues", "Queues", ("Queue", "Queued", "Sched.", "Running", "Failed", "Dead", ""))
-            yield self._table("workers", "Workers", ("Node", "PID", "Queues", "Busy", "Beat"))
+            yield self._table("workers", "Workers", ("Node", "PID", "Queues", "Busy", "HeartbeatReply"))
         yield self._table("running", "Running", ("Job", "What", "Attempt", "For", "Progress", "Node", "PID"))
         yield self._table("failures", "Failures", ("Job", "What", "State", "Attempt", "Error"))
         yield Static(id="said", markup=False)
@@ -164,7 +164,7 @@ def _queue_row(queue: Any) -> tuple[Any, ...]:
 
 def _worker_row(worker: Any) -> tuple[Any, ...]:
     busy = f"{len(worker.jobs)}/{worker.slots}" if worker.slots else worker.kind
-    return worker.node, worker.pid, ", ".join(worker.queues), busy, f"{worker.last_beat:.0f} s ago"
+    return worker.node, worker.pid, ", ".join(worker.queues), busy, f"{worker.last_heartbeat:.0f} s ago"
 
 
 def _running_row(job: Any, now: int) -> tuple[Any, ...]:

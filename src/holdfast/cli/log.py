@@ -13,7 +13,19 @@ from .connect import make_app, parts_of
 if TYPE_CHECKING:
     from ..store.protocol import Replayable
 
-KINDS = ("inserts", "notes", "settles", "changes", "asks", "beats", "leaves", "records", "tidies", "watches", "marks")
+KINDS = (
+    "inserts",
+    "notes",
+    "settles",
+    "changes",
+    "asks",
+    "heartbeats",
+    "leaves",
+    "records",
+    "tidies",
+    "watches",
+    "marks",
+)
 
 
 def log(

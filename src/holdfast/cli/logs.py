@@ -29,7 +29,7 @@ def logs(
         job = await app.job(id)
         wanted: int | None = None
         if attempt is not None:
-            known = {line.number: line.fence for line in job.history if line.life == job.life}
+            known = {line.number: line.fence for line in job.history if line.reset_count == job.reset_count}
             if job.state.value == "running":
                 known[job.attempt] = job.fence
             wanted = known.get(attempt, -1)

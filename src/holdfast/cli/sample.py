@@ -10,7 +10,7 @@ from ..app import Holdfast
 from ..client.inspection import Stats
 from ..core.clock import SystemClock
 from ..core.job import TERMINAL
-from ..views import Job, WorkerSeen
+from ..views import Job, WorkerInfo
 
 SAMPLE_SHOWN = 100
 """Jobs of each state that are read: more than a terminal has lines."""
@@ -23,7 +23,7 @@ class Sample(msgspec.Struct):
     """Seconds of a steady clock."""
     now: int
     stats: Stats
-    workers: list[WorkerSeen]
+    workers: list[WorkerInfo]
     running: list[Job]
     failures: list[Job]
     latency: str
@@ -50,15 +50,15 @@ async def look(app: Holdfast) -> Sample:
 
 def latency(jobs: Sequence[Job]) -> str:
     """How long the newest of these waited and ran, in the median."""
-    waits = sorted(
+    waiting_for = sorted(
         max(0.0, (job.started_at - max(job.run_at, job.created_at)).total_seconds()) for job in jobs if job.started_at
     )
     runs = sorted(
         (job.finished_at - job.started_at).total_seconds() for job in jobs if job.started_at and job.finished_at
     )
-    if not waits or not runs:
+    if not waiting_for or not runs:
         return ""
-    return f"waited {_short(waits[len(waits) // 2])}, ran {_short(runs[len(runs) // 2])} (median of {len(runs)})"
+    return f"waited {_short(waiting_for[len(waiting_for) // 2])}, ran {_short(runs[len(runs) // 2])} (median of {len(runs)})"
 
 
 def _short(seconds: float) -> str:

@@ -69,7 +69,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "retry": None if retry is None else f"{retry.base:g} s, times {retry.factor:g}, up to {retry.cap:g} s",
         "tags": ", ".join(kept.tags) or None,
         "expires": None if kept.expires is None else f"after {kept.expires:g} s",
-        "lane": None if kept.lane is None else kept.lane.name,
+        "limit_key": None if kept.limit_key is None else kept.limit_key.name,
         "last run": moment(kept.last_run) or None,
         "last job": kept.last_job,
         "next run": "paused" if kept.paused else moment(kept.next_run),

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ..app import Holdfast
     from ..client.inspection import Stats
     from ..client.pauses import Pause
-    from ..views import WorkerSeen
+    from ..views import WorkerInfo
 
 WORDS = {"queued": "Pending", "running": "Processing", "succeeded": "Completed"}
 
@@ -20,7 +20,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
     """Count the jobs by state and queue, and name the live workers."""
 
     async def look(app: Holdfast) -> None:
-        async def once() -> None:
+        async def unique() -> None:
             from ..store.protocol import Costing
             from .printing import document, json, say
 
@@ -49,12 +49,12 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                     price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
                     print(f"Requests: {cost.requests_per_job:.3g} per job{price}")
 
-        await watching(once, watch=watch, as_json=as_json)
+        await watching(unique, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
 
-def _print_status(stats: Stats, workers: list[WorkerSeen]) -> None:
+def _print_status(stats: Stats, workers: list[WorkerInfo]) -> None:
     from .printing import table
 
     counts = stats.counts
@@ -94,7 +94,7 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
     """Show every queue: what waits, what runs, how many workers listen, whether it is paused."""
 
     async def look(app: Holdfast) -> None:
-        async def once() -> None:
+        async def unique() -> None:
             from .printing import document, json
 
             stats = await app.stats()
@@ -108,6 +108,6 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                 say_none(app, "queues")
             _print_paused(await app.paused_tasks())
 
-        await watching(once, watch=watch, as_json=as_json)
+        await watching(unique, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)

@@ -11,7 +11,7 @@ from . import options
 from .connect import make_app, parts_of, run, say_none, with_app
 
 if TYPE_CHECKING:
-    from ..http.tokens import TokenSeen
+    from ..http.tokens import TokenInfo
 
 app = typer.Typer(help="Tokens for the HTTP API.", no_args_is_help=True)
 
@@ -90,7 +90,7 @@ def list_tokens(url: options.Url = None, as_json: options.AsJson = False) -> Non
         table("Tokens", ("ID", "Roles", "Only for", "Label", "Made", "Expires"), rows, keep=("ID", "Roles"))
 
 
-def _end(token: TokenSeen) -> str:
+def _end(token: TokenInfo) -> str:
     from .printing import moment
 
     if token.expires_at is None:

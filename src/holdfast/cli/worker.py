@@ -152,7 +152,7 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
     """List the live workers, on every machine: node, pid, queues, what they run."""
 
     async def look(app: Holdfast) -> None:
-        async def once() -> None:
+        async def unique() -> None:
             from .printing import document, json, moment, table
 
             workers = await app.workers()
@@ -170,13 +170,13 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
                         f"{len(one.jobs)}/{one.slots or len(one.jobs)}",
                         ", ".join(one.jobs),
                         moment(one.started_at),
-                        f"{one.last_beat:.0f} s ago",
+                        f"{one.last_heartbeat:.0f} s ago",
                     )
                     for one in workers
                 ]
                 columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Beat")
                 table("Workers", columns, rows, keep=("Node", "PID"))
 
-        await watching(once, watch=watch, as_json=as_json)
+        await watching(unique, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)

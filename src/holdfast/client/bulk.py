@@ -12,12 +12,12 @@ from ..core.errors import HoldfastError, InvalidJob
 from ..core.job import State
 from ..core.validation import checked_cursor, checked_limit, checked_seconds, checked_text
 from ..core.writes import Writes
-from ..views import job_seen, moment, states_named
+from ..views import job_view, moment, states_named
 from .bulk_change import ACTIONS, BulkChange, Changed, OnProgress
 from .claims import ManualClaims
 from .operations import OperatedFlows, Operations
 from .runtime import Runtime, on_app_loop
-from .search import CHUNK, WINDOW, Filter, Looked, Search, Sought, search, where_of
+from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, search, where_of
 from .session import Session
 
 COUNTED = 50_000
@@ -54,7 +54,7 @@ class Bulk:
         """The jobs that match, newest first, among the next 10,000; the cursor goes on from there."""
         found = await _look(session, Sought(wanted), cursor, checked_limit(limit), WINDOW)
         back_to = None if found.back_to is None else moment(found.back_to)
-        return Search([job_seen(record) for record in found.records], found.cursor, found.looked, back_to)
+        return Search([job_view(record) for record in found.records], found.cursor, found.looked, back_to)
 
     @on_app_loop
     async def count(self, session: Session, wanted: Filter) -> Count:
@@ -103,7 +103,7 @@ class Bulk:
         change = self._begin(session, action)
         if wanted is None:
             records = await session.store.get(list(dict.fromkeys(checked_text(id, "an id") for id in ids)))
-            found = Looked([record for record in records if record is not None], None, len(records), None)
+            found = SearchResult([record for record in records if record is not None], None, len(records), None)
             gone = len(records) - len(found.records)
         else:
             sought, gone = Sought(wanted), 0
@@ -190,7 +190,7 @@ class Bulk:
         )
 
 
-async def _look(session: Session, sought: Sought, cursor: str | None, limit: int, window: int) -> Looked:
+async def _look(session: Session, sought: Sought, cursor: str | None, limit: int, window: int) -> SearchResult:
     try:
         return await search(session.store, sought, checked_cursor(cursor), limit, window)
     except (ValueError, OverflowError) as error:

@@ -11,7 +11,7 @@ import msgspec
 from ..core import internal as extra
 from ..core import lifecycle
 from ..core.damage import damage_of
-from ..core.errors import InvalidJob, JobNotFound, StoreUnavailable, WrongState
+from ..core.errors import InvalidJob, InvalidState, JobNotFound, StoreUnavailable
 from ..core.job import TERMINAL, Record
 from ..core.operations import Change, Where
 from ..core.writes import Writes
@@ -159,7 +159,7 @@ class BulkChange:
                 done = 1
         except JobNotFound:
             tally.skip("not_found", number=len(ids))
-        except (WrongState, InvalidJob) as error:
+        except (InvalidState, InvalidJob) as error:
             reason = "refused" if isinstance(error, InvalidJob) else "flow"
             tally.skip(reason, error, number=len(ids))
         else:
@@ -177,7 +177,7 @@ class BulkChange:
             for record in records:
                 try:
                     change = decide(record)
-                except WrongState as error:
+                except InvalidState as error:
                     tally.skip("state", error)
                     continue
                 if change is None:
@@ -211,10 +211,10 @@ async def _retryable(session: Session, records: Sequence[Record], tally: Tally) 
     for record in records:
         if damaged := damage_of(record):
             said = f"what is stored of it cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
-            tally.skip("damaged", WrongState(record.id, record.state, said))
+            tally.skip("damaged", InvalidState(record.id, record.state, said))
         elif (rival := rivals.get(record.id)) is not None:
             said = f"its key {record.key!r} belongs to job {rival!r} by now, which lives"
-            tally.skip("key", WrongState(record.id, record.state, said))
+            tally.skip("key", InvalidState(record.id, record.state, said))
         else:
             wanted.append(record)
     return wanted

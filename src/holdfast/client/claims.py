@@ -15,14 +15,14 @@ import msgspec
 
 from ..core import lifecycle
 from ..core.errors import (
+    InvalidState,
     LeaseLost,
     PayloadTooLarge,
     StoreUnavailable,
-    WrongState,
 )
 from ..core.job import Record, State
 from ..core.lifecycle import Outcome
-from ..core.operations import Ask, Beat, Claims, Holder, Note, Settlement
+from ..core.operations import Ask, Claims, HeartbeatReply, Holder, Note, Settlement
 from ..core.retry import Backoff
 from ..core.settings import MANUAL_LEASE
 from ..core.validation import (
@@ -36,8 +36,8 @@ from ..core.validation import (
 )
 from ..tasks.registry import Registry
 from ..version import __version__
-from ..views import Job, job_seen
-from .heartbeat import Heart
+from ..views import Job, job_view
+from .heartbeat import Heartbeat
 from .process_identity import own_process
 from .runtime import Runtime, on_app_loop, unless_delivered
 from .session import Session
@@ -62,7 +62,7 @@ class Claim:
     @property
     def job(self) -> Job:
         """The job as it was when it was claimed."""
-        return job_seen(self._record)
+        return job_view(self._record)
 
     @property
     def record(self) -> Record:
@@ -86,7 +86,7 @@ class Claim:
 
     async def extend(self) -> None:
         """Renew the lease, for every claim that was made in the same call."""
-        if not self._held(await self._claims.beat(self.holder)):
+        if not self._held(await self._claims.heartbeat(self.holder)):
             raise LeaseLost(self._record.id, self._record.fence)
 
     async def started(self, pid: int) -> None:
@@ -126,13 +126,17 @@ class Claim:
         if not written:
             raise LeaseLost(self._record.id, self._record.fence)
 
-    def _held(self, beat: Beat) -> bool:
-        return bool(_still_held([self._record], beat))
+    def _held(self, heartbeat: HeartbeatReply) -> bool:
+        return bool(_still_held([self._record], heartbeat))
 
-    async def heart(self, after: Callable[[frozenset[Any], Beat], bool] = lambda _, __: True) -> Heart:
-        """A heart for this claim, not yet started."""
+    async def heartbeat(
+        self, after: Callable[[frozenset[Any], HeartbeatReply], bool] = lambda _, __: True
+    ) -> Heartbeat:
+        """A heartbeat for this claim, not yet started."""
         session = await self._claims.opened()
-        return Heart(session.store.sibling(), self.holder, frozenset, after, session.give_way, outages=session.outages)
+        return Heartbeat(
+            session.store.sibling(), self.holder, frozenset, after, session.give_way, outages=session.outages
+        )
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncGenerator[Claim]:
@@ -146,13 +150,13 @@ class Claim:
                 lost = True
                 task.cancel()
 
-        def after(_: frozenset[Any], beat: Beat) -> bool:
-            if not self._held(beat) and not loop.is_closed():
+        def after(_: frozenset[Any], heartbeat: HeartbeatReply) -> bool:
+            if not self._held(heartbeat) and not loop.is_closed():
                 loop.call_soon_threadsafe(stop)
             return not loop.is_closed()
 
-        heart = await self.heart(after)
-        heart.start()
+        heartbeat = await self.heartbeat(after)
+        heartbeat.start()
         try:
             yield self
         except asyncio.CancelledError:
@@ -161,7 +165,7 @@ class Claim:
             raise
         finally:
             over = True
-            await heart.stopped()
+            await heartbeat.stopped()
 
 
 async def confirmed(session: Session, ask: Ask) -> Claims:
@@ -176,8 +180,8 @@ async def confirmed(session: Session, ask: Ask) -> Claims:
             if not claims.records or (now := clock.monotonic()) - asked < holder.lease / 2:
                 return claims
             asked = now
-            [beat] = await session.store.beat([holder])
-            claims.records = _still_held(claims.records, beat)
+            [heartbeat] = await session.store.heartbeat([holder])
+            claims.records = _still_held(claims.records, heartbeat)
     except (Exception, asyncio.CancelledError):
         session.commit.give_back(claims)
         raise
@@ -186,8 +190,8 @@ async def confirmed(session: Session, ask: Ask) -> Claims:
     raise StoreUnavailable(f"{late}; the claimed jobs were released: use a longer lease, or look at the network")
 
 
-def _still_held(records: list[Record], beat: Beat) -> list[Record]:
-    held = {(one.id, one.fence, one.token) for one in beat.held}
+def _still_held(records: list[Record], heartbeat: HeartbeatReply) -> list[Record]:
+    held = {(one.id, one.fence, one.token) for one in heartbeat.held}
     return [record for record in records if (record.id, record.fence, record.token) in held]
 
 
@@ -257,19 +261,19 @@ class ManualClaims:
         limit, lease, patience = checked_limit(limit), checked_lease(lease), checked_seconds(wait, "wait")
         loop = asyncio.get_running_loop()
         deadline = loop.time() + patience  # the waiter's own time: a clock that a test has stopped must not stop it
-        bell = session.store.listen([f"queue/{name}" for name in names]) if patience else None
+        listener = session.store.listen([f"queue/{name}" for name in names]) if patience else None
         try:
             while True:
                 if "sweeps" not in session.store.features:  # else whoever has the store does
                     await self.recover()
                     await session.tidy_now_and_then()
                 claims = await self._claim_once(session, names, wanted, limit, lease, process=process)
-                if claims or bell is None or (left := deadline - loop.time()) <= 0:
+                if claims or listener is None or (left := deadline - loop.time()) <= 0:
                     return claims
-                await session.wait(bell, min(left, session.settings.poll))
+                await session.wait(listener, min(left, session.settings.poll))
         finally:
-            if bell is not None:
-                bell.close()
+            if listener is not None:
+                listener.close()
 
     async def _claim_once(
         self,
@@ -317,11 +321,11 @@ class ManualClaims:
             lost = await session.store.expired(PAGE_LIMIT, holder)
         if not lost:
             return 0
-        ends = [self.settlement(session, one.record, Outcome.lost(), seen_beat=one.beat) for one in lost]
+        ends = [self.settlement(session, one.record, Outcome.lost(), expected_heartbeat=one.heartbeat) for one in lost]
         try:
             written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
         except Exception:
-            session.give_way()  # a store that can be read but not written: nobody's heart can beat
+            session.give_way()  # a store that can be read but not written: nobody's heartbeat can beat
             raise
         settled = [(one.record, end) for one, end, ok in zip(lost, ends, written, strict=True) if ok]
         for record, end in settled:
@@ -330,7 +334,7 @@ class ManualClaims:
         return len(settled)
 
     def settlement(
-        self, session: Session, record: Record, outcome: Outcome, *, seen_beat: int | None = None
+        self, session: Session, record: Record, outcome: Outcome, *, expected_heartbeat: int | None = None
     ) -> Settlement:
         """How a claim ends, by the rules of the app and the task."""
         rules, entropy = session.rules, session.entropy
@@ -342,7 +346,12 @@ class ManualClaims:
                 retention=rules.retention if task.retention is None else task.retention,
             )
         return lifecycle.settle(
-            record, outcome, rules, nonce=entropy.token(), fraction=entropy.fraction(), seen_beat=seen_beat
+            record,
+            outcome,
+            rules,
+            nonce=entropy.token(),
+            fraction=entropy.fraction(),
+            expected_heartbeat=expected_heartbeat,
         )
 
     @on_app_loop
@@ -362,9 +371,9 @@ class ManualClaims:
         return await session.commit.note(note)
 
     @on_app_loop
-    async def beat(self, session: Session, holder: Holder) -> Beat:
+    async def heartbeat(self, session: Session, holder: Holder) -> HeartbeatReply:
         """Renew a holder's lease; what it still holds."""
-        return (await session.store.beat([holder]))[0]
+        return (await session.store.heartbeat([holder]))[0]
 
     @on_app_loop
     async def leave(self, session: Session, holders: Sequence[str]) -> None:
@@ -382,6 +391,6 @@ class ManualClaims:
         text = error_text(error)
         record = await session.record(id)
         if record.state != State.RUNNING:
-            raise WrongState(id, record.state, "only a running job can be failed")
+            raise InvalidState(id, record.state, "only a running job can be failed")
         if not await self.settle(record, Outcome.failed(text)):
             raise LeaseLost(id, record.fence)

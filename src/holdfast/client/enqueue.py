@@ -22,12 +22,12 @@ from ..core.errors import (
     JobExists,
     KeyConflict,
     OutcomeUnknown,
-    PartlyEnqueued,
+    PartialEnqueue,
     PayloadTooLarge,
     QueueFull,
 )
-from ..core.internal import Extra, write
-from ..core.job import Lane, NewJob
+from ..core.internal import Internal, write
+from ..core.job import LimitKey, NewJob
 from ..core.operations import Inserted
 from ..core.settings import Settings
 from ..core.validation import (
@@ -97,7 +97,7 @@ class Enqueue:
             for id, call in zip(ids, made, strict=True)
         ]
         if refused:
-            raise PartlyEnqueued(handles, refused[0]) from refused[0]
+            raise PartialEnqueue(handles, refused[0]) from refused[0]
         return cast("list[Handle[Any]]", handles)
 
     def _called(self, call: Any) -> Call[Any]:
@@ -152,8 +152,8 @@ class Enqueue:
         if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():
             raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is past, so it could never start")
         runtime = self._runtime
-        id, key, attempts, once = options.id, options.key, options.max_attempts, options.once
-        if once is not None:
+        id, key, attempts, unique = options.id, options.key, options.max_attempts, options.unique
+        if unique is not None:
             key = key or f"{name}:{_fingerprint(name, payload, codec)}"
         return NewJob(
             runtime.entropy.uuid7(runtime.clock.now()) if id is None else id,
@@ -167,29 +167,29 @@ class Enqueue:
             settings.max_attempts if attempts is None else attempts,
             options.timeout,
             key,
-            "" if key is None else _fingerprint(name, payload, codec) if once is None else _fingerprint(name),
+            "" if key is None else _fingerprint(name, payload, codec) if unique is None else _fingerprint(name),
             0 if id is None else runtime.entropy.token(),
             settings.max_depth,
             options.tags,
             dict(options.meta) if options.meta else {},
             options.retry,
-            once or "",
+            unique or "",
             options.window,
-            lane=self._lane(name, payload, options),
+            limit_key=self._limit_key(name, payload, options),
             extra=_extra(options),
         )
 
-    def _lane(self, name: str, payload: bytes, options: Options) -> Lane | None:
-        """Where a job stands: in the lane of its call's limit, else its task's, else its queue's, else in none."""
+    def _limit_key(self, name: str, payload: bytes, options: Options) -> LimitKey | None:
+        """Where a job stands: in the limit key of its call's limit, else its task's, else its queue's, else in none."""
         task = self._registry.tasks.get(name)
         limit = options.limit or (None if task is None else task.options.limit)
         if limit is not None:
-            return limit.lane(name, task, payload)
+            return limit.limit_key(name, task, payload)
         if not self._queue_limits:
             return None
         queue = options.queue or "default"
         limit = self._queue_limits.get(queue)
-        return None if limit is None else limit.lane_in_queue(queue, name, task, payload)
+        return None if limit is None else limit.limit_key_in_queue(queue, name, task, payload)
 
     async def insert(self, job: NewJob, options: Options) -> str:
         """Store one job, made with these options, or have the job of its key replaced by it; its id."""
@@ -243,7 +243,7 @@ class Enqueue:
             except LoopEnded:  # jobs that were stored are recognised when they come again
                 return await self._commit_jobs(jobs)
         except OutcomeUnknown as error:
-            again = all(job.nonce or (job.key is not None and job.once in ("", "window")) for job in jobs)
+            again = all(job.nonce or (job.key is not None and job.unique in ("", "window")) for job in jobs)
             raise OutcomeUnknown(str(error), tuple(job.id for job in jobs), retry_safe=again) from error
 
     async def _hooked(self, job: NewJob, left: int, insert: Callable[[NewJob], Awaitable[Inserted]]) -> Inserted:
@@ -323,7 +323,7 @@ def _or_raise(id: str | HoldfastError) -> str:
 def _extra(options: Options) -> bytes | None:
     if options.expires_in is None and options.expires_at is None:
         return None
-    return write(Extra(expires_at=options.expires_at, expires_in=options.expires_in))
+    return write(Internal(expires_at=options.expires_at, expires_in=options.expires_in))
 
 
 def _fingerprint(name: str, payload: bytes = b"", codec: str = "") -> str:

@@ -12,9 +12,9 @@ from ..core import step_log as steps
 from ..core.clock import MICROS
 from ..core.damage import damage_of
 from ..core.flow_rules import cancelling
-from ..core.job import TERMINAL, Lane, Record, State
+from ..core.job import TERMINAL, LimitKey, Record, State
 from ..core.lifecycle import start_limit
-from ..core.operations import HolderSeen, Where
+from ..core.operations import HolderInfo, Where
 from ..core.waiting import Waiting
 from ..views import moment
 from .pauses import KIND as PAUSES
@@ -22,7 +22,7 @@ from .pauses import Pause, read
 from .session import Session
 
 MOST_RUNNING = 200
-"""Running jobs that are looked at to say since when the workers are busy, or which of a lane run."""
+"""Running jobs that are looked at to say since when the workers are busy, or which of a limit key run."""
 MOST_NAMED = 5
 """Steps, and running jobs, that are named in one line."""
 
@@ -44,22 +44,22 @@ async def explain(session: Session, id: str) -> Explanation:
     held = [job for seen in serving for job in seen.jobs][:MOST_RUNNING]
     busy = [one for one in await store.get(held) if one is not None] if record.state == State.QUEUED else []
     paused = [pause for pause in read(await store.records(PAUSES)) if pause.task == record.task]
-    if record.waits is not None and record.waits.kind == "limit":
+    if record.waiting_for is not None and record.waiting_for.kind == "limit":
         running = (await store.find(Where(states=(State.RUNNING,)), None, MOST_RUNNING)).records
-        busy = [one for one in running if one.lane is not None and one.lane.name == record.waits.name]
+        busy = [one for one in running if one.limit_key is not None and one.limit_key.name == record.waiting_for.name]
     return why(record, now, holders, pauses, busy, paused=paused)
 
 
 def why(
     record: Record,
     now: int,
-    holders: Sequence[HolderSeen],
+    holders: Sequence[HolderInfo],
     pauses: Collection[str],
     busy: Sequence[Record] = (),
     *,
     paused: Sequence[Pause] = (),
 ) -> Explanation:
-    """The same from values alone. `busy`: what the workers of its queue run, or what runs in its lane, where it waits
+    """The same from values alone. `busy`: what the workers of its queue run, or what runs in its limit key, where it waits
     for that; `paused`: the pauses of its task.
     """
     state = record.state
@@ -80,8 +80,8 @@ def why(
         reason = _held(record, holders)
         if record.cancel:
             details.append("its cancellation was asked for; its worker hears of it at its next heartbeat")
-    elif record.lane is not None and record.waits == Waiting("limit", record.lane.name):
-        reason, details = _waits_for_lane(record.lane, busy)
+    elif record.limit_key is not None and record.waiting_for == Waiting("limit", record.limit_key.name):
+        reason, details = _waits_for_limit_key(record.limit_key, busy)
         details += _obstacles(record, holders, pauses, (), paused)
     elif (resting := _resting(record, now)) is not None:
         reason = resting
@@ -89,7 +89,9 @@ def why(
         reason = _blocked(record, paused)
         if extra.is_flow(record) and cancelling(record.meta):
             details.append("it is being cancelled: what waits is cancelled, and what runs is asked to stop")
-    elif record.run_at > now and state != State.QUEUED:  # one of a lane that takes turns is ready whatever its turn
+    elif (
+        record.run_at > now and state != State.QUEUED
+    ):  # one of a limit key that takes turns is ready whatever its turn
         wait = f"{_time(record.run_at)} (in {_span((record.run_at - now) / MICROS)})"
         if state == State.FAILED:
             reason = f"it waits for its retry at {wait}, after attempt {record.attempt} of {record.max_attempts or '∞'}"
@@ -117,9 +119,9 @@ def why(
 
 def _resting(record: Record, now: int) -> str | None:
     """What a job does that put itself to rest."""
-    memory, waits = steps.read(record.checkpoint), record.waits
-    if waits is not None and waits.kind == "signal":
-        signal = waits.name
+    memory, waiting_for = steps.read(record.checkpoint), record.waiting_for
+    if waiting_for is not None and waiting_for.kind == "signal":
+        signal = waiting_for.name
         step = memory.find("signal", signal)
         most = "" if step is None or step.until is None else f", at most until {_time(step.until)}"
         return f"it waits for signal {signal!r}{most}; `holdfast signal {shlex.quote(signal)}` wakes it"
@@ -130,47 +132,49 @@ def _resting(record: Record, now: int) -> str | None:
 
 
 def _blocked(record: Record, paused: Sequence[Pause]) -> str:
-    pause = next((one for one in paused if one.waits == record.waits), None)
+    pause = next((one for one in paused if one.waiting_for == record.waiting_for), None)
     if pause is not None:
         return _paused(pause)
-    if record.waits is not None and record.waits.kind == "pause":
-        was = f"it was put aside while its task was paused ({record.waits.name})"
+    if record.waiting_for is not None and record.waiting_for.kind == "pause":
+        was = f"it was put aside while its task was paused ({record.waiting_for.name})"
         return f"{was}, and is to be freed; resume it once more"
     return f"it waits for {_others(record)}"
 
 
 def _others(record: Record) -> str:
     """The jobs of its flow that a job waits for."""
-    waits, flow = record.waits, extra.read(record.extra).flow
-    if waits is not None and waits.kind == "dependency":
-        return f"job {waits.name} to end, which comes before it in flow {flow}"
-    if waits is not None and waits.kind == "flow_start":
+    waiting_for, flow = record.waiting_for, extra.read(record.extra).flow
+    if waiting_for is not None and waiting_for.kind == "dependency":
+        return f"job {waiting_for.name} to end, which comes before it in flow {flow}"
+    if waiting_for is not None and waiting_for.kind == "flow_start":
         return f"flow {flow} to begin, which any worker sees to once all of its jobs are stored"
-    if waits is not None and waits.kind == "unknown":
-        return str(waits)
+    if waiting_for is not None and waiting_for.kind == "unknown":
+        return str(waiting_for)
     if extra.is_flow(record):
         return f"its jobs to end; `holdfast flow show {flow}` says how far they are"
     if flow is not None:
         return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` says how far they are"
-    return "other jobs to end" if waits is None else str(waits)
+    return "other jobs to end" if waiting_for is None else str(waiting_for)
 
 
-def _waits_for_lane(lane: Lane, running: Sequence[Record]) -> tuple[str, list[str]]:
-    """What is known of a lane that holds a job. When its next may start is known to claims alone."""
+def _waits_for_limit_key(limit_key: LimitKey, running: Sequence[Record]) -> tuple[str, list[str]]:
+    """What is known of a limit key that holds a job. When its next may start is known to claims alone."""
     bounds: list[str] = []
-    if lane.running:
-        bounds.append(f"of which {len(running)} of {lane.running} run")
-    if lane.interval:
-        at_once = f", {lane.burst} at once after a rest" if lane.burst > 1 else ""
-        bounds.append(f"in which one may start every {lane.interval / MICROS:g} s{at_once}")
+    if limit_key.concurrency:
+        bounds.append(f"of which {len(running)} of {limit_key.concurrency} run")
+    if limit_key.interval:
+        at_once = f", {limit_key.burst} at once after a rest" if limit_key.burst > 1 else ""
+        bounds.append(f"in which one may start every {limit_key.interval / MICROS:g} s{at_once}")
     details: list[str] = []
     if running:
         ids = ", ".join(one.id for one in running[:MOST_NAMED])
-        details.append(f"in its lane runs: {ids}{', …' if len(running) > MOST_NAMED else ''}")
-    if not lane.running or len(running) < lane.running:
-        rate = "its rate allows it, and no" if lane.interval else "no"
-        details.append(f"it goes on as soon as a claim finds that {rate} job keeps its lane slowed down")
-    return ", ".join([f"it waits for its lane {lane.name!r}", " and ".join(bounds)]).removesuffix(", "), details
+        details.append(f"in its limit key runs: {ids}{', …' if len(running) > MOST_NAMED else ''}")
+    if not limit_key.concurrency or len(running) < limit_key.concurrency:
+        rate = "its rate allows it, and no" if limit_key.interval else "no"
+        details.append(f"it goes on as soon as a claim finds that {rate} job keeps its limit key slowed down")
+    return ", ".join([f"it waits for its limit key {limit_key.name!r}", " and ".join(bounds)]).removesuffix(
+        ", "
+    ), details
 
 
 def _paused(pause: Pause) -> str:
@@ -178,7 +182,7 @@ def _paused(pause: Pause) -> str:
     return f"task {pause.name} is paused since {_time(pause.since)}{over}"
 
 
-def _held(record: Record, holders: Sequence[HolderSeen]) -> str:
+def _held(record: Record, holders: Sequence[HolderInfo]) -> str:
     seen = next((one for one in holders if one.holder.id == record.holder), None)
     since = f"since {_time(record.started_at)}"
     if seen is None or not seen.alive:
@@ -193,7 +197,7 @@ def _held(record: Record, holders: Sequence[HolderSeen]) -> str:
 
 def _obstacles(
     record: Record,
-    holders: Sequence[HolderSeen],
+    holders: Sequence[HolderInfo],
     pauses: Collection[str],
     busy: Sequence[Record],
     paused: Sequence[Pause],
@@ -219,7 +223,7 @@ def _obstacles(
         last = max((one.started_at or 0 for one in busy), default=0)
         since = f" since {_time(last)}" if last else ""
         found.append(f"all {slots} slots of the {len(serving)} workers of queue {queue!r} are busy{since}")
-    elif record.suspect:
+    elif record.quarantined:
         found.append("its process died under it, so it waits for a worker that runs nothing else")
     return found
 

@@ -9,7 +9,7 @@ from ..core.job import Record
 from ..tasks.handle import Handle
 from ..tasks.registry import Registry
 from ..tasks.task import BlockingTasks
-from ..views import Job, job_seen
+from ..views import Job, job_view
 from .operations import Operations
 from .runtime import Runtime, on_app_loop
 from .session import Session
@@ -40,7 +40,7 @@ class Handles:
     @on_app_loop
     async def job(self, session: Session, id: str) -> Job:
         """One job as it is now."""
-        return job_seen(await session.record(id))
+        return job_view(await session.record(id))
 
     @on_app_loop
     async def record(self, session: Session, id: str) -> Record:

@@ -1,4 +1,4 @@
-"""A heart: renews one holder's lease from a thread and a connection of its own.
+"""A heartbeat: renews one holder's lease from a thread and a connection of its own.
 
 A task that blocks the event loop therefore keeps its lease. Each beat brings back what the store says the holder has.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..core.errors import StoreUnavailable
-from ..core.operations import Beat, Holder
+from ..core.operations import HeartbeatReply, Holder
 from ..observe.outages import Outages
 from ..store.protocol import Store
 
@@ -19,10 +19,10 @@ SHORTEST_PATIENCE = 5.0
 """Seconds. A beat may take a third of the lease, or this long: a line that has gone silent is given up in time."""
 
 
-class Heart:
+class Heartbeat:
     """Beats every third of the lease, and soon again after a beat that failed, until it is stopped.
 
-    `before()` is called on the heart's thread just ahead of each beat; its answer goes with the beat to `after`, which
+    `before()` is called on the heartbeat's thread just ahead of each beat; its answer goes with the beat to `after`, which
     answers whether there is still somebody to beat for. `failed()` is called there after a beat that failed.
     """
 
@@ -31,7 +31,7 @@ class Heart:
         store: Store,
         holder: Holder,
         before: Callable[[], frozenset[Any]],
-        after: Callable[[frozenset[Any], Beat], bool],
+        after: Callable[[frozenset[Any], HeartbeatReply], bool],
         failed: Callable[[], None],
         *,
         outages: Outages,
@@ -42,7 +42,7 @@ class Heart:
         self._after = after
         self._failed = failed
         self._outages = outages
-        self._thread = threading.Thread(target=self._run, name="holdfast-heart", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="holdfast-heartbeat", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stop: asyncio.Event | None = None
         self._started = threading.Event()
@@ -52,7 +52,7 @@ class Heart:
         self._thread.start()
         self._started.wait()
         if self._loop is None:
-            raise StoreUnavailable("the heart could not start: this process has no files or threads left")
+            raise StoreUnavailable("the heartbeat could not start: this process has no files or threads left")
 
     def stop(self) -> None:
         """Stop beating, and wait for a beat that is under way."""
@@ -71,7 +71,7 @@ class Heart:
             loop.call_soon_threadsafe(done.set_result, None)
 
         # Not `to_thread`: its threads may all be busy with the user's own work.
-        threading.Thread(target=wait, name="holdfast-heart-stop", daemon=True).start()
+        threading.Thread(target=wait, name="holdfast-heartbeat-stop", daemon=True).start()
         await done
 
     def _run(self) -> None:
@@ -80,10 +80,10 @@ class Heart:
         finally:
             self._started.set()
 
-    async def _beat(self, patience: float) -> Beat:
+    async def _heartbeat(self, patience: float) -> HeartbeatReply:
         try:
             async with asyncio.timeout(patience):
-                return (await self._store.beat([self._holder]))[0]
+                return (await self._store.heartbeat([self._holder]))[0]
         except TimeoutError:
             raise StoreUnavailable(f"no answer within {patience:g} s") from None
 
@@ -98,15 +98,15 @@ class Heart:
                     await self._store.open()
                     opened = True
                 known = self._before()
-                beat = await self._beat(max(pause, SHORTEST_PATIENCE))
-            except Exception as error:  # noqa: BLE001  # nothing may stop the heart while there is work to keep
+                heartbeat = await self._heartbeat(max(pause, SHORTEST_PATIENCE))
+            except Exception as error:  # noqa: BLE001  # nothing may stop the heartbeat while there is work to keep
                 self._failed()
                 self._outages.failed("heartbeat", error)
                 # The lease still holds for a while: try again soon, also after a refusal, not a third of a lease later.
                 pause = min(1.0, pause)
             else:
                 self._outages.worked("heartbeat")
-                if not self._after(known, beat):
+                if not self._after(known, heartbeat):
                     break
             try:
                 async with asyncio.timeout(pause):

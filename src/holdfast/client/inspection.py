@@ -9,10 +9,10 @@ import msgspec
 
 from ..core.errors import HoldfastError, InvalidJob
 from ..core.job import State
-from ..core.operations import Holder, Moves, Printed, QueueStats
+from ..core.operations import Holder, Printed, QueueStats, Transitions
 from ..core.validation import checked_cursor, checked_limit, checked_text
 from ..store.protocol import Finding
-from ..views import Job, WorkerSeen, job_seen, state_seen, states_named, with_listeners, worker_seen
+from ..views import Job, WorkerInfo, job_view, known_state, states_named, with_listeners, worker_info
 from .runtime import Runtime, on_app_loop
 from .search import where_of
 from .session import Session
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 OUTPUT_PAGE = 1 << 20
 """Bytes of output that one call answers, or a little more."""
-MOVES = 1000
+TRANSITIONS = 1000
 """Moves that one call answers, where its caller names no number."""
 
 
@@ -47,7 +47,7 @@ class Stats(msgspec.Struct, frozen=True):
         totals = {state.value: 0 for state in State}
         for queue in self.queues:
             for state, count in queue.counts.items():
-                totals[state_seen(state)] += count
+                totals[known_state(state)] += count
         return totals
 
 
@@ -77,7 +77,7 @@ class Inspection:
             if cursor is None or isinstance(error, HoldfastError):
                 raise
             raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None
-        return Page([job_seen(record) for record in found.records], found.cursor)
+        return Page([job_view(record) for record in found.records], found.cursor)
 
     @on_app_loop
     async def output(self, session: Session, id: str, position: int = 0) -> list[Printed]:
@@ -101,17 +101,17 @@ class Inspection:
         return queues, await store.now(), await session.health.warnings()
 
     @on_app_loop
-    async def workers(self, session: Session) -> list[WorkerSeen]:
+    async def workers(self, session: Session) -> list[WorkerInfo]:
         """The live workers (and claims by hand), by node and pid."""
         holders = await session.store.holders()
-        seen = [worker_seen(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
+        seen = [worker_info(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
         return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
 
     @on_app_loop
-    async def moves(self, session: Session, since: str | None = None, limit: int = MOVES) -> Moves:
-        """What jobs did since the cursor of an earlier answer; None: from now on. See `Store.moves`."""
+    async def transitions(self, session: Session, since: str | None = None, limit: int = TRANSITIONS) -> Transitions:
+        """What jobs did since the cursor of an earlier answer; None: from now on. See `Store.transitions`."""
         try:
-            return await session.store.moves(checked_cursor(since), limit)
+            return await session.store.transitions(checked_cursor(since), limit)
         except (ValueError, OverflowError) as error:
             if since is None or isinstance(error, HoldfastError):
                 raise

@@ -10,15 +10,15 @@ from ..codec.meta import checked_meta
 from ..core import internal as extra
 from ..core import lifecycle
 from ..core.damage import damage_of
-from ..core.errors import InvalidJob, StoreUnavailable, WrongState
+from ..core.errors import InvalidJob, InvalidState, StoreUnavailable
 from ..core.job import TERMINAL, Record
 from ..core.operations import Change, Where
 from ..core.validation import checked_name
 from ..core.writes import Writes
 from ..tasks.registry import Registry
-from ..views import Job, job_seen
+from ..views import Job, job_view
 from . import signals
-from . import unique as once
+from . import unique as unique
 from .pauses import KIND as PAUSES
 from .pauses import Pause, checked_pause, read
 from .runtime import Runtime, on_app_loop
@@ -97,10 +97,10 @@ class Operations:
         record = await session.record(id)
         if damaged := damage_of(record):
             wanted = f"what is stored of it cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
-            raise WrongState(id, record.state, wanted)
-        if (rival := (await once.rivals(session, [record])).get(id)) is not None:
+            raise InvalidState(id, record.state, wanted)
+        if (rival := (await unique.rivals(session, [record])).get(id)) is not None:
             wanted = f"its key {record.key!r} belongs to job {rival!r} by now, which lives; let that end, or cancel it"
-            raise WrongState(id, record.state, wanted)
+            raise InvalidState(id, record.state, wanted)
         flow = extra.read(record.extra).flow
         with Writes(
             f"the retry of job {id!r}", "look at the job before you retry it again", retry_safe=False
@@ -110,7 +110,7 @@ class Operations:
             else:
                 await self._change(session, id, lifecycle.retry)
             writes.made += 1
-            return job_seen(await session.record(id))
+            return job_view(await session.record(id))
 
     @on_app_loop
     async def delete(self, session: Session, id: str) -> None:
@@ -118,7 +118,7 @@ class Operations:
         record = await session.record(id)
         if await self.needed(session, [record]):
             flow = extra.read(record.extra).flow
-            raise WrongState(id, record.state, f"flow {flow} has not ended, and may need it; cancel the flow first")
+            raise InvalidState(id, record.state, f"flow {flow} has not ended, and may need it; cancel the flow first")
         if extra.is_flow(record):
             await self._flows().delete(record)
             self._runtime.events.changed(record, lifecycle.delete(record))
@@ -137,10 +137,10 @@ class Operations:
         return {id for id, flow in flows.items() if flow is not None and flow not in over}
 
     @on_app_loop
-    async def annotate(self, session: Session, id: str, meta: Mapping[str, Any]) -> None:
+    async def update_meta(self, session: Session, id: str, meta: Mapping[str, Any]) -> None:
         """Add to the meta of a job that lives."""
         added = checked_meta(meta)
-        await self._change(session, id, lambda record: lifecycle.annotate(record, added))
+        await self._change(session, id, lambda record: lifecycle.update_meta(record, added))
 
     @on_app_loop
     async def signal(self, session: Session, name: str, value: Any = None) -> int:

@@ -58,7 +58,7 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.task} where {said}" if said else self.task
 
     @property
-    def waits(self) -> Waiting:
+    def waiting_for(self) -> Waiting:
         """What the jobs wait for that are put aside for it."""
         return Waiting("pause", self.name)
 
@@ -107,7 +107,7 @@ def read(records: Mapping[str, Versioned]) -> list[Pause]:
     return found
 
 
-class Holds:
+class TaskPauses:
     """What one process knows of the pauses of a store."""
 
     def __init__(self, store: Store, commit: GroupCommit, clock: Clock) -> None:
@@ -166,7 +166,7 @@ class Holds:
             logger.warning("job %s is put back: its pause could not be read: %s", record.id, error)
             return Outcome.released()
         pause = self._pause_of(record)
-        return Outcome.released() if pause is None else Outcome.paused(pause.waits)
+        return Outcome.released() if pause is None else Outcome.paused(pause.waiting_for)
 
     def _pause_of(self, record: Record) -> Pause | None:
         return next((pause for pause in self._by_task.get(record.task, ()) if pause.covers(record)), None)
@@ -195,7 +195,7 @@ class Holds:
             freed = True
         return freed or any(one.resumed_at is None for one in known)
 
-    async def free_the_late(self) -> None:
+    async def release_late(self) -> None:
         """Free what was deferred for lifted pauses; forget those for which no claim can defer a job any more."""
         lifted = dict(self._lifted)
         self._claims = {name: kept for name, kept in self._claims.items() if name in lifted}
@@ -203,7 +203,7 @@ class Holds:
             claims = await self._may_defer(pause, version)
             self._claims[name] = version, claims
             await self._free(pause)
-            if not claims and not (await self._store.find(Where(waits=pause.waits), None, 1)).records:
+            if not claims and not (await self._store.find(Where(waiting_for=pause.waiting_for), None, 1)).records:
                 # Where it is refused, the pause was set again, or another process has forgotten it.
                 await self._store.put_record(KIND, name, None, version)
 
@@ -232,7 +232,7 @@ class Holds:
     async def _free(self, pause: Pause) -> bool:
         """Page by page, each job from where it stood: before it was deferred, it was due. Whether there was any."""
         queued, freed = Patch(state=State.QUEUED), False
-        while page := (await self._store.find(Where(waits=pause.waits), None, PAGE)).records:
+        while page := (await self._store.find(Where(waiting_for=pause.waiting_for), None, PAGE)).records:
             changes = [Change(record.id, record.state, record.fence, queued) for record in page]
             if not any(await self._commit.change(changes)):
                 return freed  # all of them have moved since, or cannot be changed: the next look says which

@@ -149,7 +149,7 @@ class Sought:
         return record.codec == "json" and self._in_json in record.payload.decode(errors="replace").casefold()
 
 
-class Looked(msgspec.Struct):
+class SearchResult(msgspec.Struct):
     """What one search found."""
 
     records: list[Record]
@@ -158,7 +158,7 @@ class Looked(msgspec.Struct):
     back_to: int | None
 
 
-async def search(store: Store, sought: Sought, cursor: str | None, limit: int, window: int = WINDOW) -> Looked:
+async def search(store: Store, sought: Sought, cursor: str | None, limit: int, window: int = WINDOW) -> SearchResult:
     """The next jobs that are meant: at most `limit`, among at most `window`."""
     found: list[Record] = []
     looked, back_to = 0, None
@@ -172,7 +172,7 @@ async def search(store: Store, sought: Sought, cursor: str | None, limit: int, w
             if len(found) == limit and number < len(page.records):
                 # Only the store can say where a page goes on: ask for one that ends here.
                 cursor = (await store.find(sought.where, cursor, number)).cursor
-                return Looked(found, cursor, looked + number, record.created_at)
+                return SearchResult(found, cursor, looked + number, record.created_at)
         looked += len(page.records)
         if page.records:
             back_to = page.records[-1].created_at
@@ -180,7 +180,7 @@ async def search(store: Store, sought: Sought, cursor: str | None, limit: int, w
         if cursor is not None and sought.since is not None and back_to is not None and back_to < sought.since:
             cursor = None
         if cursor is None or len(found) >= limit or looked >= window:
-            return Looked(found, cursor, looked, back_to)
+            return SearchResult(found, cursor, looked, back_to)
 
 
 def _checked_text(text: str) -> str:

@@ -23,10 +23,10 @@ from ..core.validation import checked_seconds
 from ..observe.events import Events
 from ..observe.outages import Outages
 from ..store.group_commit import GroupCommit
-from ..store.protocol import Bell, Store, Versioned
+from ..store.protocol import Listener, Store, Versioned
 from .health import Health
 from .loop_end import LoopEnd
-from .pauses import Holds
+from .pauses import TaskPauses
 from .process_identity import is_gone
 from .store_id import store_id
 
@@ -144,7 +144,7 @@ class Session:
         self.end_remains: Callable[[], object] | None = None
         """Ends the processes that jobs of workers that are gone left on this machine. Set by those who know how."""
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
-        self.holds = Holds(store, self.commit, clock)
+        self.holds = TaskPauses(store, self.commit, clock)
         """Which tasks are paused."""
         self.health = Health(store, clock)
         """What may lose jobs in the store as it is now."""
@@ -230,7 +230,7 @@ class Session:
         if now >= self._tidy_at:
             self._tidy_at = now + CLIENT_TIDY_EVERY
             await self.store.tidy(TIDY_LIMIT)
-            await self.holds.free_the_late()
+            await self.holds.release_late()
 
     async def lost(self, limit: int) -> list[Lost]:
         """The claims whose lease has run out; none for a moment after the store was away."""
@@ -274,7 +274,7 @@ class Session:
         return True
 
     def give_way(self, seconds: float | None = None) -> None:
-        """The store is away, so no heart can beat: for a moment nobody is to be taken for lost. From any thread."""
+        """The store is away, so no heartbeat can beat: for a moment nobody is to be taken for lost. From any thread."""
         if seconds is None:
             seconds = max(RECOVERY_DELAY, (self.settings.lease or 30.0) / 3)
         self._gives_way_until = self.clock.monotonic() + seconds
@@ -322,7 +322,7 @@ class Session:
         # In the waiter's own time: a clock that a test has stopped must not make it wait for ever.
         limit = None if timeout is None else checked_seconds(timeout, "timeout")
         deadline = None if limit is None else self.loop.time() + limit
-        bell = self.store.listen([f"job/{id}"])
+        listener = self.store.listen([f"job/{id}"])
         try:
             while True:
                 record = await self.record(id)
@@ -331,17 +331,17 @@ class Session:
                 left = self.settings.poll if deadline is None else deadline - self.loop.time()
                 if left <= 0:
                     raise TimeoutError(f"job {id!r} is still {record.state} after {limit:g} s")
-                await self.wait(bell, min(left, self.settings.poll))
+                await self.wait(listener, min(left, self.settings.poll))
         finally:
-            bell.close()
+            listener.close()
 
-    async def wait(self, bell: Bell, seconds: float) -> None:
+    async def wait(self, listener: Listener, seconds: float) -> None:
         """Wait for a notification. Raises Moved where the app leaves meanwhile."""
         if self.under_way is None:
-            await bell.wait(seconds)
+            await listener.wait(seconds)
             return
         if not self.moved:
-            await self.under_way.pause(bell.wait(seconds))
+            await self.under_way.pause(listener.wait(seconds))
         if self.moved:
             raise Moved
 

@@ -68,7 +68,7 @@ def kind_of(name: str) -> str:
 
 WRITES = WorkerWrites(
     records=(RecordKind(KIND, worker=any_worker), RecordKind(kind_of(""), worker=any_worker)),
-    change=resumes("delay", "waits", "checkpoint"),
+    change=resumes("delay", "waiting_for", "checkpoint"),
 )
 
 
@@ -104,9 +104,14 @@ async def look_again(session: Session, id: str) -> None:
     Here alone it is said to be too late: nobody else has looked for the signal after the time was over.
     """
     (record,) = await session.store.get([id])
-    if record is None or record.state != State.SCHEDULED or record.waits is None or record.waits.kind != "signal":
+    if (
+        record is None
+        or record.state != State.SCHEDULED
+        or record.waiting_for is None
+        or record.waiting_for.kind != "signal"
+    ):
         return
-    name = record.waits.name
+    name = record.waiting_for.name
     sent, now = await _sent(session, name), await session.store.now()
     rest = _left_in_peace(record, name, now)
     change = rest if sent is None else _woken(record, name, bytes(sent.value), now)
@@ -197,7 +202,7 @@ def _read(decode: Callable[[bytes], T], kept: Versioned) -> T | None:
 
 async def _wake(session: Session, name: str, value: bytes) -> int:
     """Wake all that wait for a signal, until none is left that was refused because it moved in between."""
-    where, woken, refused = Where(_WAITING, waits=Waiting("signal", name)), 0, True
+    where, woken, refused = Where(_WAITING, waiting_for=Waiting("signal", name)), 0, True
     while refused:
         refused, cursor = False, None
         while True:
@@ -224,11 +229,11 @@ def _left_in_peace(record: Record, name: str, now: int) -> Change | None:
     step = steps.read(record.checkpoint).find("signal", name)
     until = None if step is None else step.until
     if until is None:
-        patch = Patch(state=State.BLOCKED, waits=record.waits)
+        patch = Patch(state=State.BLOCKED, waiting_for=record.waiting_for)
     elif until <= now:
         return _woken(record, name, None, now)
     elif until - now > MOST_UNSEEN * MICROS:
-        patch = Patch(state=State.SCHEDULED, delay=(until - now) / MICROS, waits=record.waits)
+        patch = Patch(state=State.SCHEDULED, delay=(until - now) / MICROS, waiting_for=record.waiting_for)
     else:
         return None
     return Change(record.id, record.state, record.fence, patch)

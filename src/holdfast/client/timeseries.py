@@ -14,9 +14,9 @@ import msgspec
 from ..core.clock import MICROS
 from ..core.errors import InvalidJob
 from ..core.job import UNDECODABLE, State
-from ..core.operations import Minute, QueueStats
+from ..core.operations import MinuteStats, QueueStats
 from ..core.validation import checked_seconds
-from ..store.protocol import MINUTES_KEPT, Versioned
+from ..store.protocol import MINUTE_STATS_KEPT, Versioned
 from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 from .runtime import Runtime, on_app_loop
@@ -62,24 +62,26 @@ class Timeseries:
         self._runtime = runtime
 
     @on_app_loop
-    async def minutes(self, session: Session, since: timedelta | float) -> list[Minute]:
+    async def stats_by_minute(self, session: Session, since: timedelta | float) -> list[MinuteStats]:
         """How claims ended, minute by minute, over this long until now."""
-        return await session.store.minutes(await _start(session, since))
+        return await session.store.stats_by_minute(await _start(session, since))
 
     async def rates(
         self, since: timedelta | float, step: timedelta | float = 60, *, by_queue: bool = False
     ) -> list[Rate]:
         """How claims ended over this long until now, in steps of whole minutes."""
-        return rates(await self.minutes(since), _checked_step(step), by_queue=by_queue)
+        return rates(await self.stats_by_minute(since), _checked_step(step), by_queue=by_queue)
 
     @on_app_loop
-    async def depths(self, session: Session, since: timedelta | float, step: timedelta | float = 60) -> list[Depth]:
-        """How many jobs stood queued over this long until now, as `note_depth` noted it, in steps of whole minutes."""
+    async def depth_by_minute(
+        self, session: Session, since: timedelta | float, step: timedelta | float = 60
+    ) -> list[Depth]:
+        """How many jobs stood queued over this long until now, as `record_depth` noted it, in steps of whole minutes."""
         start = await _start(session, since)
         return depths(await session.store.records(KIND), start, _checked_step(step))
 
     @on_app_loop
-    async def note_depth(self, session: Session) -> bool:
+    async def record_depth(self, session: Session) -> bool:
         """Note how many jobs stand queued in this minute; False where somebody has already."""
         store = session.store
         note = noting(await store.records(KIND), await store.stats(), await store.now())
@@ -101,7 +103,7 @@ def _checked_step(step: timedelta | float) -> int:
     return seconds
 
 
-def rates(minutes: Iterable[Minute], step: int, *, by_queue: bool) -> list[Rate]:
+def rates(minutes: Iterable[MinuteStats], step: int, *, by_queue: bool) -> list[Rate]:
     """Minutes in steps of so many seconds, by (time, queue, outcome)."""
     sums: dict[tuple[int, str, str], list[int]] = {}
     for one in minutes:
@@ -151,7 +153,7 @@ def noting(records: Mapping[str, Versioned], queues: Iterable[QueueStats], now: 
         return None
     deep = sorted(((one.counts.get(State.QUEUED, 0), one.name) for one in queues), reverse=True)[:QUEUES_MOST]
     noted[number] = {name: count for count, name in deep if count}
-    over = tuple(name for name in records if (at := _hour(name)) is None or at < seconds - MINUTES_KEPT - HOUR)
+    over = tuple(name for name in records if (at := _hour(name)) is None or at < seconds - MINUTE_STATS_KEPT - HOUR)
     return Noting(str(hour), msgspec.json.encode(noted), 0 if kept is None else kept.version, over)
 
 

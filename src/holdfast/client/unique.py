@@ -1,6 +1,6 @@
 """One job for many calls: how a job that still waits is given the arguments and the time of a later call.
 
-Unique, throttled and debounced jobs are one thing: a key, and the store's answer to which job has it (`NewJob.once`).
+Unique, throttled and debounced jobs are one thing: a key, and the store's answer to which job has it (`NewJob.unique`).
 To replace is that, and then a guarded change of the job that has the key; whoever finds that it has moved asks again.
 """
 
@@ -13,7 +13,7 @@ import msgspec
 from ..core import internal as extra
 from ..core.clock import MICROS
 from ..core.errors import InvalidJob, OutcomeUnknown
-from ..core.job import TERMINAL, WAITING, Lane, NewJob, Record, State
+from ..core.job import TERMINAL, WAITING, LimitKey, NewJob, Record, State
 from ..core.operations import Change, Inserted, Patch
 from .session import Session
 
@@ -35,7 +35,7 @@ async def insert_or_replace(
         [found] = await session.store.get([answer.id])
         if found is None or found.state not in WAITING:
             continue  # claimed, ended or removed since: its key is free for another
-        _check_lane(found, job)
+        _check_limit_key(found, job)
         by_the_clock = put_off is not None or job.run_at is not None or job.extra is not None
         now = await session.store.now() if by_the_clock else 0
         try:
@@ -55,9 +55,9 @@ async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:
     return {id: owner for (id, _), owner in zip(keyed, owners, strict=True) if owner is not None}
 
 
-def _check_lane(found: Record, job: NewJob) -> None:
-    """A waiting job cannot change its lane, and must not run as one of another key's."""
-    here, there = _name(found.lane), _name(job.lane)
+def _check_limit_key(found: Record, job: NewJob) -> None:
+    """A waiting job cannot change its limit key, and must not run as one of another key's."""
+    here, there = _name(found.limit_key), _name(job.limit_key)
     if here != there:
         raise InvalidJob(
             f"job {found.id!r} has the key {job.key!r} and waits in {here}: it cannot be given the arguments of a job "
@@ -65,8 +65,8 @@ def _check_lane(found: Record, job: NewJob) -> None:
         )
 
 
-def _name(lane: Lane | None) -> str:
-    return "no lane" if lane is None else f"lane {lane.name!r}"
+def _name(limit_key: LimitKey | None) -> str:
+    return "no limit key" if limit_key is None else f"limit key {limit_key.name!r}"
 
 
 def replacing(found: Record, job: NewJob, now: int, put_off: float | None) -> Change:
@@ -86,9 +86,9 @@ def replacing(found: Record, job: NewJob, now: int, put_off: float | None) -> Ch
         extra=extra.write(wanted),
         meta=job.meta,
         attempt=0,
-        life=found.life + 1 if found.attempt else found.life,
-        suspect=False,
-        deaths=0,
+        reset_count=found.reset_count + 1 if found.attempt else found.reset_count,
+        quarantined=False,
+        crashes=0,
         error=None,
         traceback=None,
         progress=None,

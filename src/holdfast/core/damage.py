@@ -30,8 +30,8 @@ def damage_of(record: Record) -> dict[str, str]:
         found["timeout"] = raw_text(record.timeout)
     if record.state not in STATES:
         found["state"] = raw_text(record.state)
-    if record.waits is not None and record.waits.kind == "unknown":
-        found["waits"] = raw_text(record.waits.name)
+    if record.waiting_for is not None and record.waiting_for.kind == "unknown":
+        found["waiting_for"] = raw_text(record.waiting_for.name)
     return {name: shorten(value, DAMAGE_SHOWN) for name, value in found.items()}
 
 

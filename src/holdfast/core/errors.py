@@ -8,9 +8,9 @@ HoldfastError
 ├── JobExists             an explicit id that is taken
 ├── KeyConflict           the same key, with another task or payload
 ├── QueueFull             too many waiting jobs (max_depth)
-├── PartlyEnqueued        enqueue_many stored some of its jobs
+├── PartialEnqueue        enqueue_many stored some of its jobs
 ├── LeaseLost             this claim was ended by somebody else; its result does not count
-├── WrongState            the job's state does not allow this
+├── InvalidState            the job's state does not allow this
 ├── UnknownTask           no task of that name here
 ├── JobFailed             `result()` of a job that ended dead
 │   └── JobCancelled      … or cancelled
@@ -89,7 +89,7 @@ class QueueFull(HoldfastError):
         self.max_depth = max_depth
 
 
-class PartlyEnqueued(HoldfastError):
+class PartialEnqueue(HoldfastError):
     """`enqueue_many` stored some of its jobs and not others: `handles` has None for each that was not stored.
 
     `__cause__` is what happened to the first of those. Where it is OutcomeUnknown, its `job_ids` may be stored.
@@ -112,7 +112,7 @@ class LeaseLost(HoldfastError):
         self.fence = fence
 
 
-class WrongState(HoldfastError):
+class InvalidState(HoldfastError):
     """The job's state does not allow what was asked."""
 
     def __init__(self, job_id: str, state: str, wanted: str) -> None:

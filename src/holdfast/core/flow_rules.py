@@ -9,7 +9,7 @@ import msgspec
 
 from . import internal as extras
 from .errors import InvalidJob
-from .internal import Extra, NotRun
+from .internal import Internal, NotRun
 from .job import TERMINAL, Record, State
 from .operations import Change, Patch
 from .waiting import end_of
@@ -23,7 +23,7 @@ END_STATE: dict[FlowEnd, State] = {
 CANCELLING, GOING_ON = {"cancelled": True}, {"cancelled": False}
 """Merged into the meta of a flow's own job by whoever cancels the flow, or retries it. It is in `meta`, not in `extra`:
 several processes write both at any time. Stores merge `meta` by name, but a change replaces `extra` as a whole, so a
-process that notes there how many jobs have ended (`Extra.upto`) would undo a cancellation that it has not seen."""
+process that notes there how many jobs have ended (`Internal.upto`) would undo a cancellation that it has not seen."""
 
 
 def member(flow: str, number: int) -> str:
@@ -39,19 +39,19 @@ def number_in(flow: str, id: str) -> int:
     return int(number)
 
 
-def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) -> Change:
+def decide(child: Record, extra: Internal, parents: dict[str, Record], now: int) -> Change:
     """What becomes of a blocked job, given its parents as they are: it is freed, waits for another, or ends unrun.
 
     Its end does not depend on which of them ended first: a parent that failed decides at once, but whether the job is
     needed is known only when all have ended.
     """
-    flow, waits, spared, useless = extra.flow or "", None, None, None
+    flow, waiting_for, spared, useless = extra.flow or "", None, None, None
     died = False
     for number, on_dead in extra.after:
         id = member(flow, number)
         parent = parents.get(id)
         if parent is not None and parent.state not in TERMINAL:
-            waits = end_of(id)
+            waiting_for = end_of(id)
             continue
         name = f"{id} ({parent.task})" if parent is not None else id
         how = f"is {parent.state}" if parent is not None else "is gone"
@@ -64,8 +64,8 @@ def decide(child: Record, extra: Extra, parents: dict[str, Record], now: int) ->
         if on_dead == "compensate":
             died = died or not (well or idle)
             spared = f"not needed, {name} succeeded" if well else f"not needed, as {name} was not"
-    if waits is not None:
-        return Change(child.id, child.state, child.fence, Patch(state=State.BLOCKED, waits=waits))
+    if waiting_for is not None:
+        return Change(child.id, child.state, child.fence, Patch(state=State.BLOCKED, waiting_for=waiting_for))
     if useless is None and not died:
         useless = spared
     if useless is not None:
@@ -79,17 +79,17 @@ def freed(child: Record, now: int) -> Change:
     return Change(child.id, child.state, child.fence, Patch(state=state))
 
 
-def unrun(child: Record, extra: Extra, why: NotRun, words: str) -> Change:
+def unrun(child: Record, extra: Internal, why: NotRun, words: str) -> Change:
     """It ends without having run; `extra` is its own, which a patch replaces as a whole."""
     about = extras.write(msgspec.structs.replace(extra, not_run=why))
-    patch = Patch(state=State.CANCELLED, error=f"not run: {words}", keep=None, extra=about, tell=True)
+    patch = Patch(state=State.CANCELLED, error=f"not run: {words}", keep=None, extra=about, record_end=True)
     return Change(child.id, child.state, child.fence, patch)
 
 
 def failed(record: Record) -> bool:
     """Whether a flow has failed because of how this job of it ended."""
     if record.state == State.DEAD:
-        return not extras.read(record.extra).forgiven
+        return not extras.read(record.extra).tolerated
     return _not_run(record) == "failed_parent"
 
 

@@ -13,7 +13,7 @@ NotRun = Literal["failed_parent", "not_needed"]
 """Why a job of a flow ended without a run: a job before it failed or is gone; or there was nothing to compensate."""
 
 
-class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
+class Internal(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a job needs besides what every store knows of it. Nothing of it is set for most jobs."""
 
     expires_at: int | None = None
@@ -26,9 +26,9 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
     """Its parents by their numbers in the flow, and what is to happen when one dies: fail, ignore or compensate."""
     holes: bool = False
     """Its payload has places for its parents' results."""
-    forgiven: bool = False
+    tolerated: bool = False
     """The flow may succeed although this job died."""
-    all_but: int | None = None
+    allow_unfinished: int | None = None
     """It waits until all jobs of its flow that were added before it have ended, but for so many."""
     upto: int = 0
     """So many of those have ended, counted from the first."""
@@ -40,12 +40,12 @@ class Extra(msgspec.Struct, frozen=True, omit_defaults=True):
 TIME_LIMIT = 2**60
 """Microseconds, or seconds, of a time that makes sense."""
 ON_DEAD = frozenset({"fail", "ignore", "compensate"})
-_decode = msgspec.json.Decoder(Extra).decode
+_decode = msgspec.json.Decoder(Internal).decode
 _encode = msgspec.json.Encoder().encode
-_NOTHING = Extra()
+_NOTHING = Internal()
 
 
-def read(data: bytes | None) -> Extra:
+def read(data: bytes | None) -> Internal:
     """What a record's `extra` says; nothing where it cannot be decoded (`damage.py` says that it cannot)."""
     if data is None:
         return _NOTHING
@@ -55,7 +55,7 @@ def read(data: bytes | None) -> Extra:
         return _NOTHING
 
 
-def decode(data: bytes) -> Extra:
+def decode(data: bytes) -> Internal:
     """The same; ValueError says what is wrong with it."""
     try:
         said = _decode(data)
@@ -67,8 +67,8 @@ def decode(data: bytes) -> Extra:
             raise ValueError(f"{name} is out of range")
     if any(number < 0 or on_dead not in ON_DEAD for number, on_dead in said.after):
         raise ValueError("after names no job, or no rule for its death")
-    if said.upto < 0 or (said.all_but or 0) < 0 or said.flow == "":
-        raise ValueError("flow, upto or all_but is out of range")
+    if said.upto < 0 or (said.allow_unfinished or 0) < 0 or said.flow == "":
+        raise ValueError("flow, upto or allow_unfinished is out of range")
     return said
 
 
@@ -122,6 +122,6 @@ def in_next_life(data: bytes | None) -> bytes | None:
         return data
 
 
-def write(extra: Extra) -> bytes | None:
+def write(extra: Internal) -> bytes | None:
     """The same for a store; None where nothing is set."""
     return None if extra == _NOTHING else _encode(extra)

@@ -38,7 +38,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     number: int
     """Charged attempts of this life so far. A claim that was given back is not charged."""
     fence: int
-    life: int
+    reset_count: int
     worker: str | None
     started_at: int | None
     ended_at: int
@@ -46,7 +46,7 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     error: str | None = None
 
 
-class Lane(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class LimitKey(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """What jobs of one name share, whoever runs them: how many may run, how often one may start, whose turn it is.
 
     0 means that there is no such bound. Each job carries the numbers that held when it was enqueued.
@@ -60,7 +60,7 @@ class Lane(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     burst: int = 1
     """Starts that may come at once, after as long a rest."""
     weight: int = 0
-    """Jobs that the lane gets for one of a lane of weight 1, while both have jobs ready in one queue and priority."""
+    """Jobs that the limit key gets for one of a limit key of weight 1, while both have jobs ready in one queue and priority."""
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
@@ -88,13 +88,13 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] = {}
     retry: Backoff | None = None
-    once: str = ""
+    unique: str = ""
     """For how long a key stands for the job that has it, where not for as long as it is remembered: `queued` (until
     that job is first claimed), `live` (until it ends), or `window` (for `window` seconds from its creation)."""
     window: float = 0.0
-    waits: Waiting | None = None
+    waiting_for: Waiting | None = None
     """What it waits for: it begins blocked, and stays so until a Change says otherwise."""
-    lane: Lane | None = None
+    limit_key: LimitKey | None = None
     extra: bytes | None = None
     """The core's own words about the job: kept and given back by stores, never read."""
 
@@ -117,15 +117,15 @@ class Record(msgspec.Struct, gc=False):
     key: str | None
     created_at: int
     attempt: int = 0
-    life: int = 1
+    reset_count: int = 1
     fence: int = 0
     token: int = 0
     holder: str | None = None
     pid: int | None = None
-    suspect: bool = False
+    quarantined: bool = False
     """Was in flight when its process died: its next run is alone in its process."""
-    deaths: int = 0
-    """Silent deaths in a row while alone. Below 0: so many more may happen beside other suspects."""
+    crashes: int = 0
+    """Silent deaths in a row while alone. Below 0: so many more may happen beside other quarantined jobs."""
     cancel: bool = False
     """Somebody asked for its cancellation while it ran."""
     started_at: int | None = None
@@ -140,9 +140,9 @@ class Record(msgspec.Struct, gc=False):
     meta: dict[str, Any] = {}
     retry: Backoff | None = None
     history: tuple[Attempt, ...] = ()
-    waits: Waiting | None = None
+    waiting_for: Waiting | None = None
     """What it waits for, besides its time."""
-    lane: Lane | None = None
+    limit_key: LimitKey | None = None
     extra: bytes | None = None
     saves: int = 0
     """The number of its checkpoint: they rise over all its claims."""

@@ -1,7 +1,7 @@
 """The rules of a job's life: pure functions from what was seen to what shall be written. No I/O, no clock, no chance.
 
 A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Change by `cancel`, `retry`, `delete` or
-`annotate`.
+`update_meta`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import msgspec
 from . import internal as extra
 from . import step_log as steps
 from .clock import moment
-from .errors import WrongState
+from .errors import InvalidState
 from .job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record, State
 from .operations import Change, Patch, Settlement
 from .retry import Backoff
@@ -24,7 +24,7 @@ ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 32_768
 """Characters of a traceback that are kept, from its end."""
 COMPANY = 2
-"""Runs that a suspect has beside other suspects before it must run alone."""
+"""Runs that a quarantined job has beside other quarantined jobs before it must run alone."""
 DELAY_LIMIT = 1e10
 """Seconds: three centuries, which every store can add to its clock and every person can read as a date."""
 
@@ -33,7 +33,7 @@ class Rules(msgspec.Struct, frozen=True, gc=False):
     """The settings that decide how a claim's end is written."""
 
     backoff: Backoff
-    max_silent_deaths: int
+    max_crashes: int
     retention: float
     """Seconds for which succeeded and cancelled jobs stay; the dead stay until they are purged."""
     key_retention: float
@@ -48,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     traceback: str | None = None
     delay: float | None = None
     """Seconds to wait, where the run itself said so."""
-    waits: Waiting | None = None
+    waiting_for: Waiting | None = None
     """What it waits for besides."""
     alone: bool = False
     """Nothing else ran in the process that died under it."""
@@ -74,9 +74,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("snoozed", delay=delay)
 
     @staticmethod
-    def parked(waits: Waiting, delay: float | None = None) -> Outcome:
+    def parked(waiting_for: Waiting, delay: float | None = None) -> Outcome:
         """It waits for something, at most `delay` seconds where given, and runs again then, uncharged."""
-        return Outcome("parked", delay=delay, waits=waits)
+        return Outcome("parked", delay=delay, waiting_for=waiting_for)
 
     @staticmethod
     def expired(error: str) -> Outcome:
@@ -84,9 +84,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
         return Outcome("expired", error=shorten(error, ERROR_LIMIT))
 
     @staticmethod
-    def paused(waits: Waiting) -> Outcome:
+    def paused(waiting_for: Waiting) -> Outcome:
         """Put aside before it could run, as it was, until what it waits for is resumed."""
-        return Outcome("paused", waits=waits)
+        return Outcome("paused", waiting_for=waiting_for)
 
     @staticmethod
     def released() -> Outcome:
@@ -105,7 +105,13 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 def settle(
-    record: Record, outcome: Outcome, rules: Rules, *, nonce: int, fraction: float, seen_beat: int | None = None
+    record: Record,
+    outcome: Outcome,
+    rules: Rules,
+    *,
+    nonce: int,
+    fraction: float,
+    expected_heartbeat: int | None = None,
 ) -> Settlement:
     """How the claim `record` ends, given its outcome. `fraction` in [0, 1) places a retry within its jitter."""
     kind = outcome.kind
@@ -125,11 +131,11 @@ def settle(
             keep=retention,
             key=record.key,
             key_keep=rules.key_retention,
-            seen_beat=seen_beat,
-            tell=in_flow,
+            expected_heartbeat=expected_heartbeat,
+            record_end=in_flow,
         )
     state: str = State.QUEUED
-    attempt, suspect, deaths = record.attempt, False, 0
+    attempt, quarantined, crashes = record.attempt, False, 0
     delay, error, traceback, keep = outcome.delay, outcome.error, outcome.traceback, retention
     if kind == "cancelled" or (kind == "lost" and record.cancel):
         state, error = State.CANCELLED, error or "cancelled while running; its worker was lost"
@@ -152,16 +158,16 @@ def settle(
     elif kind in ("released", "paused"):
         state = State.QUEUED if kind == "released" else State.BLOCKED
         attempt, error, traceback = attempt - 1, record.error, record.traceback
-        suspect, deaths = record.suspect, record.deaths
+        quarantined, crashes = record.quarantined, record.crashes
     else:
-        suspect, deaths = True, _deaths(record, alone=outcome.alone)
+        quarantined, crashes = True, _crashes(record, alone=outcome.alone)
         error = error or f"lost: worker {record.holder} ended without a report"
-        if deaths >= rules.max_silent_deaths:
+        if crashes >= rules.max_crashes:
             state, kind = State.DEAD, "dead"
-            error = f"poisonous: its process died {deaths} times in a row while it ran alone in it"
+            error = f"poisonous: its process died {crashes} times in a row while it ran alone in it"
         elif spent(record):
             state, kind = State.DEAD, "dead"
-            alone = f", {deaths} times in a row while it ran alone" if deaths > 0 else ""
+            alone = f", {crashes} times in a row while it ran alone" if crashes > 0 else ""
             error += f"{alone}, and all {record.max_attempts} attempts are spent"
     if delay is not None:
         delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
@@ -175,27 +181,27 @@ def settle(
         kind,
         attempt,
         delay=delay,
-        suspect=suspect,
-        deaths=deaths,
+        quarantined=quarantined,
+        crashes=crashes,
         error=error,
         traceback=traceback,
         keep=None if state == State.DEAD else keep,
         cancelled_keep=retention,
         key=record.key,
         key_keep=rules.key_retention,
-        seen_beat=seen_beat,
-        waits=outcome.waits,
-        tell=in_flow,
+        expected_heartbeat=expected_heartbeat,
+        waiting_for=outcome.waiting_for,
+        record_end=in_flow,
     )
 
 
-def _deaths(record: Record, *, alone: bool) -> int:
+def _crashes(record: Record, *, alone: bool) -> int:
     """The count of a job that died without a report. Only deaths while it is alone are above 0.
 
-    A suspect may die COMPANY times beside other suspects; not where its last attempt would be spent in their company.
+    A quarantined job may die COMPANY times beside other quarantined jobs; not where its last attempt would be spent in their company.
     """
-    deaths = -COMPANY if not record.suspect else max(record.deaths, 0) + 1 if alone else record.deaths + 1
-    return max(deaths, 0) if 0 < record.max_attempts <= record.attempt + 1 else deaths
+    crashes = -COMPANY if not record.quarantined else max(record.crashes, 0) + 1 if alone else record.crashes + 1
+    return max(crashes, 0) if 0 < record.max_attempts <= record.attempt + 1 else crashes
 
 
 def start_limit(record: Record) -> int | None:
@@ -233,7 +239,7 @@ def cancel(record: Record, rules: Rules) -> Change | None:
             traceback=None,
             keep=None if in_flow else rules.retention,
             key_keep=rules.key_retention,
-            tell=in_flow,
+            record_end=in_flow,
         )
     return Change(record.id, record.state, record.fence, patch)
 
@@ -244,19 +250,19 @@ def retry(record: Record) -> Change:
     One that had succeeded is to do it all again; any other goes on behind the steps that it had finished.
     """
     if record.state == State.RUNNING:
-        raise WrongState(record.id, record.state, "it can be retried once it has ended; cancel it first")
+        raise InvalidState(record.id, record.state, "it can be retried once it has ended; cancel it first")
     if record.state == State.BLOCKED:
-        what = f"it waits for {record.waits or 'other jobs'}"
-        raise WrongState(record.id, record.state, f"{what}; `holdfast explain {record.id}` says how it goes on")
+        what = f"it waits for {record.waiting_for or 'other jobs'}"
+        raise InvalidState(record.id, record.state, f"{what}; `holdfast explain {record.id}` says how it goes on")
     if record.state in WAITING:
         return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
     patch = Patch(
         state=State.QUEUED,
         delay=0.0,
         attempt=0,
-        life=record.life + 1,
-        suspect=False,
-        deaths=0,
+        reset_count=record.reset_count + 1,
+        quarantined=False,
+        crashes=0,
         cancel=False,
         result=None,
         error=None,
@@ -272,14 +278,14 @@ def retry(record: Record) -> Change:
 def delete(record: Record) -> Change:
     """Removes the job; a running one must be cancelled first."""
     if record.state == State.RUNNING:
-        raise WrongState(record.id, record.state, "cancel it first, then delete it")
+        raise InvalidState(record.id, record.state, "cancel it first, then delete it")
     return Change(record.id, record.state, record.fence, None)
 
 
-def annotate(record: Record, meta: dict[str, Any]) -> Change:
+def update_meta(record: Record, meta: dict[str, Any]) -> Change:
     """Adds to the meta of a job that lives."""
     if record.state in TERMINAL:
-        raise WrongState(record.id, record.state, "meta can be added to while a job lives")
+        raise InvalidState(record.id, record.state, "meta can be added to while a job lives")
     return Change(record.id, record.state, record.fence, Patch(meta=meta))
 
 
@@ -290,7 +296,7 @@ def history(record: Record) -> tuple[Attempt, ...]:
     last = Attempt(
         record.attempt,
         record.fence,
-        record.life,
+        record.reset_count,
         record.holder,
         record.started_at,
         record.finished_at,
@@ -307,7 +313,7 @@ def failures(record: Record) -> int:
     does not end where the history is cut.
     """
     last = record.history[-1] if record.history else None
-    before = last.number if last is not None and last.life == record.life else 0
+    before = last.number if last is not None and last.reset_count == record.reset_count else 0
     return before + (record.state == State.DEAD and record.started_at is not None)
 
 

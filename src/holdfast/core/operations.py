@@ -36,8 +36,8 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     delay: float | None = None
     """For a waiting state: due this many seconds from the store's now; None keeps the time it was due."""
-    suspect: bool = False
-    deaths: int = 0
+    quarantined: bool = False
+    crashes: int = 0
     result: bytes | None = None
     error: str | None = None
     traceback: str | None = None
@@ -48,11 +48,11 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     key: str | None = None
     key_keep: float = 0.0
     """Seconds for which the key is remembered after the end."""
-    seen_beat: int | None = None
+    expected_heartbeat: int | None = None
     """The sweeper's: refused if the holder has beaten since."""
-    waits: Waiting | None = None
+    waiting_for: Waiting | None = None
     """For a waiting state: what it waits for besides."""
-    tell: bool = False
+    record_end: bool = False
     """Where this ends the job, a record of kind `ended` by the job's id is put in the same commit."""
 
 
@@ -85,7 +85,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     token: int
     progress: bytes | msgspec.UnsetType = msgspec.UNSET
     checkpoint: bytes | msgspec.UnsetType = msgspec.UNSET
-    """A new checkpoint starts the count of silent deaths again."""
+    """A new checkpoint starts the count of crashes again."""
     saves: int = 0
     """The checkpoint's number. One that is not above the kept one's was sent again, or comes late, and is let be."""
     pid: int | msgspec.UnsetType = msgspec.UNSET
@@ -94,7 +94,7 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     output: Output | msgspec.UnsetType = msgspec.UNSET
     """Appended to what the job has printed; a piece that is there already, sent again, is taken and changes nothing."""
     rest: float | msgspec.UnsetType = msgspec.UNSET
-    """Seconds for which no job of its lane is to start."""
+    """Seconds for which no job of its limit key is to start."""
 
 
 class Patch(msgspec.Struct, frozen=True, gc=False):
@@ -104,9 +104,9 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     delay: float | msgspec.UnsetType = msgspec.UNSET
     """Due this many seconds from the store's now."""
     attempt: int | msgspec.UnsetType = msgspec.UNSET
-    life: int | msgspec.UnsetType = msgspec.UNSET
-    suspect: bool | msgspec.UnsetType = msgspec.UNSET
-    deaths: int | msgspec.UnsetType = msgspec.UNSET
+    reset_count: int | msgspec.UnsetType = msgspec.UNSET
+    quarantined: bool | msgspec.UnsetType = msgspec.UNSET
+    crashes: int | msgspec.UnsetType = msgspec.UNSET
     cancel: bool | msgspec.UnsetType = msgspec.UNSET
     result: bytes | msgspec.UnsetType | None = msgspec.UNSET
     error: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -119,14 +119,14 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     """Set with a terminal state: as in a Settlement. Setting a waiting state clears the times of the end.
     Set alone on an ended job: seconds from now."""
     key_keep: float = 0.0
-    waits: Waiting | msgspec.UnsetType | None = msgspec.UNSET
+    waiting_for: Waiting | msgspec.UnsetType | None = msgspec.UNSET
     """Setting any state without it clears it."""
     payload: bytes | msgspec.UnsetType = msgspec.UNSET
     fingerprint: str = ""
     """Set with a payload: what the job's key stands for from now on."""
     checkpoint: bytes | msgspec.UnsetType | None = msgspec.UNSET
     extra: bytes | msgspec.UnsetType | None = msgspec.UNSET
-    tell: bool = False
+    record_end: bool = False
     """As in a Settlement."""
 
 
@@ -134,11 +134,11 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """An operator's change of one job, made only if state and fence are still those that were seen."""
 
     id: str
-    seen_state: str
-    seen_fence: int
+    expected_state: str
+    expected_fence: int
     patch: Patch | None
     """None deletes the job. The key of one that had not ended is forgotten with it."""
-    seen_task: str | None = None
+    expected_task: str | None = None
     """Where given: made only if this is its task. Another job may have got its id since."""
 
 
@@ -172,18 +172,18 @@ def holder_of(id: str, about: str | bytes) -> Holder:
         return Holder(id, 0.0, "damaged")
 
 
-class HolderSeen(msgspec.Struct, frozen=True, gc=False):
+class HolderInfo(msgspec.Struct, frozen=True, gc=False):
     """A holder as the store knows it."""
 
     holder: Holder
-    beat: int
+    heartbeat: int
     age: float
     """Seconds since its last beat, by the store's clock."""
     alive: bool
     jobs: tuple[str, ...]
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class HeldClaim(msgspec.Struct, frozen=True, gc=False):
     """One claim that the store says a holder has."""
 
     id: str
@@ -193,11 +193,11 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     cancel: bool
 
 
-class Beat(msgspec.Struct, frozen=True, gc=False):
+class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
     """The answer to a heartbeat: its number, and every claim that the holder still has."""
 
-    beat: int
-    held: tuple[Held, ...]
+    heartbeat: int
+    held: tuple[HeldClaim, ...]
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
@@ -210,15 +210,15 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     token: int
     tasks: tuple[str, ...] | None = None
     busy: bool = False
-    """The holder runs other jobs: suspects, which run apart, are passed over."""
+    """The holder runs other jobs: quarantined jobs, which run apart, are passed over."""
 
 
 class Claims(msgspec.Struct, gc=False):
     """The answer to an Ask."""
 
     records: list[Record]
-    suspect_waiting: bool = False
-    """A suspect was passed over that stood before the last job taken (or slots stayed empty)."""
+    quarantined_waiting: bool = False
+    """A quarantined job was passed over that stood before the last job taken (or slots stayed empty)."""
     due_in: float | None = None
     """Where nothing was found: seconds until the next job of these queues is due."""
 
@@ -227,7 +227,7 @@ class Lost(msgspec.Struct, frozen=True, gc=False):
     """A claim whose holder's lease has ended, with the beat that was seen."""
 
     record: Record
-    beat: int
+    heartbeat: int
 
 
 class Where(msgspec.Struct, frozen=True, gc=False):
@@ -238,7 +238,7 @@ class Where(msgspec.Struct, frozen=True, gc=False):
     task: str | None = None
     tag: str | None = None
     finished_before: int | None = None
-    waits: Waiting | None = None
+    waiting_for: Waiting | None = None
     """What they wait for, exactly; found without a look at other jobs."""
 
 
@@ -269,7 +269,7 @@ class Tidied(msgspec.Struct, frozen=True, gc=False):
     holders: int = 0
 
 
-class Move(msgspec.Struct, frozen=True, gc=False):
+class Transition(msgspec.Struct, frozen=True, gc=False):
     """A job came to another state, or was `deleted`."""
 
     id: str
@@ -277,16 +277,16 @@ class Move(msgspec.Struct, frozen=True, gc=False):
     at: int
 
 
-class Moves(msgspec.Struct, frozen=True, gc=False):
+class Transitions(msgspec.Struct, frozen=True, gc=False):
     """What jobs did since a moment, in the order of their commits, and the moment to ask from next."""
 
-    moves: list[Move]
+    transitions: list[Transition]
     cursor: str
     missed: bool = False
     """The moment that was asked from is too long ago: what happened since is not all told. Look at everything again."""
 
 
-class Minute(msgspec.Struct, frozen=True, gc=False):
+class MinuteStats(msgspec.Struct, frozen=True, gc=False):
     """How many claims of a queue ended in one way within one minute."""
 
     at: int

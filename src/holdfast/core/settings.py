@@ -46,7 +46,7 @@ class Settings(msgspec.Struct, frozen=True):
     retry_factor: float = 2.0
     retry_jitter: float = 2.0
     retry_cap: float = 3600.0
-    max_silent_deaths: int = 3
+    max_crashes: int = 3
     max_payload: int = 1024**2
     max_output: int = 1024**2
     max_depth: int | None = None
@@ -81,7 +81,7 @@ class Settings(msgspec.Struct, frozen=True):
     def rules(self) -> Rules:
         """The part of the settings that decides how claims end."""
         backoff = Backoff(self.retry_base, self.retry_factor, self.retry_jitter, self.retry_cap)
-        return Rules(backoff, self.max_silent_deaths, self.retention, self.key_retention)
+        return Rules(backoff, self.max_crashes, self.retention, self.key_retention)
 
 
 def _number(low: float, high: float = math.inf) -> Callable[[Any], float]:
@@ -219,7 +219,7 @@ PARSERS: dict[str, Callable[[Any], Any]] = {
     "retry_factor": _number(0),
     "retry_jitter": _number(0),
     "retry_cap": duration,
-    "max_silent_deaths": _whole(1, 1000),
+    "max_crashes": _whole(1, 1000),
     "max_payload": size,
     "max_output": size,
     "max_depth": _optional(_whole(1, 2**53)),
@@ -248,7 +248,7 @@ STORED = [
     "retry_factor",
     "retry_jitter",
     "retry_cap",
-    "max_silent_deaths",
+    "max_crashes",
     "max_payload",
     "max_output",
     "max_depth",

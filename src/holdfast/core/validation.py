@@ -123,13 +123,13 @@ def checked_at(at: Any, what: str = "at") -> int:
     return micros(at)
 
 
-def checked_once(once: Any) -> tuple[str, float]:
+def checked_unique(unique: Any) -> tuple[str, float]:
     """For how long a job stands for others of its key, and the seconds of a window."""
-    if once in ("queued", "live"):
-        return once, 0.0
-    if isinstance(once, str):
-        raise InvalidJob(f"once is 'queued', 'live', or a number of seconds, not {once!r:.100}")
-    return "window", checked_seconds(once, "once", positive=True)
+    if unique in ("queued", "live"):
+        return unique, 0.0
+    if isinstance(unique, str):
+        raise InvalidJob(f"once is 'queued', 'live', or a number of seconds, not {unique!r:.100}")
+    return "window", checked_seconds(unique, "unique", positive=True)
 
 
 def checked_expires(expires: Any) -> tuple[float | None, int | None]:

@@ -8,7 +8,7 @@ from typing import Any, cast
 from ..codec import Hole, holes_in
 from ..core.errors import InvalidJob
 from ..core.flow_rules import number_in
-from ..core.internal import Extra
+from ..core.internal import Internal
 from ..core.validation import checked_name
 from ..tasks.handle import Handle
 from ..tasks.task import Call, Task, Using
@@ -26,7 +26,7 @@ class Node:
         self.number = number
         self.call = call
         self.parents: dict[int, str] = {}
-        self.all_but: int | None = None
+        self.allow_unfinished: int | None = None
 
     def __repr__(self) -> str:
         return f"<Node {self.number} of the flow: {self.call.task.name}>"
@@ -39,7 +39,7 @@ class Node:
     @property
     def is_first(self) -> bool:
         """Whether it waits for no other job."""
-        return not self.parents if self.all_but is None else self.number <= self.all_but
+        return not self.parents if self.allow_unfinished is None else self.number <= self.allow_unfinished
 
     def after(self, *others: Node, on_dead: str = "fail") -> Node:
         """Start only once these have ended.
@@ -51,7 +51,7 @@ class Node:
             raise InvalidJob(f"on_dead is one of {', '.join(ON_DEAD)}, not {on_dead!r}")
         for other in others:
             self.flow.check(other)
-            if self.all_but is not None:
+            if self.allow_unfinished is not None:
                 raise InvalidJob(f"{self!r} waits for all others already")
             if other.number >= self.number:
                 raise InvalidJob(f"{self!r} can only come after jobs that were added before it, not {other!r}")
@@ -62,15 +62,15 @@ class Node:
         """Add a job that runs only if this one dies or is cancelled."""
         return self.flow.add(work, *args, **kwargs).after(self, on_dead="compensate")
 
-    def about(self, flow: str, *, forgiven: bool = False) -> Extra:
+    def about(self, flow: str, *, tolerated: bool = False) -> Internal:
         """What its job has to know."""
         after = tuple(sorted(self.parents.items()))
-        return Extra(
+        return Internal(
             flow=flow,
             after=after,
             holes=any(True for _ in holes_in([self.call.args, self.call.kwargs])),
-            forgiven=forgiven,
-            all_but=self.all_but,
+            tolerated=tolerated,
+            allow_unfinished=self.allow_unfinished,
         )
 
 
@@ -84,7 +84,7 @@ class Flow:
     def add(self, work: Work, /, *args: Any, **kwargs: Any) -> Node:
         """Add a job. Results of others among its arguments, however deep in lists and dicts, make it wait for them."""
         call = _called(work, args, kwargs)
-        _refuse(call, "id", "key", "connection", "once")
+        _refuse(call, "id", "key", "connection", "unique")
         args = tuple(_plain(each, _hole) for each in call.args)
         kwargs = {name: _plain(each, _hole) for name, each in call.kwargs.items()}
         node = Node(self, len(self.nodes), Call(call.task, call.options, args, kwargs))
@@ -110,17 +110,17 @@ class Flow:
         """Add jobs that run side by side."""
         return [self.add(work) for work in works]
 
-    def on_end(self, work: Work, /, *args: Any, all_but: int = 0, **kwargs: Any) -> Node:
-        """Add a job that runs once all jobs added before it have ended, however they ended, but for `all_but`."""
-        if isinstance(all_but, bool) or not isinstance(all_but, int) or all_but < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"all_but is a number of jobs, not {all_but!r}")
+    def on_end(self, work: Work, /, *args: Any, allow_unfinished: int = 0, **kwargs: Any) -> Node:
+        """Add a job that runs once all jobs added before it have ended, however they ended, but for `allow_unfinished`."""
+        if isinstance(allow_unfinished, bool) or not isinstance(allow_unfinished, int) or allow_unfinished < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise InvalidJob(f"allow_unfinished is a number of jobs, not {allow_unfinished!r}")
         node = self.add(work, *args, **kwargs)
         if node.parents:
             raise InvalidJob("a job of on_end waits for all; it cannot take the results of some")
-        node.all_but = all_but
+        node.allow_unfinished = allow_unfinished
         return node
 
-    def forgiven(self) -> set[int]:
+    def tolerated(self) -> set[int]:
         """The jobs that something comes after, all of which ignores how they end."""
         edges = [edge for node in self.nodes for edge in node.parents.items()]
         return {each for each, how in edges if how == "ignore"} - {each for each, how in edges if how != "ignore"}
@@ -139,7 +139,7 @@ def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], 
         return Hole(number_in(flow, value.id)) if isinstance(value, Handle) else value
 
     call = _called(work, args, kwargs)
-    _refuse(call, "id", "connection", "once")
+    _refuse(call, "id", "connection", "unique")
     args, kwargs = (
         tuple(_plain(each, place) for each in call.args),
         {n: _plain(v, place) for n, v in call.kwargs.items()},

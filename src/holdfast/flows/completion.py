@@ -57,16 +57,16 @@ class Completion:
     async def gather(self, flow: str) -> bool:
         """Free the jobs of a flow that wait for all others. Where all have ended, end it; whether it did."""
         store, ended = self._session.store, False
-        gathering = (await store.find(Where(waits=all_of(flow)), None, PAGE)).records
+        gathering = (await store.find(Where(waiting_for=all_of(flow)), None, PAGE)).records
         [own] = await store.get([flow])
         if not gathering or own is None or about_flow(own) is UNKNOWN:
             return False
         for record in gathering:
             extra = extras.read(record.extra)
             jobs, left, upto = await self._looked(own, record, extra.upto)
-            if left <= (extra.all_but or 0) and extra.upto:  # one of those behind may have been retried since
+            if left <= (extra.allow_unfinished or 0) and extra.upto:  # one of those behind may have been retried since
                 jobs, left, upto = await self._looked(own, record, 0)
-            if left <= (extra.all_but or 0):
+            if left <= (extra.allow_unfinished or 0):
                 if record.id == flow:
                     ended = await self._end(record, jobs)
                 else:
@@ -78,7 +78,7 @@ class Completion:
 
     async def _looked(self, own: Record, record: Record, start: int) -> tuple[int, int, int]:
         """The jobs of a flow, how many of those have not ended that one of it waits for, and up to which all have."""
-        enough, planned = extras.read(record.extra).all_but or 0, about_flow(own).jobs
+        enough, planned = extras.read(record.extra).allow_unfinished or 0, about_flow(own).jobs
         jobs, number = -1, None if record.id == own.id else number_in(own.id, record.id)
         left = upto = 0
         while left <= enough and jobs != (
@@ -130,7 +130,7 @@ class Completion:
             level = [
                 one for one in await self._jobs.get(member(flow, each) for each in above) if one.state == State.BLOCKED
             ]
-            if any(extras.read(one.extra).all_but is not None for one in level):
+            if any(extras.read(one.extra).allow_unfinished is not None for one in level):
                 return True
         return False
 
@@ -208,7 +208,7 @@ class Completion:
             own, patch = await self._jobs.own(id), Patch(meta=GOING_ON)
             if own.state in TERMINAL:
                 patch = msgspec.structs.replace(
-                    again(own), state=State.BLOCKED, waits=all_of(id), extra=gathering(id), meta=patch.meta
+                    again(own), state=State.BLOCKED, waiting_for=all_of(id), extra=gathering(id), meta=patch.meta
                 )
             if (await self._jobs.change([Change(id, own.state, own.fence, patch)]))[0]:
                 break
@@ -243,7 +243,7 @@ def _end_of(
     payload = msgspec.json.encode(msgspec.structs.replace(about, grown=jobs - about.jobs, ended=ended))
     patch = Patch(
         state=END_STATE[ended], error=error, result=msgspec.json.encode(counts), payload=payload,
-        keep=keep, tell=keep is None,
+        keep=keep, record_end=keep is None,
     )  # fmt: skip
     return Change(own.id, own.state, own.fence, patch)
 

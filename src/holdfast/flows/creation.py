@@ -20,7 +20,7 @@ import msgspec
 
 from ..client.session import Session
 from ..core.clock import Clock
-from ..core.errors import HoldfastError, JobExists, OutcomeUnknown, StoreUnavailable, WrongState
+from ..core.errors import HoldfastError, InvalidState, JobExists, OutcomeUnknown, StoreUnavailable
 from ..core.flow_rules import CANCELLING
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, State
 from ..core.operations import Change
@@ -123,7 +123,7 @@ class Creation:
                         raise answer
         except (StoreUnavailable, OutcomeUnknown) as error:
             raise _not_started(own.id, error) from error
-        except WrongState:
+        except InvalidState:
             await self._withdraw(own.id, len(jobs))
             raise
         except HoldfastError as error:
@@ -141,7 +141,7 @@ class Creation:
         if isinstance(answer, HoldfastError):
             try:
                 await self._started(own)
-            except WrongState:
+            except InvalidState:
                 await self._withdraw(own.id, len(jobs))
                 raise
             raise answer
@@ -191,7 +191,7 @@ async def give_up(session: Session, id: str, making: Making) -> None:
     """Take the id of an abandoned flow, with an own job whose cancellation was asked for."""
     about, nonce = About(making.name, making.jobs, abandoned=True), session.entropy.token()
     own = NewJob(
-        id, TASK, QUEUE, msgspec.json.encode(about), nonce=nonce, meta=CANCELLING, waits=all_of(id),
+        id, TASK, QUEUE, msgspec.json.encode(about), nonce=nonce, meta=CANCELLING, waiting_for=all_of(id),
         extra=gathering(id),
     )  # fmt: skip
     await session.commit.insert([own])  # refused where it was started after all
@@ -223,6 +223,6 @@ def _perhaps_started(id: str, error: HoldfastError, *, retry_safe: bool) -> Outc
     return OutcomeUnknown(text, (id,), retry_safe=retry_safe)
 
 
-def _given_up(id: str, state: str) -> WrongState:
+def _given_up(id: str, state: str) -> InvalidState:
     why = "it was given up, because its jobs were stored and it was not started for an hour; nothing of it ran"
-    return WrongState(id, state, f"{why}. Enqueue the flow again, with another id")
+    return InvalidState(id, state, f"{why}. Enqueue the flow again, with another id")

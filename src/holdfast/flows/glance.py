@@ -86,9 +86,9 @@ class Glance:
             if record.state != State.BLOCKED:
                 continue
             extra = extras.read(record.extra)
-            if extra.all_but is not None or record.run_at > record.created_at:
+            if extra.allow_unfinished is not None or record.run_at > record.created_at:
                 return None
-            if record.waits in awaited:
+            if record.waiting_for in awaited:
                 change = decide(record, extra, members, record.created_at)
                 if change.patch is None or change.patch.state != State.QUEUED:
                     return None

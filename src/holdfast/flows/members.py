@@ -11,7 +11,7 @@ from ..client.session import Session
 from ..core import internal as extras
 from ..core.errors import InvalidJob
 from ..core.flow_rules import FlowEnd, member
-from ..core.internal import Extra
+from ..core.internal import Internal
 from ..core.job import UNDECODABLE, Record
 from ..core.operations import Change
 from ..store.group_commit import PAGE
@@ -111,7 +111,7 @@ def number_kept(kept: Versioned | bytes) -> int | None:
 
 def gathering(flow: str) -> bytes | None:
     """What a flow's own job has to know."""
-    return extras.write(Extra(flow=flow, all_but=0))
+    return extras.write(Internal(flow=flow, allow_unfinished=0))
 
 
 def counting(flow: str) -> str:

@@ -1,6 +1,6 @@
 """What follows when jobs of flows end: others are freed, or end unrun; the flow ends when all have.
 
-1. A job's end is told by a record in the same commit (`Settlement.tell`). Whoever finds it frees what waited, page by
+1. A job's end is told by a record in the same commit (`Settlement.record_end`). Whoever finds it frees what waited, page by
    page, and removes the record last. Each step does no harm when it is made again, so a crash between any two is mended
    by the next worker that looks.
 2. A job waits for one parent at a time, the last of those that have not ended; freed from it, it looks at all of them.
@@ -122,7 +122,7 @@ class Release:
                     awaited[id] = end_of(id)
                     flows[flow] = None
                     if record is not None:
-                        ends[id] = record.life, record.fence
+                        ends[id] = record.reset_count, record.fence
                 else:
                     continue  # it goes on, and will tell when it has ended
                 done.append(id)
@@ -198,14 +198,14 @@ class Release:
         find, ended = self._session.store.find, list[str]()
         while awaited:
             size, tellers = PAGE // len(awaited), {what: id for id, what in awaited.items()}
-            pages = await asyncio.gather(*(find(Where(waits=what), None, size) for what in tellers))
+            pages = await asyncio.gather(*(find(Where(waiting_for=what), None, size) for what in tellers))
             children = {child.id: child for page in pages for child in page.records}
             found_by = {child.id: what for what, page in zip(tellers, pages, strict=True) for child in page.records}
             changes = await self._decide(list(children.values()))
             others: dict[str, set[str]] = {}
             for change in changes:
-                if (waits := _waits(change)) is not None:
-                    others.setdefault(tellers[found_by[change.id]], set()).add(waits.name)
+                if (waiting_for := _waiting_for(change)) is not None:
+                    others.setdefault(tellers[found_by[change.id]], set()).add(waiting_for.name)
             await asyncio.gather(*(self._mention(id, its, told) for id, its in others.items()))
             written = [change for change, done in zip(changes, await self._jobs.change(changes), strict=True) if done]
             unrun = [children[change.id] for change in written if _ends(change)]
@@ -226,7 +226,7 @@ class Release:
         """
         rightly = {change.id for change in await self._decide(unrun) if _ends(change)}
         wrong = [child for child in unrun if child.id not in rightly]
-        back = [Patch(state=State.BLOCKED, waits=c.waits, error=None, extra=c.extra) for c in wrong]
+        back = [Patch(state=State.BLOCKED, waiting_for=c.waiting_for, error=None, extra=c.extra) for c in wrong]
         await self._jobs.change([Change(c.id, State.CANCELLED, c.fence, p) for c, p in zip(wrong, back, strict=True)])
         for own in await self._jobs.get({extras.read(child.extra).flow or "" for child in wrong}):
             if own.state in TERMINAL:
@@ -241,7 +241,9 @@ class Release:
         delayed = any(child.run_at > child.created_at for child in children)
         now = await self._session.store.now() if delayed else 0
         decided = [decide(child, extra, parents, now) for child, extra in read]
-        return [change for child, change in zip(children, decided, strict=True) if _waits(change) != child.waits]
+        return [
+            change for child, change in zip(children, decided, strict=True) if _waiting_for(change) != child.waiting_for
+        ]
 
 
 async def with_results(session: Session, record: Record) -> bytes:
@@ -269,10 +271,10 @@ def _version(told: Mapping[str, Versioned], id: str) -> int:
     return told.get(id, _JUST_TOLD).version
 
 
-def _waits(change: Change) -> Waiting | None:
+def _waiting_for(change: Change) -> Waiting | None:
     """What a job is to wait for from now on."""
-    waits = None if change.patch is None else change.patch.waits
-    return waits if isinstance(waits, Waiting) else None
+    waiting_for = None if change.patch is None else change.patch.waiting_for
+    return waiting_for if isinstance(waiting_for, Waiting) else None
 
 
 def _ends(change: Change) -> bool:

@@ -23,9 +23,9 @@ from ..client.inspection import Inspection
 from ..client.runtime import Runtime, on_app_loop
 from ..client.session import Session
 from ..core import internal as extras
-from ..core.errors import HoldfastError, InvalidJob, OutcomeUnknown, StoreUnavailable, WrongState
+from ..core.errors import HoldfastError, InvalidJob, InvalidState, OutcomeUnknown, StoreUnavailable
 from ..core.flow_rules import FlowEnd, cancelling, member, number_in, unneeded
-from ..core.internal import Extra
+from ..core.internal import Internal
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, Record, State
 from ..core.lifecycle import retry as new_life
 from ..core.operations import Change
@@ -34,7 +34,7 @@ from ..core.validation import checked_text
 from ..core.waiting import Waiting, all_of, beginning_of, end_of
 from ..tasks.handle import BlockingHandle, Handle
 from ..tasks.registry import Registry
-from ..views import Job, job_seen, states_named
+from ..views import Job, job_view, states_named
 from .builder import Flow, Node, Work, grown
 from .completion import again
 from .creation import ENDED, Creation, Pending, digest_of, fits_one_commit, nonce_of, pending
@@ -141,7 +141,7 @@ class FlowHandle:
 
     async def jobs(self) -> list[Job]:
         """All of its jobs that are kept, in the order in which they were added."""
-        return [job_seen(record) for record in await self._flows.members(self.id)]
+        return [job_view(record) for record in await self._flows.members(self.id)]
 
     async def wait(self, timeout: float | None = None) -> FlowStatus:
         """Wait until all of its jobs have ended, however they did. TimeoutError where they have not in time."""
@@ -197,17 +197,21 @@ class Flows:
             raise InvalidJob(f"the id of a flow has no dot, unlike {id!r}: its jobs are called ID.0, ID.1 and so on")
         settings = session.fresh_settings()
         chosen, id = id is not None, id or session.entropy.uuid7(session.clock.now())
-        forgiven = flow.forgiven()
-        jobs = [self._job(settings, id, node, node.about(id, forgiven=node.number in forgiven)) for node in flow.nodes]
+        tolerated = flow.tolerated()
+        jobs = [
+            self._job(settings, id, node, node.about(id, tolerated=node.number in tolerated)) for node in flow.nodes
+        ]
         digest = digest_of(flow.name, jobs)
         about = About(flow.name, len(jobs), digest=digest, chosen=chosen)
         nonce, about = nonce_of(id, digest), msgspec.json.encode(about)
-        own = NewJob(id, TASK, QUEUE, about, max_attempts=settings.max_attempts, waits=all_of(id), extra=gathering(id))
+        own = NewJob(
+            id, TASK, QUEUE, about, max_attempts=settings.max_attempts, waiting_for=all_of(id), extra=gathering(id)
+        )
         own, *jobs = (msgspec.structs.replace(job, nonce=nonce) for job in (own, *jobs))
         creation = Creation(session, self._enqueue.insert_all)
         if not chosen and not self._enqueue.hooks and fits_one_commit(jobs):
             first = {node.number for node in flow.nodes if node.is_first}
-            ready = [msgspec.structs.replace(j, waits=None) if n in first else j for n, j in enumerate(jobs)]
+            ready = [msgspec.structs.replace(j, waiting_for=None) if n in first else j for n, j in enumerate(jobs)]
             await creation.make_at_once(own, ready)
             return FlowHandle(self, id, flow)
         await creation.make(own, jobs, chosen=chosen)
@@ -218,17 +222,19 @@ class Flows:
                 await session.store.put_record(ENDED, id, b"{}")
         return FlowHandle(self, id, flow)
 
-    def _job(self, settings: Settings, flow: str, node: Node, about: Extra) -> NewJob:
+    def _job(self, settings: Settings, flow: str, node: Node, about: Internal) -> NewJob:
         call = node.call
         job = self._enqueue.new_job(settings, call.task, call.options, call.args, call.kwargs, holes=about.holes)
         if job.extra is not None:
             said = extras.read(job.extra)
             about = msgspec.structs.replace(about, expires_at=said.expires_at, expires_in=said.expires_in)
-        if node.all_but is not None:
-            waits = all_of(flow)
+        if node.allow_unfinished is not None:
+            waiting_for = all_of(flow)
         else:
-            waits = end_of(member(flow, max(node.parents))) if node.parents else beginning_of(flow)
-        return msgspec.structs.replace(job, id=member(flow, node.number), waits=waits, extra=extras.write(about))
+            waiting_for = end_of(member(flow, max(node.parents))) if node.parents else beginning_of(flow)
+        return msgspec.structs.replace(
+            job, id=member(flow, node.number), waiting_for=waiting_for, extra=extras.write(about)
+        )
 
     # -- add to a flow that runs
 
@@ -257,8 +263,8 @@ class Flows:
         except OutcomeUnknown as error:
             raise StoreUnavailable(f"no job was added to flow {flow}: {error}") from error
         job = self._job(session.settings, flow, node, node.about(flow))
-        waits = end_of(record.id) if node.parents else None
-        job = msgspec.structs.replace(job, waits=waits, nonce=session.entropy.token())
+        waiting_for = end_of(record.id) if node.parents else None
+        job = msgspec.structs.replace(job, waiting_for=waiting_for, nonce=session.entropy.token())
         try:
             [id] = await self._enqueue.insert_all([job])
         except OutcomeUnknown as error:  # another call adds another job, unless its key stands for this one
@@ -314,7 +320,7 @@ class Flows:
         async for record in members.members(id, jobs):
             state = str(record.state)
             counts[state] = counts.get(state, 0) + 1
-        return msgspec.structs.replace(_status(job_seen(own)), jobs=jobs, counts=counts)
+        return msgspec.structs.replace(_status(job_view(own)), jobs=jobs, counts=counts)
 
     @on_app_loop
     async def cancel(self, session: Session, id: str) -> bool:
@@ -335,7 +341,7 @@ class Flows:
         await release.carry_on([own.id])
         with suppress(StoreUnavailable):
             if any(kept.state not in TERMINAL for kept in await members.get([own.id])):
-                raise WrongState(own.id, own.state, "it was retried meanwhile, and goes on; look again")
+                raise InvalidState(own.id, own.state, "it was retried meanwhile, and goes on; look again")
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
@@ -365,23 +371,25 @@ class Flows:
         awaited: set[Waiting] = set()
         async for record in jobs.members(id, await jobs.count(own)):
             extra, asked = extras.read(record.extra), which is None or record.id in which
-            after = bool(taken) if extra.all_but is not None else any(number in taken for number, _ in extra.after)
+            after = (
+                bool(taken) if extra.allow_unfinished is not None else any(number in taken for number, _ in extra.after)
+            )
             cancelled = record.state == State.CANCELLED and not unneeded(record) and (asked or after)
             if cancelled or (record.state == State.DEAD and asked and after):
-                waits = end_of(member(id, max(extra.after)[0])) if extra.after else beginning_of(id)
-                waits = all_of(id) if extra.all_but is not None else waits
-                patch = msgspec.structs.replace(again(record), state=State.BLOCKED, waits=waits)
+                waiting_for = end_of(member(id, max(extra.after)[0])) if extra.after else beginning_of(id)
+                waiting_for = all_of(id) if extra.allow_unfinished is not None else waiting_for
+                patch = msgspec.structs.replace(again(record), state=State.BLOCKED, waiting_for=waiting_for)
                 waiting.append(Change(record.id, record.state, record.fence, patch))
-                awaited.add(waits)
+                awaited.add(waiting_for)
             elif record.state == State.DEAD and asked:
                 lives.append(new_life(record))
             else:
-                awaited.update([record.waits] if record.waits is not None else [])
+                awaited.update([record.waiting_for] if record.waiting_for is not None else [])
                 continue
             taken.add(number_in(id, record.id))
         if not taken and (which is not None or own.state == State.SUCCEEDED):
             [meant, *_] = await jobs.get(which or ()) or [own]
-            raise WrongState(meant.id, meant.state, "it has not failed: there is nothing to retry")
+            raise InvalidState(meant.id, meant.state, "it has not failed: there is nothing to retry")
         await session.commit.check([*lives, *waiting])  # before anything is written
         # First the parents, for whoever has decided about what waits for them looks at them again (`_taken_back`); and
         # then at all of them, some of which may have ended long ago.
@@ -404,7 +412,7 @@ async def _reserve(session: Session, flow: str) -> int:
     while True:
         own = await jobs_of.own(flow)
         if own.state in TERMINAL or cancelling(own.meta):
-            raise WrongState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
+            raise InvalidState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
         kept = (await store.records(counting(flow))).get("jobs")
         known = None if kept is None else number_kept(kept)
         jobs = await jobs_of.count(own) if known is None else known

@@ -71,6 +71,6 @@ WRITES = WorkerWrites(
         RecordKind(ENDED, worker=_cancels_nothing, tells_end=True),
         RecordKind(counting(""), worker=any_worker, check=_check_count),
     ),
-    change=resumes("waits"),
+    change=resumes("waiting_for"),
     check_inserts=_check_own_jobs,
 )

@@ -12,13 +12,13 @@ from starlette.types import Receive, Scope, Send
 
 from ..core.hosts import subnet
 from . import limits
-from .door import Door, WrongToken
+from .auth import Door, WrongToken
 from .problems import CONTENT_TYPE, TOO_LARGE, WRONG_TYPE, Refused
 from .tokens import Access
 
 if TYPE_CHECKING:
     from ..app import Holdfast
-    from ..core.operations import Moves
+    from ..core.operations import Transitions
     from ..observe.metrics import Depths, Metrics
     from ..parts import Parts
     from .budget import Budget
@@ -113,10 +113,10 @@ def problem(refused: Refused) -> Answer:
     return Answer(refused.kind.status, encode(refused.problem), CONTENT_TYPE, refused.headers)
 
 
-class MovesFeed(Protocol):
+class TransitionsFeed(Protocol):
     """The moves of jobs, looked for once for all streams."""
 
-    def after(self, cursor: str) -> Coroutine[Any, Any, Moves]:
+    def after(self, cursor: str) -> Coroutine[Any, Any, Transitions]:
         """What came after a moment, as soon as something has."""
         ...
 
@@ -138,7 +138,7 @@ class Shared(Protocol):
     """Claims that wait for jobs."""
 
     @property
-    def feed(self) -> MovesFeed:
+    def feed(self) -> TransitionsFeed:
         """The moves of jobs."""
         ...
 
@@ -202,7 +202,7 @@ class Call:
             self.access = await door.admit(self.headers)
         except WrongToken:
             client, self.scope[REFUSED] = self.scope.get("client"), True
-            await door.failures.slow_down(subnet(client[0]) if client else "an unknown address")
+            await door.failures.report_rate_limit(subnet(client[0]) if client else "an unknown address")
             raise
         if (admitted := self.scope.get(ADMITTED)) is not None:
             admitted()

@@ -17,7 +17,7 @@ logger = logging.getLogger("holdfast.http")
 
 
 @asynccontextmanager
-async def noting_depth(parts: Parts) -> AsyncGenerator[None]:
+async def recording_depth(parts: Parts) -> AsyncGenerator[None]:
     """Note it for as long as the block lasts; the app is open."""
     task = asyncio.create_task(_note(parts))
     try:
@@ -30,7 +30,7 @@ async def noting_depth(parts: Parts) -> AsyncGenerator[None]:
 async def _note(parts: Parts) -> None:
     while True:
         try:
-            await parts.timeseries.note_depth()
+            await parts.timeseries.record_depth()
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the next minute may fare better
             parts.runtime.outages.failed("statistics", error)
         else:

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 from typing import TYPE_CHECKING
 
 from ..core.errors import InvalidJob, OutcomeUnknown, StoreUnavailable
-from ..core.operations import Moves
+from ..core.operations import Transitions
 from ..core.validation import checked_cursor
 from ..views import moment
 from . import limits
@@ -27,7 +27,7 @@ TROUBLE = 2.0
 """Seconds until the next look, where the store did not answer."""
 STILL_HERE = 15.0
 """Seconds of silence after which a comment keeps the line open."""
-MOVES_PER_LOOK = 500
+TRANSITIONS_PER_READ = 500
 """Moves of one look."""
 
 
@@ -43,17 +43,17 @@ async def events(call: Call) -> Stream:
         raise Refused(BUSY, "too many streams are open already", retry_safe=True, retry_after=limits.RETRY_AFTER)
     service.streams += 1  # before anything is awaited, so that those who come at once are counted too
     try:
-        first = await call.app.moves(since, MOVES_PER_LOOK)
+        first = await call.app.transitions(since, TRANSITIONS_PER_READ)
     except BaseException:
         service.stream_ended()
         raise
     return Stream(_stream(call, first), b"text/event-stream; charset=utf-8", service.stream_ended)
 
 
-async def _stream(call: Call, answer: Moves) -> AsyncGenerator[bytes]:
+async def _stream(call: Call, answer: Transitions) -> AsyncGenerator[bytes]:
     service = call.service
     gone, stopping = asyncio.ensure_future(call.gone()), asyncio.ensure_future(service.stopping.wait())
-    looking: asyncio.Task[Moves] | None = None
+    looking: asyncio.Task[Transitions] | None = None
     try:
         yield b"retry: 2000\n\n"
         while True:
@@ -72,9 +72,9 @@ async def _stream(call: Call, answer: Moves) -> AsyncGenerator[bytes]:
                 task.cancel()
 
 
-def _written(answer: Moves) -> bytes:
+def _written(answer: Transitions) -> bytes:
     """The events of one look. The cursor stands at its end, so whoever is cut off before gets it all again."""
-    told = [encode(Moved(move.id, move.state, moment(move.at))) for move in answer.moves]
+    told = [encode(Moved(move.id, move.state, moment(move.at))) for move in answer.transitions]
     lines = [b"event: reset\ndata: {}\n"] * answer.missed + [b"event: job\ndata: %s\n" % one for one in told]
     if not lines:
         return b"event: here\nid: " + answer.cursor.encode() + b"\ndata: {}\n\n"
@@ -89,7 +89,7 @@ class Feed:
         self._app = app
         self._looks: dict[str, _Look] = {}
 
-    async def after(self, cursor: str) -> Moves:
+    async def after(self, cursor: str) -> Transitions:
         """What came after a moment, as soon as something has."""
         look = self._looks.get(cursor)
         if look is None:
@@ -108,16 +108,16 @@ class Feed:
         if self._looks.get(cursor) is look:
             del self._looks[cursor]
 
-    async def _look(self, cursor: str) -> Moves:
+    async def _look(self, cursor: str) -> Transitions:
         since = cursor
         while True:
             await asyncio.sleep(MOVES_EVERY)
             try:
-                answer = await self._app.moves(since, MOVES_PER_LOOK)
+                answer = await self._app.transitions(since, TRANSITIONS_PER_READ)
             except (StoreUnavailable, OutcomeUnknown):
                 await asyncio.sleep(TROUBLE)
                 continue
-            if answer.moves or answer.missed:
+            if answer.transitions or answer.missed:
                 return answer
             since = answer.cursor
 
@@ -130,6 +130,6 @@ class Feed:
 class _Look:
     """A look at the store, and how many wait for it."""
 
-    def __init__(self, task: asyncio.Task[Moves]) -> None:
+    def __init__(self, task: asyncio.Task[Transitions]) -> None:
         self.task = task
         self.watchers = 0

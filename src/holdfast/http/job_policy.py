@@ -63,10 +63,10 @@ class JobPolicy:
                 payload = change.patch.payload
             if change.id in known:
                 self._check(tasks[change.id], payload, codec)
-            if change.seen_task not in (None, tasks[change.id]):  # the server in front of this one saw another
+            if change.expected_task not in (None, tasks[change.id]):  # the server in front of this one saw another
                 tasks[change.id] = NO_JOB
         return [
-            msgspec.structs.replace(change, seen_task=tasks[change.id]) if change.id in tasks else change
+            msgspec.structs.replace(change, expected_task=tasks[change.id]) if change.id in tasks else change
             for change in changes
         ]
 
@@ -110,5 +110,5 @@ def _changes_what_runs(change: Change) -> bool:
     patch = change.patch
     if patch is None:
         return False
-    revives = isinstance(patch.state, str) and patch.state not in TERMINAL and change.seen_state in TERMINAL
+    revives = isinstance(patch.state, str) and patch.state not in TERMINAL and change.expected_state in TERMINAL
     return isinstance(patch.payload, bytes) or revives

@@ -13,13 +13,13 @@ from ..client.bulk_change import Changed
 from ..codec.values import read
 from ..core import internal as extra
 from ..core.clock import MICROS
-from ..core.errors import HoldfastError, InvalidJob, JobNotFound, KeyConflict, WrongState
+from ..core.errors import HoldfastError, InvalidJob, InvalidState, JobNotFound, KeyConflict
 from ..core.job import NewJob, State
 from ..core.validation import KEY_LIMIT, checked_text
 from ..core.writes import Writes
 from ..store.reference.apply import first_run_at, new_record
 from ..tasks.options import Options
-from ..views import job_seen, moment
+from ..views import job_view, moment
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
@@ -148,7 +148,7 @@ async def retry_dead(call: Call, id: str) -> Answer:
     """Run a dead job again, from attempt 0."""
     job = await call.app.job(checked_text(id, "id"))
     if job.state != State.DEAD:
-        raise WrongState(id, job.state, "it is not among the dead letters")
+        raise InvalidState(id, job.state, "it is not among the dead letters")
     return json(job_out(await call.app.retry(id)))
 
 
@@ -237,10 +237,10 @@ def as_stored(job: NewJob, now: int) -> shapes.JobOut:
         created_at=created,
         updated_at=created,
         expires_at=None if expires is None else moment(expires),
-        lane=None if job.lane is None else job.lane.name,
+        limit_key=None if job.limit_key is None else job.limit_key.name,
     )
 
 
-_BLANK = job_out(job_seen(new_record(NewJob("", "", "", b"{}"), 0, 0)))
+_BLANK = job_out(job_view(new_record(NewJob("", "", "", b"{}"), 0, 0)))
 _SAME = ("id", "queue", "priority", "max_attempts", "timeout", "key", "tags", "meta")
 _same = attrgetter(*_SAME)

@@ -16,7 +16,7 @@ from ..client.search import TEXT_LIMIT, Filter, Scope
 from ..client.timeseries import Depth, Rate
 from ..core.job import State
 from ..core.validation import KEY_LIMIT, checked_text
-from ..store.protocol import MINUTES_KEPT
+from ..store.protocol import MINUTE_STATS_KEPT
 from ..version import __version__
 from ..views import Job, Progress, moment
 from . import limits, scoping
@@ -36,7 +36,7 @@ ROW_TAGS = 10
 Text = Annotated[str, Meta(max_length=TEXT_LIMIT)]
 Fingerprint = Annotated[str, Meta(max_length=64, description="As GET /v1/errors gives it.")]
 Moment = Annotated[datetime, Meta(tz=True)]
-Span = Annotated[int, Meta(ge=60, le=int(MINUTES_KEPT), description="Seconds until now.")]
+Span = Annotated[int, Meta(ge=60, le=int(MINUTE_STATS_KEPT), description="Seconds until now.")]
 Step = Annotated[int, Meta(ge=60, le=86400, multiple_of=60, description="Seconds.")]
 JobId = Annotated[str, Meta(min_length=1, max_length=KEY_LIMIT)]
 
@@ -221,7 +221,7 @@ async def rates(call: Call, query: RatesQuery) -> Answer:
 
 async def depths(call: Call, query: DepthsQuery) -> Answer:
     """How many jobs stood queued over time."""
-    return json(DepthsOut(await call.app.timeseries.depths(query.since, query.step)))
+    return json(DepthsOut(await call.app.timeseries.depth_by_minute(query.since, query.step)))
 
 
 async def explain(call: Call, id: str) -> Answer:

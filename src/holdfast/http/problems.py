@@ -45,7 +45,7 @@ TOO_SLOW = Kind("too-slow", 408, "The request did not arrive in time")
 JOB_EXISTS = Kind("job-exists", 409, "The id is taken")
 NOT_PAUSED = Kind("not-paused", 409, "Nothing of this name is paused")
 LEASE_LOST = Kind("lease-lost", 409, "The claim has ended")
-WRONG_STATE = Kind("wrong-state", 409, "The job's state does not allow this")
+INVALID_STATE = Kind("wrong-state", 409, "The job's state does not allow this")
 TOO_LARGE = Kind("too-large", 413, "The body or payload is too large")
 WRONG_TYPE = Kind("wrong-media-type", 415, "The body must be application/json")
 WRONG_HOST = Kind("wrong-host", 421, "This server is not called by that name")
@@ -66,7 +66,7 @@ KINDS: dict[type[HoldfastError], Kind] = {
     errors.KeyConflict: KEY_CONFLICT,
     errors.QueueFull: QUEUE_FULL,
     errors.LeaseLost: LEASE_LOST,
-    errors.WrongState: WRONG_STATE,
+    errors.InvalidState: INVALID_STATE,
     errors.UnknownTask: INVALID,
     errors.ConfigError: INVALID,
     errors.StoreUnavailable: STORE_UNAVAILABLE,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from . import claims, events, flows, jobs, limits, looking, metrics, overview, schedules, scoping, signals
+from . import claims, events, flows, inspection, jobs, limits, metrics, overview, schedules, scoping, signals
 from .endpoint import EVENTS, Endpoint
 from .problems import (
     BUSY,
+    INVALID_STATE,
     JOB_NOT_FOUND,
     KEY_CONFLICT,
     LEASE_LOST,
@@ -15,7 +16,6 @@ from .problems import (
     QUEUE_FULL,
     SHELL_REFUSED,
     TASK_REFUSED,
-    WRONG_STATE,
 )
 from .shapes import (
     BatchOut,
@@ -41,7 +41,7 @@ TEXT = "text/plain"
 KEY = {"Idempotency-Key": "1 to 512 characters of your own choice: the same key again is the same job."}
 LAST = {"Last-Event-ID": "Where an earlier stream ended; without it, from now on."}
 ONE = (JOB_NOT_FOUND,)
-CHANGED = (JOB_NOT_FOUND, WRONG_STATE, OUTCOME_UNKNOWN)
+CHANGED = (JOB_NOT_FOUND, INVALID_STATE, OUTCOME_UNKNOWN)
 RUN_AGAIN = (*CHANGED, SHELL_REFUSED, TASK_REFUSED)
 HELD = (JOB_NOT_FOUND, LEASE_LOST, OUTCOME_UNKNOWN)
 
@@ -139,13 +139,13 @@ def endpoints() -> list[Endpoint]:
             problems=RUN_AGAIN,
             within=scoping.changed_job,
         ),
-        Endpoint("GET", "/v1/stats", READ, looking.stats, {200: StatsOut}, within=scoping.whole_queues),
-        Endpoint("GET", "/v1/queues", READ, looking.queues, {200: QueuesOut}, within=scoping.whole_queues),
+        Endpoint("GET", "/v1/stats", READ, inspection.stats, {200: StatsOut}, within=scoping.whole_queues),
+        Endpoint("GET", "/v1/queues", READ, inspection.queues, {200: QueuesOut}, within=scoping.whole_queues),
         Endpoint(
             "POST",
             "/v1/queues/{name}/pause",
             OPERATE,
-            looking.pause,
+            inspection.pause,
             {200: Paused},
             problems=(OUTCOME_UNKNOWN,),
             within=scoping.whole_queues,
@@ -154,17 +154,17 @@ def endpoints() -> list[Endpoint]:
             "POST",
             "/v1/queues/{name}/resume",
             OPERATE,
-            looking.resume,
+            inspection.resume,
             {200: Paused},
             problems=(OUTCOME_UNKNOWN,),
             within=scoping.whole_queues,
         ),
-        Endpoint("GET", "/v1/tasks/paused", READ, looking.paused_tasks, {200: PausedTasksOut}),
+        Endpoint("GET", "/v1/tasks/paused", READ, inspection.paused_tasks, {200: PausedTasksOut}),
         Endpoint(
             "POST",
             "/v1/tasks/{name}/pause",
             OPERATE,
-            looking.pause_task,
+            inspection.pause_task,
             {200: TaskPaused},
             problems=(OUTCOME_UNKNOWN,),
             within=scoping.whole_task,
@@ -173,24 +173,26 @@ def endpoints() -> list[Endpoint]:
             "POST",
             "/v1/tasks/{name}/resume",
             OPERATE,
-            looking.resume_task,
+            inspection.resume_task,
             {200: TaskPaused},
             problems=(NOT_PAUSED, OUTCOME_UNKNOWN),
             within=scoping.whole_task,
         ),
-        Endpoint("GET", "/v1/workers", READ, looking.workers, {200: WorkersOut}),
+        Endpoint("GET", "/v1/workers", READ, inspection.workers, {200: WorkersOut}),
         *schedules.endpoints(),
         *signals.endpoints(),
         *flows.endpoints(),
-        Endpoint("GET", "/v1/config", READ, looking.list_settings, {200: SettingsOut}),
-        Endpoint("GET", "/v1/config/{key}", READ, looking.get_setting, {200: Setting}, problems=(NOT_SET,)),
-        Endpoint("PUT", "/v1/config/{key}", OPERATE, looking.put_setting, {200: Setting}, problems=(OUTCOME_UNKNOWN,)),
+        Endpoint("GET", "/v1/config", READ, inspection.list_settings, {200: SettingsOut}),
+        Endpoint("GET", "/v1/config/{key}", READ, inspection.get_setting, {200: Setting}, problems=(NOT_SET,)),
         Endpoint(
-            "DELETE", "/v1/config/{key}", OPERATE, looking.delete_setting, {204: None}, problems=(OUTCOME_UNKNOWN,)
+            "PUT", "/v1/config/{key}", OPERATE, inspection.put_setting, {200: Setting}, problems=(OUTCOME_UNKNOWN,)
+        ),
+        Endpoint(
+            "DELETE", "/v1/config/{key}", OPERATE, inspection.delete_setting, {204: None}, problems=(OUTCOME_UNKNOWN,)
         ),
         Endpoint("GET", "/v1/events", READ, events.events, {200: EVENTS}, problems=(BUSY,), headers=LAST),
         Endpoint("GET", "/metrics", READ, metrics.metrics, {200: TEXT}, any_query=True),
-        Endpoint("GET", "/health", None, looking.health, {200: Health}),
-        Endpoint("GET", "/ready", None, looking.ready, {200: Health}),
-        Endpoint("GET", "/openapi.json", None, looking.openapi, {200: dict}),
+        Endpoint("GET", "/health", None, inspection.health, {200: Health}),
+        Endpoint("GET", "/ready", None, inspection.ready, {200: Health}),
+        Endpoint("GET", "/openapi.json", None, inspection.openapi, {200: dict}),
     ]

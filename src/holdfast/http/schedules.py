@@ -51,7 +51,7 @@ class NewSchedule(Work, kw_only=True):
     last_run: Any = None
     next_run: Any = None
     last_job: Any = None
-    lane: Any = None
+    limit_key: Any = None
     error: Any = None
 
 
@@ -86,8 +86,8 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     """Null while it is paused, or where it is never due again."""
     last_job: str | None
     """The job of the last run."""
-    lane: str | None
-    """The lane of its jobs, where the task or the queue has a limit."""
+    limit_key: str | None
+    """The limit key of its jobs, where the task or the queue has a limit."""
     error: str | None
     """Why the last run could not be made; null once one was."""
 

@@ -20,9 +20,9 @@ import uvicorn
 
 from ..core.errors import ConfigError
 from . import limits
-from .door import is_loopback
-from .room import Room, make_room
-from .wire import Connection
+from .auth import is_loopback
+from .connection_limits import Room, make_room
+from .protocol import Connection
 
 if TYPE_CHECKING:
     from .service import Service

@@ -22,15 +22,15 @@ from starlette.types import Receive, Scope, Send
 from ..app import Holdfast, parts_of
 from ..observe.metrics import Depths, Metrics
 from . import limits, pages
+from .auth import Door
 from .budget import Budget
-from .depth import noting_depth
-from .door import Door
+from .depth import recording_depth
 from .endpoint import Endpoint, Place
 from .events import Feed
 from .job_policy import JobPolicy
 from .openapi import describe
 from .routes import endpoints
-from .seam import Seam
+from .store_rpc import Seam
 from .sweeper import sweeping
 
 logger = logging.getLogger("holdfast.http")
@@ -77,7 +77,7 @@ class Service:
         """Streams of events that are open."""
         self.waiting = 0
         """Claims that wait for jobs."""
-        self._upkeep: asyncio.Task[None] | None = None
+        self._maintenance: asyncio.Task[None] | None = None
         self._router = Router(routes=self._routes(), redirect_slashes=False, default=Place(self, "", []))
 
     def _routes(self) -> list[Route]:
@@ -98,15 +98,15 @@ class Service:
     async def __aenter__(self) -> Self:
         self.stopping = asyncio.Event()
         self.parts.runtime.stay_here()
-        self._upkeep = asyncio.create_task(self._keep_up())
+        self._maintenance = asyncio.create_task(self._keep_up())
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self.stop()
         self.feed.close()
-        if self._upkeep is not None:
-            self._upkeep.cancel()
-            await asyncio.wait([self._upkeep])
+        if self._maintenance is not None:
+            self._maintenance.cancel()
+            await asyncio.wait([self._maintenance])
         await self.app.close()
 
     async def _keep_up(self) -> None:
@@ -119,7 +119,7 @@ class Service:
             else:
                 self.parts.runtime.outages.worked("open")
                 break
-        async with sweeping(self.parts), noting_depth(self.parts):
+        async with sweeping(self.parts), recording_depth(self.parts):
             await self.stopping.wait()
 
     def stream_ended(self) -> None:

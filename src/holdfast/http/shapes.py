@@ -17,7 +17,7 @@ from ..core.settings import MANUAL_LEASE
 from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..core.waiting import Waiting
 from ..tasks.options import JOB_OPTIONS, JobOptions
-from ..views import AttemptSeen, Job, Progress, StepSeen, WorkerSeen
+from ..views import AttemptInfo, Job, Progress, StepInfo, WorkerInfo
 from . import limits
 
 MAX_ATTEMPTS = 25
@@ -62,7 +62,7 @@ class Wanted(Work, kw_only=True):
 
     run_at: Annotated[datetime, Meta(tz=True)] | None = None
     delay: Seconds | None = None
-    once: Once | None = None
+    unique: Once | None = None
     """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
     """Too late to start, at a time."""
@@ -114,7 +114,7 @@ class JobOut(msgspec.Struct):
     node: str | None
     pid: int | None
     fence: int
-    life: int
+    reset_count: int
     result: Any
     error: str | None
     failures: int
@@ -128,17 +128,17 @@ class JobOut(msgspec.Struct):
     tags: tuple[str, ...]
     meta: dict[str, Any]
     cancel_requested: bool
-    suspect: bool
-    history: tuple[AttemptSeen, ...]
-    waits: Waiting | None
+    quarantined: bool
+    history: tuple[AttemptInfo, ...]
+    waiting_for: Waiting | None
     """What it waits for besides its time."""
     expires_at: datetime | None
     """Too late to start, from then on."""
-    lane: str | None
-    """The lane that its limit puts it in."""
+    limit_key: str | None
+    """The limit key that its limit puts it in."""
     flow: str | None
     """The flow that it belongs to."""
-    steps: tuple[StepSeen, ...]
+    steps: tuple[StepInfo, ...]
     """What it has done so far, where it does it in steps."""
     damage: dict[str, str]
     """The fields whose stored value cannot be decoded, each with that value as text. Such a job does not run."""
@@ -333,7 +333,7 @@ class PausedTasksOut(msgspec.Struct):
 class WorkersOut(msgspec.Struct):
     """The live workers, and claims by hand, by node and pid."""
 
-    workers: list[WorkerSeen]
+    workers: list[WorkerInfo]
 
 
 class Setting(msgspec.Struct):

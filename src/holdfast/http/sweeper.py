@@ -1,4 +1,4 @@
-"""The server's own upkeep: workers that reach their store through it leave lost leases, retention and flows to it."""
+"""The server's own maintenance: workers that reach their store through it leave lost leases, retention and flows to it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from ..worker.freeing import Freeing
-from ..worker.upkeep import Upkeep
+from ..worker.dependency_release import DependencyRelease
+from ..worker.maintenance import Maintenance
 
 if TYPE_CHECKING:
     from ..parts import Parts
@@ -22,10 +22,10 @@ async def sweeping(parts: Parts, *, first_look: float = FIRST_LOOK) -> AsyncGene
     """Sweep for as long as the block lasts; the app is open."""
     session = parts.session
     poll = session.settings.poll
-    upkeep = Upkeep(session, parts.claims, poll, first_look)
-    freeing = Freeing(session, parts.flows.release(session), poll)
+    maintenance = Maintenance(session, parts.claims, poll, first_look)
+    freeing = DependencyRelease(session, parts.flows.release(session), poll)
     try:
         yield
     finally:
-        upkeep.stop()
+        maintenance.stop()
         await freeing.stop()

@@ -65,7 +65,7 @@ class Access(msgspec.Struct, frozen=True):
     expires_at: int | None = None
 
 
-class TokenSeen(msgspec.Struct, frozen=True):
+class TokenInfo(msgspec.Struct, frozen=True):
     """What can be seen of a token."""
 
     id: str
@@ -120,18 +120,18 @@ async def create(
     return f"hf_{id}_{secret}"
 
 
-async def tokens(records: Records) -> list[TokenSeen]:
+async def tokens(records: Records) -> list[TokenInfo]:
     """Every token, oldest first; also those that have expired, until they are revoked."""
     now = await records.now()
     found = [_seen(id, one, now) for id, one in (await _stored(records)).items()]
     return sorted(found, key=lambda one: one.created_at)
 
 
-def _seen(id: str, one: Stored, now: int) -> TokenSeen:
+def _seen(id: str, one: Stored, now: int) -> TokenInfo:
     scope = one.scope or Scope()
     ends = None if one.expires_at is None else moment(one.expires_at)
     expired = one.expires_at is not None and one.expires_at <= now
-    return TokenSeen(id, one.label, one.roles, moment(one.created_at), ends, scope.queues, scope.tasks, expired)
+    return TokenInfo(id, one.label, one.roles, moment(one.created_at), ends, scope.queues, scope.tasks, expired)
 
 
 async def revoke(records: Records, id: str) -> None:

@@ -11,7 +11,7 @@ import msgspec
 from ..core import cron as schedule
 from ..core.cron import Rule
 from ..core.errors import InvalidJob
-from ..core.job import UNDECODABLE, Lane, NewJob
+from ..core.job import UNDECODABLE, LimitKey, NewJob
 from ..core.retry import Backoff
 from ..core.validation import error_text
 from ..store.protocol import Store
@@ -47,7 +47,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
     last_job: str | None = None
     expires: float | None = None
     """Seconds within which a run must start."""
-    lane: Lane | None = None
+    limit_key: LimitKey | None = None
     """Where its jobs stand, for those who do not know the task."""
     counted: int = 0
     """When `next` was found, by the store's clock."""
@@ -77,7 +77,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
             "words": self.words,
             "last_run": self.last_run,
             "next_run": self.next_run,
-            "lane": None if self.lane is None else self.lane.name,
+            "limit_key": None if self.limit_key is None else self.limit_key.name,
         }
 
     def from_now(self, now: int) -> Schedule:
@@ -89,7 +89,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(self, error=error_text(error)[:SCHEDULE_ERROR_LIMIT])
 
     def makes_the_same(self, other: Schedule) -> bool:
-        """Whether the jobs of both would stand in one lane, whatever the limits are."""
+        """Whether the jobs of both would stand in one limit key, whatever the limits are."""
         return (self.task, self.queue, bytes(self.payload)) == (other.task, other.queue, bytes(other.payload))
 
 
@@ -132,7 +132,13 @@ def _moves_on(before: bytes | None, after: bytes | None) -> bool:
     if new.in_code and (old is None or old.in_code):
         return new.paused == (old is not None and old.paused)
     return old is not None and old == msgspec.structs.replace(
-        new, next=old.next, counted=old.counted, last=old.last, last_job=old.last_job, lane=old.lane, error=old.error
+        new,
+        next=old.next,
+        counted=old.counted,
+        last=old.last,
+        last_job=old.last_job,
+        limit_key=old.limit_key,
+        error=old.error,
     )
 
 

@@ -26,7 +26,7 @@ from ..core.errors import (
     ScheduleNotFound,
     StoreUnavailable,
 )
-from ..core.job import TERMINAL, Lane
+from ..core.job import TERMINAL, LimitKey
 from ..core.validation import checked_name, checked_seconds
 from ..core.writes import Writes
 from ..tasks.options import OPTION_OF, JobOptions, Options
@@ -133,7 +133,7 @@ class Schedules:
             job.task,
             schedule.checked(rule),
             msgspec.Raw(job.payload),
-            lane=job.lane,
+            limit_key=job.limit_key,
             **chosen,
         )
 
@@ -162,7 +162,9 @@ class Schedules:
                     next=before.next,
                     counted=before.counted,
                     error=before.error,
-                    lane=self._lane(wanted.lane, before) if wanted.makes_the_same(before) else wanted.lane,
+                    limit_key=self._limit_key(wanted.limit_key, before)
+                    if wanted.makes_the_same(before)
+                    else wanted.limit_key,
                 )
             if before is None or before.rule != wanted.rule or before.next is None:
                 after = after.from_now(await self._records.now())
@@ -255,17 +257,17 @@ class Schedules:
                 logger.info("schedule %s: no run at %s, job %s has not ended", kept.name, moment(due), job)
                 continue
             try:
-                job, lane = await self._enqueue_run(kept, due)
+                job, limit_key = await self._enqueue_run(kept, due)
             except QueueFull as error:
                 return msgspec.structs.replace(kept.troubled(error), next=due)  # the next look tries again
             except InvalidJob as error:
                 kept = kept.troubled(error)  # as it would be at any look
             else:
                 writes.made += 1
-                kept = msgspec.structs.replace(kept, last=due, last_job=job, lane=lane, error=None)
+                kept = msgspec.structs.replace(kept, last=due, last_job=job, limit_key=limit_key, error=None)
         return kept.from_now(now)
 
-    async def _enqueue_run(self, kept: Schedule, due: int) -> tuple[str, Lane | None]:
+    async def _enqueue_run(self, kept: Schedule, due: int) -> tuple[str, LimitKey | None]:
         later = schedule.put_off(kept.rule, kept.name, due)
         try:
             return await self._store_run(
@@ -275,20 +277,20 @@ class Schedules:
                 at=None if later <= due else moment(later),
             )
         except KeyConflict as error:
-            return error.job_id, kept.lane  # made with what the schedule said before it was changed
+            return error.job_id, kept.limit_key  # made with what the schedule said before it was changed
 
-    async def _store_run(self, kept: Schedule, **more: Unpack[JobOptions]) -> tuple[str, Lane | None]:
-        """Store a job of a schedule; its id and its lane."""
+    async def _store_run(self, kept: Schedule, **more: Unpack[JobOptions]) -> tuple[str, LimitKey | None]:
+        """Store a job of a schedule; its id and its limit key."""
         settings = (await self._runtime.opened()).fresh_settings()
         chosen = cast("JobOptions", {option: getattr(kept, option) for option in _KEPT})
         options = Options().changed({**chosen, **more})
         job = self._enqueue.submission(settings, kept.task, bytes(kept.payload), options, json=True)
-        job = msgspec.structs.replace(job, lane=self._lane(job.lane, kept))
-        return await self._enqueue.insert(job, options), job.lane
+        job = msgspec.structs.replace(job, limit_key=self._limit_key(job.limit_key, kept))
+        return await self._enqueue.insert(job, options), job.limit_key
 
-    def _lane(self, found: Lane | None, kept: Schedule) -> Lane | None:
-        """The lane that was found for a job of it; the one that it has kept, where the task is not known here."""
-        return found if kept.task in self._registry.tasks else kept.lane or found
+    def _limit_key(self, found: LimitKey | None, kept: Schedule) -> LimitKey | None:
+        """The limit key that was found for a job of it; the one that it has kept, where the task is not known here."""
+        return found if kept.task in self._registry.tasks else kept.limit_key or found
 
     async def _ended(self, id: str) -> bool:
         try:

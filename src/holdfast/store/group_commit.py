@@ -52,7 +52,7 @@ class GroupCommit:
         self._notes: deque[tuple[Note, Waiter]] = deque()
         self._settles: deque[tuple[Settlement, Callback]] = deque()
         self.hear_of_ends: set[Callable[[str], None]] = set()
-        """Whoever wants to know which jobs ended that others wait for (`Settlement.tell`)."""
+        """Whoever wants to know which jobs ended that others wait for (`Settlement.record_end`)."""
         self._changes: deque[tuple[Sequence[Change], Waiter]] = deque()
         self._asks: deque[tuple[Ask, Waiter]] = deque()
         self._batches: deque[tuple[Batch, Waiter]] = deque()
@@ -260,7 +260,7 @@ class GroupCommit:
             _resolve(waiter, answer)
         for (end, done), answer in zip(turn.settles, answers.settles, strict=True):
             _tell(done, answer)
-            if end.tell and answer:
+            if end.record_end and answer:
                 self.tell_of_end(end.id)
         at = 0
         for changes, waiter in turn.changes:
@@ -282,7 +282,7 @@ class GroupCommit:
                 begin, at[kind] = at[kind], at[kind] + len(getattr(batch, kind))
                 setattr(part, kind, getattr(answers, kind)[begin : at[kind]])
             for end, answer in zip(batch.settles, part.settles, strict=True):
-                if end.tell and answer:
+                if end.record_end and answer:
                     self.tell_of_end(end.id)
             if not waiter.done():
                 waiter.set_result(part)

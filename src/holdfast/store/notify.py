@@ -1,4 +1,4 @@
-"""The bell that every store makes: it rings once for whatever happened since its listener last looked."""
+"""The listener that every store makes: it rings once for whatever happened since its listener last looked."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ LINGER = 2.0
 """Seconds for which a store stays subscribed when nobody listens any more: the next listener comes soon, as a rule."""
 
 
-class Ring:
-    """A bell for these topics, on the loop of whoever listens. `let_go` is told when it is closed."""
+class LocalListener:
+    """A listener for these topics, on the loop of whoever listens. `let_go` is told when it is closed."""
 
     def __init__(self, topics: frozenset[str], let_go: Callable[[Any], object]) -> None:
         self.topics = topics
@@ -21,7 +21,7 @@ class Ring:
         self._loop = asyncio.get_running_loop()
         self._let_go = let_go
 
-    def ring(self) -> None:
+    def notify(self) -> None:
         """Ring it from any thread."""
         with contextlib.suppress(RuntimeError):  # its loop was closed: nobody listens any more
             self._loop.call_soon_threadsafe(self.event.set)
@@ -34,7 +34,7 @@ class Ring:
 
 
 async def wait_for(event: asyncio.Event, timeout: float) -> None:
-    """Wait until a bell's event is set, `timeout` seconds at most, and clear it."""
+    """Wait until a listener's event is set, `timeout` seconds at most, and clear it."""
     if not event.is_set():
         try:
             async with asyncio.timeout(timeout):

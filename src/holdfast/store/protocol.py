@@ -9,18 +9,18 @@ What an engine must keep, whatever it is made of:
 2. Nothing ends or extends a claim unless fence *and* token are those of the claim.
 3. A claim is one atomic step: it makes due jobs of its queues queued (at least 1,000 at a time), then takes the lowest
    (priority, run_at, seq) per queue, counts the attempt, and raises the fence. A paused queue gives nothing
-   (records of kind `pause`, one per queue). A job whose lane does not let it start is set aside, blocked, and made
+   (records of kind `pause`, one per queue). A job whose limit key does not let it start is set aside, blocked, and made
    queued again by a later claim (`core/limiter.py` has the rules). An ask that finds nothing writes nothing.
-   A suspect that comes first is taken only by a holder that is not busy, and only with suspects of its queue that have
-   the same `deaths`: as many as there is room for at -2, COHORT at -1, none otherwise. One that is taken without
-   company has 0 `deaths` from then on, if it had fewer.
+   A quarantined job that comes first is taken only by a holder that is not busy, and only with quarantined jobs of its queue that have
+   the same `crashes`: as many as there is room for at -2, COHORT at -1, none otherwise. One that is taken without
+   company has 0 `crashes` from then on, if it had fewer.
 4. A lease belongs to the holder and is measured by the store's own clock, never by the caller's. A holder that has
    running jobs is never forgotten.
 5. A key is unique while it is remembered: for as long as its job lives, and `key_keep` seconds after its end.
 6. What a job prints (`Note.output`) is kept in pieces, the newest within `keep` bytes, for as long as the job is kept.
 7. Hints are only hints: everything works when none ever arrives.
-8. What moves and what ends is told in the same commit: `moves` while somebody watches, `minutes` always. A job that
-   becomes due, is set aside by its lane, or comes back from there, has not moved.
+8. What moves and what ends is told in the same commit: `transitions` while somebody watches, `minutes` always. A job that
+   becomes due, is set aside by its limit key, or comes back from there, has not moved.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ import msgspec
 from ..core.job import NewJob, Record
 from ..core.operations import (
     Ask,
-    Beat,
     Change,
     Claims,
     Found,
+    HeartbeatReply,
     Holder,
-    HolderSeen,
+    HolderInfo,
     Inserted,
     Lost,
-    Minute,
-    Moves,
+    MinuteStats,
     Note,
     Printed,
     QueueStats,
     Settlement,
     Tidied,
+    Transitions,
     Where,
 )
 
 PROMOTE_LIMIT = 1000
 """Due jobs that one claim makes queued per queue, at the least."""
 HELD_LIMIT = 1000
-"""Jobs that one claim sets aside because their lanes are full, at the most."""
+"""Jobs that one claim sets aside because their limit keys are full, at the most."""
 COHORT = 8
-"""Suspects that run beside each other once they have died beside more: about the root of a large worker's slots."""
+"""Quarantined jobs that run beside each other once they have died beside more: about the root of a large worker's slots."""
 WATCH = 300.0
 """Seconds for which asking for moves has them kept."""
-MOVES_KEPT = 10_000
+TRANSITIONS_KEPT = 10_000
 """Moves that are kept for whoever asks late, at the least."""
 LARGE = 2**62
 """What is counted stays below this, so that every store can count on; what is stored at or above it is damaged."""
-MINUTES_KEPT = 7 * 86400.0
+MINUTE_STATS_KEPT = 7 * 86400.0
 """Seconds for which minutes are kept."""
 
 
@@ -98,11 +98,11 @@ class Versioned(msgspec.Struct, frozen=True, gc=False):
     version: int
 
 
-class Bell(Protocol):
+class Listener(Protocol):
     """Rings when something that it listens for may have happened; a hint, never a promise."""
 
     async def wait(self, timeout: float) -> None:
-        """Return when the bell has rung since the last wait, or after `timeout` seconds."""
+        """Return when the listener has rung since the last wait, or after `timeout` seconds."""
         ...
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class Store(Protocol):
         """Enqueue, note, settle, change and claim, in one commit."""
         ...
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
         """Renew each holder (making it if need be) and say what it holds. Waits for no other write."""
         ...
 
@@ -174,7 +174,7 @@ class Store(Protocol):
     async def key_owners(self, keys: Sequence[str]) -> list[str | None]:
         """For each key, in order, the id of the job that has it and has not ended; None where there is none.
 
-        It is what an insert with this key and `once="live"` would be told; it writes nothing, and keeps no key.
+        It is what an insert with this key and `unique="until_end"` would be told; it writes nothing, and keeps no key.
         """
         ...
 
@@ -189,20 +189,20 @@ class Store(Protocol):
         """Every queue that has jobs or is paused, by name."""
         ...
 
-    async def moves(self, since: str | None, limit: int) -> Moves:
+    async def transitions(self, since: str | None, limit: int) -> Transitions:
         """What jobs did since the cursor of an earlier answer; None: from now on.
 
         At most `limit`, or to the end of the commit in which it is reached. A job that became due has not moved. Moves
         are kept only while somebody asks: an ask keeps them for WATCH seconds, and where nobody asked for longer,
-        or more than MOVES_KEPT came in between, the answer says `missed`, and goes on from now.
+        or more than TRANSITIONS_KEPT came in between, the answer says `missed`, and goes on from now.
         """
         ...
 
-    async def minutes(self, since: int) -> list[Minute]:
+    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
         """How claims ended, minute by minute from this time on, by (minute, queue, outcome)."""
         ...
 
-    async def holders(self) -> list[HolderSeen]:
+    async def holders(self) -> list[HolderInfo]:
         """Every holder that is known, the dead that still hold jobs included."""
         ...
 
@@ -218,8 +218,8 @@ class Store(Protocol):
         """The store's own wall clock, in microseconds."""
         ...
 
-    def listen(self, topics: Iterable[str]) -> Bell:
-        """A bell for `queue/NAME` (a job became ready) and `job/ID` (a job ended)."""
+    def listen(self, topics: Iterable[str]) -> Listener:
+        """A listener for `queue/NAME` (a job became ready) and `job/ID` (a job ended)."""
         ...
 
 

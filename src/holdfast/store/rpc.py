@@ -10,7 +10,19 @@ from typing import Any, Generic, Literal, TypeVar
 import msgspec
 
 from ..core.job import Record
-from ..core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
+from ..core.operations import (
+    Found,
+    HeartbeatReply,
+    Holder,
+    HolderInfo,
+    Lost,
+    MinuteStats,
+    Printed,
+    QueueStats,
+    Tidied,
+    Transitions,
+    Where,
+)
 from .protocol import Answers, Batch, Finding, Versioned
 
 PROTOCOL = 4
@@ -74,7 +86,7 @@ class Problem(msgspec.Struct, frozen=True):
 
 HELLO = Method[Hello]("hello", tuple[()], Hello)
 WRITE = Method[Answers]("write", tuple[Batch], Answers, "once")
-BEAT = Method[list[Beat]]("beat", tuple[list[Holder]], list[Beat], "repeats")
+HEARTBEAT = Method[list[HeartbeatReply]]("heartbeat", tuple[list[Holder]], list[HeartbeatReply], "repeats")
 LEAVE = Method[None]("leave", tuple[list[str]], None, "repeats")
 EXPIRED = Method[list[Lost]]("expired", tuple[int, str | None], list[Lost])
 TIDY = Method[Tidied]("tidy", tuple[int], Tidied, "repeats")
@@ -83,15 +95,15 @@ FIND = Method[Found]("find", tuple[Where, str | None, int], Found)
 KEY_OWNERS = Method[list[str | None]]("key_owners", tuple[list[str]], list[str | None])
 OUTPUT = Method[list[Printed]]("output", tuple[str, int, int], list[Printed])
 STATS = Method[list[QueueStats]]("stats", tuple[()], list[QueueStats])
-MOVES = Method[Moves]("moves", tuple[str | None, int], Moves)
-MINUTES = Method[list[Minute]]("minutes", tuple[int], list[Minute])
-HOLDERS = Method[list[HolderSeen]]("holders", tuple[()], list[HolderSeen])
+TRANSITIONS = Method[Transitions]("transitions", tuple[str | None, int], Transitions)
+MINUTES = Method[list[MinuteStats]]("minutes", tuple[int], list[MinuteStats])
+HOLDERS = Method[list[HolderInfo]]("holders", tuple[()], list[HolderInfo])
 RECORDS = Method[dict[str, Versioned]]("records", tuple[str], dict[str, Versioned])
 PUT_RECORD = Method[bool]("put_record", tuple[str, str, bytes | None, int | None], bool, "once")
 WARNINGS = Method[list[Finding]]("warnings", tuple[()], list[Finding])
 NOW = Method[int]("now", tuple[()], int)
 
-PLAIN = (BEAT, LEAVE, EXPIRED, TIDY, GET, FIND, KEY_OWNERS, OUTPUT, STATS, MOVES, MINUTES, HOLDERS, NOW)
+PLAIN = (HEARTBEAT, LEAVE, EXPIRED, TIDY, GET, FIND, KEY_OWNERS, OUTPUT, STATS, TRANSITIONS, MINUTES, HOLDERS, NOW)
 """The calls that a server hands to its store as they are."""
 
 RECALL = "recall"

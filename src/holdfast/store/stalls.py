@@ -1,8 +1,8 @@
 """Rates that wait for a time which a wrong clock has set. Pure.
 
 Where each process goes by its own wall clock, one that is ahead leaves a `tat` that others would wait for. No clock is
-asked whether that is so: a lane in which nothing has started for `burst` intervals may start a job by its rate,
-whatever time is written in its gate. A process finds that out by watching.
+asked whether that is so: a limit key in which nothing has started for `burst` intervals may start a job by its rate,
+whatever time is written in its limiter. A process finds that out by watching.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Iterable
 
 
 class Stalls:
-    """What one process has seen of lanes that hold jobs for their rate."""
+    """What one process has seen of limit keys that hold jobs for their rate."""
 
     def __init__(self) -> None:
         self._seen: dict[str, tuple[int, int]] = {}
         """The `tat` of each, and since when it is known to be that."""
 
     def over(self, held: Iterable[tuple[str, int, int]], at: int) -> list[tuple[str, int]]:
-        """The lanes, with their `tat`, that have started nothing for `burst` intervals.
+        """The limit keys, with their `tat`, that have started nothing for `burst` intervals.
 
-        `held`: name, `tat` and `burst` intervals of every lane that waits. `at`: by a clock that nobody sets. All
+        `held`: name, `tat` and `burst` intervals of every limit key that waits. `at`: by a clock that nobody sets. All
         are in microseconds.
         """
         before, self._seen = self._seen, {}

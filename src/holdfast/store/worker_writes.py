@@ -85,7 +85,7 @@ def resumes(*fields: str) -> Callable[[Change], bool]:
 
     def allows(change: Change) -> bool:
         patch = change.patch
-        if patch is None or change.seen_state not in RESTING or patch.state not in (*RESTING, State.QUEUED):
+        if patch is None or change.expected_state not in RESTING or patch.state not in (*RESTING, State.QUEUED):
             return False
         return patch == Patch(state=patch.state, **{name: getattr(patch, name) for name in fields})
 

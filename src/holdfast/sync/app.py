@@ -34,7 +34,7 @@ R = TypeVar("R")
 class AsyncApp(Protocol):
     """The app itself, as far as its blocking side needs it beside the methods and services of the same names."""
 
-    def annotate(self, id: str, /, **meta: Any) -> Coroutine[Any, Any, None]:
+    def update_meta(self, id: str, /, **meta: Any) -> Coroutine[Any, Any, None]:
         """Add to the meta of a job that lives."""
         ...
 
@@ -131,7 +131,7 @@ class SyncApp:
     cancel = blocking(Operations.cancel)
     retry = blocking(Operations.retry)
     delete = blocking(Operations.delete)
-    annotate = blocking(AsyncApp.annotate)
+    update_meta = blocking(AsyncApp.update_meta)
     signal = blocking(Operations.signal)
     pause = blocking(Operations.pause)
     resume = blocking(Operations.resume)
@@ -142,7 +142,7 @@ class SyncApp:
     stats = blocking(Inspection.stats)
     queues = blocking(Inspection.queues)
     workers = blocking(Inspection.workers)
-    moves = blocking(Inspection.moves)
+    transitions = blocking(Inspection.transitions)
     fail = blocking(ManualClaims.fail)
 
     # -- services

@@ -46,7 +46,7 @@ class SyncTimeseries:
     minutes = blocking(Timeseries.minutes)
     rates = blocking(Timeseries.rates)
     depths = blocking(Timeseries.depths)
-    note_depth = blocking(Timeseries.note_depth)
+    record_depth = blocking(Timeseries.record_depth)
 
 
 class SyncSchedules:

@@ -129,12 +129,12 @@ class SyncClaim:
     @contextmanager
     def kept_alive(self) -> Generator[SyncClaim]:
         """Keep the lease while the block runs. It cannot be interrupted: settling after a loss raises LeaseLost."""
-        heart = self._run(self._of.heart)
-        heart.start()
+        heartbeat = self._run(self._of.heartbeat)
+        heartbeat.start()
         try:
             yield self
         finally:
-            heart.stop()
+            heartbeat.stop()
 
 
 def _drive(coroutine: Coroutine[Any, Any, R]) -> R:

@@ -17,7 +17,7 @@ from ..core.job import Record
 from ..core.operations import Note
 from ..core.validation import checked_seconds
 from ..observe.trace_ids import trace_id_of
-from ..views import Job, Progress, job_seen
+from ..views import Job, Progress, job_view
 from .claim_notes import WriteNote, on_loop, save, stored
 from .durable_steps import DurableSteps
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 REST_MOST = 86400.0
-"""Seconds for which a job can let its lane rest: a day, since nobody can cut it short."""
+"""Seconds for which a job can let its limit key rest: a day, since nobody can cut it short."""
 
 
 class Work(Protocol):
@@ -116,7 +116,7 @@ class Context:
     def job(self) -> Job:
         """The job as it was when it was claimed."""
         if self._job is None:
-            self._job = job_seen(self._record)
+            self._job = job_view(self._record)
         return self._job
 
     @property
@@ -194,24 +194,24 @@ class Context:
         """
         return self._steps.wait_for(name, timeout)
 
-    def add_meta(self, /, **meta: Any) -> Awaitable[None]:
+    def update_meta(self, /, **meta: Any) -> Awaitable[None]:
         """Add to the job's meta. Await it in async code; in a thread it returns once stored."""
         record, added = self._record, checked_meta(meta)
         note = Note(record.id, record.seq, record.fence, record.token, meta=added)
         return stored(save(self._write_note, note), self._loop)
 
-    def slow_down(self, seconds: float | timedelta) -> Awaitable[None]:
-        """Let no job of this job's lane start for so long, a day at most, whoever runs it: for a service that says 429.
+    def report_rate_limit(self, seconds: float | timedelta) -> Awaitable[None]:
+        """Let no job of this job's limit key start for so long, a day at most, whoever runs it: for a service that says 429.
 
         This job itself goes on; raise Retry to have it run again when the time is over. Await it in async code; in
         a thread it returns once stored.
         """
-        record, rest = self._record, checked_seconds(seconds, "slow_down(…)", positive=True)
+        record, rest = self._record, checked_seconds(seconds, "report_rate_limit(…)", positive=True)
         if rest > REST_MOST:
-            raise InvalidJob(f"slow_down(…) takes a time from now of at most a day, not {seconds!r:.100}")
-        if record.lane is None:
+            raise InvalidJob(f"report_rate_limit(…) takes a time from now of at most a day, not {seconds!r:.100}")
+        if record.limit_key is None:
             raise ConfigError(
-                f"job {record.id!r} of task {record.task!r} is in no lane that could be slowed down: "
+                f"job {record.id!r} of task {record.task!r} is in no limit key that could be slowed down: "
                 "give the task a limit=, or its queue one in queue_limits="
             )
         note = Note(record.id, record.seq, record.fence, record.token, rest=rest)

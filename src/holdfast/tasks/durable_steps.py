@@ -47,10 +47,10 @@ class Suspended(BaseException):
     No error, and so nothing that `except Exception` catches.
     """
 
-    def __init__(self, delay: float, waits: Waiting | None = None) -> None:
-        super().__init__(f"it waits for {waits}" if waits else f"it sleeps for {delay:g} s")
+    def __init__(self, delay: float, waiting_for: Waiting | None = None) -> None:
+        super().__init__(f"it waits for {waiting_for}" if waiting_for else f"it sleeps for {delay:g} s")
         self.delay = delay
-        self.waits = waits
+        self.waiting_for = waiting_for
 
 
 class StepResultLost(InvalidJob):

@@ -7,7 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from ..core.errors import JobCancelled, JobFailed
 from ..core.job import Record, State
-from ..views import Job, job_seen
+from ..views import Job, job_view
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -92,7 +92,7 @@ class Handle(Generic[R]):
 
     async def wait(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended, however it ended. TimeoutError where it has not in time."""
-        return job_seen(await self._client.ended(self.id, timeout))
+        return job_view(await self._client.ended(self.id, timeout))
 
     async def result(self, timeout: float | None = None) -> R:
         """The value the job returned. Raises JobFailed (with the remote traceback) or JobCancelled where there is

@@ -1,4 +1,4 @@
-"""Limits: what a user says of how many jobs run, how often one starts and whose turn it is, made the lane of a job."""
+"""Limits: what a user says of how many jobs run, how often one starts and whose turn it is, made the limit key of a job."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ import msgspec
 from ..codec import Arguments, decode_value
 from ..core.clock import MICROS
 from ..core.errors import ConfigError, InvalidJob
-from ..core.job import Lane
+from ..core.job import LimitKey
 from ..core.validation import checked_name
 
 Key = str | Callable[..., str | int]
 MAX_BOUND = 1_000_000
-"""Jobs of a lane at one time, or in one burst; and starts per second."""
+"""Jobs of a limit key at one time, or in one burst; and starts per second."""
 WEIGHT_MOST = 100
-"""Weight of a lane: jobs that it gets for one of a lane of weight 1."""
+"""Weight of a limit key: jobs that it gets for one of a limit key of weight 1."""
 _MISSING = object()
 SPAN_MOST = 366 * 86400 * MICROS
 """A burst is used up, at its rate, within this."""
 NAME_MOST = 160
-"""Characters of a lane's name: every store can index as many."""
+"""Characters of a limit key's name: every store can index as many."""
 _CUT = "…"
-"""In the names of lanes that would have been too long, before the digest of the whole."""
+"""In the names of limit keys that would have been too long, before the digest of the whole."""
 _RATE = re.compile(r"\s*(\d{1,9})\s*/\s*(\d{0,6})\s*(s|sec|min|h|hour|d|day)\s*")
 _UNITS = {"s": 1, "sec": 1, "min": 60, "h": 3600, "hour": 3600, "d": 86400, "day": 86400}
 _QUOTED = str.maketrans({mark: f"%{ord(mark):02X}" for mark in "%/@#"})
@@ -67,15 +67,15 @@ class Limit(msgspec.Struct, frozen=True):
                     f"task {task.name!r}: its limit's key asks for a parameter {name!r}, which it has not"
                 )
 
-    def lane(self, name: str, task: LimitedTask | None, payload: bytes) -> Lane:
-        """The lane of a call of the task `name`, which need not be known here."""
-        return self._lane(name.translate(_QUOTED), f"task {name!r}", task, payload)
+    def limit_key(self, name: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
+        """The limit key of a call of the task `name`, which need not be known here."""
+        return self._limit_key(name.translate(_QUOTED), f"task {name!r}", task, payload)
 
-    def lane_in_queue(self, queue: str, name: str, task: LimitedTask | None, payload: bytes) -> Lane:
-        """The lane of the same call, where this is the limit of its queue."""
-        return self._lane("#" + queue.translate(_QUOTED), f"task {name!r} in queue {queue!r}", task, payload)
+    def limit_key_in_queue(self, queue: str, name: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
+        """The limit key of the same call, where this is the limit of its queue."""
+        return self._limit_key("#" + queue.translate(_QUOTED), f"task {name!r} in queue {queue!r}", task, payload)
 
-    def _lane(self, owner: str, what: str, task: LimitedTask | None, payload: bytes) -> Lane:
+    def _limit_key(self, owner: str, what: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
         if self.name is not None:
             owner = "@" + self.name.translate(_QUOTED)
         weight = self.weight
@@ -86,7 +86,7 @@ class Limit(msgspec.Struct, frozen=True):
                 weight = _answer(f"{what}: the weight of its limit", weight, value)
                 if type(weight) is not int or not 1 <= weight <= WEIGHT_MOST:
                     raise InvalidJob(f"{what}: the weight of {value!r:.100} is 1 to {WEIGHT_MOST}, not {weight!r:.100}")
-        return Lane(_bounded(owner), self.running, self.interval, self.burst, cast("int", weight))
+        return LimitKey(_bounded(owner), self.running, self.interval, self.burst, cast("int", weight))
 
     def _value(self, what: str, task: LimitedTask | None, payload: bytes) -> str | int | UUID:
         key, given = self.key, self._arguments(what, task, payload)
@@ -128,9 +128,9 @@ def limit(
     """A limit for `app.task(limit=…)`, over all workers of the store.
 
     `key`: a parameter of the task (`"customer_id"`, `"order.customer"`) or a function of some of them; jobs with
-    the same value share a lane, and lanes take turns. `running`: jobs at one time. `rate`: starts such as `"100/min"`,
-    `"5/s"` or `"2/10s"`, evenly spread, or `burst` of them at once. `weight`: turns for one of another lane's, or
-    a function of the key's value. `name`: share the lane with every task whose limit has the same name.
+    the same value share a limit key, and limit keys take turns. `running`: jobs at one time. `rate`: starts such as `"100/min"`,
+    `"5/s"` or `"2/10s"`, evenly spread, or `burst` of them at once. `weight`: turns for one of another limit key's, or
+    a function of the key's value. `name`: share the limit key with every task whose limit has the same name.
     """
     if key is None and running is None and rate is None:
         raise ConfigError("limit() says nothing: give it running=, rate= or key=")
@@ -159,7 +159,7 @@ def limit(
 def given_limit(given: Any) -> Limit:
     """What stands where a limit is wanted."""
     if not isinstance(given, Limit):
-        raise InvalidJob(f"limit= is what holdfast.limit(…) makes, such as limit(running=2), not {given!r:.100}")
+        raise InvalidJob(f"limit= is what holdfast.limit(…) makes, such as limit(concurrency=2), not {given!r:.100}")
     return given
 
 
@@ -221,7 +221,7 @@ def _part(value: Any, name: str) -> Any:
 
 
 def _bounded(name: str) -> str:
-    """A lane's name that every store can keep, and that no other lane has."""
+    """A limit key's name that every store can keep, and that no other limit key has."""
     if len(name) <= NAME_MOST and name.isprintable() and _CUT not in name:
         return name
     digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()

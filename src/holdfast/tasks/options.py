@@ -18,11 +18,11 @@ from ..core.validation import (
     checked_backoff,
     checked_expires,
     checked_name,
-    checked_once,
     checked_priority,
     checked_seconds,
     checked_tags,
     checked_text,
+    checked_unique,
 )
 from .limits import Limit, given_limit
 
@@ -69,7 +69,7 @@ class CommonOptions(TypedDict, total=False):
     """Seconds that one run may take."""
     tags: Annotated[Sequence[str] | None, checked_tags]
     """Words to find jobs by."""
-    once: Annotated[str | Duration | None, checked_once]
+    unique: Annotated[str | Duration | None, checked_unique]
     """One job for all calls with the same key (else the same arguments): "queued", "live", or for so many seconds."""
     limit: Annotated[Limit | None, given_limit]
     """How many run and how often one starts, over all workers."""
@@ -150,7 +150,7 @@ class Options(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     meta: Mapping[str, Any] = {}
     connection: Any = None
-    once: str | None = None
+    unique: str | None = None
     window: float = 0.0
     replace: bool = False
     debounce_max: float | None = None
@@ -185,7 +185,7 @@ class Options(msgspec.Struct, frozen=True):
         """Refuse options that contradict each other."""
         if self.replace and self.key is None:
             raise InvalidJob("replace= and debounce= need key=, the name of the job that is to be replaced")
-        if self.replace and self.once != "queued":
+        if self.replace and self.unique != "until_start":
             raise InvalidJob("replace= means a job that still waits, so once= can only be 'queued' beside it")
         if self.replace and self.connection is not None:
             raise InvalidJob("replace= and debounce= cannot be part of your own transaction: leave out connection=")
@@ -200,11 +200,11 @@ PAIRS = {
     "delay": ("delay", "run_at"),
     "at": ("delay", "run_at"),
     "debounce": ("delay", "run_at"),
-    "once": ("once", "window"),
+    "unique": ("unique", "window"),
     "expires": ("expires_in", "expires_at"),
 }
 """Options that make two fields of `Options`."""
-OPTION_OF = {"run_at": "at", "window": "once", "expires_in": "expires", "expires_at": "expires"}
+OPTION_OF = {"run_at": "at", "window": "unique", "expires_in": "expires", "expires_at": "expires"}
 """The option that a field of `Options` comes from, where it has another name."""
 _CHECKED: dict[str, tuple[Callable[[Any], Any], tuple[str, str] | None]] = {
     name: (kind.__metadata__[0], PAIRS.get(name)) for name, kind in JobOptions.__annotations__.items()
@@ -220,13 +220,13 @@ def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
     if delayed and timed:
         raise InvalidJob("give either delay= or at=, not both")
     if given.get("debounce") is not None:
-        if delayed or timed or given.get("replace") is False or given.get("once") is not None:
+        if delayed or timed or given.get("replace") is False or given.get("unique") is not None:
             raise InvalidJob("debounce= says itself when the job is due and what its key means: leave out the rest")
         new["replace"] = True
     elif given.get("debounce_max") is not None:
         raise InvalidJob("debounce_max= goes with debounce=")
-    if new.get("replace") and "once" not in new:
-        new["once"], new["window"] = "queued", 0.0
+    if new.get("replace") and "unique" not in new:
+        new["unique"], new["window"] = "queued", 0.0
 
 
 JOB_OPTIONS = tuple(JobOptions.__annotations__)

@@ -150,7 +150,7 @@ class Task(Generic[P, R]):
         `delay` in seconds or `at` an aware datetime: when it may start. `priority`: lower first. `key`: the same key
         gives the same job. `connection`: enqueue inside your own transaction.
 
-        `once`: one job for all calls with the same key (else the same arguments) while it is "queued", while it is
+        `unique`: one job for all calls with the same key (else the same arguments) while it is "queued", while it is
         "live" (queued or running), or for so many seconds from the first. `replace`: if the job of the key still waits,
         it gets these arguments and this time. `debounce`: the same, due so many seconds after the last call, but not
         more than `debounce_max` after the first. `expires`: too late to start, in seconds or as an aware datetime.

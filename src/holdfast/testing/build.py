@@ -83,8 +83,13 @@ def snoozed(claim: Record, delay: float, **options: Any) -> Settlement:
 
 
 def swept(lost: Lost, **options: Any) -> Settlement:
-    """The sweeper's word about a claim whose lease has ended: put back as a suspect, if the holder is still silent."""
-    defaults: dict[str, Any] = {"seen_beat": lost.beat, "suspect": True, "deaths": 1, "error": "lease lost"}
+    """The sweeper's word about a claim whose lease has ended: put back as a quarantined job, if the holder is still silent."""
+    defaults: dict[str, Any] = {
+        "expected_heartbeat": lost.heartbeat,
+        "quarantined": True,
+        "crashes": 1,
+        "error": "lease lost",
+    }
     return ending(lost.record, State.QUEUED, "lost", **defaults | options)
 
 
@@ -113,8 +118,8 @@ def cancellation(seen: Record, **patch: Any) -> Change:
 
 def retrial(seen: Record, **patch: Any) -> Change:
     """A new life for an ended job: due now, attempts from 0."""
-    fields: dict[str, Any] = {"state": State.QUEUED, "delay": 0.0, "attempt": 0, "life": seen.life + 1}
-    return change(seen, **fields | {"suspect": False, "deaths": 0, "result": None, "error": None} | patch)
+    fields: dict[str, Any] = {"state": State.QUEUED, "delay": 0.0, "attempt": 0, "life": seen.reset_count + 1}
+    return change(seen, **fields | {"quarantined": False, "crashes": 0, "result": None, "error": None} | patch)
 
 
 def deletion(seen: Record) -> Change:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ..core.clock import MICROS
-from ..core.job import TERMINAL, WAITING, Lane, NewJob, Record, State
+from ..core.job import TERMINAL, WAITING, LimitKey, NewJob, Record, State
 from ..core.operations import Change, Holder, Lost, Settlement
 from ..core.waiting import Waiting
 from . import build
@@ -39,7 +39,7 @@ HOLDERS = ("ann", "bob", "cyd")
 IDS = ("id-1", "id-2", "id-3")
 LEASE = 5.5
 DURATIONS = (0.0, 2.5, 20.5)
-LANES = (
+LIMIT_KEYS = (
     {"name": "one", "running": 1},
     {"name": "two", "running": 2},
     {"name": "slow", "interval": 2.5},
@@ -49,7 +49,7 @@ FAIR = ({"name": "ann", "weight": 1}, {"name": "bob", "weight": 2, "running": 2}
 """Turns depend on the very times, so these are for stores whose time is set."""
 STEPS = (1, 3, 7, 30)
 ONE, TWO = Waiting("signal", "one"), Waiting("dependency", "two")
-ENDS = ("succeeded", "failed", "dead", "released", "snoozed", "suspected", "cancelled", "blocked")
+ENDS = ("succeeded", "failed", "dead", "released", "snoozed", "quarantined", "cancelled", "blocked")
 
 picks = st.integers(0, 7)
 """Which of the things seen so far, counted back from the newest."""
@@ -99,9 +99,9 @@ class StoreMachine(RuleBasedStateMachine):
         chosen=st.sampled_from((None, None, None, *IDS)),
         payload=st.sampled_from((b"1", b"1", b"2")),
         depth=st.sampled_from((None, None, None, 3)),
-        lane=st.sampled_from((None, None, None, *LANES, *FAIR)),
-        waits=st.sampled_from((None, None, None, None, ONE, TWO)),
-        once=st.sampled_from(("", "", "queued", "live", "window")),
+        limit_key=st.sampled_from((None, None, None, *LIMIT_KEYS, *FAIR)),
+        waiting_for=st.sampled_from((None, None, None, None, ONE, TWO)),
+        unique=st.sampled_from(("", "", "queued", "live", "window")),
     )
     def insert(
         self,
@@ -115,25 +115,25 @@ class StoreMachine(RuleBasedStateMachine):
         chosen: str | None,
         payload: bytes,
         depth: int | None,
-        lane: dict[str, Any] | None,
-        waits: Waiting | None,
-        once: str,
+        limit_key: dict[str, Any] | None,
+        waiting_for: Waiting | None,
+        unique: str,
     ) -> None:
         id, nonce = (chosen, self.number()) if chosen else (f"job-{self.number()}", 0)
         delay *= self.unit
         options: dict[str, Any] = {"queue": queue, "priority": priority, "delay": delay, "key": key, "nonce": nonce}
-        options |= {"lane": self.lane(lane), "waits": waits}
-        if key is not None and once:
-            options |= {"key": f"{FREE_KEY}{key}", "once": once, "window": 2.5 * self.unit}
+        options |= {"limit_key": self.limit_key(limit_key), "waiting_for": waiting_for}
+        if key is not None and unique:
+            options |= {"key": f"{FREE_KEY}{key}", "unique": unique, "window": 2.5 * self.unit}
         new = build.new_job(id, task=task, payload=payload, max_depth=depth, tags=(task,), meta={"n": 1}, **options)
         self.news.append(new)
         self.both.put("inserts", new, new, leave=leave)
 
-    def lane(self, like: dict[str, Any] | None) -> Lane | None:
+    def limit_key(self, like: dict[str, Any] | None) -> LimitKey | None:
         if like is None or ("weight" in like and not self.both.exact):
             return None
         fields: dict[str, Any] = like | {"interval": int(like.get("interval", 0) * self.unit * MICROS)}
-        return Lane(**fields)
+        return LimitKey(**fields)
 
     @precondition(lambda self: self.news)
     @rule(leave=leaving, which=picks)
@@ -200,13 +200,13 @@ class StoreMachine(RuleBasedStateMachine):
         which=picks,
         forge=st.sampled_from((None, None, None, None, None, "fence", "token")),
         how=st.sampled_from(
-            ("succeeded", "failed", "dead", "released", "snoozed", "suspected", "cancelled", "blocked")
+            ("succeeded", "failed", "dead", "released", "snoozed", "quarantined", "cancelled", "blocked")
         ),
         delay=st.sampled_from(DURATIONS),
         keep=st.sampled_from((None, *DURATIONS)),
         key_keep=st.sampled_from(DURATIONS),
-        waits=st.sampled_from((None, ONE)),
-        tell=st.booleans(),
+        waiting_for=st.sampled_from((None, ONE)),
+        record_end=st.booleans(),
     )
     def settle(
         self,
@@ -218,19 +218,21 @@ class StoreMachine(RuleBasedStateMachine):
         delay: float,
         keep: float | None,
         key_keep: float,
-        waits: Waiting | None,
-        tell: bool,
+        waiting_for: Waiting | None,
+        record_end: bool,
     ) -> None:
         options: dict[str, Any] = {"nonce": self.number(), "keep": keep if keep is None else keep * self.unit}
-        options |= {"cancelled_keep": options["keep"], "key_keep": key_keep * self.unit, "tell": tell}
+        options |= {"cancelled_keep": options["keep"], "key_keep": key_keep * self.unit, "record_end": record_end}
         makers: dict[str, Callable[[Record], Settlement]] = {
             "succeeded": lambda claim: build.succeeded(claim, b"r", **options),
             "failed": lambda claim: build.failed(claim, delay * self.unit, **options),
             "dead": lambda claim: build.dead(claim, **options),
             "released": lambda claim: build.released(claim, **options),
-            "snoozed": lambda claim: build.snoozed(claim, delay * self.unit, waits=waits, **options),
-            "blocked": lambda claim: build.ending(claim, State.BLOCKED, "paused", waits=TWO, **options),
-            "suspected": lambda claim: build.released(claim, suspect=True, deaths=claim.fence % 4 - 2, **options),
+            "snoozed": lambda claim: build.snoozed(claim, delay * self.unit, waiting_for=waiting_for, **options),
+            "blocked": lambda claim: build.ending(claim, State.BLOCKED, "paused", waiting_for=TWO, **options),
+            "quarantined": lambda claim: build.released(
+                claim, quarantined=True, crashes=claim.fence % 4 - 2, **options
+            ),
             "cancelled": lambda claim: build.cancelled(claim, **options),
         }
         self.put_end(*self.of_claim(which, forge, makers[how]), leave=leave)
@@ -251,7 +253,7 @@ class StoreMachine(RuleBasedStateMachine):
 
         def end(lost: Lost) -> Settlement:
             if bury:
-                return build.dead(lost.record, seen_beat=lost.beat, nonce=nonce, keep=None)
+                return build.dead(lost.record, expected_heartbeat=lost.heartbeat, nonce=nonce, keep=None)
             return build.swept(lost, nonce=nonce)
 
         ours, reference = newest(self.lost, which)
@@ -292,13 +294,13 @@ class StoreMachine(RuleBasedStateMachine):
         if what == "put_off" and seen.state in WAITING:
             return build.change(seen, state=State.SCHEDULED, delay=2.5 * self.unit)
         if what == "fail" and seen.state == State.RUNNING:
-            return build.change(seen, state=State.DEAD, error="monitor", keep=keep, key_keep=key_keep, tell=True)
+            return build.change(seen, state=State.DEAD, error="monitor", keep=keep, key_keep=key_keep, record_end=True)
         if what == "free" and seen.state == State.BLOCKED:
             return build.change(seen, state=State.QUEUED)
         if what == "block" and seen.state == State.BLOCKED:
-            return build.change(seen, waits=TWO)
+            return build.change(seen, waiting_for=TWO)
         if what == "block" and seen.state in TERMINAL:
-            return build.retrial(seen, state=State.BLOCKED, waits=ONE)
+            return build.retrial(seen, state=State.BLOCKED, waiting_for=ONE)
         if what == "replace" and seen.state in WAITING:
             return build.change(seen, payload=b"3", fingerprint="three", extra=b"{}")
         return None
@@ -306,13 +308,13 @@ class StoreMachine(RuleBasedStateMachine):
     # -- everything else
 
     @rule(names=st.lists(st.sampled_from(HOLDERS), min_size=1, max_size=3, unique=True))
-    def beat(self, *, names: list[str]) -> None:
+    def heartbeat(self, *, names: list[str]) -> None:
         self.both.send()
-        ours, reference = self.both.ask(lambda store: store.beat([self.holder(name) for name in names]))
+        ours, reference = self.both.ask(lambda store: store.heartbeat([self.holder(name) for name in names]))
         for name, mine, theirs in zip(names, ours, reference, strict=True):
-            held = [sorted((h.id, h.fence, h.token, h.cancel) for h in beat.held) for beat in (mine, theirs)]
+            held = [sorted((h.id, h.fence, h.token, h.cancel) for h in heartbeat.held) for heartbeat in (mine, theirs)]
             same(f"held by {name}", held[0], held[1])
-            self.both.sight.beaten(name, mine.beat)
+            self.both.sight.renewed(name, mine.heartbeat)
 
     @rule(name=st.sampled_from((None, None, *HOLDERS)))
     def sweep(self, *, name: str | None) -> None:

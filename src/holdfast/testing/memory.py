@@ -28,7 +28,7 @@ class Bench:
     def advance(self, seconds: float) -> None:
         """Let time pass, and wake the workers that wait for it."""
         self.clock.advance(seconds)
-        self._store.ring_all()
+        self._store.notify_all()
 
     def work(self) -> Awaitable[None]:
         """Run everything that is due, in every queue, then return. Await it in async code; elsewhere it blocks."""

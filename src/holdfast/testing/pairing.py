@@ -105,7 +105,7 @@ class Paired:
 
     def _compare_claims(self, ours: Claims, reference: Claims) -> None:
         same("claimed", [self.plain(r) for r in ours.records], [self.plain(r) for r in reference.records])
-        same("suspect_waiting", ours.suspect_waiting, reference.suspect_waiting)
+        same("quarantined_waiting", ours.quarantined_waiting, reference.quarantined_waiting)
         told = [claims.due_in if self.exact else claims.due_in is not None for claims in (ours, reference)]
         same("due_in", *told)
         for mine, theirs in zip(ours.records, reference.records, strict=True):

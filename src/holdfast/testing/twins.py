@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ..core.job import TERMINAL, Record, State
-from ..core.operations import Change, HolderSeen, QueueStats, Where
+from ..core.operations import Change, HolderInfo, QueueStats, Where
 from ..core.waiting import Waiting
 from ..store.protocol import Store
 from .verbs import every
@@ -23,9 +23,9 @@ WHERES = (
     Where(task="x", queue="blue"),
     Where(tag="y"),
     Where(states=tuple(TERMINAL)),
-    Where(waits=Waiting("signal", "one")),
-    Where(waits=Waiting("dependency", "two"), queue="red"),
-    Where(waits=Waiting("limit", "one")),
+    Where(waiting_for=Waiting("signal", "one")),
+    Where(waiting_for=Waiting("dependency", "two"), queue="red"),
+    Where(waiting_for=Waiting("limit", "one")),
 )
 KEYS = ("k1", "k2", "k3")
 FREE_KEY = "free-"
@@ -63,8 +63,8 @@ class Seen(NamedTuple):
 
     jobs: list[Record]
     queues: list[QueueStats]
-    holders: list[HolderSeen]
-    moves: dict[str, list[str]] | None
+    holders: list[HolderInfo]
+    transitions: dict[str, list[str]] | None
     views: dict[str, object]
 
 
@@ -85,7 +85,7 @@ class Sight:
         self.claims: Counter[str] = Counter()
         self.ended: dict[str, tuple[str, int | None]] = {}
         self.retried: set[str] = set()
-        self.beats: dict[str, int] = {}
+        self.heartbeats: dict[str, int] = {}
         self.cursors: list[str | None] = [None, None]
         self.looks = 0
 
@@ -97,12 +97,12 @@ class Sight:
         self.claims[record.id] += 1
 
     def changed(self, change: Change, *, made: bool) -> None:
-        if made and change.patch is not None and change.patch.life is not msgspec.UNSET:
+        if made and change.patch is not None and change.patch.reset_count is not msgspec.UNSET:
             self.retried.add(change.id)
 
-    def beaten(self, holder: str, beat: int) -> None:
-        must(beat > self.beats.get(holder, 0), f"the beat of {holder} did not rise")
-        self.beats[holder] = beat
+    def renewed(self, holder: str, heartbeat: int) -> None:
+        must(heartbeat > self.heartbeats.get(holder, 0), f"the beat of {holder} did not rise")
+        self.heartbeats[holder] = heartbeat
 
     async def compare(self, store: Store, reference: Store, *, exact: bool, whole: bool) -> None:
         """Look at all jobs, queues, holders and moves of both stores, and at one other view in turn, or at all."""
@@ -119,8 +119,8 @@ class Sight:
         aged = exact and "watched_leases" not in store.features
         same("holders", *[[_shown(seen, aged=aged) for seen in _by_id(each.holders)] for each in (mine, other)])
         self.check(mine.jobs, mine.queues, mine.holders)
-        if mine.moves is not None and other.moves is not None:
-            same("moves", mine.moves, other.moves)
+        if mine.transitions is not None and other.transitions is not None:
+            same("transitions", mine.transitions, other.transitions)
         for name, view in mine.views.items():
             same(name, view, other.views[name])
 
@@ -135,17 +135,17 @@ class Sight:
 
         None where the store says that it cannot tell all of it: opened anew, it may know no more than a snapshot.
         """
-        answer = await store.moves(self.cursors[which], 1_000_000)
+        answer = await store.transitions(self.cursors[which], 1_000_000)
         self.cursors[which] = answer.cursor
         if answer.missed:
             return None
         states: dict[str, list[str]] = {}
-        for move in answer.moves:
+        for move in answer.transitions:
             state = move.state if exact or move.state not in DUE else State.QUEUED
             states.setdefault(move.id, []).append(state)
         return states
 
-    def check(self, records: list[Record], stats: list[QueueStats], holders: list[HolderSeen]) -> None:
+    def check(self, records: list[Record], stats: list[QueueStats], holders: list[HolderInfo]) -> None:
         """Hold one store to its own word."""
         there = {record.id for record in records}
         for id in set(self.claims) - there:  # a chosen id may come back as another job
@@ -154,12 +154,12 @@ class Sight:
             self._check_job(record)
         self.ended = {r.id: (r.state, r.finished_at) for r in records if r.state in TERMINAL}
         self.retried.clear()
-        first_lives = [record for record in records if record.life == 1 and record.state not in TERMINAL]
+        first_lives = [record for record in records if record.reset_count == 1 and record.state not in TERMINAL]
         living = Counter(record.key for record in first_lives if record.key is not None)
         for key, number in living.items():
             must(number == 1 or key.startswith(FREE_KEY), f"key {key} has {number} living jobs")
         # One that was forgotten may count its beats from the start again.
-        self.beats = {seen.holder.id: self.beats.get(seen.holder.id, 0) for seen in holders}
+        self.heartbeats = {seen.holder.id: self.heartbeats.get(seen.holder.id, 0) for seen in holders}
         held = sorted((job, seen.holder.id) for seen in holders for job in seen.jobs)
         same("holders and jobs", held, sorted((r.id, str(r.holder)) for r in records if r.state == State.RUNNING))
         for queue in stats:
@@ -181,7 +181,7 @@ class Sight:
             same(f"the end of {record.id}", (record.state, record.finished_at), before)
 
 
-def _by_id(holders: list[HolderSeen]) -> list[HolderSeen]:
+def _by_id(holders: list[HolderInfo]) -> list[HolderInfo]:
     return sorted(holders, key=lambda seen: seen.holder.id)
 
 
@@ -215,7 +215,7 @@ async def _ended(store: Store) -> list[str]:
 
 
 async def _counted(store: Store, *, exact: bool) -> dict[tuple[object, ...], tuple[int, ...]]:
-    minutes = await store.minutes(0)
+    minutes = await store.stats_by_minute(0)
     if exact:
         return {(m.at, m.queue, m.outcome): (m.count, m.waited, m.ran) for m in minutes}
     counts: Counter[tuple[object, ...]] = Counter()
@@ -224,5 +224,5 @@ async def _counted(store: Store, *, exact: bool) -> dict[tuple[object, ...], tup
     return {place: (count,) for place, count in counts.items()}
 
 
-def _shown(seen: HolderSeen, *, aged: bool) -> tuple[object, ...]:
+def _shown(seen: HolderInfo, *, aged: bool) -> tuple[object, ...]:
     return (seen.holder, seen.alive, sorted(seen.jobs), seen.age if aged else None)

@@ -18,7 +18,7 @@ import msgspec
 from ..core.errors import HoldfastError
 from ..observe.logs import log_file, set_up
 from . import state
-from .processes.census import sweep
+from .processes.process_table import sweep
 from .service import Refusal, Service, ignore_signal
 from .supervisor import Supervisor
 

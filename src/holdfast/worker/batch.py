@@ -25,7 +25,7 @@ class Batches:
     """The batches of a worker that still gather, one per task and queue.
 
     A batch takes one slot. Its first job comes by an ordinary claim; more are asked for until it is full or its time is
-    over, and those that ordinary claims bring meanwhile join it. A suspect is a batch of its own.
+    over, and those that ordinary claims bring meanwhile join it. A quarantined job is a batch of its own.
     """
 
     def __init__(
@@ -48,11 +48,11 @@ class Batches:
     def place(self, record: Record, task: Task[..., Any]) -> Batch:
         """The batch for a job that was claimed: the one that gathers, or a new one."""
         key = (task.name, record.queue)
-        batch = None if record.suspect else self._open.get(key)
+        batch = None if record.quarantined else self._open.get(key)
         if batch is not None and batch.room:
             return batch
         batch = Batch(task, partial(self._call, task))
-        if record.suspect:
+        if record.quarantined:
             batch.close()
         else:
             self._open[key] = batch
@@ -81,7 +81,7 @@ class Batches:
         assert batch.task.batch is not None
         loop = asyncio.get_running_loop()
         deadline = loop.time() + batch.task.batch.wait
-        bell = self._session.store.listen([f"queue/{queue}"])
+        listener = self._session.store.listen([f"queue/{queue}"])
         try:
             while batch.runs and batch.room:
                 due_in = await self._claim(batch, queue)
@@ -89,13 +89,13 @@ class Batches:
                 if left <= 0:
                     return
                 if due_in is not None:
-                    await bell.wait(min(left, due_in, self._poll))
+                    await listener.wait(min(left, due_in, self._poll))
         finally:
-            bell.close()
+            listener.close()
 
     async def _claim(self, batch: Batch, queue: str) -> float | None:
         """Ask for as many jobs as there is room for; where there were none, how long to wait for the next."""
-        # As one that is busy, since suspects run alone.
+        # As one that is busy, since quarantined jobs run alone.
         ask = Ask(self._leases.holder, (queue,), batch.room, self._session.entropy.token(), (batch.task.name,), True)
         try:
             # An ordinary claim may have filled it meanwhile: what is too much begins the next one.

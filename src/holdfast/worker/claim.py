@@ -10,11 +10,11 @@ from ..core.errors import HoldfastError, StoreLost
 from ..core.job import Record
 from ..core.operations import Ask, Claims, Holder
 from ..observe.outages import REFUSALS
-from ..store.protocol import Bell
-from .freeing import Freeing
+from ..store.protocol import Listener
+from .dependency_release import DependencyRelease
 from .lease import Leases
+from .queue_rotation import QueueRotation
 from .slots import Slots
-from .turns import Turns
 
 LONGEST_CLAIM_PAUSE = 2.0
 """Seconds between claims from a store that is away, if `poll` is not longer: jobs must not wait for a worker that
@@ -26,7 +26,7 @@ IDLE_LOOK = 0.05
 class Claimer:
     """Keeps the slots filled: as many jobs as there are free slots, never more.
 
-    A suspect (a job whose process died under it) runs beside suspects only, and alone once it has died beside them.
+    A quarantined job (a job whose process died under it) runs beside quarantined jobs only, and alone once it has died beside them.
     Where it gets a process of its own, it is claimed like any other. Else, while one waits for an idle process, this
     one stops claiming so that it runs empty; but not for longer than a lease, lest a long job keep all others waiting.
     """
@@ -39,9 +39,9 @@ class Claimer:
         begin: Callable[[Record], None],
         *,
         poll: float,
-        turns: Turns,
+        turns: QueueRotation,
         until_idle: bool,
-        freeing: Freeing,
+        freeing: DependencyRelease,
     ) -> None:
         self._session = session
         self._slots = slots
@@ -55,7 +55,7 @@ class Claimer:
         self._patient_until = -self._holder.lease
         self._loop = asyncio.get_running_loop()
 
-    async def run(self, bell: Bell) -> None:
+    async def run(self, listener: Listener) -> None:
         """Claim until cancelled (or, with `until_idle`, until nothing is ready and nothing runs)."""
         faults, claimed, outages = 0, False, self._session.outages
         while True:
@@ -81,31 +81,31 @@ class Claimer:
                 continue
             faults, claimed = 0, True
             outages.worked("claim")
-            self._mind_suspects(claims)
+            self._mind_quarantined(claims)
             if claims.records:
                 continue
             if quiet and await self._quiet():
                 return
-            await bell.wait(self._pause(claims))
+            await listener.wait(self._pause(claims))
 
     async def _quiet(self) -> bool:
         """Whether nothing here can make another job ready. It was so before a claim that found nothing: all is done."""
         return not self._slots and not self._slots.settling and await self._freeing.idle()
 
     def _ask(self, free: int) -> Ask:
-        busy = bool(self._slots) and not self._slots.suspects_apart
+        busy = bool(self._slots) and not self._slots.isolate_quarantined
         return Ask(self._holder, self._turns.next(), free, self._session.entropy.token(), None, busy)
 
     def _free(self) -> int:
         patient = self._slots and self._patient_until > self._now()
         return 0 if patient else self._slots.free()
 
-    def _mind_suspects(self, claims: Claims) -> None:
+    def _mind_quarantined(self, claims: Claims) -> None:
         lease, now = self._holder.lease, self._now()
         if (
-            claims.suspect_waiting
+            claims.quarantined_waiting
             and self._slots
-            and not self._slots.suspects_apart
+            and not self._slots.isolate_quarantined
             and now > self._patient_until + lease
         ):
             self._patient_until = now + lease

@@ -10,7 +10,7 @@ from ..client.claims import ManualClaims, confirmed
 from ..client.session import Session
 from ..core.job import WAITING, Record
 from ..core.lifecycle import Outcome
-from ..core.operations import Ask, Beat, Change, Claims, Held, Holder, Patch
+from ..core.operations import Ask, Change, Claims, HeartbeatReply, HeldClaim, Holder, Patch
 from .slots import Key, Slots
 
 logger = logging.getLogger("holdfast")
@@ -54,21 +54,21 @@ class Leases:
         if self._clearing:
             await asyncio.wait(self._clearing)
 
-    def before_beat(self) -> frozenset[Key]:
-        """On the heart's thread: the claims that ran before the beat. (Copying a dict's keys is one step.)"""
+    def before_heartbeat(self) -> frozenset[Key]:
+        """On the heartbeat's thread: the claims that ran before the beat. (Copying a dict's keys is one step.)"""
         return frozenset(self._slots.runs)
 
-    def after_beat(self, known: frozenset[Key], beat: Beat) -> bool:
-        """On the heart's thread: hand the answer to the loop; False where the loop is gone, and the worker with it."""
+    def after_heartbeat(self, known: frozenset[Key], heartbeat: HeartbeatReply) -> bool:
+        """On the heartbeat's thread: hand the answer to the loop; False where the loop is gone, and the worker with it."""
         try:
-            self._loop.call_soon_threadsafe(self._compare, known, beat)
+            self._loop.call_soon_threadsafe(self._compare, known, heartbeat)
         except RuntimeError:
             return False
         return True
 
-    def _compare(self, known: frozenset[Key], beat: Beat) -> None:
+    def _compare(self, known: frozenset[Key], heartbeat: HeartbeatReply) -> None:
         runs = self._slots.runs
-        held = {(one.id, one.fence): one for one in beat.held}
+        held = {(one.id, one.fence): one for one in heartbeat.held}
         lost: list[Record] = []
         for key in sorted(known - held.keys()):
             if (run := runs.get(key)) is not None and run.why != "lost":
@@ -89,14 +89,14 @@ class Leases:
         session, before = self._session, {record.id: record for record in lost}
         found = await session.store.get(list(before))
         changes = [
-            Change(now.id, now.state, now.fence, Patch(suspect=was.suspect, deaths=was.deaths))
+            Change(now.id, now.state, now.fence, Patch(quarantined=was.quarantined, crashes=was.crashes))
             for now in found
             if now is not None and now.state in WAITING and now.fence == (was := before[now.id]).fence
         ]
         if changes:
             await session.commit.change(changes)
 
-    def _mind_strays(self, held: dict[Key, Held]) -> None:
+    def _mind_strays(self, held: dict[Key, HeldClaim]) -> None:
         """A claim whose answer was lost on its way here is ours all the same. Seen for half a beat: give it back."""
         now = self._session.clock.monotonic()
         unknown = held.keys() - self._slots.runs.keys() - self._slots.settling

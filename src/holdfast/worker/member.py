@@ -24,7 +24,7 @@ from ..observe import traces
 from ..observe.events import JobEvent, WorkerEvent
 from ..observe.logs import reopen, set_up
 from ..observe.tally import Tally
-from .processes.census import sweep
+from .processes.process_table import sweep
 from .service import Refusal, Service, Word, ignore_signal, resident
 from .worker import Worker
 
@@ -46,7 +46,7 @@ class Member:
             service.concurrency,
             lease=service.lease,
             grace=service.grace,
-            suspects_apart=service.application is not None,
+            isolate_quarantined=service.application is not None,
             supervised=True,
         )
         self._taken = 0
@@ -76,8 +76,8 @@ class Member:
     def _introduce(self, _: WorkerEvent) -> None:
         settings, given = self._parts.runtime.current_settings(), self._service.grace
         grace = settings.grace if given is None else given
-        deaths = settings.max_silent_deaths
-        self._say(Word(holder=self._worker.holder, url=self._parts.url, max_silent_deaths=deaths, grace=grace))
+        crashes = settings.max_crashes
+        self._say(Word(holder=self._worker.holder, url=self._parts.url, max_crashes=crashes, grace=grace))
 
     def _count(self, _: JobEvent) -> None:
         self._taken += 1

@@ -80,7 +80,7 @@ class Word(msgspec.Struct, frozen=True, omit_defaults=True):
 
     holder: Holder | None = None
     url: str | None = None
-    max_silent_deaths: int = 3
+    max_crashes: int = 3
     grace: float = 0.0
     """Seconds that its jobs get when it stops."""
     leaving: str | None = None

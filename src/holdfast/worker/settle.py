@@ -78,7 +78,7 @@ class Settler:
             self._loop.call_later(RESEND_PAUSE, self._again, run, end)
             return
         self._outages.worked("settle")
-        if answer and end.waits is not None and end.waits.kind == "signal":
+        if answer and end.waiting_for is not None and end.waiting_for.kind == "signal":
             looking = self._loop.create_task(self._look_again(run))
             self._looking.add(looking)
             looking.add_done_callback(self._looking.discard)

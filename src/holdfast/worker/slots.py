@@ -13,16 +13,16 @@ Key = tuple[str, int]
 class Slots:
     """At most `size` claims are held at any moment: running here, or ended here and not yet written."""
 
-    def __init__(self, size: int, *, suspects_apart: bool = False) -> None:
+    def __init__(self, size: int, *, isolate_quarantined: bool = False) -> None:
         self.size = size
-        self.suspects_apart = suspects_apart
-        """Suspects run in processes of their own, so that nothing here has to make way for them."""
+        self.isolate_quarantined = isolate_quarantined
+        """Quarantined jobs run in processes of their own, so that nothing here has to make way for them."""
         self.runs: dict[Key, Run] = {}
         self.settling: set[Key] = set()
         """Ended here, not yet answered by the store. Their slots are free: the end is written before the next claim."""
         self.owed = 0
         """Ended here, but the store refused or did not answer: these keep their slots."""
-        self._suspects = 0
+        self._quarantined = 0
         self._batches: dict[Batch, int] = {}
         """How many runs of each batch there are: together they take one slot."""
         self._riding = 0
@@ -35,8 +35,8 @@ class Slots:
         return bool(self.runs)
 
     def free(self) -> int:
-        """How many jobs may be claimed now; none while suspects run, which were claimed together and run apart."""
-        return 0 if self._suspects else self.size - len(self.runs) + self._riding - self.owed
+        """How many jobs may be claimed now; none while quarantined jobs run, which were claimed together and run apart."""
+        return 0 if self._quarantined else self.size - len(self.runs) + self._riding - self.owed
 
     def add(self, run: Run) -> None:
         """A claim takes a slot."""
@@ -45,8 +45,8 @@ class Slots:
             before = self._batches.get(run.batch, 0)
             self._batches[run.batch] = before + 1
             self._riding += before > 0
-        if run.record.suspect and not self.suspects_apart:
-            self._suspects += 1
+        if run.record.quarantined and not self.isolate_quarantined:
+            self._quarantined += 1
 
     def remove(self, run: Run) -> bool:
         """A run has ended; False if its claim was given up before."""
@@ -57,8 +57,8 @@ class Slots:
             if left:
                 self._batches[run.batch] = left
                 self._riding -= 1
-        if run.record.suspect and not self.suspects_apart:
-            self._suspects -= 1
+        if run.record.quarantined and not self.isolate_quarantined:
+            self._quarantined -= 1
         self.freed.set()
         return True
 

@@ -12,7 +12,7 @@ import msgspec
 from ..app import Holdfast, parts_of
 from ..core.clock import SystemClock
 from ..core.errors import ConfigError
-from .processes.census import lives, own_start, signal_process
+from .processes.process_table import lives, own_start, signal_process
 
 
 class Running(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from ..core.operations import Holder
 from ..observe.logs import reopen
 from ..observe.outages import Outages
 from .gauges import Gauges
-from .processes import census
+from .processes import process_table
 from .processes.adopt import Adopted, become_subreaper
 from .service import Service, Word
 
@@ -111,7 +111,7 @@ class Supervisor:
         self._url: str | None = None
         self._stops = 0
         self._kill_at: float | None = None
-        self._deaths = 0
+        self._crashes = 0
         self._adopted = Adopted()
         self._changed = asyncio.Event()
         self._endings: set[asyncio.Task[None]] = set()
@@ -143,7 +143,7 @@ class Supervisor:
             await self._gauges.open(patient=self._service.handover)
         for _ in range(self._service.count):
             self._first.append(self._spawn())
-        helpers = [self._loop.create_task(self._beat())]
+        helpers = [self._loop.create_task(self._heartbeat())]
         if self._service.reload:
             helpers.append(self._loop.create_task(self._reload()))
         try:
@@ -217,7 +217,7 @@ class Supervisor:
         """Open the workers' store here too, where it can be opened by its URL."""
         if self._app is None and word.url is not None and not word.url.startswith("memory:"):
             try:
-                self._app = Holdfast(word.url, max_silent_deaths=word.max_silent_deaths)
+                self._app = Holdfast(word.url, max_crashes=word.max_crashes)
                 if self._gauges is not None:
                     self._gauges.watch(parts_of(self._app))
             except HoldfastError as error:
@@ -263,7 +263,7 @@ class Supervisor:
             elif child not in self._first:
                 self._outages.failed("worker start", child.refused)
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
-            await asyncio.to_thread(census.sweep)
+            await asyncio.to_thread(process_table.sweep)
             unborn = not self._announced and child.holder is None
             hopeless = child in self._first and (unborn or child.refused is not None)
             if hopeless or isinstance(child.refused, StoreLost):
@@ -273,12 +273,12 @@ class Supervisor:
         if self._stops or child.leaving == "drained":
             return
         if child.leaving is None and self._clock.monotonic() - child.born < YOUNG:
-            self._deaths += 1
-            pause = pause_after(self._deaths, held)
+            self._crashes += 1
+            pause = pause_after(self._crashes, held)
             logger.warning("the next worker starts in %g s", pause)
             await asyncio.sleep(pause)
         else:
-            self._deaths = 0
+            self._crashes = 0
         if not self._stops:
             successor = self._spawn()
             if child.holder is None:  # told to start anew before it had started
@@ -309,7 +309,7 @@ class Supervisor:
 
     # -- beating
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
             pause = 1.0
             try:
@@ -319,7 +319,7 @@ class Supervisor:
                     if living and self._app is not None:
                         third = min(one.holder.lease for one in living if one.holder) / 3
                         pause = min(pause, third)  # where this fails, the lease still holds for a while
-                        await self._beat_for(self._app, living)
+                        await self._heartbeat_for(self._app, living)
                         # A beat that took long has used up some of the lease that it renewed.
                         pause = max(third / 10, third - (self._clock.monotonic() - began))
             except Exception as error:  # noqa: BLE001  # nothing may stop it while there are workers to keep
@@ -328,13 +328,15 @@ class Supervisor:
                 self._outages.worked("heartbeat")
             await asyncio.sleep(pause)
 
-    async def _beat_for(self, app: Holdfast, living: list[Child]) -> None:
+    async def _heartbeat_for(self, app: Holdfast, living: list[Child]) -> None:
         await app.open()
         session = await parts_of(app).runtime.opened()
-        beats = await session.store.beat([child.holder for child in living if child.holder is not None])
-        for child, beat in zip(living, beats, strict=True):
+        heartbeats = await session.store.heartbeat([child.holder for child in living if child.holder is not None])
+        for child, heartbeat in zip(living, heartbeats, strict=True):
             now, before = self._clock.monotonic(), child.held_since
-            child.held_since = {each: before.get(each, now) for each in ((held.id, held.fence) for held in beat.held)}
+            child.held_since = {
+                each: before.get(each, now) for each in ((held.id, held.fence) for held in heartbeat.held)
+            }
             if now - child.heard > DEAF and await self._overdue(session, child):
                 logger.warning(
                     "worker %s hears nothing, and a job of it is past its timeout: killed", child.process.pid
@@ -385,13 +387,13 @@ class Supervisor:
                     child.process.send_signal(signal.SIGTERM)
 
 
-def pause_after(deaths: int, held: int) -> float:
+def pause_after(crashes: int, held: int) -> float:
     """Seconds before the next worker starts, after so many have died young in a row, the last one with `held` jobs.
 
     Where jobs died with it, the next workers find out which one is poisonous: that soon ends by itself.
     """
     excused = BY_ONE_JOB if held else 0
-    return min(LONGEST_RESTART_PAUSE, FIRST_RESTART_PAUSE * 2 ** min(max(0, deaths - 1 - excused), 10))
+    return min(LONGEST_RESTART_PAUSE, FIRST_RESTART_PAUSE * 2 ** min(max(0, crashes - 1 - excused), 10))
 
 
 def _modified() -> dict[str, int]:

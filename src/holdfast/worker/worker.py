@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..app import Holdfast, parts_of
 from ..client.claims import new_holder
-from ..client.heartbeat import Heart
+from ..client.heartbeat import Heartbeat
 from ..client.process_identity import own_process
 from ..client.session import RECOVERY_DELAY
 from ..core.errors import ConfigError, HoldfastError
@@ -27,15 +27,15 @@ from ..webhooks.delivery import allow_webhooks
 from ..webhooks.service import QUEUE as WEBHOOKS
 from .batch import Batches
 from .claim import Claimer
-from .clockwork import Clockwork
-from .freeing import Freeing
+from .dependency_release import DependencyRelease
 from .lease import Leases
-from .notes import Notes
+from .maintenance import Maintenance
+from .progress_writer import ProgressWriter
+from .queue_rotation import QueueRotation
 from .run import Batch, Run, Runner
+from .scheduler import Scheduler
 from .settle import Settler, transacting
 from .slots import Slots
-from .turns import Turns
-from .upkeep import Upkeep
 
 if TYPE_CHECKING:
     from ..client.session import Session
@@ -51,7 +51,7 @@ HAND_BACK = STUBBORN + 1.5
 class Worker:
     """Runs an app's jobs inside this process.
 
-    `suspects_apart`: a job whose process died under it is next run in a fresh process, which must be able to import the
+    `isolate_quarantined`: a job whose process died under it is next run in a fresh process, which must be able to import the
     app; otherwise it waits until this process runs nothing else. `supervised`: a process that outlives this one gives
     its claims back if it dies; otherwise any worker of this machine does that can prove its end.
 
@@ -59,12 +59,12 @@ class Worker:
     2. Runs each: async tasks on the loop, plain functions in threads (`run.py`); or several by one call (`batch.py`).
     3. Settles each with its fence, and repeats a write that failed until the store answers (`settle.py`).
     4. Keeps its lease from a thread of its own, and hears there of cancelled and lost jobs (`lease.py`).
-    5. Recovers what other workers lost, and removes what is past its retention (`upkeep.py`).
-    6. Enqueues what is due by the clock (`clockwork.py`), and frees what waits for jobs that ended (`freeing.py`).
+    5. Recovers what other workers lost, and removes what is past its retention (`maintenance.py`).
+    6. Enqueues what is due by the clock (`scheduler.py`), and frees what waits for jobs that ended (`freeing.py`).
     7. Stops in order: no new claims, a grace period, then everything is given back uncharged.
     """
 
-    heart_class = Heart
+    heartbeat_class = Heartbeat
     """What beats: a simulation, in which there are no threads, has another."""
 
     def __init__(
@@ -77,7 +77,7 @@ class Worker:
         poll: float | None = None,
         grace: float | None = None,
         until_idle: bool = False,
-        suspects_apart: bool = False,
+        isolate_quarantined: bool = False,
         supervised: bool = False,
     ) -> None:
         self.app = app
@@ -89,7 +89,7 @@ class Worker:
         self._poll: float | None = _given("poll", poll)
         self._grace: float | None = _given("grace", grace)
         self._until_idle = until_idle
-        self._suspects_apart = suspects_apart
+        self._isolate_quarantined = isolate_quarantined
         self._supervised = supervised
         self.holder: Holder | None = None
         """Who this worker is to the store, once it runs."""
@@ -116,7 +116,7 @@ class Worker:
         _check_stop_timeout(grace, settings.stop_timeout)
         allow_webhooks(registry, session)
         weights = self._weights or dict.fromkeys(served_queues(registry), 1)
-        turns = Turns(weights)
+        turns = QueueRotation(weights)
         if not self._weights:
             session.feed.once_there_are_any(lambda: turns.add(WEBHOOKS))
         queues, tasks = tuple(weights), tuple(sorted(registry.tasks))
@@ -125,10 +125,12 @@ class Worker:
         await self._register(holder)
         self.holder = holder
         # In a child, a task could not complete its job in a transaction of its own.
-        apart = self._suspects_apart and not isinstance(session.store, Transacting)
-        self._slots = Slots(size, suspects_apart=apart)
+        apart = self._isolate_quarantined and not isinstance(session.store, Transacting)
+        self._slots = Slots(size, isolate_quarantined=apart)
         limits = lambda: (session.settings.max_payload, session.settings.max_output)  # noqa: E731  # as they are then
-        notes = Notes(session.commit.note, limits, session.clock, transacting(session, claims, registry), parts.flows)
+        notes = ProgressWriter(
+            session.commit.note, limits, session.clock, transacting(session, claims, registry), parts.flows
+        )
         self._runner = Runner(
             session,
             registry,
@@ -138,13 +140,13 @@ class Worker:
             new_context=notes.context,
             with_results=parts.flows.with_results,
             address=lambda: address_of(self.app),
-            suspects_apart=apart,
+            isolate_quarantined=apart,
         )
         self._settler = Settler(session, claims, events, self._slots)
         leases = Leases(session, claims, self._slots, holder)
         self._batches = Batches(session, leases, self._runner.call_together, self._begin, poll=poll)
         self._stopping = asyncio.Event()
-        self._freeing = Freeing(session, parts.flows.release(session), poll)
+        self._freeing = DependencyRelease(session, parts.flows.release(session), poll)
         claimer = Claimer(
             session,
             self._slots,
@@ -155,24 +157,24 @@ class Worker:
             until_idle=self._until_idle,
             freeing=self._freeing,
         )
-        heart = self.heart_class(
+        heartbeat = self.heartbeat_class(
             session.store.sibling(),
             holder,
-            leases.before_beat,
-            leases.after_beat,
+            leases.before_heartbeat,
+            leases.after_heartbeat,
             session.give_way,
             outages=session.outages,
         )
-        bell = session.store.listen([f"queue/{name}" for name in queues])
+        listener = session.store.listen([f"queue/{name}" for name in queues])
         self._loop = loop
         if self._stops:
             self._stopping.set()
         self._ended = asyncio.Event()
         runtime.before_close.add(self._end)
-        heart.start()
-        upkeep = Upkeep(session, claims, poll, min(RECOVERY_DELAY, 3 * poll))
-        clockwork = Clockwork(parts.schedules, session.outages, poll)
-        claiming, stopped = asyncio.create_task(claimer.run(bell)), asyncio.create_task(self._stopping.wait())
+        heartbeat.start()
+        maintenance = Maintenance(session, claims, poll, min(RECOVERY_DELAY, 3 * poll))
+        scheduler = Scheduler(parts.schedules, session.outages, poll)
+        claiming, stopped = asyncio.create_task(claimer.run(listener)), asyncio.create_task(self._stopping.wait())
         events.worker_started(holder.id, queues, size)
         try:
             await asyncio.wait([claiming, stopped], return_when=asyncio.FIRST_COMPLETED)
@@ -185,17 +187,17 @@ class Worker:
             ):  # else it ended under the worker, which is only now let go; its lease ends by itself
                 stopped.cancel()
                 claiming.cancel()
-                bell.close()
-                upkeep.stop()
-                clockwork.stop()
-                await self._to_the_end(loop.create_task(self._leave(claiming, heart, leases, grace)))
+                listener.close()
+                maintenance.stop()
+                scheduler.stop()
+                await self._to_the_end(loop.create_task(self._leave(claiming, heartbeat, leases, grace)))
         if not claiming.cancelled():
             claiming.result()
 
     async def _register(self, holder: Holder) -> None:
         """The first heartbeat. Where the store refuses it, no claim could be kept: this worker cannot work."""
         try:
-            await self._session.store.beat([holder])
+            await self._session.store.heartbeat([holder])
         except HoldfastError as error:
             if isinstance(error, REFUSALS):
                 raise
@@ -211,7 +213,7 @@ class Worker:
                 self._slots.quiet.set()
         leaving.result()
 
-    async def _leave(self, claiming: asyncio.Task[None], heart: Heart, leases: Leases, grace: float) -> None:
+    async def _leave(self, claiming: asyncio.Task[None], heartbeat: Heartbeat, leases: Leases, grace: float) -> None:
         """Let what runs end or give it back, let go of everything, and say good-bye."""
         holder = leases.holder.id
         try:
@@ -220,7 +222,7 @@ class Worker:
             await self._end_runs(grace)
             await self._freeing.stop()
             await self._runner.close()
-            await heart.stopped()
+            await heartbeat.stopped()
             await leases.close()
             await self._session.store.leave([holder])
         except HoldfastError as error:

@@ -42,7 +42,7 @@ class Forks:
 
     # -- what is tried
 
-    def once(self) -> None:
+    def unique(self) -> None:
         self.enqueue("parent before")
         child = self.fork(lambda: [self.enqueue("child") for _ in range(3)])
         self.enqueue("parent after")

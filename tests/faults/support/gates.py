@@ -10,11 +10,11 @@ LIMIT = 60.0
 LOOK_EVERY = 0.005
 
 
-class Gates:
-    """The gates beside one journal."""
+class Limiters:
+    """The limiters beside one journal."""
 
     def __init__(self, journal: Path) -> None:
-        self._folder = journal.with_name("gates")
+        self._folder = journal.with_name("limiters")
         self._folder.mkdir(exist_ok=True)
 
     def open(self, n: int, fence: int | None = None) -> None:
@@ -39,4 +39,4 @@ class Gates:
 
 def _check(deadline: float, n: int, fence: int) -> None:
     if time.monotonic() > deadline:
-        raise TimeoutError(f"gate {n}.{fence} was not opened within {LIMIT:g} s")
+        raise TimeoutError(f"limiter {n}.{fence} was not opened within {LIMIT:g} s")

@@ -26,12 +26,12 @@ def main() -> None:
     journal = Journal(given.journal)
     with Holdfast(given.url).sync as sync:
         claims: list[SyncClaim] = []
-        with ExitStack() as hearts:
+        with ExitStack() as heartbeats:
             while len(claims) < given.limit:
                 # Jobs that their process has lost come one by one, others together.
                 left = given.limit - len(claims)
                 some = until(lambda left=left: sync.claim(limit=left, lease=given.lease), "there is a job")
-                hearts.enter_context(some[0].kept_alive())
+                heartbeats.enter_context(some[0].kept_alive())
                 for claim in some:
                     journal.write("claimed", claim.job.id, fence=claim.fence)
                 claims += some

@@ -19,9 +19,9 @@ RUNNING = 2
 def build(url: str, journal: str) -> Holdfast:
     """An app with a task whose keys run two at a time, and one whose keys start evenly."""
     store = recorded(open_store(url, SystemClock()), JournalFile(journal), str(os.getpid()))
-    app = Holdfast(store, lease=1.5, poll=0.1, max_silent_deaths=1000, max_attempts=0)
+    app = Holdfast(store, lease=1.5, poll=0.1, max_crashes=1000, max_attempts=0)
 
-    @app.task(name="limited", limit=limit(key="key", running=RUNNING))
+    @app.task(name="limited", limit=limit(key="key", concurrency=RUNNING))
     async def limited(key: int, seconds: float) -> None:
         await asyncio.sleep(seconds)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from holdfast import Holdfast, Job, State
 from holdfast.app import parts_of
 from holdfast.core.job import TERMINAL
-from holdfast.core.operations import HolderSeen
+from holdfast.core.operations import HolderInfo
 from holdfast.sync.blocking import runs_on
 
 from .journal import Journal
@@ -37,7 +37,7 @@ class Look:
 
     # -- see
 
-    def holders(self) -> list[HolderSeen]:
+    def holders(self) -> list[HolderInfo]:
         return self.sync_run(parts_of(self.app).session.store.holders)
 
     def held_by(self, pid: int) -> set[str]:
@@ -91,21 +91,21 @@ class Look:
         for pid in pids:
             until(lambda pid=pid: self.is_registered(pid), f"a worker of process {pid} is in the store")
 
-    def beats(self, pid: int) -> int:
+    def heartbeats(self, pid: int) -> int:
         """How often the holders of a process have renewed their leases."""
-        return sum(seen.beat for seen in self.holders() if seen.holder.pid == pid)
+        return sum(seen.heartbeat for seen in self.holders() if seen.holder.pid == pid)
 
-    def until_beaten(self, times: int, *pids: int) -> None:
+    def until_renewed(self, times: int, *pids: int) -> None:
         """Wait for so many more heartbeats of each process; a third of a lease passes between two."""
-        goal = {pid: self.beats(pid) + times for pid in pids}
-        until(lambda: all(self.beats(pid) >= goal[pid] for pid in pids), f"{pids} have beaten {times} times more")
+        goal = {pid: self.heartbeats(pid) + times for pid in pids}
+        until(lambda: all(self.heartbeats(pid) >= goal[pid] for pid in pids), f"{pids} have beaten {times} times more")
 
     def until_started(self, *ids: str, fence: int = 1) -> None:
         def started() -> bool:
             found = {entry["job"] for entry in self.journal.entries("start", jobs=ids) if entry["fence"] == fence}
             return found.issuperset(ids)
 
-        until(started, f"{len(ids)} jobs run under fence {fence}", tell=lambda: self.stories(ids))
+        until(started, f"{len(ids)} jobs run under fence {fence}", record_end=lambda: self.stories(ids))
 
     def until_ended(self, ids: Iterable[str], limit: float = 60.0) -> None:
         """Wait until every one of these jobs is in a terminal state."""

@@ -25,12 +25,12 @@ POINTS = [
 SIGNAL = "go"
 
 
-class Deaths:
+class Crashes:
     """Whether a process is to die at a point, which it does once."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._folder = Path(journal.path).with_name("deaths")
+        self._folder = Path(journal.path).with_name("crashes")
 
     def arm(self) -> None:
         """From now on, at every point."""
@@ -49,11 +49,11 @@ class Deaths:
 
 def die_when_parked(journal: Journal) -> None:
     """Have this process die between parking a job and looking for its signal again; such jobs come back soon here."""
-    deaths, look_again = Deaths(journal), signals.look_again
+    crashes, look_again = Crashes(journal), signals.look_again
     remember.MOST_UNSEEN = signals.MOST_UNSEEN = 1.0
 
     async def dies_before_looking(session: Session, id: str) -> None:
-        deaths.die("parked")
+        crashes.die("parked")
         await look_again(session, id)
 
     signals.look_again = dies_before_looking
@@ -61,13 +61,13 @@ def die_when_parked(journal: Journal) -> None:
 
 def add_to(app: Holdfast, journal: Journal) -> None:
     """Have this app run such tasks."""
-    deaths = Deaths(journal)
+    crashes = Crashes(journal)
 
     def effect(job: str, n: int) -> str:
-        deaths.die(f"before step {n}")
+        crashes.die(f"before step {n}")
         mark = uuid.uuid4().hex
         journal.write("effect", job, step=n, mark=mark)
-        deaths.die(f"inside step {n}")
+        crashes.die(f"inside step {n}")
         return mark
 
     @app.task(name="wait_for")
@@ -80,11 +80,11 @@ def add_to(app: Holdfast, journal: Journal) -> None:
         for n in range(STEPS):
             marks.append(await ctx.step(f"step {n}", effect, ctx.job.id, n))
             journal.write("got", ctx.job.id, step=n, mark=marks[-1])
-            deaths.die(f"behind step {n}")
+            crashes.die(f"behind step {n}")
         await ctx.sleep(0.1)
-        deaths.die("behind the sleep")
+        crashes.die("behind the sleep")
         marks.append(await ctx.wait_for(SIGNAL))
-        deaths.die("behind the signal")
+        crashes.die("behind the signal")
         return marks
 
     @app.task(name="in_steps_in_thread")
@@ -93,9 +93,9 @@ def add_to(app: Holdfast, journal: Journal) -> None:
         for n in range(STEPS):
             marks.append(ctx.step(f"step {n}", effect, ctx.job.id, n))
             journal.write("got", ctx.job.id, step=n, mark=marks[-1])
-            deaths.die(f"behind step {n}")
+            crashes.die(f"behind step {n}")
         ctx.sleep(0.1)
-        deaths.die("behind the sleep")
+        crashes.die("behind the sleep")
         marks.append(ctx.wait_for(SIGNAL))
-        deaths.die("behind the signal")
+        crashes.die("behind the signal")
         return marks

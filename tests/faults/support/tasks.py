@@ -14,8 +14,8 @@ from holdfast import Context, Holdfast
 from holdfast.core.clock import SystemClock
 
 from . import flow_tasks, step_tasks
-from .gates import Gates
 from .journal import Journal
+from .limiters import Limiters
 
 
 class SkewedClock(SystemClock):
@@ -32,7 +32,7 @@ class SkewedClock(SystemClock):
 def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any) -> Holdfast:
     """An app with every task of these tests."""
     app = Holdfast(url, clock=SkewedClock(wall_skew), **settings)
-    gates = Gates(journal.path)
+    limiters = Limiters(journal.path)
 
     @contextmanager
     def journalled(ctx: Context, n: int) -> Iterator[None]:
@@ -65,15 +65,15 @@ def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any
 
     @app.task(name="gated")
     async def gated(ctx: Context, n: int) -> int:
-        """Ends when its gate opens, and says under which fence it ran."""
+        """Ends when its limiter opens, and says under which fence it ran."""
         with journalled(ctx, n):
-            await gates.wait(n, ctx.fence)
+            await limiters.wait(n, ctx.fence)
         return ctx.fence
 
     @app.task(name="gated_in_thread")
     def gated_in_thread(ctx: Context, n: int) -> int:
         with journalled(ctx, n):
-            gates.wait_in_thread(n, ctx.fence)
+            limiters.wait_in_thread(n, ctx.fence)
         return ctx.fence
 
     @app.task(name="poison")

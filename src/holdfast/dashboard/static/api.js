@@ -155,7 +155,7 @@ export class Stream {
   }
 
   parse(text) {
-    const moves = [];
+    const transitions = [];
     let missed = false;
     for (const block of text.split("\n\n")) {
       let kind = "message";
@@ -165,9 +165,9 @@ export class Stream {
         else if (line.startsWith("data: ")) data = line.slice(6);
         else if (line.startsWith("id: ")) this.last = line.slice(4);
       }
-      if (kind === "job") moves.push(JSON.parse(data));
+      if (kind === "job") transitions.push(JSON.parse(data));
       else if (kind === "reset") missed = true;
     }
-    if (moves.length || missed) this.told(moves, missed);
+    if (transitions.length || missed) this.told(transitions, missed);
   }
 }

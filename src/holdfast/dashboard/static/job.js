@@ -299,7 +299,7 @@ export default function job(context, id) {
       ],
       ["Priority", job.priority ? String(job.priority) : null],
       ["Flow", job.flow ? h("a", { href: jobHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
-      ["Lane", job.lane ? h("span", { class: "mono breakable" }, line(job.lane, 160)) : null],
+      ["LimitKey", job.limit_key ? h("span", { class: "mono breakable" }, line(job.limit_key, 160)) : null],
       ["Time limit", job.timeout === null ? null : span(job.timeout)],
       ["Enqueued", when(job.created_at)],
       ["Due", ["scheduled", "failed"].includes(job.status) ? when(job.run_at) : null],
@@ -312,7 +312,7 @@ export default function job(context, id) {
       ],
       ["Worker", job.worker ? h("span", { title: line(job.worker, 200) }, workerName(job.worker)) : null],
       ["Process", job.pid ? String(job.pid) : null],
-      ["Heartbeat", worker ? `${span(worker.last_beat)} ago, lease ${span(worker.lease)}` : null],
+      ["Heartbeat", worker ? `${span(worker.last_heartbeat)} ago, lease ${span(worker.lease)}` : null],
       ["Fence", String(job.fence)],
       ["Key", job.key ? h("span", { class: "mono breakable" }, line(job.key, 512)) : null],
       [
@@ -377,7 +377,7 @@ export default function job(context, id) {
           "div",
           { class: "soft" },
           `on ${workerName(job.worker)} · for ${lasted(job.started_at)}`,
-          worker && h("div", {}, `last heartbeat ${span(worker.last_beat)} ago`),
+          worker && h("div", {}, `last heartbeat ${span(worker.last_heartbeat)} ago`),
         ),
       ]);
     else if (job.status === "failed") events.push(["scheduled", "Next attempt", job.run_at, null]);
@@ -418,7 +418,7 @@ export default function job(context, id) {
     load,
     view,
     every: 3000,
-    told: (moves) => moves.some((one) => one.id === id),
+    told: (transitions) => transitions.some((one) => one.id === id),
     stop: () => abort.abort(),
   };
   return page;

@@ -219,10 +219,10 @@ function tick() {
   if (ticks % 4 === 0) draw();
 }
 
-function told(moves, missed) {
+function told(transitions, missed) {
   const { page } = shell;
   if (page?.told && !missed) {
-    if (page.told(moves)) shell.dirty = true;
+    if (page.told(transitions)) shell.dirty = true;
   } else shell.dirty = true;
 }
 

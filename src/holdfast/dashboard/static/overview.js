@@ -264,14 +264,14 @@ function attention({ stats, workers, errors, hour }) {
       found.push([
         "warn",
         "Paused",
-        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}`,
+        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waiting_for" : "wait"}`,
         "#/queues",
       ]);
     else if (!serving.some((one) => one.queues.includes(queue.name)))
       found.push([
         "bad",
         "No worker",
-        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}, and no live worker serves it`,
+        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waiting_for" : "wait"}, and no live worker serves it`,
         where,
       ]);
     else if (late > LATE)

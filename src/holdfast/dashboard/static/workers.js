@@ -16,7 +16,7 @@ export default function workers() {
 
   function row(worker) {
     const held = worker.jobs.length;
-    const quiet = worker.last_beat > worker.lease / 2;
+    const quiet = worker.last_heartbeat > worker.lease / 2;
     return h(
       "tr",
       { key: worker.id, "data-row": true },
@@ -65,7 +65,7 @@ export default function workers() {
       h(
         "td",
         { class: `num ${quiet ? "late" : ""}`, "data-label": "Heartbeat" },
-        `${span(worker.last_beat)} ago`,
+        `${span(worker.last_heartbeat)} ago`,
         muted(` / ${span(worker.lease)}`),
       ),
       h("td", { "data-label": "Started" }, when(worker.started_at)),

@@ -8,8 +8,8 @@ from ...core.errors import ConfigError
 from ...core.url import Url
 from .cloud import Cloud
 from .folder import Folder
-from .pace import FOLDER, Pace
 from .seam import Bucket
+from .timings import FOLDER, Pace
 
 _CLOUD = ("endpoint", "timeout", "verify")
 OPTIONS = {"s3": (*_CLOUD, "region"), "gs": _CLOUD, "az": (*_CLOUD, "account"), "file": ("verify",)}

@@ -15,7 +15,7 @@ from ...core.job import Record
 from ...core.operations import Change, Printed, Where
 from ..protocol import Batch
 from ..reference.jobs import matches
-from . import beside
+from . import payload_storage
 from .log import Log
 from .replica import Archived, Replica
 from .requests import Counted
@@ -69,7 +69,7 @@ class Contents:
         """
         pointing = [r for r in records if r.payload[:1] == b"\0" or (r.result or b"")[:1] == b"\0"]
         values = [value for r in pointing for value in (r.payload, r.result)]
-        numbers = sorted(beside.entries(values))
+        numbers = sorted(payload_storage.entries(values))
         entries = dict(zip(numbers, await asyncio.gather(*(self._entry(number) for number in numbers)), strict=True))
         for record in pointing:
             record.payload = await self._value(record.payload, record.id, entries, own=own)
@@ -77,20 +77,20 @@ class Contents:
                 record.result = await self._value(record.result, record.id, entries, own=own)
 
     async def _value(self, value: bytes, id: str, entries: Mapping[int, list[Batch]], *, own: bool) -> bytes:
-        place = beside.log_place(value)
+        place = payload_storage.log_place(value)
         if place is not None:
             number, batch, kind, index = place
             found = entries[number][batch]
             value = found.inserts[index].payload if kind == "inserts" else found.settles[index].result or b""
         if not own:
             return value
-        key = beside.own_key(value)
+        key = payload_storage.own_key(value)
         if key is None:
-            return beside.bare(value)
+            return payload_storage.bare(value)
         data = await self._bucket.get(key)
         if data is None:
             raise _gone(key, f"bytes of job {id}")
-        if len(data) != beside.size_of(key):
+        if len(data) != payload_storage.size_of(key):
             raise Damaged(f"{key}, which holds bytes of job {id}, has {len(data)} bytes; try again")
         return data
 
@@ -112,13 +112,13 @@ class Contents:
     async def outgoing(self, item: S, field: str) -> S:
         """A payload or result as it goes into the log; a large one is written beside it first."""
         value = getattr(item, field)
-        if not isinstance(value, bytes) or (len(value) < beside.BESIDE and not value.startswith(b"\0")):
+        if not isinstance(value, bytes) or (len(value) < payload_storage.BESIDE and not value.startswith(b"\0")):
             return item
-        if len(value) < beside.BESIDE:
-            return msgspec.structs.replace(item, **{field: beside.plain(value)})
-        key = beside.new_key(f"{self._entropy.token():016x}", len(value))
+        if len(value) < payload_storage.BESIDE:
+            return msgspec.structs.replace(item, **{field: payload_storage.plain(value)})
+        key = payload_storage.new_key(f"{self._entropy.token():016x}", len(value))
         await self._bucket.put_surely(key, value)
-        return msgspec.structs.replace(item, **{field: beside.own(key)})
+        return msgspec.structs.replace(item, **{field: payload_storage.own(key)})
 
     async def outgoing_change(self, change: Change) -> Change:
         if change.patch is None:
@@ -131,7 +131,9 @@ class Contents:
     async def write_segment(self, name: str, replica: Replica, as_of: int, ended: Sequence[Record]) -> Segment:
         """Write ended jobs to `done/`, with everything that belongs to them: copies, as they were after `as_of`."""
         jobs = replica.jobs
-        own = [key for r in ended for value in (r.payload, r.result) if (key := beside.own_key(value)) is not None]
+        own = [
+            key for r in ended for value in (r.payload, r.result) if (key := payload_storage.own_key(value)) is not None
+        ]
         ids = sorted(record.id for record in ended)
         printed = {id: [piece.printed for piece in jobs.printed[id]] for id in ids if id in jobs.printed}
         nonces = {id: jobs.nonces[id] for id in ids if id in jobs.nonces}

@@ -18,19 +18,19 @@ from ...core.job import NewJob
 from ...core.operations import Holder
 from ..protocol import WATCH, Answers
 from ..stalls import Stalls
-from . import beside
+from . import payload_storage
+from .compactor import Keeper
 from .contents import Contents
 from .doctor import refuse_pretender
 from .folder import Folder
-from .keeper import Keeper
 from .log import Log, Stale
-from .pace import Pace
 from .replica import Done, Replica
 from .requests import Counted
 from .seam import Bucket
+from .timings import Pace
 from .watch import Watch
 from .wire import Batched, Revived, pack
-from .wish import Wish
+from .write_request import Wish
 from .writer import Writer
 
 logger = logging.getLogger("holdfast")
@@ -63,8 +63,8 @@ class Engine:
         )
         self._wishes: list[Wish] = []
         self._wake = asyncio.Event()
-        self._moves_until = 0.0
-        self.ring: Callable[[set[str]], None] = lambda _topics: None
+        self._transitions_until = 0.0
+        self.notify: Callable[[set[str]], None] = lambda _topics: None
         self.listened: Callable[[], bool] = lambda: False
         self.heard = asyncio.Event()
         """Somebody has begun to listen."""
@@ -84,7 +84,7 @@ class Engine:
 
     async def open(self) -> None:
         """Join the log."""
-        self._moves_until = self.clock.monotonic() + WATCH
+        self._transitions_until = self.clock.monotonic() + WATCH
         await self.log.join(self.log.replica)
         if self.replica.position == 0 and not isinstance(self.bucket.inner, Folder):
             await refuse_pretender(self.bucket, self._entropy)
@@ -118,9 +118,9 @@ class Engine:
     def _applied(self, replica: Replica, done: dict[tuple[str, int], Done]) -> None:
         self._writer.applied(replica, done)
         jobs = replica.jobs
-        if jobs.rung and replica is self.replica:  # else nobody would find what the bell rings for
-            rung, jobs.rung = jobs.rung, set()
-            self.ring(rung)
+        if jobs.notified and replica is self.replica:  # else nobody would find what the listener rings for
+            notified, jobs.notified = jobs.notified, set()
+            self.notify(notified)
             self._happened = True
 
     # -- looking
@@ -167,14 +167,14 @@ class Engine:
 
     def watch_moves(self) -> None:
         """Somebody asked for moves: they are kept for a while."""
-        self._moves_until = self.clock.monotonic() + WATCH
+        self._transitions_until = self.clock.monotonic() + WATCH
         self._tell_or_not()
 
     def _tell_or_not(self) -> None:
-        self.replica.jobs.telling = self.clock.monotonic() < self._moves_until
+        self.replica.jobs.telling = self.clock.monotonic() < self._transitions_until
 
     async def _look_around(self) -> None:
-        """For whoever waits for a bell: look at the log, soon after something happened, later while it is quiet."""
+        """For whoever waits for a listener: look at the log, soon after something happened, later while it is quiet."""
         while True:
             if not self.listened():
                 self.heard.clear()
@@ -274,7 +274,7 @@ class Engine:
         settles = [end for wish in wishes for end in wish.batch.settles]
         changes = [change for wish in wishes for change in wish.batch.changes]
         asks = [ask for wish in wishes for ask in wish.batch.asks]
-        beats = [holder for wish in wishes for holder in wish.beats]
+        heartbeats = [holder for wish in wishes for holder in wish.heartbeats]
         revives = await self._revives(inserts, [change.id for change in changes])
         inserts = [await self.contents.outgoing(new, "payload") for new in inserts]
         settles = [await self.contents.outgoing(end, "result") for end in settles]
@@ -289,7 +289,7 @@ class Engine:
             base,
             self.clock.now(),
             bool(changes or any(new.nonce for new in inserts)),
-            any(beside.own_key(value) for value in values),
+            any(payload_storage.own_key(value) for value in values),
             revives,
             pack(inserts),
             pack([note for wish in wishes for note in wish.batch.notes]),
@@ -298,7 +298,7 @@ class Engine:
             pack(asks),
             sorted({ask.holder.id for ask in asks if self._half_spent(replica, ask.holder)}),
             [holder for wish in wishes for holder in wish.leaves],
-            beats,
+            heartbeats,
             [put for wish in wishes for put in wish.records],
             [tidy for wish in wishes for tidy in wish.tidies],
             [watched for wish in wishes for watched in wish.watches],
@@ -337,7 +337,7 @@ def _split(done: Done, wishes: list[Wish]) -> list[Done]:
     answers = done.answers
     inserts, notes, settles = iter(answers.inserts), iter(answers.notes), iter(answers.settles)
     changes, asks = iter(answers.changes), iter(answers.asks)
-    beats, records, tidied = iter(done.beats), iter(done.records), iter(done.tidied)
+    heartbeats, records, tidied = iter(done.heartbeats), iter(done.records), iter(done.tidied)
     return [
         Done(
             "",
@@ -348,7 +348,7 @@ def _split(done: Done, wishes: list[Wish]) -> list[Done]:
                 [next(changes) for _ in wish.batch.changes],
                 [next(asks) for _ in wish.batch.asks],
             ),
-            [next(beats) for _ in wish.beats],
+            [next(heartbeats) for _ in wish.heartbeats],
             [next(records) for _ in wish.records],
             [next(tidied) for _ in wish.tidies],
         )

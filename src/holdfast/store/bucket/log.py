@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 
 from ...core.clock import Clock
-from .moment import Moment
-from .pace import Pace
+from .elapsed_guard import Moment
 from .replica import ChainBroken, Done, Replica, Snapshot, load
 from .seam import Bucket
+from .timings import Pace
 from .wire import Damaged, Entry, decode, log_key, number_of, snapshot_key
 
 T = TypeVar("T")

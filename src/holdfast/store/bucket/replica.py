@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from ...core.job import TERMINAL, Record
-from ...core.limiter import Gate
-from ...core.operations import Beat, Holder, Minute, Tidied
+from ...core.limiter import Limiter
+from ...core.operations import HeartbeatReply, Holder, MinuteStats, Tidied
 from ..protocol import Answers, Batch, Versioned
 from ..reference.jobs import Holding, Jobs, Key, Piece
-from . import beside
+from . import payload_storage
 from .wire import VERSION, Batched, Entry, Segment, Spent, Table, pack, unpack
 
 BATCH_WINDOW = 10_000
@@ -30,7 +30,7 @@ class Done(msgspec.Struct):
     refused: str = ""
     """Why nothing of it was applied: it is `old` (based too far back for what it depends on), or cannot be read."""
     answers: Answers = msgspec.field(default_factory=Answers)
-    beats: list[Beat] = []
+    heartbeats: list[HeartbeatReply] = []
     records: list[bool] = []
     tidied: list[Tidied] = []
 
@@ -45,7 +45,7 @@ class Last(msgspec.Struct, frozen=True):
 class Watching(msgspec.Struct, frozen=True):
     """For how long a holder was watched at one beat, and the entry up to which."""
 
-    beat: int
+    heartbeat: int
     seconds: float
     until: int
 
@@ -61,7 +61,7 @@ class Archived(msgspec.Struct):
     high: int
     """The lowest and the highest seq."""
     expires_at: int | None
-    beside: list[str]
+    payload_storage: list[str]
     position: int
     """The entry that brought it."""
     counts: dict[str, dict[str, int]]
@@ -120,7 +120,7 @@ class Replica:
 
     def _is_old(self, batched: Batched) -> bool:
         base = batched.base
-        if self.position - base > BATCH_WINDOW or (batched.beside and self.marked > base):
+        if self.position - base > BATCH_WINDOW or (batched.payload_storage and self.marked > base):
             return True
         return batched.looked and any(archived.position > base for archived in self.archived.values())
 
@@ -146,10 +146,10 @@ class Replica:
             jobs.leave(holder)
             if holder not in jobs.holders:
                 self.watched.pop(holder, None)  # should it come back, it counts its beats from the start again
-        done.beats = [jobs.beat(holder) for holder in batched.beats]
+        done.heartbeats = [jobs.heartbeat(holder) for holder in batched.heartbeats]
         done.records = [jobs.put_record(put.kind, put.name, put.value, put.expect) for put in batched.records]
         for watched in batched.watches:
-            self._watch(watched.holder, watched.beat, watched.since, watched.seconds)
+            self._watch(watched.holder, watched.heartbeat, watched.since, watched.seconds)
         for tidy in batched.tidies:
             jobs.standing.free_rates(tidy.stalled)
             done.tidied.append(self._tidy(now, tidy.limit, dict(tidy.gone)))
@@ -165,7 +165,7 @@ class Replica:
 
     def _lean(self, batch: Batch, index: int) -> Batch:
         """The batch with its long payloads and results left in the log."""
-        long = beside.INLINE
+        long = payload_storage.INLINE
         if any(len(new.payload) > long for new in batch.inserts):
             batch.inserts = [self._lean_one(new, "payload", index, "inserts", n) for n, new in enumerate(batch.inserts)]
         if any(len(end.result or b"") > long for end in batch.settles):
@@ -176,31 +176,31 @@ class Replica:
         value = getattr(item, field)
         if value is None:
             return item
-        return msgspec.structs.replace(item, **{field: beside.lean(value, self.position, batch, kind, index)})
+        return msgspec.structs.replace(item, **{field: payload_storage.lean(value, self.position, batch, kind, index)})
 
     # -- leases
 
-    def _watch(self, holder: str, beat: int, since: int, seconds: float) -> None:
+    def _watch(self, holder: str, heartbeat: int, since: int, seconds: float) -> None:
         """Somebody watched: it counts if the holder is silent still, and nobody else has counted that time."""
         known = self.jobs.holders.get(holder)
-        if known is None or known.beat != beat:
+        if known is None or known.heartbeat != heartbeat:
             return
         before = self.watched.get(holder)
-        if before is None or before.beat != beat:
-            before = Watching(beat, 0.0, 0)
+        if before is None or before.heartbeat != heartbeat:
+            before = Watching(heartbeat, 0.0, 0)
         if since >= before.until:
-            self.watched[holder] = Watching(beat, before.seconds + seconds, self.position)
+            self.watched[holder] = Watching(heartbeat, before.seconds + seconds, self.position)
 
     def seconds_watched(self, known: Holding) -> Watching:
         """For how long the log says that a holder has been silent since its last beat."""
         watched = self.watched.get(known.holder.id)
-        return Watching(known.beat, 0.0, 0) if watched is None or watched.beat != known.beat else watched
+        return Watching(known.heartbeat, 0.0, 0) if watched is None or watched.heartbeat != known.heartbeat else watched
 
     # -- retention, and the ended
 
     def _tidy(self, now: int, limit: int, gone: dict[str, int]) -> Tidied:
         def ended(known: Holding) -> bool:
-            return known.left or gone.get(known.holder.id) == known.beat
+            return known.left or gone.get(known.holder.id) == known.heartbeat
 
         tidied = self.jobs.tidy(now, limit, ended)
         self.watched = {name: each for name, each in self.watched.items() if name in self.jobs.holders}
@@ -236,7 +236,7 @@ class Replica:
                 min(numbers),
                 max(numbers),
                 segment.expires_at,
-                segment.beside,
+                segment.payload_storage,
                 self.position,
                 counts,
                 hidden,
@@ -257,13 +257,18 @@ class Replica:
     def needed_entries(self) -> set[int]:
         """The log entries that hold payloads or results of jobs in this state."""
         records = self.jobs.jobs.values()
-        return beside.entries(r.payload for r in records) | beside.entries(r.result for r in records)
+        return payload_storage.entries(r.payload for r in records) | payload_storage.entries(r.result for r in records)
 
     def needed_objects(self) -> set[str]:
         """The objects beside the log that jobs of this state, or of its segments, need."""
         records = self.jobs.jobs.values()
-        found = {key for r in records for value in (r.payload, r.result) if (key := beside.own_key(value)) is not None}
-        return found.union(*(archived.beside for archived in self.archived.values()))
+        found = {
+            key
+            for r in records
+            for value in (r.payload, r.result)
+            if (key := payload_storage.own_key(value)) is not None
+        }
+        return found.union(*(archived.payload_storage for archived in self.archived.values()))
 
 
 # -- snapshots
@@ -271,7 +276,7 @@ class Replica:
 
 class _Held(msgspec.Struct):
     holder: Holder
-    beat: int
+    heartbeat: int
     lease: float
     left: bool
     jobs: list[str]
@@ -284,7 +289,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     number: int
     nonce: str
     seq: int
-    moves: int
+    transitions: int
     jobs: list[Table] = []
     nonces: dict[str, int] = {}
     settled: dict[str, int] = {}
@@ -299,7 +304,7 @@ class Snapshot(msgspec.Struct, omit_defaults=True):
     archived: list[Archived] = []
     retouched: dict[int, int] = {}
     spent: Spent | None = None
-    gates: dict[str, Gate] = {}
+    limiters: dict[str, Limiter] = {}
     marked: int = 0
     versions: int = 0
 
@@ -313,14 +318,14 @@ def dump(replica: Replica) -> Snapshot:
         replica.position,
         replica.nonce,
         jobs.seq,
-        jobs.moves,
+        jobs.transitions,
         [table for at in range(0, len(records), SNAPSHOT_CHUNK) for table in pack(records[at : at + SNAPSHOT_CHUNK])],
         jobs.nonces,
         jobs.settled,
         jobs.printed,
         jobs.keys,
         sorted(jobs.standing.early),
-        [_Held(h.holder, h.beat, h.lease, h.left, list(h.jobs)) for h in jobs.holders.values()],
+        [_Held(h.holder, h.heartbeat, h.lease, h.left, list(h.jobs)) for h in jobs.holders.values()],
         jobs.kept,
         pack(list(jobs.minutes.values())),
         replica.writers,
@@ -328,7 +333,7 @@ def dump(replica: Replica) -> Snapshot:
         list(replica.archived.values()),
         replica.retouched,
         replica.spent,
-        jobs.standing.gates,
+        jobs.standing.limiters,
         replica.marked,
         jobs.versions,
     )
@@ -340,16 +345,16 @@ def load(snapshot: Snapshot, size: int) -> Replica:
     jobs = replica.jobs
     replica.position = replica.snapshot = snapshot.number
     replica.nonce, replica.snapshot_size = snapshot.nonce, size
-    jobs.seq, jobs.moves, jobs.versions = snapshot.seq, snapshot.moves, snapshot.versions
-    jobs.holders = {h.holder.id: Holding(h.holder, h.beat, h.lease, h.left, {}) for h in snapshot.holders}
+    jobs.seq, jobs.transitions, jobs.versions = snapshot.seq, snapshot.transitions, snapshot.versions
+    jobs.holders = {h.holder.id: Holding(h.holder, h.heartbeat, h.lease, h.left, {}) for h in snapshot.holders}
     jobs.restore(_records(snapshot))
     for held in snapshot.holders:
         jobs.holders[held.holder.id].jobs = {id: jobs.jobs[id] for id in held.jobs}
     jobs.nonces, jobs.settled = snapshot.nonces, snapshot.settled
     jobs.printed, jobs.keys, jobs.kept = snapshot.printed, snapshot.keys, snapshot.records
     jobs.standing.early = set(snapshot.early)
-    jobs.standing.restore_gates(snapshot.gates)
-    jobs.minutes = {(m.at, m.queue, m.outcome): m for m in unpack(snapshot.minutes, Minute)}
+    jobs.standing.restore_limiters(snapshot.limiters)
+    jobs.minutes = {(m.at, m.queue, m.outcome): m for m in unpack(snapshot.minutes, MinuteStats)}
     replica.writers, replica.watched, replica.retouched = snapshot.writers, snapshot.watched, snapshot.retouched
     replica.spent, replica.marked = snapshot.spent or Spent(), snapshot.marked
     replica.archived = {archived.name: archived for archived in snapshot.archived}

@@ -10,20 +10,32 @@ from typing import Any, TypeVar
 from ...core.clock import MICROS, Clock, SystemClock, fresh_entropy
 from ...core.errors import ConfigError
 from ...core.job import TERMINAL, Record
-from ...core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
-from ..protocol import Answers, Batch, Bell, Cost, Finding, Versioned
+from ...core.operations import (
+    Found,
+    HeartbeatReply,
+    Holder,
+    HolderInfo,
+    Lost,
+    MinuteStats,
+    Printed,
+    QueueStats,
+    Tidied,
+    Transitions,
+    Where,
+)
+from ..protocol import Answers, Batch, Cost, Finding, Listener, Versioned
 from ..reference.jobs import Holding, read_output
 from .contents import Gone
 from .doctor import examine
 from .engine import Engine
 from .folder import Folder
-from .pace import FOLDER, Pace
 from .replica import Replica
 from .requests import Counted
 from .seam import Bucket
 from .thread import Shared
+from .timings import FOLDER, Pace
 from .wire import Put, Tidy, log_key, number_of
-from .wish import Wish
+from .write_request import Wish
 
 T = TypeVar("T")
 
@@ -114,9 +126,9 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
-        async def work(engine: Engine) -> list[Beat]:
-            return (await engine.write(Wish(beats=list(holders)))).beats
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+        async def work(engine: Engine) -> list[HeartbeatReply]:
+            return (await engine.write(Wish(heartbeats=list(holders)))).heartbeats
 
         return await self._shared.run(work) if holders else []
 
@@ -132,7 +144,7 @@ class BucketStore:
         async def work(engine: Engine) -> Tidied:
             replica, now = await engine.recent(), engine.clock.now()
             holders = replica.jobs.holders.values()
-            gone = [(h.holder.id, h.beat) for h in holders if not h.jobs and engine.watch.ended(replica, h)]
+            gone = [(h.holder.id, h.heartbeat) for h in holders if not h.jobs and engine.watch.ended(replica, h)]
             jobs, keys = replica.jobs.over(now, 1)
             over = any((each.expires_at or now + 1) <= now for each in replica.archived.values())
             late = replica.jobs.standing.waiting_for_rates(now)
@@ -164,11 +176,11 @@ class BucketStore:
 
         return await self._shared.run(_again(work))
 
-    async def holders(self) -> list[HolderSeen]:
-        async def work(engine: Engine) -> list[HolderSeen]:
+    async def holders(self) -> list[HolderInfo]:
+        async def work(engine: Engine) -> list[HolderInfo]:
             replica, watch = await engine.view(), engine.watch
             return [
-                HolderSeen(h.holder, h.beat, watch.silent(replica, h), not watch.ended(replica, h), tuple(h.jobs))
+                HolderInfo(h.holder, h.heartbeat, watch.silent(replica, h), not watch.ended(replica, h), tuple(h.jobs))
                 for h in replica.jobs.holders.values()
             ]
 
@@ -229,17 +241,17 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    async def moves(self, since: str | None, limit: int) -> Moves:
-        async def work(engine: Engine) -> Moves:
+    async def transitions(self, since: str | None, limit: int) -> Transitions:
+        async def work(engine: Engine) -> Transitions:
             replica = await engine.view()
-            answer = replica.jobs.moves_since(since, limit)
+            answer = replica.jobs.transitions_since(since, limit)
             engine.watch_moves()
             return answer
 
         return await self._shared.run(work)
 
-    async def minutes(self, since: int) -> list[Minute]:
-        async def work(engine: Engine) -> list[Minute]:
+    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+        async def work(engine: Engine) -> list[MinuteStats]:
             return (await engine.view()).jobs.minutes_since(since)
 
         return await self._shared.run(work)
@@ -253,8 +265,8 @@ class BucketStore:
     async def now(self) -> int:
         return self._shared.clock.now()
 
-    def listen(self, topics: Iterable[str]) -> Bell:
-        return self._shared.bells.make(frozenset(topics))
+    def listen(self, topics: Iterable[str]) -> Listener:
+        return self._shared.listeners.make(frozenset(topics))
 
 
 def _again(work: Callable[[Engine], Coroutine[Any, Any, T]]) -> Callable[[Engine], Coroutine[Any, Any, T]]:

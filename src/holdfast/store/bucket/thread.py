@@ -1,6 +1,6 @@
 """The engine's own thread: all store objects of a process that share a bucket share one engine, whatever their loop.
 
-So a task that blocks its loop does not stop the heart, a process has one state in its memory, and a heartbeat rides
+So a task that blocks its loop does not stop the heartbeat, a process has one state in its memory, and a heartbeat rides
 along with whatever else is being written.
 """
 
@@ -16,11 +16,11 @@ from typing import Any, TypeVar
 
 from ...core.clock import Clock, Entropy, fresh_entropy
 from ...core.errors import StoreUnavailable
-from .bells import Bells
 from .engine import Engine
 from .folder import Folder
-from .pace import Pace
+from .listeners import Listeners
 from .seam import Bucket
+from .timings import Pace
 
 T = TypeVar("T")
 
@@ -54,8 +54,8 @@ class Life:
         shared = self._shared
         try:
             engine = Engine(shared.bucket, shared.clock, entropy, shared.pace)
-            engine.ring, engine.listened = shared.bells.ring, lambda: bool(shared.bells)
-            shared.bells.heard = partial(self.loop.call_soon_threadsafe, engine.heard.set)
+            engine.notify, engine.listened = shared.listeners.notify, lambda: bool(shared.listeners)
+            shared.listeners.heard = partial(self.loop.call_soon_threadsafe, engine.heard.set)
             if isinstance(shared.bucket, Folder):
                 shared.bucket.make()
             await engine.open()
@@ -89,7 +89,7 @@ class Shared:
         self.bucket = bucket
         self.clock = clock
         self.pace = pace
-        self.bells = Bells()
+        self.listeners = Listeners()
         self._lock = threading.Lock()
         self._users = 0
         self._life: Life | None = None

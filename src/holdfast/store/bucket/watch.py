@@ -20,7 +20,7 @@ GAP = 0.25
 
 
 class _Sight(msgspec.Struct):
-    beat: int
+    heartbeat: int
     until: int
     """The watch of the log that this one goes on from."""
     since: int
@@ -43,8 +43,8 @@ class Watch:
         sights: dict[str, _Sight] = {}
         for id, known in replica.jobs.holders.items():
             sight, watched = self._sights.get(id), replica.seconds_watched(known)
-            if sight is None or sight.beat != known.beat or sight.until != watched.until:
-                sight = _Sight(known.beat, watched.until, replica.position)
+            if sight is None or sight.heartbeat != known.heartbeat or sight.until != watched.until:
+                sight = _Sight(known.heartbeat, watched.until, replica.position)
             elif gap <= known.lease * GAP:
                 sight.seconds += gap
             sights[id] = sight
@@ -57,7 +57,7 @@ class Watch:
     def silent(self, replica: Replica, known: Holding) -> float:
         """Seconds for which a holder was seen to be silent, by everybody together."""
         watched, sight = replica.seconds_watched(known), self._sights.get(known.holder.id)
-        goes_on = sight is not None and sight.beat == known.beat and sight.until == watched.until
+        goes_on = sight is not None and sight.heartbeat == known.heartbeat and sight.until == watched.until
         return watched.seconds + (sight.seconds if sight is not None and goes_on else 0.0)
 
     def ended(self, replica: Replica, known: Holding) -> bool:
@@ -69,8 +69,8 @@ class Watch:
         found: list[Watched] = []
         for id, sight in self._sights.items():
             known = replica.jobs.holders.get(id)
-            if known is not None and known.beat == sight.beat and not known.left and sight.seconds > least:
-                found.append(Watched(id, sight.beat, sight.since, sight.seconds))
+            if known is not None and known.heartbeat == sight.heartbeat and not known.left and sight.seconds > least:
+                found.append(Watched(id, sight.heartbeat, sight.since, sight.seconds))
         return found
 
     def long_silent(self, replica: Replica) -> list[Watched]:

@@ -36,10 +36,10 @@ class Table(msgspec.Struct, omit_defaults=True):
 
 
 class Watched(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`holder` was watched from log position `since` on, for `seconds`, and did not get beyond beat `beat`."""
+    """`holder` was watched from log position `since` on, for `seconds`, and did not get beyond beat `heartbeat`."""
 
     holder: str
-    beat: int
+    heartbeat: int
     since: int
     seconds: float
 
@@ -56,7 +56,7 @@ class Put(msgspec.Struct, frozen=True, omit_defaults=True):
 class Tidy(msgspec.Struct, frozen=True, omit_defaults=True):
     """Remove what is past its time, and these holders, if they have not beaten since.
 
-    `stalled`: lanes that have started nothing for as long as their rate asks, if their `tat` is still the same.
+    `stalled`: limit keys that have started nothing for as long as their rate asks, if their `tat` is still the same.
     """
 
     limit: int
@@ -134,7 +134,7 @@ class Batched(msgspec.Struct, omit_defaults=True):
     renews: list[str] = []
     """Holders that ask, and of whose lease the writer has seen half spent."""
     leaves: list[str] = []
-    beats: list[Holder] = []
+    heartbeats: list[Holder] = []
     records: list[Put] = []
     tidies: list[Tidy] = []
     watches: list[Watched] = []

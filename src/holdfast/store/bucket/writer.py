@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from ...core.clock import Clock, Entropy
 from ...core.errors import OutcomeUnknown
+from .elapsed_guard import Moment
 from .log import Log, Read, Stale
-from .moment import Moment
 from .replica import BATCH_WINDOW, Done, Replica
 from .seam import Bucket, NotWritten
 from .wire import VERSION, Batched, Entry, Handed, TooNew, decode, encode, inbox_key, log_key

@@ -37,7 +37,7 @@ class Call:
     __slots__ = ("_batch", "_notes", "_odd", "_plain", "arguments")
 
     def __init__(self, batch: Batch, *, told: bool, patient: bool = True) -> None:
-        """`patient`: may wait for claims of the same lanes; not where the transaction has claimed before."""
+        """`patient`: may wait for claims of the same limit keys; not where the transaction has claimed before."""
         self._batch = batch
         self._notes: dict[tuple[int, int, int], int] = {}
         self._plain: Sequence[int] = ()
@@ -86,13 +86,13 @@ class Call:
         plain = range(len(ends))
         odd: list[int] = []
         if len({end.seq for end in ends}) < len(ends) or any(
-            end.state not in _ENDS or end.seen_beat is not None for end in ends
+            end.state not in _ENDS or end.expected_heartbeat is not None for end in ends
         ):
             times = Counter(end.seq for end in ends)
             odd = [
                 at
                 for at, end in enumerate(ends)
-                if times[end.seq] > 1 or end.state not in _ENDS or end.seen_beat is not None
+                if times[end.seq] > 1 or end.state not in _ENDS or end.expected_heartbeat is not None
             ]
             rest = set(odd)
             plain = [at for at in plain if at not in rest]
@@ -111,14 +111,14 @@ class Call:
             [end.nonce for end in chosen],
             None if all(end.state == "succeeded" for end in chosen) else [str(end.state) for end in chosen],
             [end.attempt for end in chosen],
-            [end.suspect for end in chosen] if any(end.suspect for end in chosen) else None,
-            [end.deaths for end in chosen] if any(end.deaths for end in chosen) else None,
+            [end.quarantined for end in chosen] if any(end.quarantined for end in chosen) else None,
+            [end.crashes for end in chosen] if any(end.crashes for end in chosen) else None,
             _some([end.result for end in chosen]),
             _some([end.error for end in chosen]),
             _some([end.traceback for end in chosen]),
             [end.keep for end in chosen],
             [end.key_keep for end in chosen] if any(end.key is not None for end in chosen) else None,
-            [end.tell for end in chosen] if any(end.tell for end in chosen) else None,
+            [end.record_end for end in chosen] if any(end.record_end for end in chosen) else None,
             words,
         )
 
@@ -163,12 +163,12 @@ def is_lone(batch: Batch) -> bool:
     if len(batch.inserts) != 1 or batch.notes or batch.settles or batch.changes or batch.asks:
         return False
     new = batch.inserts[0]
-    return _is_plain(new) and new.waits is None and new.lane is None and new.extra is None
+    return _is_plain(new) and new.waiting_for is None and new.limit_key is None and new.extra is None
 
 
 def _is_plain(new: NewJob) -> bool:
-    """Whether it can be inserted without a look at others: at its key's, its queue's, or its lane's."""
-    return new.key is None and new.max_depth is None and (new.lane is None or not new.lane.weight)
+    """Whether it can be inserted without a look at others: at its key's, its queue's, or its limit key's."""
+    return new.key is None and new.max_depth is None and (new.limit_key is None or not new.limit_key.weight)
 
 
 def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
@@ -221,12 +221,12 @@ def insert_arguments(jobs: Sequence[NewJob]) -> Sequence[Any]:
         _texts(columns["tags"]),
         _texts(columns["meta"]),
         _texts(columns["retry"]),
-        _some([waiting.write(value) for value in columns["waits"]]) if any(columns["waits"]) else None,
-        _texts(columns["lane"]),
+        _some([waiting.write(value) for value in columns["waiting_for"]]) if any(columns["waiting_for"]) else None,
+        _texts(columns["limit_key"]),
         _some(columns["extra"]),
         None if alike else columns["key"],
         None if alike else columns["fingerprint"],
-        None if alike else unusual("once"),
+        None if alike else unusual("unique"),
         None if alike else unusual("window"),
         None if alike else columns["max_depth"],
         None,
@@ -257,7 +257,7 @@ def _order(queues: Sequence[str]) -> Callable[[Any], Any]:
 def _word(end: Settlement, place: int) -> dict[str, Any]:
     said = msgspec.structs.asdict(end)
     said["place"] = place
-    said["waits"] = waiting.write(end.waits)
+    said["waiting_for"] = waiting.write(end.waiting_for)
     said["result"] = None if end.result is None else end.result.hex()
     return said
 

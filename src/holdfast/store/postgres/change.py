@@ -33,9 +33,9 @@ class Changes:
         self._forgotten: list[tuple[str, str]] = []
         self._fingerprints: dict[tuple[str, str], str] = {}
         self._holding = Counter[str]()
-        """Jobs that wait for a lane, by its name."""
+        """Jobs that wait for a limit key, by its name."""
         self._left: dict[str, bool] = {}
-        """Lanes that a job has left, and whether they held others then."""
+        """Limit keys that a job has left, and whether they held others then."""
         self._told: list[str] = []
         self._moved: list[tuple[str, str]] = []
         self.queues: set[str] = set()
@@ -49,9 +49,9 @@ class Changes:
             for found in await self._link.fetch(self._say(statement), ids):
                 kept = record(found)
                 self._jobs[kept.id], self._was_over[kept.id] = kept, over
-        lanes = {kept.lane.name for kept in self._jobs.values() if kept.lane is not None}
-        if lanes:
-            found = await self._link.fetch(self._say(sql.HOLDING), sorted(lanes), len(changes) + 1)
+        limit_keys = {kept.limit_key.name for kept in self._jobs.values() if kept.limit_key is not None}
+        if limit_keys:
+            found = await self._link.fetch(self._say(sql.HOLDING), sorted(limit_keys), len(changes) + 1)
             self._holding.update(dict[str, int](found))
         now = (await self._link.fetch(self._say(sql.NOW)))[0][0]
         answers = [self._change(change, now) for change in changes]
@@ -60,13 +60,13 @@ class Changes:
 
     def _change(self, change: Change, now: int) -> bool:
         kept = self._jobs.get(change.id)
-        if kept is None or kept.state != change.seen_state or kept.fence != change.seen_fence:
+        if kept is None or kept.state != change.expected_state or kept.fence != change.expected_fence:
             return False
-        if change.seen_task not in (None, kept.task):
+        if change.expected_task not in (None, kept.task):
             return False
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
-        if kept.waits is not None and kept.waits.kind == "limit":
-            self._holding[kept.waits.name] -= 1
+        if kept.waiting_for is not None and kept.waiting_for.kind == "limit":
+            self._holding[kept.waiting_for.name] -= 1
         if change.patch is None:
             if not was_over and kept.key is not None:
                 self._keys.pop((kept.key, kept.id), None)
@@ -76,8 +76,8 @@ class Changes:
             self._moved.append((kept.id, "deleted"))
             return True
         apply.patch(kept, change.patch, now)
-        if kept.waits is not None and kept.waits.kind == "limit":
-            self._holding[kept.waits.name] += 1
+        if kept.waiting_for is not None and kept.waiting_for.kind == "limit":
+            self._holding[kept.waiting_for.name] += 1
         if change.patch.payload is not UNSET and kept.key is not None:
             self._fingerprints[kept.key, kept.id] = change.patch.fingerprint
         self._touched[kept.id] = kept
@@ -94,14 +94,14 @@ class Changes:
             self._moved.append((kept.id, str(kept.state)))
             if was_ready:
                 self._make_room(kept)
-        if change.patch.tell and over:
+        if change.patch.record_end and over:
             self._told.append(kept.id)
         return True
 
     def _make_room(self, kept: Record) -> None:
-        if kept.lane is not None:
-            held = self._holding[kept.lane.name] > 0
-            self._left[kept.lane.name] = held or self._left.get(kept.lane.name, False)
+        if kept.limit_key is not None:
+            held = self._holding[kept.limit_key.name] > 0
+            self._left[kept.limit_key.name] = held or self._left.get(kept.limit_key.name, False)
             if held:
                 self.queues.add(kept.queue)
 
@@ -117,15 +117,15 @@ class Changes:
     async def _write(self) -> None:
         if self._removed:
             await self._link.fetch(self._say(sql.REMOVE), self._removed)
-        moves: dict[str, list[Any]] = {}
+        transitions: dict[str, list[Any]] = {}
         for kept in sorted(self._touched.values(), key=lambda one: one.seq):
             over, was_over = kept.state in TERMINAL, self._was_over[kept.id]
             if over:
                 statement = sql.SAVE_ENDED if was_over else sql.END
             else:
                 statement = sql.REVIVE if was_over else sql.SAVE_LIVING
-            moves.setdefault(statement, []).append(row(kept))
-        for statement, rows in moves.items():
+            transitions.setdefault(statement, []).append(row(kept))
+        for statement, rows in transitions.items():
             await self._link.raw.executemany(self._say(statement), rows)
         if self._keys:
             keys = sorted(self._keys)

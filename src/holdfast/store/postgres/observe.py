@@ -31,8 +31,8 @@ def find(where: Where, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
         add("task = {}::text", where.task)
     if where.tag is not None:
         add("tags ? {}::text", where.tag)
-    if where.waits is not None:
-        add("waits = {}::text", waiting.write(where.waits))
+    if where.waiting_for is not None:
+        add("waits = {}::text", waiting.write(where.waiting_for))
     if where.finished_before is not None:
         add("finished_at < {}::bigint", where.finished_before)
     condition = " AND ".join(parts)

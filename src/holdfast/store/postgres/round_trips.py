@@ -30,7 +30,7 @@ async def write(
         if batch.changes and (batch.notes or batch.settles):
             # A sweep waits for nobody.
             ids = {each.id for each in (*batch.notes, *batch.changes)}
-            ids |= {end.id for end in batch.settles if end.seen_beat is None}
+            ids |= {end.id for end in batch.settles if end.expected_heartbeat is None}
             await link.fetch(say(sql.LOCK), sorted(ids))
         if batch.inserts or batch.notes or batch.settles:
             answers = await part(Batch(batch.inserts, batch.notes, batch.settles))

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from ...core import waiting
-from ...core.job import STORED, Attempt, Lane, Record, raw_text
+from ...core.job import STORED, Attempt, LimitKey, Record, raw_text
 from ...core.retry import Backoff
 
 COLUMNS = STORED
@@ -20,7 +20,7 @@ _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _retry = msgspec.json.Decoder(Backoff).decode
 _history = msgspec.json.Decoder(tuple[Attempt, ...]).decode
-_lane = msgspec.json.Decoder(Lane).decode
+_limit_key = msgspec.json.Decoder(LimitKey).decode
 
 
 def record(row: Any, at: int = 0) -> Record:
@@ -30,7 +30,9 @@ def record(row: Any, at: int = 0) -> Record:
     """
     damage: dict[str, str] = {}
     made = Record(*row[at : at + PLAIN])
-    tags, meta, retry, history, waits, lane, made.extra, made.saves, made.changed_at = row[at + PLAIN : at + PLAIN + 9]
+    tags, meta, retry, history, waiting_for, limit_key, made.extra, made.saves, made.changed_at = row[
+        at + PLAIN : at + PLAIN + 9
+    ]
     if tags is not None:
         made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
@@ -39,9 +41,9 @@ def record(row: Any, at: int = 0) -> Record:
         made.retry = _read(_retry, retry, None, "retry", damage)
     if history is not None:
         made.history = _read(_history, history, (), "history", damage)
-    made.waits = waiting.read(waits)
-    if lane is not None:
-        made.lane = _read(_lane, lane, None, "lane", damage)
+    made.waiting_for = waiting.read(waiting_for)
+    if limit_key is not None:
+        made.limit_key = _read(_limit_key, limit_key, None, "limit_key", damage)
     if damage:
         made.damage = damage
     return made
@@ -62,10 +64,10 @@ def json_or_null(value: Any) -> str | None:
 def row(kept: Record) -> Sequence[Any]:
     """The values of a Record's columns, in order. What could not be decoded stays as it is."""
     raw = kept.damage or {}
-    retry, lane = (None if value is None else to_json(value).decode() for value in (kept.retry, kept.lane))
+    retry, limit_key = (None if value is None else to_json(value).decode() for value in (kept.retry, kept.limit_key))
     plain = [getattr(kept, name) for name in COLUMNS[:PLAIN]]
     plain[4] = str(kept.state)
     tags, meta, history = json_or_null(kept.tags), json_or_null(kept.meta), json_or_null(kept.history)
     lists = (tags or raw.get("tags"), meta or raw.get("meta"), retry or raw.get("retry"), history or raw.get("history"))
-    waits = waiting.write(kept.waits)
-    return (*plain, *lists, waits, lane or raw.get("lane"), kept.extra, kept.saves, kept.changed_at)
+    waiting_for = waiting.write(kept.waiting_for)
+    return (*plain, *lists, waiting_for, limit_key or raw.get("limit_key"), kept.extra, kept.saves, kept.changed_at)

@@ -23,7 +23,7 @@ NEW = {
     "ids": "text[]", "queues": "text[]", "tasks": "text[]", "priorities": "integer[]", "delays": "double precision[]",
     "run_ats": "bigint[]", "payloads": "bytea[]", "codecs": "text[]", "max_attempts": "integer[]",
     "timeouts": "double precision[]", "nonces": "bigint[]", "tags": "text[]", "metas": "text[]", "retries": "text[]",
-    "waits": "text[]", "lanes": "text[]", "extras": "bytea[]", "keys": "text[]", "fingerprints": "text[]",
+    "waiting_for": "text[]", "limit_keys": "text[]", "extras": "bytea[]", "keys": "text[]", "fingerprints": "text[]",
     "onces": "text[]", "windows": "double precision[]", "depths": "integer[]", "bound": "boolean",
 }  # fmt: skip
 """The arguments of holdfast.write that enqueue, and their types."""
@@ -39,8 +39,8 @@ LOCK = "SELECT FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 LOCK_LIVING = f"SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 _CHANGING = (
-    "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
-    "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history", "waits",
+    "state", "run_at", "attempt", "life", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
+    "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history", "waiting_for",
     "extra", "saves", "changed_at",
 )  # fmt: skip
 _SET = ", ".join(f"{name} = ${COLUMNS.index(name) + 1}" for name in _CHANGING)
@@ -85,24 +85,24 @@ FROM unnest($1::text[], $2::text[], $3::text[]) AS u(key, id, fingerprint) WHERE
 HOLDING = f"""
 SELECT u.name, (SELECT count(*) FROM holdfast.generation AS g CROSS JOIN LATERAL (
     SELECT FROM holdfast.job AS j
-    WHERE j.gen = g.gen AND j.waits = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+    WHERE j.gen = g.gen AND j.waiting_for = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked' AND j.limit_key IS NOT NULL
     LIMIT $2) AS h) FROM unnest($1::text[]) AS u(name)
 """
-"""How many jobs wait for each of these lanes; $2 is enough to know."""
+"""How many jobs wait for each of these limit keys; $2 is enough to know."""
 MAKE_ROOM = """
-INSERT INTO holdfast.notice (gen, lanes, held)
-SELECT holdfast.open_generation(), array_agg(u.lane), u.held FROM unnest($1::text[], $2::boolean[]) AS u(lane, held)
+INSERT INTO holdfast.notice (gen, limit_keys, held)
+SELECT holdfast.open_generation(), array_agg(u.limit_key), u.held FROM unnest($1::text[], $2::boolean[]) AS u(limit_key, held)
 GROUP BY u.held
 """
-"""Jobs of these lanes have left the ready or the running; and whether others were held then."""
+"""Jobs of these limit keys have left the ready or the running; and whether others were held then."""
 TELL_ENDED = "SELECT holdfast.tell_ended($1)"
 HINT = "SELECT holdfast.hint($1, $2, $3)"
-TELL = "SELECT holdfast.tell(holdfast.micros(), $1, $2)"
+TELL = "SELECT holdfast.record_end(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"
 
 # -- holders
 
-BEAT = "SELECT holder, beat FROM holdfast.beat($1, $2, $3)"
+HEARTBEAT = "SELECT holder, heartbeat FROM holdfast.heartbeat($1, $2, $3)"
 HELD = f"""
 SELECT holder, id, seq, fence, token, cancel FROM holdfast.job
 WHERE holder = ANY ($1) AND gen = ANY {_GENS} AND state = 'running' ORDER BY seq
@@ -117,17 +117,17 @@ DELETE FROM holdfast.holder AS h WHERE h.id = ANY ($1) AND NOT EXISTS (
     SELECT FROM holdfast.job AS j WHERE j.holder = h.id AND j.gen = ANY {_GENS} AND j.state = 'running')
 """
 HOLDERS = """
-SELECT h.about, h.beat, n.now - h.beaten_at, h.expires > n.now, h.id
+SELECT h.about, h.heartbeat, n.now - h.renewed_at, h.expires > n.now, h.id
 FROM holdfast.holder AS h, (SELECT holdfast.micros() AS now) AS n ORDER BY h.id
 """
 LOST = f"""
-SELECT {_JOB_OF_J}, h.beat FROM holdfast.holder AS h
+SELECT {_JOB_OF_J}, h.heartbeat FROM holdfast.holder AS h
 JOIN holdfast.job AS j ON j.holder = h.id AND j.gen = ANY {_GENS} AND j.state = 'running'
 WHERE h.expires <= holdfast.micros() AND ($2::text IS NULL OR true) LIMIT $1
 """
 """Claims whose holder's lease has ended. A holder with running jobs is never forgotten, so it begins with holders."""
 LOST_OF = f"""
-SELECT {_JOB_OF_J}, coalesce(h.beat, 0) FROM holdfast.job AS j LEFT JOIN holdfast.holder AS h ON h.id = j.holder
+SELECT {_JOB_OF_J}, coalesce(h.heartbeat, 0) FROM holdfast.job AS j LEFT JOIN holdfast.holder AS h ON h.id = j.holder
 WHERE j.holder = $2 AND j.gen = ANY {_GENS} AND j.state = 'running' LIMIT $1
 """
 """All claims of one holder."""
@@ -180,13 +180,13 @@ RECORD_VERSION = "SELECT version FROM holdfast.record WHERE kind = $1 AND name =
 
 WATCH = "SELECT watch, fresh, now, gone FROM holdfast.watch($1)"
 """Have moves kept for $1 seconds; `fresh` where nobody watched until now."""
-LAST_MOVE = "SELECT coalesce(pg_sequence_last_value('holdfast.move_number'::regclass), 0)"
+LAST_TRANSITION = "SELECT coalesce(pg_sequence_last_value('holdfast.move_number'::regclass), 0)"
 SNAPSHOT = "SELECT pg_current_snapshot()::text"
 UNDER_WAY = """
 SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() AS s
 """
 """The first transaction that has not ended, and the next one to begin."""
-MOVES = """
+TRANSITIONS = """
 SELECT m.number, m.at, m.ids, m.states, m.emptied_at IS NOT NULL FROM (
     (SELECT * FROM holdfast.move WHERE number > greatest($1::bigint, $4::bigint)
         AND pg_visible_in_snapshot(xid, $3::text::pg_snapshot)
@@ -215,7 +215,7 @@ RETIRE = "SELECT holdfast.retire()"
 
 STRAYS = f"""
 SELECT count(*) FROM holdfast.job AS j
-WHERE ((j.state <> 'blocked' OR j.waits LIKE '{LIMIT_PREFIX}%')
+WHERE ((j.state <> 'blocked' OR j.waiting_for LIKE '{LIMIT_PREFIX}%')
         AND NOT EXISTS (SELECT FROM holdfast.generation AS g WHERE g.gen = j.gen))
     OR (j.state = 'running' AND NOT EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder))
 """
@@ -224,7 +224,7 @@ WHERE ((j.state <> 'blocked' OR j.waits LIKE '{LIMIT_PREFIX}%')
 # -- connections
 
 READ_COMMITTED = "SET default_transaction_isolation = 'read committed'"
-"""For the store's own statements, whatever the database's default is: claims of a lane count what runs once it is their
+"""For the store's own statements, whatever the database's default is: claims of a limit key count what runs once it is their
 turn, which an older snapshot would not show."""
 
 # -- schema

@@ -12,24 +12,24 @@ from ...core.clock import MICROS
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import NewJob, Record
 from ...core.operations import (
-    Beat,
     Found,
-    Held,
+    HeartbeatReply,
+    HeldClaim,
     Holder,
-    HolderSeen,
+    HolderInfo,
     Inserted,
     Lost,
-    Minute,
-    Moves,
+    MinuteStats,
     Printed,
     QueueStats,
     Settlement,
     Tidied,
+    Transitions,
     Where,
     holder_of,
 )
-from ..protocol import Answers, Batch, Bell, Finding, Versioned
-from . import bound, doctor, observe, round_trips, schema, sql, told, trouble
+from ..protocol import Answers, Batch, Finding, Listener, Versioned
+from . import bound, doctor, observe, round_trips, schema, sql, transitions, trouble
 from .call import Call, is_lone, lone_arguments
 from .driver import asyncpg
 from .generations import Generations
@@ -37,7 +37,7 @@ from .place import Place, from_url
 from .pool import Link, Pool, connect
 from .rows import record, to_json
 from .transaction import Transactions
-from .wake import Bells, DeafEar, Ear, PostgresEar
+from .wake import DeafEar, Ear, Listeners, PostgresEar
 
 T = TypeVar("T")
 logger = logging.getLogger("holdfast")
@@ -51,7 +51,7 @@ class PostgresStore:
 
     1. Each `write` is one call of a function in the schema: one round trip, one transaction (`call.py`).
     2. Reads, beats and sweeps have connections of their own, and wait for no write (`pool.py`).
-    3. Another connection listens for hints, only once somebody waits for a bell (`wake.py`).
+    3. Another connection listens for hints, only once somebody waits for a listener (`wake.py`).
     4. Every time is the server's.
     """
 
@@ -62,7 +62,7 @@ class PostgresStore:
         self.place = from_url(place) if isinstance(place, str) else place
         self._write_statement, self._insert_statement = self._say(sql.WRITE), self._say(sql.INSERT_ONE)
         self._pool: Pool | None = None
-        self._bells: Bells | None = None
+        self._listeners: Listeners | None = None
         self._generations: Generations | None = None
         self._transactions: Transactions | None = None
         self._signal: Any = None
@@ -89,7 +89,7 @@ class PostgresStore:
             from .signal import RedisSignal
 
             self._signal = ear = RedisSignal(self.place.signal, self.place.channel)
-        self._bells = Bells(ear)
+        self._listeners = Listeners(ear)
         self._generations = Generations(self._say, self._run)
 
     async def _migrate(self, link: Link) -> list[int]:
@@ -102,12 +102,12 @@ class PostgresStore:
             raise meaning from error
 
     async def close(self) -> None:
-        pool, bells, generations, signal = self._pool, self._bells, self._generations, self._signal
-        self._pool = self._bells = self._generations = self._signal = None
+        pool, listeners, generations, signal = self._pool, self._listeners, self._generations, self._signal
+        self._pool = self._listeners = self._generations = self._signal = None
         if generations is not None:
             await generations.close()
-        if bells is not None:
-            await bells.close()
+        if listeners is not None:
+            await listeners.close()
         if signal is not None:
             await signal.close()
         if self._transactions is not None:
@@ -120,8 +120,8 @@ class PostgresStore:
         return PostgresStore(self.place)
 
     def release(self) -> None:
-        parts = (self._pool, self._transactions, self._bells)
-        self._pool = self._transactions = self._bells = self._generations = self._signal = None
+        parts = (self._pool, self._transactions, self._listeners)
+        self._pool = self._transactions = self._listeners = self._generations = self._signal = None
         for part in parts:
             if part is not None:
                 part.release()
@@ -129,12 +129,12 @@ class PostgresStore:
     def abandon(self) -> None:
         if self._pool is not None:
             self._pool.forget()
-        if self._bells is not None:
-            self._bells.forget()
+        if self._listeners is not None:
+            self._listeners.forget()
         if self._transactions is not None:
             self._transactions.forget()
             self._transactions = None
-        self._pool = self._bells = self._generations = self._signal = None
+        self._pool = self._listeners = self._generations = self._signal = None
 
     async def migrate(self) -> list[int]:
         """Open the store, which brings its schema up to date; the versions that this applied."""
@@ -236,13 +236,15 @@ class PostgresStore:
 
     async def _call(self, batch: Batch) -> tuple[Answers, bool]:
         """The answers, and whether to ask again."""
-        call = Call(batch, told=self._signal is not None)
+        call = Call(batch, transitions=self._signal is not None)
         rows = await self._run(lambda link: link.fetch(self._write_statement, *call.arguments))
         return self._answer(call, rows)
 
     async def _step_by_step(self, batch: Batch) -> Answers:
-        told = self._signal is not None
-        answers, done, hint = await self._run(lambda link: round_trips.write(link, self._say, batch, told=told))
+        transitions = self._signal is not None
+        answers, done, hint = await self._run(
+            lambda link: round_trips.write(link, self._say, batch, transitions=transitions)
+        )
         for call, rows in done:
             self._answer(call, rows)
         if hint is not None and self._signal is not None:
@@ -250,7 +252,7 @@ class PostgresStore:
         return answers
 
     async def _insert_one(self, new: NewJob) -> Inserted:
-        values = lone_arguments(new, told=self._signal is not None)
+        values = lone_arguments(new, transitions=self._signal is not None)
         [(said,)] = await self._run(lambda link: link.fetch(self._insert_statement, *values))
         if said == "exists":
             return Inserted("exists", new.id)
@@ -280,22 +282,22 @@ class PostgresStore:
         async with self._transactions.begin(end) as connection:
             yield connection
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
         ids = [holder.id for holder in holders]
 
         async def work(link: Link) -> tuple[list[Any], list[Any]]:
             abouts = [to_json(holder).decode() for holder in holders]
             leases = [holder.lease for holder in holders]
-            beaten = await link.fetch(self._say(sql.BEAT), ids, abouts, leases)
+            renewed = await link.fetch(self._say(sql.HEARTBEAT), ids, abouts, leases)
             # After the beat has committed: what is held is then at least as new as the beat.
-            return beaten, await link.fetch(self._say(sql.HELD), ids)
+            return renewed, await link.fetch(self._say(sql.HELD), ids)
 
-        beaten, rows = await self._run(work)
-        held: dict[str, list[Held]] = {}
+        renewed, rows = await self._run(work)
+        held: dict[str, list[HeldClaim]] = {}
         for row in rows:
-            held.setdefault(row[0], []).append(Held(*row[1:]))
-        numbers = dict[str, int](beaten)
-        return [Beat(numbers[id], tuple(held.get(id, ()))) for id in ids]
+            held.setdefault(row[0], []).append(HeldClaim(*row[1:]))
+        numbers = dict[str, int](renewed)
+        return [HeartbeatReply(numbers[id], tuple(held.get(id, ()))) for id in ids]
 
     async def leave(self, holders: Sequence[str]) -> None:
         async def work(link: Link) -> None:
@@ -363,13 +365,13 @@ class PostgresStore:
                 oldest[queue] = first
         return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
-    async def moves(self, since: str | None, limit: int) -> Moves:
-        return await self._read(lambda link: told.moves(link, self._say, since, limit))
+    async def transitions(self, since: str | None, limit: int) -> Transitions:
+        return await self._read(lambda link: transitions.transitions(link, self._say, since, limit))
 
-    async def minutes(self, since: int) -> list[Minute]:
-        return [Minute(*row) for row in await self._fetch(sql.MINUTES, since)]
+    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+        return [MinuteStats(*row) for row in await self._fetch(sql.MINUTES, since)]
 
-    async def holders(self) -> list[HolderSeen]:
+    async def holders(self) -> list[HolderInfo]:
         async def work(link: Link) -> tuple[list[Any], list[Any]]:
             async with link.raw.transaction(isolation="repeatable_read", readonly=True):
                 known = await link.fetch(self._say(sql.HOLDERS))
@@ -380,8 +382,8 @@ class PostgresStore:
         for row in rows:
             jobs.setdefault(row[0], []).append(row[1])
         return [
-            HolderSeen(holder_of(id, about), beat, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
-            for about, beat, age, alive, id in known
+            HolderInfo(holder_of(id, about), heartbeat, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
+            for about, heartbeat, age, alive, id in known
         ]
 
     async def records(self, kind: str) -> dict[str, Versioned]:
@@ -390,7 +392,7 @@ class PostgresStore:
     async def now(self) -> int:
         return (await self._fetch(sql.NOW))[0][0]
 
-    def listen(self, topics: Iterable[str]) -> Bell:
-        if self._bells is None:
+    def listen(self, topics: Iterable[str]) -> Listener:
+        if self._listeners is None:
             raise StoreUnavailable(f"the store {self.place.shown} is not open")
-        return self._bells.make(topics)
+        return self._listeners.make(topics)

@@ -1,7 +1,7 @@
-"""Waking: bells, rung by hints that other connections send (and this store's own, by the same way).
+"""Waking: listeners, rung by hints that other connections send (and this store's own, by the same way).
 
 One connection of its own listens. While it is down nothing is lost: whoever waits looks again after its time-out,
-and every bell rings once when the connection is back, because a hint may have been missed meanwhile.
+and every listener rings once when the connection is back, because a hint may have been missed meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
-from ..notify import LINGER, Ring
+from ..notify import LINGER, LocalListener
 from . import sql
 from .place import Place
 from .pool import connect, release
@@ -33,17 +33,17 @@ def topic(name: str) -> str:
 
 
 class Wanted(NamedTuple):
-    """The hints that a bell listens for."""
+    """The hints that a listener listens for."""
 
     names: frozenset[str]
     """Its topics, as hints name them."""
     kinds: frozenset[int]
 
     @classmethod
-    def by(cls, bell: Ring) -> Wanted:
-        """What rings this bell."""
-        kinds = frozenset(QUEUES if name.startswith("queue/") else JOBS for name in bell.topics)
-        return cls(frozenset(topic(name) for name in bell.topics), kinds)
+    def by(cls, listener: LocalListener) -> Wanted:
+        """What rings this listener."""
+        kinds = frozenset(QUEUES if name.startswith("queue/") else JOBS for name in listener.topics)
+        return cls(frozenset(topic(name) for name in listener.topics), kinds)
 
 
 class Ear(Protocol):
@@ -62,37 +62,37 @@ class Ear(Protocol):
         ...
 
 
-class Bells:
-    """All bells of one store object, and the ear that rings them."""
+class Listeners:
+    """All listeners of one store object, and the ear that rings them."""
 
     def __init__(self, ear: Ear) -> None:
         self._ear = ear
         self._loop = asyncio.get_running_loop()
-        self._by_name: dict[str, set[Ring]] = {}
-        self._all: dict[Ring, Wanted] = {}
+        self._by_name: dict[str, set[LocalListener]] = {}
+        self._all: dict[LocalListener, Wanted] = {}
         self._listening: asyncio.Task[None] | None = None
         self._attending: asyncio.Task[None] | None = None
         self._ready = False
         self._attended: set[int] = set()
         self._tired: asyncio.TimerHandle | None = None
 
-    def make(self, topics: Iterable[str]) -> Ring:
-        bell = Ring(frozenset(topics), self.remove)
-        wanted = self._all[bell] = Wanted.by(bell)
+    def make(self, topics: Iterable[str]) -> LocalListener:
+        listener = LocalListener(frozenset(topics), self.remove)
+        wanted = self._all[listener] = Wanted.by(listener)
         for name in wanted.names:
-            self._by_name.setdefault(name, set()).add(bell)
+            self._by_name.setdefault(name, set()).add(listener)
         if self._listening is None:
             self._listening = self._loop.create_task(self._listen())
         self._attend_soon()
-        return bell
+        return listener
 
-    def remove(self, bell: Ring) -> None:
-        wanted = self._all.pop(bell, None)
+    def remove(self, listener: LocalListener) -> None:
+        wanted = self._all.pop(listener, None)
         if wanted is None:
             return
         for name in wanted.names:
             others = self._by_name[name]
-            others.discard(bell)
+            others.discard(listener)
             if not others:
                 del self._by_name[name]
         if self._tired is None and self._attended - self._wanted():
@@ -107,15 +107,15 @@ class Bells:
     def hear(self, said: str) -> None:
         """Ring what a hint names."""
         if said == "*":
-            self._ring_all()
+            self._notify_all()
             return
         for name in said.split(","):
-            for bell in self._by_name.get(name, ()):
-                bell.event.set()
+            for listener in self._by_name.get(name, ()):
+                listener.event.set()
 
-    def _ring_all(self) -> None:
-        for bell in self._all:
-            bell.event.set()
+    def _notify_all(self) -> None:
+        for listener in self._all:
+            listener.event.set()
 
     # -- listening
 
@@ -134,7 +134,7 @@ class Bells:
                 await self._ear.attend(wanted)
                 news, self._attended = wanted - self._attended, wanted
                 if news:
-                    self._ring_all()
+                    self._notify_all()
                 if not self._wanted() - self._attended:
                     return
         except Exception:  # noqa: BLE001, S110  # the listener finds the same, and begins again
@@ -145,7 +145,7 @@ class Bells:
     def _on_ready(self) -> None:
         self._ready = True
         self._attended = set()
-        self._ring_all()
+        self._notify_all()
         self._attend_soon(again=True)
 
     async def _listen(self) -> None:
@@ -169,7 +169,7 @@ class Bells:
             if task is not None:
                 task.cancel()
                 await asyncio.wait([task])
-        self._ring_all()
+        self._notify_all()
 
     def release(self) -> None:
         """The loop has ended, and its tasks with it."""

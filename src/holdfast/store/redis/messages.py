@@ -33,7 +33,7 @@ class BatchMessage(Message):
 
 
 class PlainNewMessage(Message):
-    """A new job that only its body and its lane tell apart from others."""
+    """A new job that only its body and its limit key tell apart from others."""
 
     id: str
     queue: str
@@ -42,7 +42,7 @@ class PlainNewMessage(Message):
     run_at: Micros | None
     body: Index
     nonce: str | None
-    lane: str | None
+    limit_key: str | None
 
 
 class NewMessage(PlainNewMessage):
@@ -50,10 +50,10 @@ class NewMessage(PlainNewMessage):
 
     key: str | None
     fingerprint: str
-    once: str | None
+    unique: str | None
     window: Micros
     max_depth: int | None
-    waits: str | None
+    waiting_for: str | None
     extra: Index | None
 
 
@@ -84,7 +84,7 @@ class NoteMessage(Message):
     meta: dict[str, str] | None
     output: OutputMessage | None
     rest: Micros | None
-    """For so long no job of its lane is to start."""
+    """For so long no job of its limit key is to start."""
 
 
 class PlainEndMessage(Message):
@@ -107,15 +107,15 @@ class EndMessage(PlainEndMessage):
     outcome: str
     cancelled_keep: Micros | None
     delay: Micros | None
-    suspect: bool | None
-    deaths: int | None
+    quarantined: bool | None
+    crashes: int | None
     key_keep: Micros
     key: str | None
-    seen_beat: int | None
+    expected_heartbeat: int | None
     error: str | None
     traceback: str | None
-    waits: str | None
-    tell: bool | None
+    waiting_for: str | None
+    record_end: bool | None
 
 
 class ChangeMessage(Message):
@@ -142,7 +142,7 @@ class AskMessage(Message):
 
 
 class FindMessage(Message):
-    """Which jobs are looked for. What is absent matches everything; `lane` names the one that holds the job."""
+    """Which jobs are looked for. What is absent matches everything; `limit_key` names the one that holds the job."""
 
     before: int | None
     limit: int
@@ -151,8 +151,8 @@ class FindMessage(Message):
     task: str | None
     tag: str | None
     finished_before: Micros | None
-    waits: str | None
-    lane: str | None
+    waiting_for: str | None
+    limit_key: str | None
 
 
 # -- a stored job
@@ -175,7 +175,7 @@ class Body(Message):
     retry: Backoff | None
     meta: str | None
     payload: bytes
-    lane: str | None = None
+    limit_key: str | None = None
 
 
 _NOTHING = msgspec.Raw()
@@ -191,8 +191,8 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     token: str = field(default="0", name="t")
     holder: str | None = field(default=None, name="h")
     pid: int | None = field(default=None, name="i")
-    suspect: bool = field(default=False, name="p")
-    deaths: int = field(default=0, name="d")
+    quarantined: bool = field(default=False, name="p")
+    crashes: int = field(default=0, name="d")
     cancel: bool = field(default=False, name="c")
     started_at: Micros | None = field(default=None, name="g")
     finished_at: Micros | None = field(default=None, name="z")
@@ -205,7 +205,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     """Values as JSON, by name."""
     history: list[str] | None = field(default=None, name="y")
     """Lines of JSON."""
-    waits: str | None = field(default=None, name="W")
+    waiting_for: str | None = field(default=None, name="W")
     extra: msgspec.Raw = field(default=_NOTHING, name="E")
     saves: int = field(default=0, name="S")
     """The number of its checkpoint."""
@@ -215,7 +215,7 @@ class Life(msgspec.Struct, frozen=True, gc=False):
 
 
 class WholeLife(Life, frozen=True, gc=False):
-    """A life with what only scripts read. While a job runs, `due` and `lane` stand in front (see settle.lua)."""
+    """A life with what only scripts read. While a job runs, `due` and `limit_key` stand in front (see settle.lua)."""
 
     state: str | None = field(default=None, name="s")
     nonce: str | None = field(default=None, name="n")
@@ -227,8 +227,8 @@ class WholeLife(Life, frozen=True, gc=False):
     queue: str | None = field(default=None, name="q")
     due: Micros | None = field(default=None, name="v")
     """The run_at of a job that runs: a settlement does not read what never changes."""
-    lane: str | None = field(default=None, name="L")
-    """The name of the lane of a job that runs."""
+    limit_key: str | None = field(default=None, name="L")
+    """The name of the limit key of a job that runs."""
 
 
 class Line(Message):
@@ -268,14 +268,14 @@ class RecordArguments(NamedTuple):
 
 
 class TidyArguments(NamedTuple):
-    """Of tidy.lua: at most so many of a kind, and for how long minutes and lanes are kept."""
+    """Of tidy.lua: at most so many of a kind, and for how long minutes and limit keys are kept."""
 
     limit: int
     minutes: Micros
-    lanes: Micros
+    limit_keys: Micros
 
 
-class MovesArguments(NamedTuple):
+class TransitionsArguments(NamedTuple):
     """Of moves.lua. `since` is empty to begin; moves are kept for `watch` from now."""
 
     since: str | bytes
@@ -308,7 +308,7 @@ class ClaimHead(NamedTuple):
     """What stands before the jobs of a claim."""
 
     waiting: int
-    """1 where a suspect was passed over."""
+    """1 where a quarantined job was passed over."""
     due_in: Micros
     """-1: nothing is due."""
     now: bytes
@@ -359,7 +359,7 @@ class StoredHolder(NamedTuple):
     """The fields of a holder."""
 
     about: str | None
-    beat: str | None
+    heartbeat: str | None
     at: str | None
 
 

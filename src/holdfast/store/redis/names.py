@@ -19,7 +19,7 @@ from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
 from ...core.job import HISTORY_LIMIT, TERMINAL, State
 from ...core.limiter import LAG, LOOK_AGAIN, STEP
-from ..protocol import COHORT, HELD_LIMIT, MOVES_KEPT, PROMOTE_LIMIT
+from ..protocol import COHORT, HELD_LIMIT, PROMOTE_LIMIT, TRANSITIONS_KEPT
 from . import messages as m
 
 LETTER = {
@@ -34,7 +34,7 @@ LETTER = {
 }
 """The states that a life or a count knows."""
 HELD = "h"
-"""A job that its lane holds: blocked to everybody else."""
+"""A job that its limit key holds: blocked to everybody else."""
 UNREADABLE = "D"
 """A job whose life the scripts cannot read: blocked to everybody else."""
 DELETED = "x"
@@ -91,13 +91,24 @@ def _body_places() -> dict[str, int]:
     for name, size in (("created_at", 8), ("run_at", 8), ("priority", 2)):
         found[name] = at + 1  # behind the head of the number
         at += 1 + size
-    return found | {"head": at - 1, "words": at, "before_payload": _BODY["payload"] - 1, "laned": _fixarray(len(_BODY))}
+    return found | {
+        "head": at - 1,
+        "words": at,
+        "before_payload": _BODY["payload"] - 1,
+        "limited": _fixarray(len(_BODY)),
+    }
 
 
 def _front() -> dict[str, int]:
     """The front of the life of a job that runs: the head of the map, then `due`: a letter, a number of eight bytes."""
     letter = MESSAGE_PACK["fixstr"] + 1
-    return {"letter": letter, "due": ord(LETTERS["due"]), "lane": ord(LETTERS["lane"]), "due_number": 5, "size": 12}
+    return {
+        "letter": letter,
+        "due": ord(LETTERS["due"]),
+        "limit_key": ord(LETTERS["limit_key"]),
+        "due_number": 5,
+        "size": 12,
+    }
 
 
 def _fixarray(size: int) -> int:
@@ -134,7 +145,7 @@ RECORDS = {
     "STORED": _Records(("kept",), _places(m.StoredJob)),
     "HOLDER": _Records(("known_holder",), _places(m.StoredHolder)),
     "WATCH": _Records(("watch",), _places(m.StoredWatch)),
-    "SCORED": _Records(("front", "suspect", "sound", "picked", "earlier", "piece"), _places(m.ScoredMember)),
+    "SCORED": _Records(("front", "quarantined", "sound", "picked", "earlier", "piece"), _places(m.ScoredMember)),
     "ENTRY": _Records(("entry",), _places(m.StreamEntry)),
     "PICKED": _Records(("hand",), _places(m.PickedJobs)),
     "KNOWN_SET": _Records(("set",), _places(m.KnownSet)),
@@ -147,7 +158,7 @@ GROUPS: dict[str, dict[str, Any]] = {
     "ONE": _places(m.OneArguments),
     "RECORD": _places(m.RecordArguments),
     "TIDY": _places(m.TidyArguments),
-    "MOVES": _places(m.MovesArguments),
+    "TRANSITIONS": _places(m.TransitionsArguments),
     "PRINTED": _places(m.OutputArguments),
     "ROW": _places(m.JobRow),
     "CLAIM": _places(m.ClaimHead),
@@ -162,9 +173,9 @@ GROUPS: dict[str, dict[str, Any]] = {
     "MP": MESSAGE_PACK,
     "MP_CHAR": {name: chr(MESSAGE_PACK[name]) for name in ("uint64", "int16", "str8", "str16", "str32")},
     "PACKED": {
-        **{name: chr(MESSAGE_PACK["fixstr"] + 1) + LETTERS[name] for name in ("due", "lane", "nonce", "result")},
+        **{name: chr(MESSAGE_PACK["fixstr"] + 1) + LETTERS[name] for name in ("due", "limit_key", "nonce", "result")},
         "body": chr(_fixarray(len(_BODY) - 1)),
-        "laned_body": chr(_fixarray(len(_BODY))),
+        "limited_body": chr(_fixarray(len(_BODY))),
     },
 }
 """Names with a dot."""
@@ -172,7 +183,7 @@ CONSTANTS: dict[str, Any] = {
     "PROMOTE_LIMIT": PROMOTE_LIMIT,
     "HELD_LIMIT": HELD_LIMIT,
     "COHORT": COHORT,
-    "MOVES_KEPT": MOVES_KEPT,
+    "TRANSITIONS_KEPT": TRANSITIONS_KEPT,
     "HISTORY_LIMIT": HISTORY_LIMIT,
     "STEP": STEP,
     "LAG": LAG,

@@ -9,7 +9,7 @@ import msgspec
 
 from ...core import waiting
 from ...core.clock import MICROS
-from ...core.job import Attempt, Lane, NewJob
+from ...core.job import Attempt, LimitKey, NewJob
 from ...core.operations import Ask, Change, Holder, Note, Patch, Settlement, Where
 from ..protocol import Batch
 from .messages import (
@@ -36,7 +36,7 @@ to_json = msgspec.json.Encoder().encode
 _pack = msgspec.msgpack.Encoder().encode
 _BARE = (None, None, None, None)
 _NOTHING = (None, None, None, None, None, None)
-_FLAGS = frozenset({"suspect", "deaths", "cancel"})
+_FLAGS = frozenset({"quarantined", "crashes", "cancel"})
 _fields = msgspec.structs.astuple
 
 
@@ -61,7 +61,7 @@ def pack_batch(batch: Batch) -> Args:
 def is_plain(new: NewJob) -> bool:
     """Whether a job is due now, and nothing but its body is to be said of it."""
     usual = new.key is None and new.max_depth is None and not new.delay and new.run_at is None
-    return usual and new.waits is None and new.lane is None and new.extra is None
+    return usual and new.waiting_for is None and new.limit_key is None and new.extra is None
 
 
 def pack_one(new: NewJob) -> OneArguments:
@@ -70,9 +70,9 @@ def pack_one(new: NewJob) -> OneArguments:
 
 
 @lru_cache(16384)
-def lane_text(lane: Lane) -> str:
-    """A lane as the scripts know it."""
-    return f"{lane.running},{lane.interval},{lane.burst},{lane.weight},{lane.name}"
+def limit_key_text(limit_key: LimitKey) -> str:
+    """A limit key as the scripts know it."""
+    return f"{limit_key.concurrency},{limit_key.interval},{limit_key.burst},{limit_key.weight},{limit_key.name}"
 
 
 def _body(new: NewJob) -> bytes:
@@ -90,7 +90,7 @@ def _body(new: NewJob) -> bytes:
         to_json(new.meta).decode() if new.meta else None,
         new.payload,
     )
-    return _pack(parts if new.lane is None else (*parts, lane_text(new.lane)))[1:]
+    return _pack(parts if new.limit_key is None else (*parts, limit_key_text(new.limit_key)))[1:]
 
 
 def _new(new: NewJob, args: Args) -> PlainNewMessage:
@@ -103,18 +103,18 @@ def _new(new: NewJob, args: Args) -> PlainNewMessage:
         run_at=new.run_at,
         body=len(args),
         nonce=str(new.nonce) if new.nonce else None,
-        lane=None if new.lane is None else lane_text(new.lane),
+        limit_key=None if new.limit_key is None else limit_key_text(new.limit_key),
     )
-    if (new.key, new.max_depth, new.waits, new.extra) == _BARE:
+    if (new.key, new.max_depth, new.waiting_for, new.extra) == _BARE:
         return plain
     return NewMessage(
         *_fields(plain),
         key=new.key,
         fingerprint=new.fingerprint,
-        once=new.once or None,
+        unique=new.unique or None,
         window=micros(new.window),
         max_depth=new.max_depth,
-        waits=waiting.write(new.waits),
+        waiting_for=waiting.write(new.waiting_for),
         extra=_beside(new.extra, args),
     )
 
@@ -164,41 +164,41 @@ def _end(end: Settlement, args: Args) -> PlainEndMessage:
         keep=None if end.keep is None else micros(end.keep),
         result=_beside(end.result, args),
     )
-    waits = waiting.write(end.waits)
-    rare = (end.key, end.seen_beat, end.error, end.traceback, waits, end.tell or None)
-    if end.outcome == "succeeded" and rare == _NOTHING and not (end.suspect or end.deaths):
+    waiting_for = waiting.write(end.waiting_for)
+    rare = (end.key, end.expected_heartbeat, end.error, end.traceback, waiting_for, end.record_end or None)
+    if end.outcome == "succeeded" and rare == _NOTHING and not (end.quarantined or end.crashes):
         return plain
     return EndMessage(
         *_fields(plain),
         outcome=end.outcome,
         cancelled_keep=None if end.cancelled_keep is None else micros(end.cancelled_keep),
         delay=None if end.delay is None else micros(end.delay),
-        suspect=True if end.suspect else None,
-        deaths=end.deaths or None,
+        quarantined=True if end.quarantined else None,
+        crashes=end.crashes or None,
         key_keep=micros(end.key_keep),
         key=end.key,
-        seen_beat=end.seen_beat,
+        expected_heartbeat=end.expected_heartbeat,
         error=end.error,
         traceback=end.traceback,
-        waits=waits,
-        tell=end.tell or None,
+        waiting_for=waiting_for,
+        record_end=end.record_end or None,
     )
 
 
 def _change(change: Change, args: Args) -> ChangeMessage:
     return ChangeMessage(
         id=change.id,
-        state=LETTER.get(change.seen_state, ""),
-        fence=change.seen_fence,
+        state=LETTER.get(change.expected_state, ""),
+        fence=change.expected_fence,
         patch=None if change.patch is None else _patch(change.patch, args),
-        task=change.seen_task,
+        task=change.expected_task,
     )
 
 
 def _patch(patch: Patch, args: Args) -> dict[str, Any]:
     wanted: dict[str, Any] = {"key_keep": micros(patch.key_keep)}
     drop: list[str] = []
-    for name in ("attempt", "life", "error", "traceback", "suspect", "deaths", "cancel"):
+    for name in ("attempt", "life", "error", "traceback", "quarantined", "crashes", "cancel"):
         value = getattr(patch, name)
         if value is UNSET:
             continue
@@ -225,14 +225,14 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
         wanted["state"] = LETTER[patch.state]
     if patch.keep is not UNSET:
         wanted["keep"] = False if patch.keep is None else micros(patch.keep)
-    if patch.waits is not UNSET:
-        wanted["waits"] = waiting.write(patch.waits) or False
+    if patch.waiting_for is not UNSET:
+        wanted["waiting_for"] = waiting.write(patch.waiting_for) or False
     if patch.payload is not UNSET:
         wanted |= {"payload": _beside(_pack(patch.payload), args), "fingerprint": patch.fingerprint}
     if patch.checkpoint is not UNSET:
         wanted["checkpoint"] = _beside(patch.checkpoint, args) or 0
-    if patch.tell:
-        wanted["tell"] = True
+    if patch.record_end:
+        wanted["record_end"] = True
     if drop:
         wanted["drop"] = drop
     return wanted
@@ -264,9 +264,11 @@ def about(holder: Holder) -> str:
 
 def pack_where(where: Where, before: str | None, limit: int) -> bytes:
     """The argument of the find script."""
-    waits, lane = waiting.write(where.waits), None
-    if where.waits is not None and where.waits.kind == "limit":  # found by its lane: no text is kept of it
-        waits, lane = None, where.waits.name
+    waiting_for, limit_key = waiting.write(where.waiting_for), None
+    if (
+        where.waiting_for is not None and where.waiting_for.kind == "limit"
+    ):  # found by its limit key: no text is kept of it
+        waiting_for, limit_key = None, where.waiting_for.name
     return _pack(
         FindMessage(
             before=None if before is None else int(before),
@@ -276,7 +278,7 @@ def pack_where(where: Where, before: str | None, limit: int) -> bytes:
             task=where.task,
             tag=where.tag,
             finished_before=where.finished_before,
-            waits=waits,
-            lane=lane,
+            waiting_for=waiting_for,
+            limit_key=limit_key,
         )
     )

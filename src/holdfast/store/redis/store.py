@@ -9,33 +9,33 @@ from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import TERMINAL, NewJob, Record
 from ...core.limiter import KEPT
 from ...core.operations import (
-    Beat,
     Found,
+    HeartbeatReply,
     Holder,
-    HolderSeen,
+    HolderInfo,
     Inserted,
     Lost,
-    Minute,
-    Moves,
+    MinuteStats,
     Printed,
     QueueStats,
     Tidied,
+    Transitions,
     Where,
 )
-from ..protocol import MINUTES_KEPT, WATCH, Answers, Batch, Bell, Finding, Versioned
+from ..protocol import MINUTE_STATS_KEPT, WATCH, Answers, Batch, Finding, Listener, Versioned
 from . import checks, trouble, unpack
 from .address import Address
 from .link import Link
-from .messages import MovesArguments, OutputArguments, RecordArguments, TidyArguments
+from .messages import OutputArguments, RecordArguments, TidyArguments, TransitionsArguments
 from .pack import about, is_plain, micros, pack_batch, pack_one, pack_where
 from .scripts import KINDS, Script, lone_script, script, write_script
 from .wait import Wait
-from .wake import Bells
+from .wake import Listeners
 
 GET_STEP = 500
 """Ids or keys that one script reads."""
 _ENQUEUE_ONE = lone_script("enqueue_one")
-_BEAT = script("beat")
+_HEARTBEAT = script("heartbeat")
 _LEAVE = script("leave")
 _EXPIRED = script("expired")
 _TIDY = script("tidy")
@@ -44,7 +44,7 @@ _FIND = script("find")
 _KEY_OWNERS = script("key_owners")
 _OUTPUT = script("output")
 _STATS = script("stats")
-_MOVES = script("moves")
+_MOVES = script("transitions")
 _HOLDERS = script("holders")
 _RECORD = script("record")
 
@@ -54,7 +54,7 @@ class RedisStore:
 
     1. Every step is one Lua script, so it happens whole or not at all, at the server's own time (`lua/`).
     2. One connection carries them, made again when it is lost; an error says whether anything was written (`link.py`).
-    3. Another one listens, only while somebody waits for a bell (`wake.py`).
+    3. Another one listens, only while somebody waits for a listener (`wake.py`).
     """
 
     name = "redis"
@@ -63,17 +63,17 @@ class RedisStore:
     def __init__(self, address: Address) -> None:
         self.address = address
         self._link: Link | None = None
-        self._bells: Bells | None = None
+        self._listeners: Listeners | None = None
         self._checked = False
-        self._waits = address.durability in ("fsync", "replicated")
+        self._waiting_for = address.durability in ("fsync", "replicated")
 
     # -- lifetime
 
     async def open(self) -> None:
         if self._link is not None:
             return
-        bells: Bells | None = None
-        link = Link(self.address, lambda: bells.leave() if bells is not None else None)
+        listeners: Listeners | None = None
+        link = Link(self.address, lambda: listeners.leave() if listeners is not None else None)
         try:
             await link.wire()
             if not self._checked:
@@ -85,14 +85,14 @@ class RedisStore:
         except BaseException:
             await link.close()
             raise
-        bells = Bells(self.address, link.key)
-        self._link, self._bells = link, bells
+        listeners = Listeners(self.address, link.key)
+        self._link, self._listeners = link, listeners
 
     async def close(self) -> None:
-        link, bells = self._link, self._bells
-        self._link = self._bells = None
-        if bells is not None:
-            await bells.close()
+        link, listeners = self._link, self._listeners
+        self._link = self._listeners = None
+        if listeners is not None:
+            await listeners.close()
         if link is not None:
             await link.close()
 
@@ -115,17 +115,17 @@ class RedisStore:
         return made
 
     def release(self) -> None:
-        link, bells = self._link, self._bells
-        self._link = self._bells = None
-        for part in (link, bells):
+        link, listeners = self._link, self._listeners
+        self._link = self._listeners = None
+        for part in (link, listeners):
             if part is not None:
                 part.release()
 
     def abandon(self) -> None:
-        for part in (self._link, self._bells):
+        for part in (self._link, self._listeners):
             if part is not None:
                 part.forget()
-        self._link = self._bells = None
+        self._link = self._listeners = None
 
     def _open(self) -> Link:
         if self._link is None:
@@ -157,13 +157,13 @@ class RedisStore:
             [answer == 1 for answer in changed] if batch.changes else (),
             [unpack.claimed(row) for row in claims] if batch.asks else (),
         )
-        self._ring(batch)
+        self._notify(batch)
         return answers
 
     async def _enqueue_one(self, link: Link, new: NewJob) -> Answers:
         made = await self._durably(link, _ENQUEUE_ONE, pack_one(new))
-        if self._bells is not None:
-            self._bells.ring((f"queue/{new.queue}",))
+        if self._listeners is not None:
+            self._listeners.notify((f"queue/{new.queue}",))
         return Answers([Inserted("created" if made == 1 else "exists", new.id)])
 
     async def _run(self, link: Link, batch: Batch, kinds: list[str]) -> Any:
@@ -175,41 +175,41 @@ class RedisStore:
 
     async def _durably(self, link: Link, what: Script, args: Sequence[str | bytes | int]) -> Any:
         """Run a script that writes, and wait for as much as `durability` asks for."""
-        if not self._waits:
+        if not self._waiting_for:
             return await link.run(what, args, fenced=True)
         wait = Wait(self.address)
         reply, waited = await link.run(what, args, wait, fenced=True)
         wait.check(waited)
         return reply
 
-    def _ring(self, batch: Batch) -> None:
+    def _notify(self, batch: Batch) -> None:
         """Wake those who wait in this process before the server's hint comes round."""
-        bells = self._bells
-        if not bells:
+        listeners = self._listeners
+        if not listeners:
             return
         topics = {f"queue/{new.queue}" for new in batch.inserts}
         topics.update(f"job/{end.id}" for end in batch.settles if end.state in TERMINAL)
-        bells.ring(topics)
+        listeners.notify(topics)
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
         if not holders:
             return []
         args = [part for one in holders for part in (one.id, about(one), micros(one.lease))]
-        return unpack.beats(await self._open().run(_BEAT, args))
+        return unpack.heartbeats(await self._open().run(_HEARTBEAT, args))
 
     async def leave(self, holders: Sequence[str]) -> None:
         if holders:
             await self._open().run(_LEAVE, holders)
 
     async def tidy(self, limit: int) -> Tidied:
-        return Tidied(*await self._open().run(_TIDY, TidyArguments(limit, micros(MINUTES_KEPT), KEPT)))
+        return Tidied(*await self._open().run(_TIDY, TidyArguments(limit, micros(MINUTE_STATS_KEPT), KEPT)))
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         expected = "" if expect is None else str(expect)
         wanted = RecordArguments(kind, name, expected, "0" if value is None else "1", value or b"")
         reply = await self._open().run(_RECORD, wanted)
-        if self._bells and kind == "pause":
-            self._bells.ring([f"queue/{name}"])
+        if self._listeners and kind == "pause":
+            self._listeners.notify([f"queue/{name}"])
         return reply == 1
 
     # -- reading
@@ -248,21 +248,23 @@ class RedisStore:
     async def stats(self) -> list[QueueStats]:
         return unpack.stats(await self._open().read(_STATS))
 
-    async def moves(self, since: str | None, limit: int) -> Moves:
+    async def transitions(self, since: str | None, limit: int) -> Transitions:
         # It keeps the watch, and nothing else: it may be made again, as if it only read.
-        return unpack.moves(await self._open().read(_MOVES, MovesArguments(since or b"", limit, micros(WATCH))))
+        return unpack.transitions(
+            await self._open().read(_MOVES, TransitionsArguments(since or b"", limit, micros(WATCH)))
+        )
 
-    async def minutes(self, since: int) -> list[Minute]:
+    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
         """Hour by hour, so that a week of them keeps nobody waiting; an hour goes once all of it is old."""
         link, head = self._open(), f"{{{self.address.prefix}}}:"
-        since = max(since, await self.now() - micros(MINUTES_KEPT))
-        found: list[Minute] = []
+        since = max(since, await self.now() - micros(MINUTE_STATS_KEPT))
+        found: list[MinuteStats] = []
         for hour in await link.command("ZRANGEBYSCORE", f"{head}hours", since // unpack.HOUR, "+inf"):
             flat = await link.command("HGETALL", f"{head}minutes:{hour.decode()}")
-            found += [minute for minute in unpack.minutes(int(hour), flat) if minute.at >= since]
+            found += [minute for minute in unpack.stats_by_minute(int(hour), flat) if minute.at >= since]
         return sorted(found, key=lambda minute: (minute.at, minute.queue, minute.outcome))
 
-    async def holders(self) -> list[HolderSeen]:
+    async def holders(self) -> list[HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))
 
     async def records(self, kind: str) -> dict[str, Versioned]:
@@ -278,7 +280,7 @@ class RedisStore:
         seconds, micro = await self._open().command("TIME")
         return int(seconds) * 1_000_000 + int(micro)
 
-    def listen(self, topics: Iterable[str]) -> Bell:
-        if self._bells is None:
+    def listen(self, topics: Iterable[str]) -> Listener:
+        if self._listeners is None:
             raise StoreUnavailable(f"the store at {self.address} is not open")
-        return self._bells.make(topics)
+        return self._listeners.make(topics)

@@ -14,19 +14,19 @@ import msgspec
 from ...core import waiting
 from ...core.clock import MICROS
 from ...core.damage import DAMAGED_ID
-from ...core.job import Attempt, Lane, NewJob, Record, State, raw_text
+from ...core.job import Attempt, LimitKey, NewJob, Record, State, raw_text
 from ...core.operations import (
-    Beat,
     Claims,
-    Held,
-    HolderSeen,
+    HeartbeatReply,
+    HeldClaim,
+    HolderInfo,
     Inserted,
     Lost,
-    Minute,
-    Move,
-    Moves,
+    MinuteStats,
     Printed,
     QueueStats,
+    Transition,
+    Transitions,
     holder_of,
 )
 from ...core.waiting import Waiting
@@ -102,7 +102,7 @@ def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str
                 sound[name] = msgspec.Raw(msgspec.msgpack.encode(value)) if raw else msgspec.convert(value, kind)
         except (ValueError, TypeError, RecursionError):
             damage[name if types is _BODY else f"{what}.{name}"] = raw_text(value)
-    if types is _BODY and (missing := types.keys() - found.keys() - {"lane"}):
+    if types is _BODY and (missing := types.keys() - found.keys() - {"limit_key"}):
         damage[what] = f"without {', '.join(sorted(missing))}: {raw_text(data)}"
     return msgspec.structs.replace(least, **sound)
 
@@ -116,9 +116,9 @@ def _read(decode: Callable[[str], Any], text: str, otherwise: Any, name: str, da
 
 
 @lru_cache(16384)
-def _lane(text: str) -> Lane:
+def _limit_key(text: str) -> LimitKey:
     running, interval, burst, weight, name = text.split(",", 4)
-    return Lane(name, int(running), int(interval), int(burst), int(weight))
+    return LimitKey(name, int(running), int(interval), int(burst), int(weight))
 
 
 def record(
@@ -164,8 +164,8 @@ def _record(
         int(life.token) if life.token.isdecimal() else 0,
         life.holder,
         life.pid,
-        life.suspect,
-        life.deaths,
+        life.quarantined,
+        life.crashes,
         life.cancel,
         life.started_at,
         life.finished_at,
@@ -183,9 +183,9 @@ def _record(
     if life.meta is not None:
         for name, value in life.meta.items():
             made.meta[name] = _read(_json, value, None, f"meta.{name}", damage)
-    made.waits = waiting.read(life.waits)
-    if body.lane is not None:
-        made.lane = _read(_lane, body.lane, None, "lane", damage)
+    made.waiting_for = waiting.read(life.waiting_for)
+    if body.limit_key is not None:
+        made.limit_key = _read(_limit_key, body.limit_key, None, "limit_key", damage)
     if life.extra:
         made.extra = _bytes(life.extra)
     made.saves = life.saves
@@ -236,8 +236,8 @@ def records(row: Row) -> Iterator[Record | None]:
             yield None
             continue
         made = record(seq, STATE[state], body, life, checkpoint, unreadable=state == _UNREADABLE)
-        if state == _HELD and made.lane is not None:
-            made.waits = Waiting("limit", made.lane.name)
+        if state == _HELD and made.limit_key is not None:
+            made.waiting_for = Waiting("limit", made.limit_key.name)
         yield made
 
 
@@ -248,7 +248,9 @@ def texts(row: Row) -> list[str | None]:
 def lost(row: Row) -> list[Lost]:
     values = iter(row)
     parts = zip(values, values, values, values, values, values, strict=True)
-    return [Lost(record(seq, STATE[s], body, life, kept), int(beat)) for beat, seq, s, body, life, kept in parts]
+    return [
+        Lost(record(seq, STATE[s], body, life, kept), int(heartbeat)) for heartbeat, seq, s, body, life, kept in parts
+    ]
 
 
 def printed(pieces: Sequence[bytes]) -> list[Printed]:
@@ -259,28 +261,28 @@ def printed(pieces: Sequence[bytes]) -> list[Printed]:
     return found
 
 
-def beats(rows: Sequence[Row]) -> list[Beat]:
-    answers: list[Beat] = []
+def heartbeats(rows: Sequence[Row]) -> list[HeartbeatReply]:
+    answers: list[HeartbeatReply] = []
     for row in rows:
         values = iter(row[1:])
         held = [
-            Held(_text(id), int(seq), int(fence), int(token), cancel == 1)
+            HeldClaim(_text(id), int(seq), int(fence), int(token), cancel == 1)
             for id, seq, fence, token, cancel in zip(values, values, values, values, values, strict=True)
         ]
-        answers.append(Beat(row[0], tuple(held)))
+        answers.append(HeartbeatReply(row[0], tuple(held)))
     return answers
 
 
-def holders(rows: Sequence[Row]) -> list[HolderSeen]:
+def holders(rows: Sequence[Row]) -> list[HolderInfo]:
     return [
-        HolderSeen(
+        HolderInfo(
             holder_of(_text(id), about),
-            int(beat) if beat.isdigit() else 0,
+            int(heartbeat) if heartbeat.isdigit() else 0,
             max(0, int(age)) / MICROS,
             alive == 1,
             tuple([_text(job) for job in jobs]),
         )
-        for id, about, beat, age, alive, *jobs in rows
+        for id, about, heartbeat, age, alive, *jobs in rows
     ]
 
 
@@ -293,19 +295,19 @@ def stats(rows: Sequence[Row]) -> list[QueueStats]:
     return sorted(found, key=lambda queue: queue.name)
 
 
-def moves(row: Row) -> Moves:
+def transitions(row: Row) -> Transitions:
     """Whether something was missed, the cursor, and (at, ids and states in turn) of each step."""
     missed, cursor, *steps = row
-    told: list[Move] = []
+    told: list[Transition] = []
     for at, packed in zip(steps[::2], steps[1::2], strict=True):
         with suppress(ValueError, KeyError):  # a step that cannot be decoded is left out
             moved = _moved(packed)
             pairs = zip(moved[::2], moved[1::2], strict=True)
-            told += [Move(id, MOVED[state.encode()], int(at)) for id, state in pairs]
-    return Moves(told, cursor.decode(), missed == 1)
+            told += [Transition(id, MOVED[state.encode()], int(at)) for id, state in pairs]
+    return Transitions(told, cursor.decode(), missed == 1)
 
 
-def minutes(hour: int, flat: Row) -> Iterator[Minute]:
+def stats_by_minute(hour: int, flat: Row) -> Iterator[MinuteStats]:
     """The minutes of one hour, from fields `<MINUTE_FIELDS>:<minute>:<outcome>:<queue>`."""
     pairs = zip(flat[::2], flat[1::2], strict=True)
     sums = {_text(field): int(value) for field, value in pairs if value.removeprefix(b"-").isdigit()}
@@ -314,4 +316,4 @@ def minutes(hour: int, flat: Row) -> Iterator[Minute]:
         if _COUNTED.match(field) and f"{_WAITED}{place}" in sums and f"{_RAN}{place}" in sums:
             minute, outcome, queue = place[1:].split(":", 2)
             at = hour * HOUR + int(minute) * MINUTE
-            yield Minute(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])
+            yield MinuteStats(at, queue, outcome, number, sums[f"{_WAITED}{place}"], sums[f"{_RAN}{place}"])

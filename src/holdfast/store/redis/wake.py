@@ -1,7 +1,7 @@
-"""Waking: bells, rung by this store's own writes at once and by everybody's through the server's sharded channels.
+"""Waking: listeners, rung by this store's own writes at once and by everybody's through the server's sharded channels.
 
 One connection per store object, made when somebody first listens. Whoever waits for the end of a job listens on the
-channel `job` as well, which tells the scripts that it is worth naming each one. A bell also rings once its topics are
+channel `job` as well, which tells the scripts that it is worth naming each one. A listener also rings once its topics are
 subscribed to: whatever was published before that is then looked for.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, cast
 
 from ...core.errors import HoldfastError
-from ..notify import LINGER, Ring
+from ..notify import LINGER, LocalListener
 from .address import Address
 from .connect import connect
 from .wire import Lost, Reply, ReplyError, Wire
@@ -28,14 +28,14 @@ PING_EVERY = 15.0
 """Seconds of silence after which the server is asked whether it is still there."""
 
 
-class Bells:
-    """All bells of one store object, and the connection that rings them for other processes."""
+class Listeners:
+    """All listeners of one store object, and the connection that rings them for other processes."""
 
     def __init__(self, address: Address, key: str) -> None:
         self._address = address
         self._key = key
         self._head = key.removesuffix("seq")
-        self._all: set[Ring] = set()
+        self._all: set[LocalListener] = set()
         self._topics: Counter[str] = Counter()
         self._leaving: Counter[str] = Counter()
         """Subscriptions that we have ended, and the server has not confirmed yet."""
@@ -44,27 +44,29 @@ class Bells:
         self._heard = False
         self._warned = False
 
-    def make(self, topics: Iterable[str]) -> Ring:
-        bell = Ring(frozenset(topics), self.remove)
-        self._all.add(bell)
-        new = [topic for topic in bell.topics if not self._topics[topic]]
-        self._topics.update(bell.topics)
-        new += self._mark(bell, 1)
+    def make(self, topics: Iterable[str]) -> LocalListener:
+        listener = LocalListener(frozenset(topics), self.remove)
+        self._all.add(listener)
+        new = [topic for topic in listener.topics if not self._topics[topic]]
+        self._topics.update(listener.topics)
+        new += self._mark(listener, 1)
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen())
         elif self._wire is not None:
             self._subscribe(self._wire, new)
             if not new:
-                bell.event.set()
-        return bell
+                listener.event.set()
+        return listener
 
-    def remove(self, bell: Ring) -> None:
-        if bell not in self._all:
+    def remove(self, listener: LocalListener) -> None:
+        if listener not in self._all:
             return
-        self._all.discard(bell)
-        self._topics.subtract(bell.topics)
-        self._mark(bell, -1)
-        for topic in [topic for topic in (*bell.topics, MARK) if topic in self._topics and self._topics[topic] <= 0]:
+        self._all.discard(listener)
+        self._topics.subtract(listener.topics)
+        self._mark(listener, -1)
+        for topic in [
+            topic for topic in (*listener.topics, MARK) if topic in self._topics and self._topics[topic] <= 0
+        ]:
             del self._topics[topic]
             if self._wire is not None:
                 self._wire.send("SUNSUBSCRIBE", self._head + topic)
@@ -78,28 +80,28 @@ class Bells:
             self._listening.cancel()
             self._listening = None
 
-    def _mark(self, bell: Ring, by: int) -> list[str]:
-        """Count the bells that wait for jobs; [MARK] where this is the first."""
-        if not any(topic.startswith("job/") for topic in bell.topics):
+    def _mark(self, listener: LocalListener, by: int) -> list[str]:
+        """Count the listeners that wait for jobs; [MARK] where this is the first."""
+        if not any(topic.startswith("job/") for topic in listener.topics):
             return []
         self._topics[MARK] += by
         return [MARK] if self._topics[MARK] == by else []
 
-    def ring(self, topics: Iterable[str]) -> None:
+    def notify(self, topics: Iterable[str]) -> None:
         """Ring for a write of this store object."""
         if self._all:
-            rung = set(topics)
-            for bell in self._all:
-                if not bell.topics.isdisjoint(rung):
-                    bell.event.set()
+            notified = set(topics)
+            for listener in self._all:
+                if not listener.topics.isdisjoint(notified):
+                    listener.event.set()
 
     async def close(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])
             self._listening = None
-        for bell in self._all:
-            bell.event.set()
+        for listener in self._all:
+            listener.event.set()
 
     def leave(self) -> None:
         """Another server is the primary: listen there."""
@@ -168,7 +170,7 @@ class Bells:
         parts = cast("list[Any]", reply)
         kind = parts[0]
         if kind in (b"smessage", b"ssubscribe"):
-            self.ring([parts[1].decode().removeprefix(self._head)])
+            self.notify([parts[1].decode().removeprefix(self._head)])
         elif kind == b"sunsubscribe" and parts[1] is not None:
             self._unsubscribed(parts[1].decode().removeprefix(self._head))
 

@@ -9,13 +9,13 @@ import msgspec
 
 from ...core.clock import MICROS
 from ...core.job import HISTORY_LIMIT, TERMINAL, Attempt, NewJob, Record, State
-from ...core.operations import Minute, Note, Patch, Settlement
+from ...core.operations import MinuteStats, Note, Patch, Settlement
 
 UNSET = msgspec.UNSET
 LONGEST_DELAY_SECONDS = 1e12
 """Seconds."""
 _PLAINLY_PATCHED = (
-    "attempt", "life", "suspect", "deaths", "cancel", "result", "error", "traceback", "progress", "history",
+    "attempt", "life", "quarantined", "crashes", "cancel", "result", "error", "traceback", "progress", "history",
     "payload", "checkpoint", "extra",
 )  # fmt: skip
 
@@ -43,7 +43,7 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
         id=new.id,
         queue=new.queue,
         task=new.task,
-        state=State.BLOCKED if new.waits is not None else State.SCHEDULED if run_at > now else State.QUEUED,
+        state=State.BLOCKED if new.waiting_for is not None else State.SCHEDULED if run_at > now else State.QUEUED,
         priority=new.priority,
         run_at=run_at,
         payload=new.payload,
@@ -55,8 +55,8 @@ def new_record(new: NewJob, seq: int, now: int) -> Record:
         tags=new.tags,
         meta=new.meta,
         retry=new.retry,
-        waits=new.waits,
-        lane=new.lane,
+        waiting_for=new.waiting_for,
+        limit_key=new.limit_key,
         extra=new.extra,
     )
 
@@ -70,7 +70,7 @@ def note(record: Record, said: Note, now: int) -> None:
     if said.checkpoint is not UNSET and said.saves > record.saves:
         record.checkpoint = said.checkpoint
         record.saves = said.saves
-        record.deaths = min(record.deaths, 0)
+        record.crashes = min(record.crashes, 0)
     if said.pid is not UNSET:
         record.pid = said.pid
     if said.meta is not UNSET:
@@ -93,19 +93,21 @@ def settle(record: Record, end: Settlement, now: int) -> None:
     if record.cancel and state not in TERMINAL:
         state, keep, outcome = State.CANCELLED, end.cancelled_keep, "cancelled"
     record.attempt = end.attempt
-    record.suspect = end.suspect
-    record.deaths = end.deaths
+    record.quarantined = end.quarantined
+    record.crashes = end.crashes
     record.error = end.error
     record.traceback = end.traceback
     record.result = end.result
     record.cancel = False
-    record.waits = None if state in TERMINAL else end.waits
+    record.waiting_for = None if state in TERMINAL else end.waiting_for
     if state in TERMINAL:
         record.state = state
         record.finished_at = now
         record.expires_at = expiry(now, keep)
         return
-    line = Attempt(record.attempt, record.fence, record.life, record.holder, record.started_at, now, outcome, end.error)
+    line = Attempt(
+        record.attempt, record.fence, record.reset_count, record.holder, record.started_at, now, outcome, end.error
+    )
     record.history = (*record.history, line)[-HISTORY_LIMIT:]
     if end.delay is not None:
         record.run_at = after(now, end.delay)
@@ -118,17 +120,17 @@ def minute(now: int) -> int:
     return now - now % (60 * MICROS)
 
 
-def ended(record: Record, end: Settlement, now: int) -> Minute:
+def ended(record: Record, end: Settlement, now: int) -> MinuteStats:
     """What ending this claim adds to its minute. Asked before `settle` changes the record."""
     outcome = "cancelled" if record.cancel and end.state not in TERMINAL else end.outcome
     started = now if record.started_at is None else record.started_at
     waited, ran = max(0, started - record.run_at), max(0, now - started)
-    return Minute(minute(now), record.queue, outcome, 1, waited, ran)
+    return MinuteStats(minute(now), record.queue, outcome, 1, waited, ran)
 
 
-def together(one: Minute, other: Minute) -> Minute:
+def together(one: MinuteStats, other: MinuteStats) -> MinuteStats:
     """Two parts of the same minute, queue and outcome."""
-    return Minute(
+    return MinuteStats(
         one.at, one.queue, one.outcome, one.count + other.count, one.waited + other.waited, one.ran + other.ran
     )
 
@@ -144,10 +146,10 @@ def patch(record: Record, wanted: Patch, now: int) -> None:
         record.meta = {**record.meta, **wanted.meta}
     if wanted.delay is not UNSET:
         record.run_at = after(now, wanted.delay)
-    if wanted.waits is not UNSET:
-        record.waits = wanted.waits
+    if wanted.waiting_for is not UNSET:
+        record.waiting_for = wanted.waiting_for
     elif wanted.state is not UNSET:
-        record.waits = None
+        record.waiting_for = None
     if wanted.state is UNSET:
         if wanted.keep is not UNSET and record.state in TERMINAL:
             record.expires_at = expiry(now, wanted.keep)

@@ -1,7 +1,7 @@
 """The jobs of a store as plain Python values, and every rule of the protocol as a step on them.
 
 Pure: no clock, no chance, no I/O. The same steps with the same times give the same jobs, in whatever process; so this
-is the memory store's heart, and what every process that shares a bucket's log replays.
+is the memory store's heartbeat, and what every process that shares a bucket's log replays.
 
 Leases are not here, for they are a matter of clocks: a holder has a number of beats, and whoever owns the jobs says
 which holders' leases have ended.
@@ -20,27 +20,27 @@ from ...core.clock import MICROS
 from ...core.job import TERMINAL, WAITING, NewJob, Record, State
 from ...core.operations import (
     Ask,
-    Beat,
     Change,
     Claims,
-    Held,
+    HeartbeatReply,
+    HeldClaim,
     Holder,
     Inserted,
     Lost,
-    Minute,
-    Move,
-    Moves,
+    MinuteStats,
     Note,
     Output,
     Printed,
     QueueStats,
     Settlement,
     Tidied,
+    Transition,
+    Transitions,
     Where,
 )
-from ..protocol import MINUTES_KEPT, MOVES_KEPT, Answers, Batch, Versioned
+from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, Answers, Batch, Versioned
 from . import apply
-from .standing import Picking, Standing
+from .ready_queues import Picking, ReadyQueues
 
 
 class Key(msgspec.Struct):
@@ -67,7 +67,7 @@ class Holding(msgspec.Struct):
     """A holder, how often it has beaten, and its claims."""
 
     holder: Holder
-    beat: int
+    heartbeat: int
     lease: float
     left: bool
     jobs: dict[str, Record]
@@ -76,7 +76,7 @@ class Holding(msgspec.Struct):
 class Jobs:
     """All jobs, keys, holders, records and minutes. Every method is one atomic step.
 
-    `rung` gathers the topics of bells that a step gives reason to ring; its owner takes them.
+    `notified` gathers the topics of listeners that a step gives reason to ring; its owner takes them.
     """
 
     def __init__(self) -> None:
@@ -87,17 +87,17 @@ class Jobs:
         self.settled: dict[str, int] = {}
         self.printed: dict[str, list[Piece]] = {}
         self.keys: dict[str, Key] = {}
-        self.standing = Standing(self.by_seq)
+        self.standing = ReadyQueues(self.by_seq)
         self.holders: dict[str, Holding] = {}
         self.kept: dict[str, dict[str, Versioned]] = {}
         self.versions = 0
         """How many records were set so far: the version of the last one."""
-        self.minutes: dict[tuple[int, str, str], Minute] = {}
-        self.moves = 0
-        self.moved: deque[Move] = deque(maxlen=MOVES_KEPT)
+        self.minutes: dict[tuple[int, str, str], MinuteStats] = {}
+        self.transitions = 0
+        self.moved: deque[Transition] = deque(maxlen=TRANSITIONS_KEPT)
         self.telling = True
         """Whether moves are kept, which is up to the owner; they are counted always."""
-        self.rung: set[str] = set()
+        self.notified: set[str] = set()
 
     def write(self, batch: Batch, now: int, renews: Callable[[Holder], bool]) -> Answers:
         """A whole batch, in the order of its fields; `renews` says whether half of a holder's lease is spent."""
@@ -113,7 +113,7 @@ class Jobs:
 
     def insert(self, new: NewJob, now: int) -> Inserted:
         known = None if new.key is None else self.keys.get(new.key)
-        if new.once and new.id in self.jobs and self.nonces.get(new.id, 0) == new.nonce:
+        if new.unique and new.id in self.jobs and self.nonces.get(new.id, 0) == new.nonce:
             return Inserted("created", new.id)  # another may have its key by now
         if known is not None and self._stands(known, new, now):
             if known.id == new.id and self.nonces.get(new.id, 0) == new.nonce:
@@ -141,12 +141,12 @@ class Jobs:
         """Whether a key's job stands for a new one."""
         if known.expires_at is not None and known.expires_at <= now:
             return False
-        if new.once == "window":
+        if new.unique == "window":
             return apply.after(known.made_at, new.window) > now
         record = self.jobs.get(known.id)
-        if new.once == "queued":
+        if new.unique == "until_start":
             return record is not None and record.state in WAITING
-        return not new.once or (record is not None and record.state not in TERMINAL)
+        return not new.unique or (record is not None and record.state not in TERMINAL)
 
     def key_owner(self, key: str) -> str | None:
         """The job that has a key and has not ended: for as long as it lives, its key is remembered."""
@@ -162,7 +162,7 @@ class Jobs:
             assert record.holder is not None
             self.holders[record.holder].jobs[record.id] = record
         else:
-            self.rung.add(f"job/{record.id}" if record.state in TERMINAL else f"queue/{record.queue}")
+            self.notified.add(f"job/{record.id}" if record.state in TERMINAL else f"queue/{record.queue}")
 
     def _exit(self, record: Record) -> None:
         self.standing.exit(record)
@@ -189,10 +189,10 @@ class Jobs:
             if picking.over:
                 break
         if not picking.chosen:
-            return Claims([], picking.suspect_waiting, self._due_in(ask, now) if picking.spare else 0.0)
+            return Claims([], picking.quarantined_waiting, self._due_in(ask, now) if picking.spare else 0.0)
         self._renew_for(ask.holder, renews)
-        if picking.lone_suspect is not None:
-            picking.lone_suspect.deaths = max(picking.lone_suspect.deaths, 0)
+        if picking.lone_quarantined is not None:
+            picking.lone_quarantined.crashes = max(picking.lone_quarantined.crashes, 0)
         for record in picking.chosen:
             self._exit(record)
             self.standing.start(record, now)
@@ -202,10 +202,10 @@ class Jobs:
             record.fence += 1
             record.token = ask.token
             record.started_at = now
-            record.pid = record.waits = None
+            record.pid = record.waiting_for = None
             self._enter(record)
             self._tell(record.id, record.state, now)
-        return Claims([copy(record) for record in picking.chosen], picking.suspect_waiting)
+        return Claims([copy(record) for record in picking.chosen], picking.quarantined_waiting)
 
     def _open(self, ask: Ask) -> list[str]:
         paused = self.kept.get("pause", {})
@@ -228,7 +228,7 @@ class Jobs:
         if known is None:
             self.holders[holder.id] = Holding(holder, 1, holder.lease, False, {})
         elif known.left or renews(holder):
-            known.beat += 1
+            known.heartbeat += 1
             known.lease = holder.lease
             known.left = False
 
@@ -244,8 +244,8 @@ class Jobs:
         record = self._claimed(note.id, note.fence, note.token)
         if record is None:
             return False
-        if note.rest is not msgspec.UNSET and record.lane is not None:
-            self.standing.rest(record.lane.name, apply.after(now, note.rest))
+        if note.rest is not msgspec.UNSET and record.limit_key is not None:
+            self.standing.rest(record.limit_key.name, apply.after(now, note.rest))
         apply.note(record, note, now)
         if note.output is not msgspec.UNSET:
             self._append(record, note.output)
@@ -268,7 +268,7 @@ class Jobs:
         if record is None:
             return self.settled.get(end.id) == end.nonce
         assert record.holder is not None
-        if end.seen_beat is not None and self.holders[record.holder].beat != end.seen_beat:
+        if end.expected_heartbeat is not None and self.holders[record.holder].heartbeat != end.expected_heartbeat:
             return False
         self._exit(record)
         self._count(apply.ended(record, end, now))
@@ -276,7 +276,7 @@ class Jobs:
         self.settled[record.id] = end.nonce
         self._entered(record, end.key_keep, now)
         self._make_room(record)
-        if end.tell:
+        if end.record_end:
             self._tell_ended(record)
         self._tell(record.id, record.state, now)
         return True
@@ -294,9 +294,9 @@ class Jobs:
 
     def change(self, change: Change, now: int) -> bool:
         record = self.jobs.get(change.id)
-        if record is None or record.state != change.seen_state or record.fence != change.seen_fence:
+        if record is None or record.state != change.expected_state or record.fence != change.expected_fence:
             return False
-        if change.seen_task not in (None, record.task):
+        if change.expected_task not in (None, record.task):
             return False
         if change.patch is None:
             known = None if record.key is None else self.keys.get(record.key)
@@ -321,13 +321,13 @@ class Jobs:
             self._tell(record.id, record.state, now)
             if was_ready:
                 self._make_room(record)
-        if change.patch.tell:
+        if change.patch.record_end:
             self._tell_ended(record)
         return True
 
     def _make_room(self, record: Record) -> None:
         if self.standing.left(record):
-            self.rung.add(f"queue/{record.queue}")
+            self.notified.add(f"queue/{record.queue}")
 
     def _tell_ended(self, record: Record) -> None:
         if record.state in TERMINAL:
@@ -336,37 +336,39 @@ class Jobs:
     # -- what is told of it
 
     def _tell(self, id: str, state: str, now: int) -> None:
-        self.moves += 1
+        self.transitions += 1
         if self.telling:
-            self.moved.append(Move(id, state, now))
+            self.moved.append(Transition(id, state, now))
         elif self.moved:
             self.moved.clear()
 
-    def moves_since(self, since: str | None, limit: int) -> Moves:
+    def transitions_since(self, since: str | None, limit: int) -> Transitions:
         if since is None:
-            return Moves([], str(self.moves))
-        behind = self.moves - int(since)
+            return Transitions([], str(self.transitions))
+        behind = self.transitions - int(since)
         if not 0 <= behind <= len(self.moved):
-            return Moves([], str(self.moves), missed=True)
+            return Transitions([], str(self.transitions), missed=True)
         told = list(islice(self.moved, len(self.moved) - behind, len(self.moved) - behind + limit))
-        return Moves(told, str(int(since) + len(told)))
+        return Transitions(told, str(int(since) + len(told)))
 
-    def _count(self, ended: Minute) -> None:
+    def _count(self, ended: MinuteStats) -> None:
         where = (ended.at, ended.queue, ended.outcome)
         before = self.minutes.get(where)
         self.minutes[where] = ended if before is None else apply.together(before, ended)
 
     # -- holders
 
-    def beat(self, holder: Holder) -> Beat:
+    def heartbeat(self, holder: Holder) -> HeartbeatReply:
         known = self.holders.get(holder.id)
         if known is None:
             known = self.holders[holder.id] = Holding(holder, 0, holder.lease, False, {})
         known.holder = holder
-        known.beat += 1
+        known.heartbeat += 1
         known.lease = holder.lease
         known.left = False
-        return Beat(known.beat, tuple(Held(r.id, r.seq, r.fence, r.token, r.cancel) for r in known.jobs.values()))
+        return HeartbeatReply(
+            known.heartbeat, tuple(HeldClaim(r.id, r.seq, r.fence, r.token, r.cancel) for r in known.jobs.values())
+        )
 
     def leave(self, holder: str) -> None:
         known = self.holders.get(holder)
@@ -380,7 +382,7 @@ class Jobs:
         found: list[Lost] = []
         for known in self.holders.values():
             if ended(known):
-                found += [Lost(copy(record), known.beat) for record in known.jobs.values()]
+                found += [Lost(copy(record), known.heartbeat) for record in known.jobs.values()]
         return found[:limit]
 
     # -- retention
@@ -401,7 +403,7 @@ class Jobs:
         for name in gone:
             del self.holders[name]
         self.standing.tidy(now)
-        for where in [where for where in self.minutes if where[0] < now - int(MINUTES_KEPT * MICROS)]:
+        for where in [where for where in self.minutes if where[0] < now - int(MINUTE_STATS_KEPT * MICROS)]:
             del self.minutes[where]
         return Tidied(len(jobs), len(keys), len(gone))
 
@@ -420,7 +422,7 @@ class Jobs:
             self.versions += 1
             kept[name] = Versioned(value, self.versions)
         if kind == "pause":
-            self.rung.add(f"queue/{name}")
+            self.notified.add(f"queue/{name}")
         return True
 
     # -- looking
@@ -433,7 +435,11 @@ class Jobs:
 
     def newest(self, where: Where, before: int | None) -> Iterator[Record]:
         """The jobs that match, newest first; the very records."""
-        some = self.by_seq if where.waits is None else [seq for _, _, seq in self.standing.waiting.get(where.waits, ())]
+        some = (
+            self.by_seq
+            if where.waiting_for is None
+            else [seq for _, _, seq in self.standing.waiting.get(where.waiting_for, ())]
+        )
         for seq in sorted(some, reverse=True):
             if before is None or seq < before:
                 record = self.by_seq[seq]
@@ -454,7 +460,7 @@ class Jobs:
                 oldest[record.queue] = min(oldest.get(record.queue, record.run_at), record.run_at)
         return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
-    def minutes_since(self, since: int) -> list[Minute]:
+    def minutes_since(self, since: int) -> list[MinuteStats]:
         return [self.minutes[where] for where in sorted(self.minutes) if where[0] >= since]
 
 
@@ -474,6 +480,6 @@ def matches(record: Record, where: Where) -> bool:
         and (where.queue is None or record.queue == where.queue)
         and (where.task is None or record.task == where.task)
         and (where.tag is None or where.tag in record.tags)
-        and (where.waits is None or record.waits == where.waits)
+        and (where.waiting_for is None or record.waiting_for == where.waiting_for)
         and (where.finished_before is None or (record.finished_at or where.finished_before) < where.finished_before)
     )

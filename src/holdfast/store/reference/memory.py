@@ -13,9 +13,21 @@ from itertools import islice
 
 from ...core.clock import MICROS, Clock, SystemClock
 from ...core.job import Record
-from ...core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
-from ..notify import Ring
-from ..protocol import WATCH, Answers, Batch, Bell, Versioned
+from ...core.operations import (
+    Found,
+    HeartbeatReply,
+    Holder,
+    HolderInfo,
+    Lost,
+    MinuteStats,
+    Printed,
+    QueueStats,
+    Tidied,
+    Transitions,
+    Where,
+)
+from ..notify import LocalListener
+from ..protocol import WATCH, Answers, Batch, Listener, Versioned
 from .jobs import Holding, Jobs
 
 
@@ -26,21 +38,21 @@ class _Data:
         self.clock = clock
         self.lock = threading.Lock()
         self.jobs = Jobs()
-        self.beats: dict[str, tuple[int, int]] = {}
+        self.heartbeats: dict[str, tuple[int, int]] = {}
         """The last beat of each holder, and when it was."""
         self.watched_until = 0
-        self.bells: dict[Ring, None] = {}
+        self.listeners: dict[LocalListener, None] = {}
         """In the order of listening, so that what follows from a ring is the same in every run."""
 
     def mark(self, holder: str) -> None:
         """Note the time of a beat that has just been, if there was one."""
         known = self.jobs.holders.get(holder)
-        if known is not None and self.beats.get(holder, (0, 0))[0] != known.beat:
-            self.beats[holder] = (known.beat, self.clock.boot())
+        if known is not None and self.heartbeats.get(holder, (0, 0))[0] != known.heartbeat:
+            self.heartbeats[holder] = (known.heartbeat, self.clock.boot())
 
     def silent(self, holder: str) -> int:
         """Microseconds since the last beat; a holder that is not marked yet was made by this very write."""
-        return self.clock.boot() - self.beats[holder][1] if holder in self.beats else 0
+        return self.clock.boot() - self.heartbeats[holder][1] if holder in self.heartbeats else 0
 
     def renews(self, holder: Holder) -> bool:
         lease = int(holder.lease * MICROS)
@@ -56,28 +68,28 @@ class _Data:
             self.mark(ask.holder.id)
         return answers
 
-    def beat(self, holder: Holder) -> Beat:
-        beat = self.jobs.beat(holder)
+    def heartbeat(self, holder: Holder) -> HeartbeatReply:
+        heartbeat = self.jobs.heartbeat(holder)
         self.mark(holder.id)
-        return beat
+        return heartbeat
 
     def tidy(self, limit: int) -> Tidied:
         tidied = self.jobs.tidy(self.clock.now(), limit, self.ended)
-        self.beats = {name: beat for name, beat in self.beats.items() if name in self.jobs.holders}
+        self.heartbeats = {name: heartbeat for name, heartbeat in self.heartbeats.items() if name in self.jobs.holders}
         return tidied
 
-    def watch(self, since: str | None, limit: int) -> Moves:
+    def watch(self, since: str | None, limit: int) -> Transitions:
         self.watched_until = self.clock.boot() + int(WATCH * MICROS)
-        return self.jobs.moves_since(since, limit)
+        return self.jobs.transitions_since(since, limit)
 
-    def silence(self, bell: Ring) -> None:
+    def silence(self, listener: LocalListener) -> None:
         with self.lock:
-            self.bells.pop(bell, None)
+            self.listeners.pop(listener, None)
 
-    def rung(self) -> list[Ring]:
-        """The bells to ring, once the lock is free."""
-        rung, self.jobs.rung = self.jobs.rung, set()
-        return [bell for bell in self.bells if not bell.topics.isdisjoint(rung)] if rung else []
+    def notified(self) -> list[LocalListener]:
+        """The listeners to ring, once the lock is free."""
+        notified, self.jobs.notified = self.jobs.notified, set()
+        return [listener for listener in self.listeners if not listener.topics.isdisjoint(notified)] if notified else []
 
 
 class MemoryStore:
@@ -99,31 +111,31 @@ class MemoryStore:
         return MemoryStore(_data=self._data)
 
     def release(self) -> None:
-        """Nothing to let go: bells of a loop that has ended are not rung."""
+        """Nothing to let go: listeners of a loop that has ended are not rung."""
 
     def abandon(self) -> None:
         """A forked child has its own copy of the jobs; a lock that another thread held at the fork is replaced."""
         self._data.lock = threading.Lock()
-        self._data.bells.clear()
+        self._data.listeners.clear()
 
     async def write(self, batch: Batch) -> Answers:
         with self._data.lock:
             answers = self._data.write(batch)
-            bells = self._data.rung()
-        for bell in bells:
-            bell.ring()
+            listeners = self._data.notified()
+        for listener in listeners:
+            listener.notify()
         return answers
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
         with self._data.lock:
-            return [self._data.beat(holder) for holder in holders]
+            return [self._data.heartbeat(holder) for holder in holders]
 
     async def leave(self, holders: Sequence[str]) -> None:
         with self._data.lock:
             for holder in holders:
                 self._data.jobs.leave(holder)
                 if holder not in self._data.jobs.holders:
-                    self._data.beats.pop(holder, None)  # who comes back by this name begins anew
+                    self._data.heartbeats.pop(holder, None)  # who comes back by this name begins anew
 
     async def expired(self, limit: int, holder: str | None = None) -> list[Lost]:
         def is_dead(known: Holding) -> bool:
@@ -159,20 +171,20 @@ class MemoryStore:
         with self._data.lock:
             return self._data.jobs.stats()
 
-    async def moves(self, since: str | None, limit: int) -> Moves:
+    async def transitions(self, since: str | None, limit: int) -> Transitions:
         with self._data.lock:
             return self._data.watch(since, limit)
 
-    async def minutes(self, since: int) -> list[Minute]:
+    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
         with self._data.lock:
             return self._data.jobs.minutes_since(since)
 
-    async def holders(self) -> list[HolderSeen]:
+    async def holders(self) -> list[HolderInfo]:
         with self._data.lock:
             return [
-                HolderSeen(
+                HolderInfo(
                     known.holder,
-                    known.beat,
+                    known.heartbeat,
                     self._data.silent(known.holder.id) / MICROS,
                     not self._data.ended(known),
                     tuple(known.jobs),
@@ -187,23 +199,23 @@ class MemoryStore:
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         with self._data.lock:
             done = self._data.jobs.put_record(kind, name, value, expect)
-            bells = self._data.rung()
-        for bell in bells:
-            bell.ring()
+            listeners = self._data.notified()
+        for listener in listeners:
+            listener.notify()
         return done
 
     async def now(self) -> int:
         return self._data.clock.now()
 
-    def ring_all(self) -> None:
+    def notify_all(self) -> None:
         """Wake everybody who waits: for tests, whose clock may jump without a word."""
         with self._data.lock:
-            bells = list(self._data.bells)
-        for bell in bells:
-            bell.ring()
+            listeners = list(self._data.listeners)
+        for listener in listeners:
+            listener.notify()
 
-    def listen(self, topics: Iterable[str]) -> Bell:
-        bell = Ring(frozenset(topics), self._data.silence)
+    def listen(self, topics: Iterable[str]) -> Listener:
+        listener = LocalListener(frozenset(topics), self._data.silence)
         with self._data.lock:
-            self._data.bells[bell] = None
-        return bell
+            self._data.listeners[listener] = None
+        return listener

@@ -7,20 +7,32 @@ from collections.abc import Iterable, Sequence
 from ...core.clock import Clock, fresh_entropy
 from ...core.errors import HoldfastError, StoreUnavailable
 from ...core.job import Record
-from ...core.operations import Beat, Found, Holder, HolderSeen, Lost, Minute, Moves, Printed, QueueStats, Tidied, Where
+from ...core.operations import (
+    Found,
+    HeartbeatReply,
+    Holder,
+    HolderInfo,
+    Lost,
+    MinuteStats,
+    Printed,
+    QueueStats,
+    Tidied,
+    Transitions,
+    Where,
+)
 from .. import rpc as wire
-from ..protocol import Answers, Batch, Bell, Finding, Versioned
+from ..protocol import Answers, Batch, Finding, Listener, Versioned
 from . import doctor, trouble
 from .address import Address
 from .link import Link
-from .wake import Bells
+from .wake import Listeners
 
 
 class RemoteStore:
     """Jobs in whatever store a server has.
 
     1. Every call is one request; a lost answer is asked for again by the request's id (`link.py`).
-    2. Hints come through one stream, only while somebody waits for a bell (`wake.py`).
+    2. Hints come through one stream, only while somebody waits for a listener (`wake.py`).
     3. Time, order and leases are those of the server's store; nothing is kept here.
     """
 
@@ -32,7 +44,7 @@ class RemoteStore:
         """Those of the server's store, from when this one is first opened."""
         self._clock = clock
         self._link: Link | None = None
-        self._bells: Bells | None = None
+        self._listeners: Listeners | None = None
 
     # -- lifetime
 
@@ -48,13 +60,13 @@ class RemoteStore:
         except BaseException:
             await link.close()
             raise
-        self._link, self._bells = link, Bells(link)
+        self._link, self._listeners = link, Listeners(link)
 
     async def close(self) -> None:
-        link, bells = self._link, self._bells
-        self._link = self._bells = None
-        if bells is not None:
-            await bells.close()
+        link, listeners = self._link, self._listeners
+        self._link = self._listeners = None
+        if listeners is not None:
+            await listeners.close()
         if link is not None:
             await link.close()
 
@@ -67,12 +79,12 @@ class RemoteStore:
     def release(self) -> None:
         if self._link is not None:
             self._link.release()
-        self._link = self._bells = None
+        self._link = self._listeners = None
 
     def abandon(self) -> None:
         if self._link is not None:
             self._link.forget()
-        self._link = self._bells = None
+        self._link = self._listeners = None
 
     def _open(self) -> Link:
         if self._link is None:
@@ -93,8 +105,8 @@ class RemoteStore:
     async def write(self, batch: Batch) -> Answers:
         return await self._open().call(wire.WRITE, batch)
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
-        return await self._open().call(wire.BEAT, holders)
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+        return await self._open().call(wire.HEARTBEAT, holders)
 
     async def leave(self, holders: Sequence[str]) -> None:
         await self._open().call(wire.LEAVE, holders)
@@ -125,13 +137,13 @@ class RemoteStore:
     async def stats(self) -> list[QueueStats]:
         return await self._open().call(wire.STATS)
 
-    async def moves(self, since: str | None, limit: int) -> Moves:
-        return await self._open().call(wire.MOVES, since, limit)
+    async def transitions(self, since: str | None, limit: int) -> Transitions:
+        return await self._open().call(wire.TRANSITIONS, since, limit)
 
-    async def minutes(self, since: int) -> list[Minute]:
+    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
         return await self._open().call(wire.MINUTES, since)
 
-    async def holders(self) -> list[HolderSeen]:
+    async def holders(self) -> list[HolderInfo]:
         return await self._open().call(wire.HOLDERS)
 
     async def records(self, kind: str) -> dict[str, Versioned]:
@@ -140,7 +152,7 @@ class RemoteStore:
     async def now(self) -> int:
         return await self._open().call(wire.NOW)
 
-    def listen(self, topics: Iterable[str]) -> Bell:
-        if self._bells is None:
+    def listen(self, topics: Iterable[str]) -> Listener:
+        if self._listeners is None:
             raise StoreUnavailable(f"the store at {self.address} is not open")
-        return self._bells.make(topics)
+        return self._listeners.make(topics)

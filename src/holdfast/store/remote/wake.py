@@ -1,7 +1,7 @@
-"""Waking: bells, rung through one stream of hints from the server.
+"""Waking: listeners, rung through one stream of hints from the server.
 
 The stream is opened when somebody first listens, with all topics of then. Later ones are told to it by calls of their
-own; a server that does not know the stream (it is another process, or was restarted) gets a new one. A bell also rings
+own; a server that does not know the stream (it is another process, or was restarted) gets a new one. A listener also rings
 once its topics are listened for: whatever happened before that is then looked for.
 """
 
@@ -15,7 +15,7 @@ import aiohttp
 import msgspec
 
 from ...core.errors import HoldfastError
-from ..notify import LINGER, Ring
+from ..notify import LINGER, LocalListener
 from ..rpc import EMPTY_LINE_EVERY, LISTEN, TOPICS, Topics
 from . import trouble
 from .link import Link
@@ -27,35 +27,35 @@ STALE_TOPICS = 64
 """Topics that nobody listens for any more, and that the server is yet to be told of: they wait for the next new one."""
 
 
-class Bells:
-    """All bells of one store object, and the stream that rings them."""
+class Listeners:
+    """All listeners of one store object, and the stream that rings them."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
-        self._wanted: dict[str, set[Ring]] = {}
-        """The bells that listen, by topic."""
+        self._wanted: dict[str, set[LocalListener]] = {}
+        """The listeners that listen, by topic."""
         self._told: set[str] = set()
         """What the server knows that we listen for."""
         self._news = asyncio.Event()
         self._listening: asyncio.Task[None] | None = None
         self._warned = False
 
-    def make(self, topics: Iterable[str]) -> Ring:
-        bell = Ring(frozenset(topics), self.remove)
-        for topic in bell.topics:
-            self._wanted.setdefault(topic, set()).add(bell)
-        if self._told.issuperset(bell.topics):
-            bell.event.set()
+    def make(self, topics: Iterable[str]) -> LocalListener:
+        listener = LocalListener(frozenset(topics), self.remove)
+        for topic in listener.topics:
+            self._wanted.setdefault(topic, set()).add(listener)
+        if self._told.issuperset(listener.topics):
+            listener.event.set()
         if self._listening is None:
             self._listening = asyncio.get_running_loop().create_task(self._listen())
         self._news.set()
-        return bell
+        return listener
 
-    def remove(self, bell: Ring) -> None:
-        for topic in bell.topics:
-            bells = self._wanted.get(topic, set())
-            bells.discard(bell)
-            if not bells:
+    def remove(self, listener: LocalListener) -> None:
+        for topic in listener.topics:
+            listeners = self._wanted.get(topic, set())
+            listeners.discard(listener)
+            if not listeners:
                 self._wanted.pop(topic, None)
         self._news.set()
         if not self._wanted and self._listening is not None and not (loop := self._listening.get_loop()).is_closed():
@@ -67,17 +67,17 @@ class Bells:
             self._listening.cancel()
             self._listening = None
 
-    def _ring(self, topics: Iterable[str]) -> None:
+    def _notify(self, topics: Iterable[str]) -> None:
         for topic in topics:
-            for bell in self._wanted.get(topic, ()):
-                bell.event.set()
+            for listener in self._wanted.get(topic, ()):
+                listener.event.set()
 
     async def close(self) -> None:
         if self._listening is not None:
             self._listening.cancel()
             await asyncio.wait([self._listening])
             self._listening = None
-        self._ring(self._wanted)
+        self._notify(self._wanted)
 
     # -- the stream
 
@@ -101,13 +101,13 @@ class Bells:
         async with self._link.stream(LISTEN, msgspec.json.encode((sorted(first),)), silence) as content:
             name = msgspec.json.decode(await _line(content), type=str)
             self._told, self._warned = first, False
-            self._ring(first)
+            self._notify(first)
             telling = asyncio.create_task(self._tell(name))
             telling.add_done_callback(lambda task: task.cancelled() or content.set_exception(_reason(task)))
             try:
                 while True:
                     if text := await _line(content):
-                        self._ring([msgspec.json.decode(text, type=str)])
+                        self._notify([msgspec.json.decode(text, type=str)])
             finally:
                 telling.cancel()
                 await asyncio.wait([telling])
@@ -122,7 +122,7 @@ class Bells:
                 continue
             await self._link.call(TOPICS, Topics(stream, sorted(new), sorted(stale)))
             self._told = (self._told | new) - stale
-            self._ring(new)
+            self._notify(new)
 
     def _warn(self, error: Exception) -> None:
         if not self._warned:

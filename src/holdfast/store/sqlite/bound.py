@@ -11,7 +11,7 @@ from ...core.clock import Clock
 from ...core.errors import ConfigError, StoreUnavailable
 from ...core.job import NewJob
 from ...core.operations import Inserted
-from . import schema, sql, told, trouble, version
+from . import schema, sql, transitions, trouble, version
 from .enqueue import insert_all
 from .step import Step
 
@@ -85,7 +85,7 @@ def _insert(connection: sqlite3.Connection, clock: Clock, jobs: Sequence[NewJob]
     try:
         step = Step(connection, clock, bulk=False)
         answers = insert_all(step, jobs)
-        told.write(step)
+        transitions.write(step)
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK TO holdfast")

@@ -13,7 +13,7 @@ import msgspec
 from ...core.job import TERMINAL, Record, State
 from ...core.operations import Change
 from ..reference import apply
-from . import lanes, sql, told
+from . import limits, sql, transitions
 from .rows import record, row_of, saved_row, to_json
 from .step import Step
 
@@ -38,14 +38,14 @@ class _Changes:
         self._forgotten: list[tuple[str, str]] = []
         self._moved: list[tuple[str, str]] = []
         self._left: dict[str, set[str]] = {}
-        """Lanes that jobs have left, by queue."""
+        """Limit keys that jobs have left, by queue."""
         self._ended: list[str] = []
 
     def make(self, wanted: Change) -> bool:
         step, kept = self._step, self._jobs.get(wanted.id)
-        if kept is None or kept.state != wanted.seen_state or kept.fence != wanted.seen_fence:
+        if kept is None or kept.state != wanted.expected_state or kept.fence != wanted.expected_fence:
             return False
-        if wanted.seen_task not in (None, kept.task):
+        if wanted.expected_task not in (None, kept.task):
             return False
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
         patch = wanted.patch
@@ -53,14 +53,14 @@ class _Changes:
             if kept.key is not None and not was_over:
                 self._forgotten.append((kept.key, kept.id))
             if was_over:
-                told.keep(step, kept.queue, kept.state, -1)
+                transitions.keep(step, kept.queue, kept.state, -1)
             self._remove(kept, wanted.id)
             self._moved.append((kept.id, "deleted"))
             self._leave(kept)
             return True
-        moves = patch.state is not UNSET
-        if was_over and moves:
-            told.keep(step, kept.queue, kept.state, -1)
+        transitions = patch.state is not UNSET
+        if was_over and transitions:
+            transitions.keep(step, kept.queue, kept.state, -1)
         apply.patch(kept, patch, step.now)
         over = kept.state in TERMINAL
         if patch.payload is not UNSET:
@@ -70,17 +70,17 @@ class _Changes:
         if not (was_over and over):  # else a note on an ended job: its key's time goes on
             if kept.key is not None:
                 self._keys.append((apply.after(step.now, patch.key_keep) if over else None, kept.key, kept.id))
-            step.rung.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
+            step.notified.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
             gone = apply.removable(kept, step.now)
         if gone:
             self._remove(kept, wanted.id)
-        elif over and moves:
-            told.keep(step, kept.queue, kept.state)
-        if moves:
+        elif over and transitions:
+            transitions.keep(step, kept.queue, kept.state)
+        if transitions:
             self._moved.append((kept.id, kept.state))
             if was_ready:
                 self._leave(kept)
-        if patch.tell and over:
+        if patch.record_end and over:
             self._ended.append(kept.id)
         return True
 
@@ -90,8 +90,8 @@ class _Changes:
         del self._jobs[id]
 
     def _leave(self, kept: Record) -> None:
-        if kept.lane is not None:
-            self._left.setdefault(kept.queue, set()).add(kept.lane.name)
+        if kept.limit_key is not None:
+            self._left.setdefault(kept.queue, set()).add(kept.limit_key.name)
 
     def write(self) -> None:
         """Write what the changes have made of their jobs."""
@@ -106,10 +106,10 @@ class _Changes:
             if rows:
                 many(statement, rows)
         if self._moved:
-            told.move(step, self._moved)
+            transitions.move(step, self._moved)
         for queue, left in self._left.items():
-            lanes.make_room(step, queue, to_json(sorted(left)).decode())
-        told.ended(step, self._ended)
+            limits.make_room(step, queue, to_json(sorted(left)).decode())
+        transitions.ended(step, self._ended)
 
 
 def _read(step: Step, ids: set[str]) -> dict[str, Record]:

@@ -1,4 +1,4 @@
-"""CLAIM: look without writing, then reopen lanes, promote what is due and take the first in order, in one step."""
+"""CLAIM: look without writing, then reopen limit keys, promote what is due and take the first in order, in one step."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ...core.clock import MICROS
 from ...core.job import Record
 from ...core.operations import Ask, Claims
 from ..protocol import LARGE, PROMOTE_LIMIT
-from ..reference.standing import Picking, cohort
-from . import sql, told
-from .lanes import Lanes
+from ..reference.ready_queues import Picking, cohort
+from . import sql, transitions
+from .limits import LimitKeys
 from .rows import RUNNING, Row, claimed, integer, is_plain, record, to_json
 from .step import Step
 
@@ -27,26 +27,26 @@ def look(step: Step, ask: Ask) -> Claims | None:
         if due is not None and due <= step.now:
             return None
         if ask.limit > 0:
-            suspect = _first(step, 1, queue, ask)
-            if (suspect is not None and not ask.busy) or _first(step, 0, queue, ask) is not None:
+            quarantined = _first(step, 1, queue, ask)
+            if (quarantined is not None and not ask.busy) or _first(step, 0, queue, ask) is not None:
                 return None
-            waiting = waiting or suspect is not None
+            waiting = waiting or quarantined is not None
     return Claims([], waiting, _due_in(step, ask))
 
 
 def claim(step: Step, ask: Ask) -> Claims:
     """Take up to `ask.limit` jobs, queue by queue."""
-    picking, lanes = Picking(ask, step.now), Lanes(step)
-    lanes.reopen()
+    picking, limit_keys = Picking(ask, step.now), LimitKeys(step)
+    limit_keys.reopen()
     for queue in _open(step, ask):
         step.connection.execute(sql.PROMOTE, (queue, step.now, PROMOTE_LIMIT))
-        _pick(step, queue, picking, lanes)
+        _pick(step, queue, picking, limit_keys)
         if picking.over:
             break
-    lanes.close(picking.chosen)
+    limit_keys.close(picking.chosen)
     if not picking.chosen:
-        return Claims([], picking.suspect_waiting, _due_in(step, ask) if picking.spare else 0.0)
-    told.move(step, ((record.id, record.state) for record in picking.chosen))
+        return Claims([], picking.quarantined_waiting, _due_in(step, ask) if picking.spare else 0.0)
+    transitions.move(step, ((record.id, record.state) for record in picking.chosen))
     lease = int(ask.holder.lease * MICROS)
     step.connection.execute(
         sql.RENEW_FOR_CLAIM,
@@ -60,7 +60,7 @@ def claim(step: Step, ask: Ask) -> Claims:
             lease // 2,
         ),
     )
-    return Claims(picking.chosen, picking.suspect_waiting)
+    return Claims(picking.chosen, picking.quarantined_waiting)
 
 
 def _open(step: Step, ask: Ask) -> Iterable[str]:
@@ -78,40 +78,40 @@ def _tasks(ask: Ask) -> tuple[str, ...]:
     return () if ask.tasks is None else (msgspec.json.encode(ask.tasks).decode(),)
 
 
-def _first(step: Step, suspect: int, queue: str, ask: Ask) -> tuple[int, ...] | None:
-    return step.one(sql.FIRST[suspect, ask.tasks is not None], queue, *_tasks(ask))
+def _first(step: Step, quarantined: int, queue: str, ask: Ask) -> tuple[int, ...] | None:
+    return step.one(sql.FIRST[quarantined, ask.tasks is not None], queue, *_tasks(ask))
 
 
-def _pick(step: Step, queue: str, picking: Picking, lanes: Lanes) -> None:
-    """Take from one queue, and note whether a suspect whose turn it was had to be passed over."""
+def _pick(step: Step, queue: str, picking: Picking, limit_keys: LimitKeys) -> None:
+    """Take from one queue, and note whether a quarantined job whose turn it was had to be passed over."""
     ask, room = picking.ask, picking.ask.limit - len(picking.chosen)
     while not picking.over:
-        suspect = _first(step, 1, queue, ask)
+        quarantined = _first(step, 1, queue, ask)
         alone = not ask.busy and not picking.chosen
-        if suspect is not None and alone:
+        if quarantined is not None and alone:
             sound = _first(step, 0, queue, ask)
-            if sound is None or suspect < sound:
-                _take_suspects(step, queue, picking, lanes, deaths=suspect[3], sound=sound)
+            if sound is None or quarantined < sound:
+                _take_quarantined(step, queue, picking, limit_keys, crashes=quarantined[3], sound=sound)
                 continue
-        taken = _take(step, queue, picking, lanes, room)
-        if taken or suspect is None or not alone:
-            late = suspect is not None and (len(taken) < room or suspect < _place(taken[-1]))
-            picking.suspect_waiting = picking.suspect_waiting or late
+        taken = _take(step, queue, picking, limit_keys, room)
+        if taken or quarantined is None or not alone:
+            late = quarantined is not None and (len(taken) < room or quarantined < _place(taken[-1]))
+            picking.quarantined_waiting = picking.quarantined_waiting or late
             return
 
 
-def _take_suspects(
-    step: Step, queue: str, picking: Picking, lanes: Lanes, *, deaths: int, sound: tuple[int, ...] | None
+def _take_quarantined(
+    step: Step, queue: str, picking: Picking, limit_keys: LimitKeys, *, crashes: int, sound: tuple[int, ...] | None
 ) -> None:
-    """Claim suspects that may run beside each other, one by one, until a sound job stands before the next, or a lane
+    """Claim quarantined jobs that may run beside each other, one by one, until a sound job stands before the next, or a limit key
     does not let one start.
     """
-    limit = cohort(deaths, picking.ask.limit)
-    while len(picking.chosen) < limit and _take(step, queue, picking, lanes, 1, deaths=deaths, before=sound):
+    limit = cohort(crashes, picking.ask.limit)
+    while len(picking.chosen) < limit and _take(step, queue, picking, limit_keys, 1, crashes=crashes, before=sound):
         pass
-    alone = picking.lone_suspect
-    if alone is not None and deaths < 0:
-        alone.deaths = 0
+    alone = picking.lone_quarantined
+    if alone is not None and crashes < 0:
+        alone.crashes = 0
         step.connection.execute(sql.TAKEN_ALONE, (alone.seq,))
 
 
@@ -119,37 +119,37 @@ def _take(
     step: Step,
     queue: str,
     picking: Picking,
-    lanes: Lanes,
+    limit_keys: LimitKeys,
     limit: int,
     *,
-    deaths: int | None = None,
+    crashes: int | None = None,
     before: tuple[int, ...] | None = None,
 ) -> list[Record]:
-    """Read the first ready jobs, then claim those whose lanes let them start; nobody can come between.
+    """Read the first ready jobs, then claim those whose limit keys let them start; nobody can come between.
 
-    With `deaths`, suspects that have died so often and stand `before` a place; only one is looked at.
+    With `crashes`, quarantined jobs that have died so often and stand `before` a place; only one is looked at.
     """
-    ask, suspect, some = picking.ask, deaths is not None, picking.ask.tasks is not None
-    given = () if deaths is None else (deaths,)
+    ask, quarantined, some = picking.ask, crashes is not None, picking.ask.tasks is not None
+    given = () if crashes is None else (crashes,)
     taken: list[Record] = []
     while len(taken) < limit and picking.spare > 0:
         wanted = limit - len(taken)
         rows = step.connection.execute(
-            sql.SELECT_READY[suspect, some], (queue, *_tasks(ask), *given, wanted)
+            sql.SELECT_READY[quarantined, some], (queue, *_tasks(ask), *given, wanted)
         ).fetchall()
         if before is not None and rows and picking.chosen and _place_of(rows[0]) >= before:
             break
         whole = _whole(step, [row[0] for row in rows if not is_plain(row)], ask)
-        page = [whole[row[0]] if row[0] in whole else claimed(row, queue, ask, step.now, suspect) for row in rows]
-        if any(record.lane is not None for record in page):
-            page = lanes.let_start(page, picking)
+        page = [whole[row[0]] if row[0] in whole else claimed(row, queue, ask, step.now, quarantined) for row in rows]
+        if any(record.limit_key is not None for record in page):
+            page = limit_keys.let_start(page, picking)
         by = (ask.holder.id, ask.token, step.now)
-        if whole or suspect or len(page) < len(rows):
+        if whole or quarantined or len(page) < len(rows):
             step.connection.execute(sql.TAKE_THESE, (*by, to_json([record.seq for record in page]).decode()))
         elif page:
             step.connection.execute(sql.TAKE[some], (*by, queue, *_tasks(ask), wanted))
         taken += page
-        if suspect or len(rows) < wanted:
+        if quarantined or len(rows) < wanted:
             break
     picking.chosen += taken
     return taken
@@ -167,7 +167,7 @@ def _whole(step: Step, seqs: list[int], ask: Ask) -> dict[int, Record]:
         one.state, one.holder, one.token, one.started_at = RUNNING, ask.holder.id, ask.token, step.now
         one.attempt += 1
         one.fence += 1
-        one.pid = one.waits = None
+        one.pid = one.waiting_for = None
     return {one.seq: one for one in found}
 
 

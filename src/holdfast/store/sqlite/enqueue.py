@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from ...core.job import TERMINAL, WAITING, NewJob
 from ...core.operations import Inserted
 from ..reference.apply import after, first_run_at
-from . import lanes, sql, told
-from .rows import first_state, lane_columns, new_row
+from . import limits, sql, transitions
+from .rows import first_state, limit_key_columns, new_row
 from .step import Mismatch, Step
 
 
@@ -16,42 +16,43 @@ def insert_all(step: Step, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Plain jobs in bulk; jobs with a key, a depth or a big payload one by one."""
     if not step.bulk:
         return [_insert(step, new) for new in jobs]
-    now, ordinary, laned = step.now, True, False
+    now, ordinary, limited = step.now, True, False
     for new in jobs:
         if new.key is not None or new.max_depth is not None or len(new.payload) > sql.INLINE_PAYLOAD:
             return [_insert(step, new) for new in jobs]
         if new.delay > 0 or new.run_at is not None or new.nonce or new.tags or new.meta or new.retry is not None:
             ordinary = False
-        if new.waits is not None or new.extra is not None:
+        if new.waiting_for is not None or new.extra is not None:
             ordinary = False
-        if new.lane is not None:
-            laned = True
+        if new.limit_key is not None:
+            limited = True
     if ordinary:
         rows = [
             (now, now, new.id, new.queue, new.task, new.priority, new.payload, new.codec, new.max_attempts, new.timeout)
             for new in jobs
         ]
-        if laned:
-            times = lanes.turns(step, jobs, [now] * len(jobs))
+        if limited:
+            times = limits.turns(step, jobs, [now] * len(jobs))
             rows = [
-                (now, at, *row[2:], *lane_columns(new.lane)) for at, row, new in zip(times, rows, jobs, strict=True)
+                (now, at, *row[2:], *limit_key_columns(new.limit_key))
+                for at, row, new in zip(times, rows, jobs, strict=True)
             ]
-        written = step.write_rows(sql.INSERT_LANED if laned else sql.INSERT_NOW, (), rows)
+        written = step.write_rows(sql.INSERT_LIMITED if limited else sql.INSERT_NOW, (), rows)
     else:
         times = [first_run_at(new, now) for new in jobs]
         states = [first_state(new, now, at) for new, at in zip(jobs, times, strict=True)]
-        times = lanes.turns(step, jobs, times)
+        times = limits.turns(step, jobs, times)
         rows = [new_row(new, now, at, state) for new, at, state in zip(jobs, times, states, strict=True)]
         written = step.connection.executemany(sql.INSERT, rows).rowcount
     if written != len(jobs):
         raise Mismatch
-    step.rung.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
-    told.move(step, ((new.id, first_state(new, now, first_run_at(new, now))) for new in jobs))
+    step.notified.update({f"queue/{queue}" for queue in {new.queue for new in jobs}})
+    transitions.move(step, ((new.id, first_state(new, now, first_run_at(new, now))) for new in jobs))
     return [Inserted("created", new.id) for new in jobs]
 
 
 def _insert(step: Step, new: NewJob) -> Inserted:
-    if new.once and step.value(sql.NONCE, new.id) == new.nonce:
+    if new.unique and step.value(sql.NONCE, new.id) == new.nonce:
         return Inserted("created", new.id)  # another may have its key by now
     if new.key is not None and (known := step.one(sql.KEY, new.key, step.now)) is not None:
         id, fingerprint, made_at = known
@@ -66,22 +67,22 @@ def _insert(step: Step, new: NewJob) -> Inserted:
         return Inserted("full", new.id)
     run_at = first_run_at(new, step.now)
     state = first_state(new, step.now, run_at)
-    [run_at] = lanes.turns(step, [new], [run_at])
+    [run_at] = limits.turns(step, [new], [run_at])
     added = step.connection.execute(sql.INSERT, new_row(new, step.now, run_at, state))
     if len(new.payload) > sql.INLINE_PAYLOAD:
         step.connection.execute(sql.INSERT_PAYLOAD, (added.lastrowid, new.payload))
     if new.key is not None:
         step.connection.execute(sql.PUT_KEY, (new.key, new.id, new.fingerprint, step.now))
-    step.rung.add(f"queue/{new.queue}")
-    told.move(step, [(new.id, state)])
+    step.notified.add(f"queue/{new.queue}")
+    transitions.move(step, [(new.id, state)])
     return Inserted("created", new.id)
 
 
 def _stands(step: Step, id: str, made_at: int, new: NewJob) -> bool:
     """Whether the job that has a key stands for a new one."""
-    if not new.once:
+    if not new.unique:
         return True
-    if new.once == "window":
+    if new.unique == "window":
         return after(made_at, new.window) > step.now
     state = step.value(sql.STATE, id)
-    return state in WAITING if new.once == "queued" else state is not None and state not in TERMINAL
+    return state in WAITING if new.unique == "until_start" else state is not None and state not in TERMINAL

@@ -2,7 +2,7 @@
 
 SQLite keeps its locks and mutexes per process, and a child inherits its belief in them: a connection that the child
 opens would take no real lock, and the parent, thinking itself the last user, would remove a log that the child writes
-to. So every connection is closed just before a fork, behind the gate of the thread that uses it. The parent's threads
+to. So every connection is closed just before a fork, behind the limiter of the thread that uses it. The parent's threads
 open theirs again when they next need them; the child starts from nothing.
 """
 
@@ -14,27 +14,27 @@ import weakref
 from collections.abc import Callable
 
 
-class Gate:
-    """Held by a thread while it is inside SQLite. `close` closes its connections, and is called with the gate held."""
+class Limiter:
+    """Held by a thread while it is inside SQLite. `close` closes its connections, and is called with the limiter held."""
 
     def __init__(self, close: Callable[[], None]) -> None:
         self.held = threading.Lock()
         self.close = close
-        _gates.add(self)
+        _limiters.add(self)
 
 
-_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
-_closed: list[Gate] = []
+_limiters: weakref.WeakSet[Limiter] = weakref.WeakSet()
+_closed: list[Limiter] = []
 _forking = threading.Lock()
 """Held from before a fork to after it: two threads may fork at once."""
 
 
 def _before() -> None:
     _forking.acquire()
-    for gate in list(_gates):
-        gate.held.acquire()
-        _closed.append(gate)
-        gate.close()
+    for limiter in list(_limiters):
+        limiter.held.acquire()
+        _closed.append(limiter)
+        limiter.close()
 
 
 def _go_on() -> None:

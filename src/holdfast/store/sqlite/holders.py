@@ -6,16 +6,16 @@ from collections.abc import Sequence
 
 from ...core.clock import MICROS
 from ...core.limiter import KEPT
-from ...core.operations import Beat, Held, Holder, HolderSeen, Lost, Tidied, holder_of
-from ..protocol import MINUTES_KEPT
-from . import sql, told
+from ...core.operations import HeartbeatReply, HeldClaim, Holder, HolderInfo, Lost, Tidied, holder_of
+from ..protocol import MINUTE_STATS_KEPT
+from . import sql, transitions
 from .rows import record, text_of, to_json
 from .step import Step
 
 
-def beat(step: Step, holder: Holder) -> Beat:
+def heartbeat(step: Step, holder: Holder) -> HeartbeatReply:
     number = step.value(
-        sql.BEAT,
+        sql.HEARTBEAT,
         holder.id,
         to_json(holder).decode(),
         step.boot,
@@ -24,7 +24,9 @@ def beat(step: Step, holder: Holder) -> Beat:
         step.now,
     )
     rows = step.connection.execute(sql.HELD, (holder.id,))
-    return Beat(number, tuple([Held(id, seq, fence, token, cancel == 1) for id, seq, fence, token, cancel in rows]))
+    return HeartbeatReply(
+        number, tuple([HeldClaim(id, seq, fence, token, cancel == 1) for id, seq, fence, token, cancel in rows])
+    )
 
 
 def leave(step: Step, holders: Sequence[str]) -> None:
@@ -41,35 +43,35 @@ def expired(step: Step, limit: int, holder: str | None) -> list[Lost]:
     return [Lost(record(row), row[-1]) for row in rows]
 
 
-def seen(step: Step) -> list[HolderSeen]:
+def seen(step: Step) -> list[HolderInfo]:
     jobs: dict[str, list[str]] = {}
     for name, id in step.connection.execute(sql.RUNNING_BY_HOLDER):
         jobs.setdefault(name, []).append(id)
-    found: list[HolderSeen] = []
-    for about, number, beaten_at, expires, boot_id, seen_at, id in step.connection.execute(sql.HOLDERS):
+    found: list[HolderInfo] = []
+    for about, number, renewed_at, expires, boot_id, seen_at, id in step.connection.execute(sql.HOLDERS):
         this_boot = boot_id == step.boot_id
-        age = step.boot - beaten_at if this_boot else step.now - seen_at
+        age = step.boot - renewed_at if this_boot else step.now - seen_at
         alive = this_boot and expires > step.boot
         found.append(
-            HolderSeen(holder_of(text_of(id), about), number, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
+            HolderInfo(holder_of(text_of(id), about), number, max(0, age) / MICROS, alive, tuple(jobs.get(id, ())))
         )
     return found
 
 
 def anything_to_tidy(step: Step) -> bool:
-    oldest_minute = step.now - int(MINUTES_KEPT * MICROS)
+    oldest_minute = step.now - int(MINUTE_STATS_KEPT * MICROS)
     values = (step.now, step.now, step.boot, step.boot_id, oldest_minute, step.now - KEPT)
     return step.value(sql.ANYTHING_TO_TIDY, *values) == 1
 
 
 def tidy(step: Step, limit: int) -> Tidied:
     execute = step.connection.execute
-    told.tidy(step)
+    transitions.tidy(step)
     removed = execute(sql.TIDY_JOBS, (step.now, limit)).fetchall()
     for queue, state in removed:
-        told.keep(step, queue, state, -1)
-    told.write(step)
-    execute(sql.TIDY_GATES, (step.now - KEPT,))
+        transitions.keep(step, queue, state, -1)
+    transitions.write(step)
+    execute(sql.TIDY_LIMITERS, (step.now - KEPT,))
     return Tidied(
         len(removed),
         execute(sql.TIDY_KEYS, (step.now, limit)).rowcount,

@@ -42,12 +42,12 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
             index, parts[-1], values = "INDEXED BY holdfast_running", "state = 'running'", []
         elif states == ["blocked"]:
             index, parts[-1], values = "INDEXED BY holdfast_blocked", "state = 'blocked'", []
-    if where.waits is not None:
+    if where.waiting_for is not None:
         index = "INDEXED BY holdfast_waits"
     before = None if cursor is None else int(cursor)
     for column, value in (
         ("seq <", before),
-        ("waits =", waiting.write(where.waits)),
+        ("waits =", waiting.write(where.waiting_for)),
         ("queue =", where.queue),
         ("task =", where.task),
     ):
@@ -93,5 +93,5 @@ def put_record(step: Step, kind: str, name: str, value: bytes | None, expect: in
     elif version:
         step.connection.execute(sql.REMOVE_RECORD, (kind, name))
     if kind == "pause":
-        step.rung.add(f"queue/{name}")
+        step.notified.add(f"queue/{name}")
     return True

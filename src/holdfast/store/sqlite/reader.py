@@ -10,7 +10,7 @@ from ...core.clock import Clock
 from . import connection as connections
 from . import sql, trouble
 from .files import Files
-from .fork import Gate
+from .fork import Limiter
 from .step import Step
 from .thread import Line, Ticket
 
@@ -27,13 +27,15 @@ class Reader:
         self._busy_timeout = busy_timeout
         self._line: Line | None = None
         self._connection: sqlite3.Connection | None = None
-        self._gate = Gate(self._close)
+        self._limiter = Limiter(self._close)
 
     async def read(self, work: Callable[[Step], T]) -> T:
         if self._line is None:
             patience = self._busy_timeout
             blocked = f"a read of {self._path} could not begin within {patience:g} s: an earlier one still runs"
-            self._line = Line("holdfast-sqlite-read", self._gate, patience=patience, blocked=blocked, close=self._close)
+            self._line = Line(
+                "holdfast-sqlite-read", self._limiter, patience=patience, blocked=blocked, close=self._close
+            )
         return await self._line.run(lambda ticket: self._work(work, ticket))
 
     def _work(self, work: Callable[[Step], T], ticket: Ticket[T]) -> T:

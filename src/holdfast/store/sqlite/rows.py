@@ -12,7 +12,7 @@ import msgspec
 
 from ...core import waiting
 from ...core.damage import DAMAGED_ID
-from ...core.job import STORED, Attempt, Lane, NewJob, Record, State, raw_text
+from ...core.job import STORED, Attempt, LimitKey, NewJob, Record, State, raw_text
 from ...core.operations import Ask
 from ...core.retry import Backoff
 from ..protocol import LARGE
@@ -27,7 +27,7 @@ WORD = {state: state.value for state in State}
 QUEUED, RUNNING = State.QUEUED.value, State.RUNNING.value
 _BLOCKED, _SCHEDULED = State.BLOCKED.value, State.SCHEDULED.value
 
-RUN_AT, ATTEMPT, FENCE, PLAIN, LANE = 4, 11, 13, 14, 15
+RUN_AT, ATTEMPT, FENCE, PLAIN, LIMIT_KEY = 4, 11, 13, 14, 15
 """Columns of `sql.SELECT_READY`; PLAIN says whether all that it leaves out is as at the start."""
 
 to_json = msgspec.json.encode
@@ -39,30 +39,30 @@ _bounds = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 
 _INTEGERS = frozenset({
-    "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "token", "pid", "suspect",
-    "deaths", "cancel", "started_at", "finished_at", "expires_at", "saves", "changed_at",
+    "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "token", "pid", "quarantined",
+    "crashes", "cancel", "started_at", "finished_at", "expires_at", "saves", "changed_at",
 })  # fmt: skip
 _BYTES = frozenset({"payload", "result", "progress", "checkpoint", "extra"})
 _OPTIONAL = frozenset({
     "timeout", "key", "holder", "pid", "started_at", "finished_at", "expires_at", "result", "error", "traceback",
-    "progress", "checkpoint", "tags", "meta", "retry", "history", "waits", "lane", "bounds", "extra", "changed_at",
+    "progress", "checkpoint", "tags", "meta", "retry", "history", "waiting_for", "limit_key", "bounds", "extra", "changed_at",
 })  # fmt: skip
 _DEFAULTS: dict[str, Any] = {"codec": "damaged"}
-_COUNTED = ("priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "deaths", "saves")
+_COUNTED = ("priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "crashes", "saves")
 """Numbers that are always there, and that others are added to."""
 
 
 def _columns(name: str) -> tuple[str, ...]:
-    return ("lane", "bounds") if name == "lane" else (name,)
+    return ("limit_key", "bounds") if name == "limit_key" else (name,)
 
 
 COLUMNS = tuple(column for name in STORED for column in _columns(name))
 _counted = itemgetter(*map(COLUMNS.index, _COUNTED))
 FEW = (
     "seq", "id", "task", "priority", "run_at", "payload", "codec", "max_attempts", "timeout", "key", "created_at",
-    "attempt", "life", "fence", "suspect", "lane", "bounds",
+    "attempt", "life", "fence", "quarantined", "limit_key", "bounds",
 )  # fmt: skip
-"""The columns of `sql.SELECT_READY`; the one at PLAIN is a number, as `suspect` is."""
+"""The columns of `sql.SELECT_READY`; the one at PLAIN is a number, as `quarantined` is."""
 
 
 def _fits(name: str, kind: type) -> bool:
@@ -90,7 +90,7 @@ def is_plain(row: Row) -> bool:
         return False
     if not (-LARGE < row[RUN_AT] < LARGE and -LARGE < row[ATTEMPT] < LARGE and -LARGE < row[FENCE] < LARGE):
         return False
-    return row[LANE] is None or _numbers(row[LANE + 1]) is not None
+    return row[LIMIT_KEY] is None or _numbers(row[LIMIT_KEY + 1]) is not None
 
 
 def integer(value: Any) -> int:
@@ -124,9 +124,9 @@ def record(row: Row) -> Record:
     if not _sound(tuple(map(type, row[: len(COLUMNS)]))) or not _in_range(_counted(row)):
         row, damage = _mended(row)
     made = Record(*row[:30])
-    made.suspect = row[19] == 1
+    made.quarantined = row[19] == 1
     made.cancel = row[21] == 1
-    tags, meta, retry, history, waits, lane, bounds, made.extra, made.saves, made.changed_at = row[30:40]
+    tags, meta, retry, history, waiting_for, limit_key, bounds, made.extra, made.saves, made.changed_at = row[30:40]
     if tags is not None:
         made.tags = _read(_tags, tags, (), "tags", damage)
     if meta is not None:
@@ -135,25 +135,25 @@ def record(row: Row) -> Record:
         made.retry = _read(_retry, retry, None, "retry", damage)
     if history is not None:
         made.history = _read(_history, history, (), "history", damage)
-    made.waits = waiting.read(waits)
-    if lane is not None:
-        made.lane = lane_of(lane, bounds)
+    made.waiting_for = waiting.read(waiting_for)
+    if limit_key is not None:
+        made.limit_key = limit_key_of(limit_key, bounds)
         if _numbers(bounds) is None:
-            damage["lane"] = raw_text(bounds)
+            damage["limit_key"] = raw_text(bounds)
     if damage:
         made.damage = damage
     return made
 
 
-def lane_of(name: str, bounds: Any) -> Lane:
-    """The lane of a job. One whose numbers cannot be decoded has no bounds: its job ends as it is claimed."""
+def limit_key_of(name: str, bounds: Any) -> LimitKey:
+    """The limit key of a job. One whose numbers cannot be decoded has no bounds: its job ends as it is claimed."""
     numbers = _numbers(bounds) if isinstance(bounds, str) else None
-    return Lane(name) if numbers is None else Lane(name, *numbers)
+    return LimitKey(name) if numbers is None else LimitKey(name, *numbers)
 
 
 @lru_cache(1024)
 def _numbers(bounds: str | None) -> tuple[int, int, int, int] | None:
-    """The numbers of a lane, None where they cannot be. Those of thousands of lanes are often the same."""
+    """The numbers of a limit key, None where they cannot be. Those of thousands of limit keys are often the same."""
     try:
         numbers = _bounds(bounds or "")
     except ValueError:
@@ -166,14 +166,14 @@ def _bounds_text(running: int, interval: int, burst: int, weight: int) -> str:
     return to_json((running, interval, burst, weight)).decode()
 
 
-def lane_columns(lane: Lane | None) -> tuple[str | None, str | None]:
-    """The name of a lane, and its numbers."""
-    if lane is None:
+def limit_key_columns(limit_key: LimitKey | None) -> tuple[str | None, str | None]:
+    """The name of a limit key, and its numbers."""
+    if limit_key is None:
         return None, None
-    return lane.name, _bounds_text(lane.running, lane.interval, lane.burst, lane.weight)
+    return limit_key.name, _bounds_text(limit_key.concurrency, limit_key.interval, limit_key.burst, limit_key.weight)
 
 
-def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record:
+def claimed(row: Row, queue: str, ask: Ask, now: int, quarantined: bool) -> Record:
     """The claim on a job whose row of `sql.SELECT_READY` says that all else is as at the start."""
     (
         seq,
@@ -191,15 +191,15 @@ def claimed(row: Row, queue: str, ask: Ask, now: int, suspect: bool) -> Record:
         life,
         fence,
         _,
-        lane,
+        limit_key,
         bounds,
     ) = row
     made = Record(
         seq, id, queue, task, RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
-        attempt + 1, life, fence + 1, ask.token, ask.holder.id, None, suspect, 0, False, now,
+        attempt + 1, life, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now,
     )  # fmt: skip
-    if lane is not None:
-        made.lane = lane_of(lane, bounds)
+    if limit_key is not None:
+        made.limit_key = limit_key_of(limit_key, bounds)
     return made
 
 
@@ -217,7 +217,7 @@ def json_or_null(value: Any) -> str | None:
 
 def first_state(new: NewJob, now: int, run_at: int) -> str:
     """Where a new job begins."""
-    return _BLOCKED if new.waits is not None else _SCHEDULED if run_at > now else QUEUED
+    return _BLOCKED if new.waiting_for is not None else _SCHEDULED if run_at > now else QUEUED
 
 
 def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
@@ -239,8 +239,8 @@ def new_row(new: NewJob, now: int, run_at: int, state: str) -> Row:
         json_or_null(new.meta) if new.meta else None,
         json_or_null(new.retry) if new.retry is not None else None,
         new.nonce,
-        waiting.write(new.waits),
-        *lane_columns(new.lane),
+        waiting.write(new.waiting_for),
+        *limit_key_columns(new.limit_key),
         new.extra,
     )
 
@@ -252,11 +252,11 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         str(kept.state),
         kept.run_at,
         kept.attempt,
-        kept.life,
+        kept.reset_count,
         kept.holder,
         kept.pid,
-        int(kept.suspect),
-        kept.deaths,
+        int(kept.quarantined),
+        kept.crashes,
         int(kept.cancel),
         kept.started_at,
         kept.finished_at,
@@ -268,7 +268,7 @@ def saved_row(kept: Record, settled: int | None) -> Sequence[Any]:
         kept.checkpoint,
         raw["meta"] if "meta" in raw and not kept.meta else json_or_null(kept.meta),
         raw["history"] if "history" in raw and not kept.history else json_or_null(kept.history),
-        waiting.write(kept.waits),
+        waiting.write(kept.waiting_for),
         kept.extra,
         kept.saves,
         kept.changed_at,

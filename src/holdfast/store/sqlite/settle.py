@@ -9,7 +9,7 @@ import msgspec
 from ...core.job import TERMINAL, Record, State
 from ...core.operations import Note, Settlement
 from ..reference import apply
-from . import lanes, output, sql, told
+from . import limits, output, sql, transitions
 from .rows import WORD, record, saved_row, to_json
 from .step import Mismatch, Step
 
@@ -26,8 +26,8 @@ def note(step: Step, said: Note) -> bool:
         if said.progress is said.checkpoint is said.pid is said.meta is said.rest is UNSET:
             return True
     kept = record(row)
-    if said.rest is not UNSET and kept.lane is not None:
-        lanes.rest(step, kept.lane.name, apply.after(step.now, said.rest))
+    if said.rest is not UNSET and kept.limit_key is not None:
+        limits.rest(step, kept.limit_key.name, apply.after(step.now, said.rest))
     apply.note(kept, said, step.now)
     save(step, kept)
     return True
@@ -45,7 +45,7 @@ def settle_all(step: Step, ends: Sequence[Settlement]) -> list[bool]:
     kept: list[Settlement] = []
     gone: list[Settlement] = []
     for end in ends:
-        if end.state not in TERMINAL or end.seen_beat is not None:
+        if end.state not in TERMINAL or end.expected_heartbeat is not None:
             answers += _end_run(step, kept, gone)
             answers.append(_settle(step, end))
         elif end.keep is None or end.keep > 0:
@@ -61,7 +61,7 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     if not count:
         return []
     now, written = step.now, 0
-    left = told.count_all(step, kept + gone)
+    left = transitions.count_all(step, kept + gone)
     if kept and _all_plain_successes(kept):
         written += step.write_rows(
             sql.SUCCEED,
@@ -75,8 +75,8 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
                 (
                     WORD[end.state],  # pyright: ignore[reportArgumentType]  # a State and its word hash alike
                     end.attempt,
-                    1 if end.suspect else 0,
-                    end.deaths,
+                    1 if end.quarantined else 0,
+                    end.crashes,
                     end.result,
                     end.error,
                     end.traceback,
@@ -102,11 +102,11 @@ def _end_run(step: Step, kept: list[Settlement], gone: list[Settlement]) -> list
     keyed = [(apply.after(now, end.key_keep), end.key, end.id) for end in ends if end.key is not None]
     if keyed:
         step.connection.executemany(sql.END_KEY, keyed)
-    step.rung.update([f"job/{end.id}" for end in ends])
-    told.move(step, ((end.id, end.state) for end in ends))
-    told.ended(step, [end.id for end in ends if end.tell])
+    step.notified.update([f"job/{end.id}" for end in ends])
+    transitions.move(step, ((end.id, end.state) for end in ends))
+    transitions.ended(step, [end.id for end in ends if end.record_end])
     for queue, freed in left:
-        lanes.make_room(step, queue, freed)
+        limits.make_room(step, queue, freed)
     kept.clear()
     gone.clear()
     return [True] * count
@@ -118,7 +118,7 @@ def _all_plain_successes(ends: list[Settlement]) -> bool:
     for end in ends:
         if end.state != _SUCCEEDED or end.keep != keep or end.key is not None:
             return False
-        if end.suspect or end.deaths or end.error is not None or end.traceback is not None:
+        if end.quarantined or end.crashes or end.error is not None or end.traceback is not None:
             return False
     return True
 
@@ -128,16 +128,19 @@ def _settle(step: Step, end: Settlement) -> bool:
     if row is None:
         return step.value(sql.SETTLED, end.id) == end.nonce
     kept = record(row)
-    if end.seen_beat is not None and (step.value(sql.BEAT_OF, kept.holder) or 0) != end.seen_beat:
+    if (
+        end.expected_heartbeat is not None
+        and (step.value(sql.HEARTBEAT_OF, kept.holder) or 0) != end.expected_heartbeat
+    ):
         return False
-    told.count(step, apply.ended(kept, end, step.now))
+    transitions.count(step, apply.ended(kept, end, step.now))
     apply.settle(kept, end, step.now)
-    told.move(step, [(kept.id, kept.state)])
+    transitions.move(step, [(kept.id, kept.state)])
     put(step, kept, end.key_keep, end.nonce)
-    if kept.lane is not None:
-        lanes.make_room(step, kept.queue, to_json([kept.lane.name]).decode())
-    if end.tell and kept.state in TERMINAL:
-        told.ended(step, [kept.id])
+    if kept.limit_key is not None:
+        limits.make_room(step, kept.queue, to_json([kept.limit_key.name]).decode())
+    if end.record_end and kept.state in TERMINAL:
+        transitions.ended(step, [kept.id])
     return True
 
 
@@ -146,10 +149,10 @@ def put(step: Step, kept: Record, key_keep: float, settled: int | None = None) -
     over = kept.state in TERMINAL
     if kept.key is not None:
         step.connection.execute(sql.END_KEY, (apply.after(step.now, key_keep) if over else None, kept.key, kept.id))
-    step.rung.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
+    step.notified.add(f"job/{kept.id}" if over else f"queue/{kept.queue}")
     if apply.removable(kept, step.now):
         step.connection.execute(sql.REMOVE, (kept.seq,))
         return
     if over:
-        told.keep(step, kept.queue, kept.state)
+        transitions.keep(step, kept.queue, kept.state)
     save(step, kept, settled)

@@ -18,9 +18,9 @@ INLINE_PAYLOAD = 2048
 """Bytes of payload that stay in the job's row; longer ones go to holdfast_payload."""
 
 _PAYLOAD = "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE big.seq = holdfast_job.seq))"
-_SPELT_OUT = {"payload": _PAYLOAD, "lane": "lane, bounds"}
+_SPELT_OUT = {"payload": _PAYLOAD, "limit_key": "limit key, bounds"}
 JOB = ", ".join(_SPELT_OUT.get(name, name) for name in STORED)
-"""The columns of a Record, in its order; a lane is two."""
+"""The columns of a Record, in its order; a limit key is two."""
 
 # -- transactions
 
@@ -47,7 +47,7 @@ SEAL = (
 
 INSERT = """
 INSERT INTO holdfast_job (id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout, key,
-    created_at, tags, meta, retry, nonce, waits, lane, bounds, extra)
+    created_at, tags, meta, retry, nonce, waiting_for, limit_key, bounds, extra)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 ON CONFLICT (id) DO NOTHING
 """
@@ -62,16 +62,16 @@ INSERT_NOW = {
     for count in (1, MANY)
 }
 """Jobs that are ready as they are made and have nothing out of the ordinary."""
-_INSERT_LANED = """
+_INSERT_LIMITED = """
 INSERT INTO holdfast_job (created_at, state, run_at, id, queue, task, priority, payload, codec, max_attempts, timeout,
-    lane, bounds)
+    limit_key, bounds)
 VALUES {rows} ON CONFLICT (id) DO NOTHING
 """
-INSERT_LANED = {
-    count: _INSERT_LANED.format(rows=", ".join(["(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
+INSERT_LIMITED = {
+    count: _INSERT_LIMITED.format(rows=", ".join(["(?, 'queued', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"] * count))
     for count in (1, MANY)
 }
-"""The same, in lanes, and each at its turn."""
+"""The same, in limit keys, and each at its turn."""
 INSERT_PAYLOAD = "INSERT INTO holdfast_payload (seq, body) VALUES (?, ?)"
 NONCE = "SELECT nonce FROM holdfast_job WHERE id = ?"
 KEY = """
@@ -107,9 +107,11 @@ NEXT_DUE = """
 SELECT CAST(run_at AS INTEGER) FROM holdfast_job INDEXED BY holdfast_due
 WHERE queue = ? AND state IN ('scheduled', 'failed') ORDER BY run_at LIMIT 1
 """
-_READY = "FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued' AND suspect = {suspect}"
+_READY = (
+    "FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued' AND quarantined = {quarantined}"
+)
 _PLACE = "CAST(priority AS INTEGER), CAST(run_at AS INTEGER), seq"
-_DEATHS = ", CAST(deaths AS INTEGER)"
+_CRASHES = ", CAST(deaths AS INTEGER)"
 """As numbers, whatever stands there."""
 _OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 _IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
@@ -121,117 +123,119 @@ seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, 
 deaths = 0 AND cancel = 0 AND saves = 0
     AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, extra,
         changed_at) IS NULL,
-lane, bounds
+limit key, bounds
 """
 FIRST = {
-    (suspect, some): f"SELECT {_PLACE}{_DEATHS * suspect} {_READY}{_OF_TASKS * some}{_IN_ORDER}".format(
-        suspect=suspect, limit=1
+    (quarantined, some): f"SELECT {_PLACE}{_CRASHES * quarantined} {_READY}{_OF_TASKS * some}{_IN_ORDER}".format(
+        quarantined=quarantined, limit=1
     )
-    for suspect in (0, 1)
+    for quarantined in (0, 1)
     for some in (False, True)
 }
-"""The place of the first ready job of a queue, a suspect's deaths behind it, by (suspects?, of certain tasks only?)."""
-_OF_DEATHS = " AND CAST(deaths AS INTEGER) = ?"
+"""The place of the first ready job of a queue, a quarantined job's deaths behind it, by (quarantined jobs?, of certain tasks only?)."""
+_OF_CRASHES = " AND CAST(deaths AS INTEGER) = ?"
 _FIRST_READY = {
-    (suspect, some): f"{_READY}{_OF_TASKS * some}{_OF_DEATHS * suspect}{_IN_ORDER}".format(suspect=suspect, limit="?")
-    for suspect in (0, 1)
+    (quarantined, some): f"{_READY}{_OF_TASKS * some}{_OF_CRASHES * quarantined}{_IN_ORDER}".format(
+        quarantined=quarantined, limit="?"
+    )
+    for quarantined in (0, 1)
     for some in (False, True)
 }
 SELECT_READY = {which: f"SELECT {_FEW} {ready}" for which, ready in _FIRST_READY.items()}
 """The first ready jobs of a queue, in order: the few columns that differ between fresh jobs (a column costs as much as
-a comparison), whether all others are as at the start, and the lane. Jobs with more to them are read whole, by
-BY_SEQS. Of suspects, those that have died so often."""
+a comparison), whether all others are as at the start, and the limit key. Jobs with more to them are read whole, by
+BY_SEQS. Of quarantined jobs, those that have died so often."""
 TAKE = {some: f"{_TAKE} WHERE seq IN (SELECT seq {_FIRST_READY[0, some]})" for some in (False, True)}
 """Claim what SELECT_READY has just read, where all of it is as at the start."""
-TAKE_THESE = f"{_TAKE}, waits = NULL WHERE seq IN (SELECT value FROM json_each(?))"
-TAKEN_ALONE = "UPDATE holdfast_job SET deaths = 0 WHERE seq = ?"
-"""From now on, if this suspect dies, it dies alone."""
+TAKE_THESE = f"{_TAKE}, waiting_for = NULL WHERE seq IN (SELECT value FROM json_each(?))"
+TAKEN_ALONE = "UPDATE holdfast_job SET crashes = 0 WHERE seq = ?"
+"""From now on, if this quarantined job dies, it dies alone."""
 BY_SEQS = f"SELECT {JOB} FROM holdfast_job WHERE seq IN (SELECT value FROM json_each(?))"
 RENEW_FOR_CLAIM = """
-INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)
-ON CONFLICT (id) DO UPDATE SET beat = beat + 1, beaten_at = excluded.beaten_at, expires = excluded.expires,
+INSERT INTO holdfast_holder (id, about, heartbeat, renewed_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)
+ON CONFLICT (id) DO UPDATE SET heartbeat = heartbeat + 1, renewed_at = excluded.renewed_at, expires = excluded.expires,
     boot_id = excluded.boot_id, seen_at = excluded.seen_at
-WHERE holdfast_holder.expires - excluded.beaten_at < ? OR holdfast_holder.boot_id <> excluded.boot_id
+WHERE holdfast_holder.expires - excluded.renewed_at < ? OR holdfast_holder.boot_id <> excluded.boot_id
 """
 """Renew a holder's lease where half of it (the last value) is spent."""
 
-# -- lanes
+# -- limit keys
 
 _TURN = """
 SELECT CAST(run_at AS INTEGER) FROM holdfast_job INDEXED BY holdfast_ready
-WHERE queue = ? AND state = 'queued' AND suspect = 0 AND priority = ? ORDER BY run_at {order} LIMIT 1
+WHERE queue = ? AND state = 'queued' AND quarantined = 0 AND priority = ? ORDER BY run_at {order} LIMIT 1
 """
 ENDS = f"SELECT ({_TURN.format(order='ASC')}), ({_TURN.format(order='DESC')})"
 """The first and the last turn of the ready jobs of a queue and a priority (both given twice)."""
-GATES = """
-SELECT lane, CAST(tat AS INTEGER), CAST(rest_until AS INTEGER), CAST(finish AS INTEGER), CAST(opens_at AS INTEGER)
-FROM holdfast_gate WHERE lane IN (SELECT value FROM json_each(?))
+LIMITERS = """
+SELECT limit_key, CAST(tat AS INTEGER), CAST(rest_until AS INTEGER), CAST(finish AS INTEGER), CAST(opens_at AS INTEGER)
+FROM holdfast_limiter WHERE limit_key IN (SELECT value FROM json_each(?))
 """
-PUT_GATE = {
-    count: "INSERT OR REPLACE INTO holdfast_gate (lane, tat, rest_until, finish, opens_at) VALUES "
+PUT_LIMITER = {
+    count: "INSERT OR REPLACE INTO holdfast_limiter (limit_key, tat, rest_until, finish, opens_at) VALUES "
     + ", ".join(["(?, ?, ?, ?, ?)"] * count)
     for count in (1, MANY)
 }
-REMOVE_GATE = "DELETE FROM holdfast_gate WHERE lane = ?"
+REMOVE_LIMITER = "DELETE FROM holdfast_limiter WHERE limit_key = ?"
 REST = """
-INSERT INTO holdfast_gate (lane, rest_until) VALUES (?, ?)
-ON CONFLICT (lane) DO UPDATE SET rest_until = max(rest_until, excluded.rest_until)
+INSERT INTO holdfast_limiter (limit_key, rest_until) VALUES (?, ?)
+ON CONFLICT (limit_key) DO UPDATE SET rest_until = max(rest_until, excluded.rest_until)
 """
-_HELD = "FROM holdfast_job AS held INDEXED BY holdfast_held WHERE held.waits = {lane} AND held.lane IS NOT NULL"
+_HELD = "FROM holdfast_job AS held INDEXED BY holdfast_held WHERE held.waiting_for = {limit_key} AND held.limit_key IS NOT NULL"
 MAKE_ROOM = f"""
-INSERT INTO holdfast_gate (lane, opens_at) SELECT freed.value, ? FROM json_each(?) AS freed
-WHERE EXISTS (SELECT 1 {_HELD.format(lane=f"'{LIMIT_PREFIX}' || freed.value")})
-ON CONFLICT (lane) DO UPDATE SET opens_at = excluded.opens_at
+INSERT INTO holdfast_limiter (limit_key, opens_at) SELECT freed.value, ? FROM json_each(?) AS freed
+WHERE EXISTS (SELECT 1 {_HELD.format(limit_key=f"'{LIMIT_PREFIX}' || freed.value")})
+ON CONFLICT (limit_key) DO UPDATE SET opens_at = excluded.opens_at
 """
-"""Have the gates of lanes looked at from a time on, where something is held."""
+"""Have the limiters of limit keys looked at from a time on, where something is held."""
 OPENING = """
-SELECT lane FROM holdfast_gate INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, lane LIMIT ?
+SELECT limit_key FROM holdfast_limiter INDEXED BY holdfast_opening WHERE opens_at <= ? ORDER BY opens_at, limit_key LIMIT ?
 """
 LATE_RATES = """
-SELECT lane, CAST(tat AS INTEGER) FROM holdfast_gate INDEXED BY holdfast_opening
+SELECT limit_key, CAST(tat AS INTEGER) FROM holdfast_limiter INDEXED BY holdfast_opening
 WHERE opens_at > ? AND tat > ? ORDER BY opens_at DESC LIMIT ?
 """
-"""Lanes that let nothing start before a time, the last ones first."""
-FREE_RATE = "UPDATE holdfast_gate SET tat = 0, opens_at = ? WHERE lane = ? AND tat = ?"
+"""Limit keys that let nothing start before a time, the last ones first."""
+FREE_RATE = "UPDATE holdfast_limiter SET tat = 0, opens_at = ? WHERE limit_key = ? AND tat = ?"
 NEXT_OPENING = """
-SELECT CAST(opens_at AS INTEGER) FROM holdfast_gate INDEXED BY holdfast_opening
+SELECT CAST(opens_at AS INTEGER) FROM holdfast_limiter INDEXED BY holdfast_opening
 WHERE opens_at IS NOT NULL ORDER BY opens_at LIMIT 1
 """
-RUNNING_OF_LANES = """
-SELECT lane, count(*) FROM holdfast_job INDEXED BY holdfast_lane
-WHERE lane IN (SELECT value FROM json_each(?)) AND state = 'running' GROUP BY lane
+RUNNING_OF_LIMIT_KEYS = """
+SELECT limit_key, count(*) FROM holdfast_job INDEXED BY holdfast_limit_key
+WHERE limit_key IN (SELECT value FROM json_each(?)) AND state = 'running' GROUP BY limit_key
 """
-_HELD_BY = _HELD.format(lane=f"'{LIMIT_PREFIX}' || name.value")
+_HELD_BY = _HELD.format(limit_key=f"'{LIMIT_PREFIX}' || name.value")
 FIRST_HELD = f"""
 SELECT name.value, first.seq, first.bounds, (SELECT 1 {_HELD_BY} LIMIT 1 OFFSET 1)
 FROM json_each(?) AS name CROSS JOIN holdfast_job AS first
 WHERE first.seq = (SELECT held.seq {_HELD_BY} ORDER BY held.priority, held.run_at, held.seq LIMIT 1)
 """
-"""The first job that each of these lanes holds, and whether there are more. A lane that holds none has no row."""
-HOLDS_ANY = f"SELECT 1 {_HELD.format(lane='?')} LIMIT 1"
+"""The first job that each of these limit keys holds, and whether there are more. A limit key that holds none has no row."""
+HOLDS_ANY = f"SELECT 1 {_HELD.format(limit_key='?')} LIMIT 1"
 HOLD = f"""
-UPDATE holdfast_job SET state = 'blocked', waits = '{LIMIT_PREFIX}' || lane
+UPDATE holdfast_job SET state = 'blocked', waiting_for = '{LIMIT_PREFIX}' || limit_key
 WHERE seq IN (SELECT value FROM json_each(?))
 """
 LET_GO = f"""
-UPDATE holdfast_job SET state = 'queued', waits = NULL
-WHERE seq IN (SELECT seq {_HELD.format(lane="?")} ORDER BY priority, run_at, seq LIMIT ?)
+UPDATE holdfast_job SET state = 'queued', waiting_for = NULL
+WHERE seq IN (SELECT seq {_HELD.format(limit_key="?")} ORDER BY priority, run_at, seq LIMIT ?)
 """
 LET_GO_THESE = """
-UPDATE holdfast_job SET state = 'queued', waits = NULL WHERE seq IN (SELECT value FROM json_each(?))
+UPDATE holdfast_job SET state = 'queued', waiting_for = NULL WHERE seq IN (SELECT value FROM json_each(?))
 """
 
 # -- note, settle, change
 
 _CLAIMED = "seq = ? AND id = ? AND fence = ? AND token = ? AND state = 'running' AND key IS ?"
 END = f"""
-UPDATE holdfast_job SET state = ?, attempt = ?, suspect = ?, deaths = ?, cancel = 0, result = ?, error = ?,
+UPDATE holdfast_job SET state = ?, attempt = ?, quarantined = ?, crashes = ?, cancel = 0, result = ?, error = ?,
     traceback = ?, finished_at = ?, expires_at = ?, settled = ?
 WHERE {_CLAIMED}
 """
 """Settle a claim for good. Written only under its fence and token, and if its key is the one that was said."""
 _SUCCEED = """
-UPDATE holdfast_job SET state = 'succeeded', attempt = ended.column1, suspect = 0, deaths = 0, cancel = 0,
+UPDATE holdfast_job SET state = 'succeeded', attempt = ended.column1, quarantined = 0, crashes = 0, cancel = 0,
     result = ended.column2, error = NULL, traceback = NULL, finished_at = ?, expires_at = ?, settled = ended.column3
 FROM (VALUES {rows}) AS ended
 WHERE seq = ended.column4 AND id = ended.column5 AND fence = ended.column6 AND token = ended.column7
@@ -247,11 +251,11 @@ WHERE id = ? AND max(min(CAST(fence AS INTEGER), {LARGE}), -{LARGE}) = ?
     AND CAST(token AS INTEGER) = ? AND state = 'running'
 """
 SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
-BEAT_OF = "SELECT CAST(beat AS INTEGER) FROM holdfast_holder WHERE id = ?"
+HEARTBEAT_OF = "SELECT CAST(heartbeat AS INTEGER) FROM holdfast_holder WHERE id = ?"
 CHANGING = (
-    "state", "run_at", "attempt", "life", "holder", "pid", "suspect", "deaths", "cancel", "started_at", "finished_at",
+    "state", "run_at", "attempt", "life", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
     "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
-    "waits", "extra", "saves", "changed_at",
+    "waiting_for", "extra", "saves", "changed_at",
 )  # fmt: skip
 """The columns that a life changes, beside those of a claim."""
 SAVE = f"""
@@ -280,12 +284,12 @@ SEQ = "SELECT seq FROM holdfast_job WHERE id = ?"
 
 # -- holders
 
-BEAT = """
-INSERT INTO holdfast_holder (id, about, beat, beaten_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)
+HEARTBEAT = """
+INSERT INTO holdfast_holder (id, about, heartbeat, renewed_at, expires, boot_id, seen_at) VALUES (?, ?, 1, ?, ?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET
-    about = excluded.about, beat = beat + 1, beaten_at = excluded.beaten_at, expires = excluded.expires,
+    about = excluded.about, heartbeat = heartbeat + 1, renewed_at = excluded.renewed_at, expires = excluded.expires,
     boot_id = excluded.boot_id, seen_at = excluded.seen_at
-RETURNING beat
+RETURNING heartbeat
 """
 HELD = """
 SELECT id, seq, CAST(fence AS INTEGER), CAST(token AS INTEGER), cancel FROM holdfast_job INDEXED BY holdfast_running
@@ -298,7 +302,7 @@ NOT EXISTS (SELECT 1 FROM holdfast_job AS held INDEXED BY holdfast_running
 """
 FORGET_HOLDER = f"DELETE FROM holdfast_holder WHERE id = ? AND {_HOLDS_NOTHING}"
 HOLDERS = """
-SELECT about, CAST(beat AS INTEGER), CAST(beaten_at AS INTEGER), CAST(expires AS INTEGER), boot_id,
+SELECT about, CAST(heartbeat AS INTEGER), CAST(renewed_at AS INTEGER), CAST(expires AS INTEGER), boot_id,
     CAST(seen_at AS INTEGER), id
 FROM holdfast_holder ORDER BY rowid
 """
@@ -308,14 +312,14 @@ SELECT holder, id FROM holdfast_job INDEXED BY holdfast_running WHERE state = 'r
 _LEASES = """
 FROM holdfast_job INDEXED BY holdfast_running
 LEFT JOIN (
-    SELECT id AS holder_id, CAST(beat AS INTEGER) AS beat, CAST(expires AS INTEGER) AS expires, boot_id
+    SELECT id AS holder_id, CAST(heartbeat AS INTEGER) AS heartbeat, CAST(expires AS INTEGER) AS expires, boot_id
     FROM holdfast_holder
 ) ON holder_id = holder
 WHERE state = 'running' AND holder IS NOT NULL
 """
-LOST = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND (expires IS NULL OR expires <= ? OR boot_id <> ?) LIMIT ?"
+LOST = f"SELECT {JOB}, coalesce(heartbeat, 0) {_LEASES} AND (expires IS NULL OR expires <= ? OR boot_id <> ?) LIMIT ?"
 """Claims whose holder's lease has ended, was given in another boot, or cannot be decoded."""
-LOST_OF = f"SELECT {JOB}, coalesce(beat, 0) {_LEASES} AND holder = ? LIMIT ?"
+LOST_OF = f"SELECT {JOB}, coalesce(heartbeat, 0) {_LEASES} AND holder = ? LIMIT ?"
 """All claims of one holder."""
 
 # -- retention
@@ -325,8 +329,8 @@ _FORGOTTEN = "FROM holdfast_key INDEXED BY holdfast_key_expiry WHERE expires_at 
 _GONE = f"FROM holdfast_holder WHERE (CAST(expires AS INTEGER) <= ? OR boot_id <> ?) AND {_HOLDS_NOTHING}"
 _OLD_MINUTES = "FROM holdfast_minute WHERE at < ?"
 _IDLE = f"""
-FROM holdfast_gate INDEXED BY holdfast_idle WHERE max(tat, rest_until, finish) < ?
-    AND NOT EXISTS (SELECT 1 {_HELD.format(lane=f"'{LIMIT_PREFIX}' || holdfast_gate.lane")})
+FROM holdfast_limiter INDEXED BY holdfast_idle WHERE max(tat, rest_until, finish) < ?
+    AND NOT EXISTS (SELECT 1 {_HELD.format(limit_key=f"'{LIMIT_PREFIX}' || holdfast_limiter.limit_key")})
 """
 ANYTHING_TO_TIDY = f"""
 SELECT EXISTS (SELECT 1 {_PAST}) OR EXISTS (SELECT 1 {_FORGOTTEN}) OR EXISTS (SELECT 1 {_GONE})
@@ -337,7 +341,7 @@ DELETE FROM holdfast_job WHERE seq IN (SELECT seq {_PAST} ORDER BY expires_at LI
 """
 TIDY_KEYS = f"DELETE FROM holdfast_key WHERE rowid IN (SELECT rowid {_FORGOTTEN} ORDER BY expires_at LIMIT ?)"
 TIDY_MINUTES = f"DELETE {_OLD_MINUTES}"
-TIDY_GATES = f"DELETE FROM holdfast_gate WHERE lane IN (SELECT lane {_IDLE})"
+TIDY_LIMITERS = f"DELETE FROM holdfast_limiter WHERE limit_key IN (SELECT limit_key {_IDLE})"
 TIDY_HOLDERS = f"DELETE FROM holdfast_holder WHERE rowid IN (SELECT rowid {_GONE} LIMIT ?)"
 
 # -- observe
@@ -376,7 +380,7 @@ REMOVE_RECORD = "DELETE FROM holdfast_record WHERE kind = ? AND name = ?"
 
 WATCHED = "SELECT CAST(until AS INTEGER) FROM holdfast_watch"
 WATCH = "UPDATE holdfast_watch SET until = ?"
-LAST_MOVE = "SELECT max(upto) FROM holdfast_move"
+LAST_TRANSITION = "SELECT max(upto) FROM holdfast_move"
 FIRST_MOVE = """
 SELECT upto - CASE WHEN json_valid(moved) THEN json_array_length(moved) ELSE 0 END
 FROM holdfast_move ORDER BY upto LIMIT 1
@@ -384,13 +388,13 @@ FROM holdfast_move ORDER BY upto LIMIT 1
 """The earliest place from which all moves are still told."""
 PUT_MOVES = "INSERT INTO holdfast_move (upto, at, moved) VALUES (?, ?, ?)"
 TRIM_MOVES = "DELETE FROM holdfast_move WHERE upto <= ?"
-MOVES = "SELECT upto, CAST(at AS INTEGER), moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
+TRANSITIONS = "SELECT upto, CAST(at AS INTEGER), moved FROM holdfast_move WHERE upto > ? ORDER BY upto"
 TIMES = """
 SELECT queue, count(*), sum(max(0, coalesce(started_at, ?) - run_at)), sum(max(0, ? - coalesce(started_at, ?))),
-    json_group_array(CAST(lane AS TEXT)) FILTER (WHERE lane IS NOT NULL) FROM holdfast_job
+    json_group_array(CAST(limit_key AS TEXT)) FILTER (WHERE limit_key IS NOT NULL) FROM holdfast_job
 WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY queue
 """
-"""How long claims that end now (given three times) have waited and run, by queue, and their lanes."""
+"""How long claims that end now (given three times) have waited and run, by queue, and their limit keys."""
 TELL_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
 ADD_MINUTE = """
 INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)
@@ -407,7 +411,7 @@ FROM holdfast_minute WHERE at >= ? ORDER BY at, queue, outcome
 DATA_VERSION = "PRAGMA data_version"
 """Changes whenever another connection has committed."""
 NEXT = f"SELECT ({NEXT_DUE}), ({NEXT_OPENING})"
-"""When the next job of a queue is due, and when the next lane opens."""
+"""When the next job of a queue is due, and when the next limit key opens."""
 ENDED = "SELECT state IN ('succeeded', 'dead', 'cancelled') FROM holdfast_job WHERE id = ?"
 ANY_READY = """
 SELECT EXISTS (SELECT 1 FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued')

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any
 
 from ...core.clock import Clock
-from ...core.operations import Minute
+from ...core.operations import MinuteStats
 from . import sql
 
 
@@ -18,7 +18,7 @@ class Mismatch(Exception):
 class Step:
     """One atomic step on one connection. The clocks are read once, so a batch happens at one moment."""
 
-    __slots__ = ("boot", "boot_id", "bulk", "connection", "ended", "kept", "moved", "now", "rung", "watched")
+    __slots__ = ("boot", "boot_id", "bulk", "connection", "ended", "kept", "moved", "notified", "now", "watched")
 
     def __init__(self, connection: sqlite3.Connection, clock: Clock, *, bulk: bool = True) -> None:
         self.connection = connection
@@ -26,12 +26,12 @@ class Step:
         self.boot = clock.boot()
         self.boot_id = clock.boot_id()
         self.bulk = bulk
-        self.rung: set[str] = set()
+        self.notified: set[str] = set()
         """Topics to ring after the commit."""
         self.moved: list[tuple[str, str]] | None = None
         """The (id, state) of jobs that came to another state; None until somebody has asked whether it is watched."""
         self.watched = False
-        self.ended: dict[tuple[str, str], Minute] = {}
+        self.ended: dict[tuple[str, str], MinuteStats] = {}
         """How claims ended, by (queue, outcome)."""
         self.kept: dict[tuple[str, str], int] = {}
         """Ended jobs that came (or went), by (queue, state)."""

@@ -14,23 +14,23 @@ from ...core.errors import ConfigError, HoldfastError, StoreUnavailable
 from ...core.job import NewJob, Record
 from ...core.operations import (
     Ask,
-    Beat,
     Claims,
     Found,
+    HeartbeatReply,
     Holder,
-    HolderSeen,
+    HolderInfo,
     Inserted,
     Lost,
-    Minute,
-    Moves,
+    MinuteStats,
     Printed,
     QueueStats,
     Tidied,
+    Transitions,
     Where,
 )
-from ..protocol import Answers, Batch, Bell, Finding, Versioned
+from ..protocol import Answers, Batch, Finding, Listener, Versioned
 from ..stalls import Stalls
-from . import bound, claim, doctor, lanes, observe, output, schema, sql, told
+from . import bound, claim, doctor, limits, observe, output, schema, sql, transitions
 from . import connection as connections
 from . import holders as leases
 from .change import change_all
@@ -40,7 +40,7 @@ from .reader import Reader
 from .settle import note, settle_all
 from .step import Step
 from .thread import Line, Ticket
-from .wake import Bells
+from .wake import Listeners
 from .writer import Writer
 
 T = TypeVar("T")
@@ -49,7 +49,7 @@ SYNCHRONOUS = frozenset({"full", "normal"})
 FREE_LOCK_WAIT = 0.01
 """Seconds that a write which nobody holds up may wait for the lock."""
 HEARTBEAT_HEAD_START = 0.1
-"""Seconds in which the hearts that waited for the lock get it, before a lease is taken for lost."""
+"""Seconds in which the heartbeats that waited for the lock get it, before a lease is taken for lost."""
 
 
 class SqliteStore:
@@ -57,7 +57,7 @@ class SqliteStore:
 
     1. One thread writes: each `write` is one transaction there, behind the file's lock (`writer.py`).
     2. Another reads, so that a long listing never delays a settle (`reader.py`). An ask that finds nothing only reads.
-    3. A third watches for other processes' commits, only while somebody waits for a bell (`wake.py`).
+    3. A third watches for other processes' commits, only while somebody waits for a listener (`wake.py`).
     """
 
     name = "sqlite"
@@ -81,7 +81,7 @@ class SqliteStore:
         self._writer: Writer | None = None
         self._line: Line | None = None
         self._reader: Reader | None = None
-        self._bells: Bells | None = None
+        self._listeners: Listeners | None = None
 
     # -- lifetime
 
@@ -97,7 +97,7 @@ class SqliteStore:
         writer = Writer(files, self._clock, patience, self._synchronous)
         line = Line(
             "holdfast-sqlite-write",
-            writer.gate,
+            writer.limiter,
             patience=patience,
             blocked=blocked,
             close=writer.close,
@@ -110,17 +110,17 @@ class SqliteStore:
             raise
         self._writer, self._line = writer, line
         connect = partial(connections.connect_reader, self.path, self._busy_timeout)
-        self._bells = Bells(files, connect)
+        self._listeners = Listeners(files, connect)
         self._reader = Reader(files, self._clock, self._busy_timeout)
 
     async def close(self) -> None:
-        line, writer, reader, bells = self._line, self._writer, self._reader, self._bells
-        self._line = self._writer = self._reader = self._bells = None
+        line, writer, reader, listeners = self._line, self._writer, self._reader, self._listeners
+        self._line = self._writer = self._reader = self._listeners = None
         if line is None or writer is None:
             return
         try:
-            if bells is not None:
-                await bells.close()
+            if listeners is not None:
+                await listeners.close()
             if reader is not None:
                 await reader.close()
             await line.run(writer.close)
@@ -131,20 +131,20 @@ class SqliteStore:
         return SqliteStore(self.path, synchronous=self._synchronous, clock=self._clock, busy_timeout=self._busy_timeout)
 
     def release(self) -> None:
-        for part in (self._bells, self._reader, self._line):
+        for part in (self._listeners, self._reader, self._line):
             if part is not None:
                 part.end()
-        self._line = self._writer = self._reader = self._bells = None
+        self._line = self._writer = self._reader = self._listeners = None
 
     def abandon(self) -> None:
         if self._writer is not None:
             self._writer.forget()
         if self._reader is not None:
             self._reader.forget()
-        if self._bells is not None:
-            self._bells.forget()
-        connections.forget(self._line, self._reader, self._bells)
-        self._line = self._writer = self._reader = self._bells = None
+        if self._listeners is not None:
+            self._listeners.forget()
+        connections.forget(self._line, self._reader, self._listeners)
+        self._line = self._writer = self._reader = self._listeners = None
 
     async def migrate(self) -> list[int]:
         """Open the store, which brings its schema up to date; the versions that this applied."""
@@ -182,12 +182,12 @@ class SqliteStore:
     # -- writing
 
     async def _write(self, work: Callable[[Step], T]) -> T:
-        line, writer, bells = self._line, self._writer, self._bells
-        if line is None or writer is None or bells is None:
+        line, writer, listeners = self._line, self._writer, self._listeners
+        if line is None or writer is None or listeners is None:
             raise self._not_open()
-        answer, rung = await line.run(partial(writer.write, work))
-        if rung and bells:
-            bells.ring(rung)
+        answer, notified = await line.run(partial(writer.write, work))
+        if notified and listeners:
+            listeners.notify(notified)
         return answer
 
     def _not_open(self) -> StoreUnavailable:
@@ -204,16 +204,16 @@ class SqliteStore:
             raise self._not_open()
         return await line.run(partial(_look_then_claim, writer, asks))
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
-        return await self._write(lambda step: [leases.beat(step, holder) for holder in holders])
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
+        return await self._write(lambda step: [leases.heartbeat(step, holder) for holder in holders])
 
     async def leave(self, holders: Sequence[str]) -> None:
         await self._write(lambda step: leases.leave(step, holders))
 
     async def tidy(self, limit: int) -> Tidied:
-        boot, held = await self._read(lambda step: (step.boot, lanes.waiting_for_rates(step)))
+        boot, held = await self._read(lambda step: (step.boot, limits.waiting_for_rates(step)))
         if stalled := self._stalls.over(held, boot):
-            await self._write(lambda step: lanes.free_rates(step, stalled))
+            await self._write(lambda step: limits.free_rates(step, stalled))
         if not await self._read(leases.anything_to_tidy):
             return Tidied()
         return await self._write(lambda step: leases.tidy(step, limit))
@@ -246,7 +246,7 @@ class SqliteStore:
         return lost
 
     async def _kept_waiting(self) -> bool:
-        """Whether a write cannot begin at once: whoever holds the lock keeps the hearts of living workers waiting."""
+        """Whether a write cannot begin at once: whoever holds the lock keeps the heartbeats of living workers waiting."""
         asked = self._clock.monotonic()
         await self._write(lambda _: None)
         return self._clock.monotonic() - asked > FREE_LOCK_WAIT
@@ -266,15 +266,15 @@ class SqliteStore:
     async def stats(self) -> list[QueueStats]:
         return await self._read(observe.stats)
 
-    async def moves(self, since: str | None, limit: int) -> Moves:
-        found, renew = await self._read(lambda step: told.moves(step, since, limit))
-        begun = await self._write(told.watch) if renew else ""
-        return Moves([], begun, missed=since is not None) if found is None else found
+    async def transitions(self, since: str | None, limit: int) -> Transitions:
+        found, renew = await self._read(lambda step: transitions.transitions(step, since, limit))
+        begun = await self._write(transitions.watch) if renew else ""
+        return Transitions([], begun, missed=since is not None) if found is None else found
 
-    async def minutes(self, since: int) -> list[Minute]:
-        return await self._read(lambda step: told.minutes(step, since))
+    async def stats_by_minute(self, since: int) -> list[MinuteStats]:
+        return await self._read(lambda step: transitions.stats_by_minute(step, since))
 
-    async def holders(self) -> list[HolderSeen]:
+    async def holders(self) -> list[HolderInfo]:
         return await self._read(leases.seen)
 
     async def records(self, kind: str) -> dict[str, Versioned]:
@@ -283,10 +283,10 @@ class SqliteStore:
     async def now(self) -> int:
         return self._clock.now()
 
-    def listen(self, topics: Iterable[str]) -> Bell:
-        if self._bells is None:
+    def listen(self, topics: Iterable[str]) -> Listener:
+        if self._listeners is None:
             raise self._not_open()
-        return self._bells.make(topics)
+        return self._listeners.make(topics)
 
 
 def _apply(batch: Batch, step: Step) -> Answers:
@@ -298,7 +298,7 @@ def _apply(batch: Batch, step: Step) -> Answers:
         change_all(step, batch.changes) if batch.changes else (),
         [claim.claim(step, ask) for ask in batch.asks] if batch.asks else (),
     )
-    told.write(step)
+    transitions.write(step)
     return answers
 
 

@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from ...core.errors import StoreUnavailable
 from ..callers import AppThread
-from .fork import Gate
+from .fork import Limiter
 
 T = TypeVar("T")
 
@@ -55,14 +55,14 @@ class Line:
     def __init__(
         self,
         name: str,
-        gate: Gate,
+        limiter: Limiter,
         *,
         patience: float,
         blocked: str,
         close: Callable[[], object],
         after: Callable[[], None] | None = None,
     ) -> None:
-        self._gate = gate
+        self._limiter = limiter
         self._queue: SimpleQueue[Ticket[Any] | None] = SimpleQueue()
         self._loop = asyncio.get_running_loop()
         self._patience = patience
@@ -104,7 +104,7 @@ class Line:
         try:
             self._work_off()
         finally:
-            with self._gate.held, suppress(sqlite3.Error):
+            with self._limiter.held, suppress(sqlite3.Error):
                 self._close()
 
     def _work_off(self) -> None:
@@ -112,7 +112,7 @@ class Line:
         while (ticket := get()) is not None:
             answer, error = None, None
             try:
-                with self._gate.held:
+                with self._limiter.held:
                     answer = ticket.work(ticket)
             except Withdrawn:
                 continue
@@ -124,7 +124,7 @@ class Line:
                 return  # the loop is closed: nobody is left to answer
             del ticket, answer, error
             if self._after is not None:
-                with self._gate.held:
+                with self._limiter.held:
                     self._after()
 
     def _deliver(self, ticket: Ticket[T], answer: T, error: BaseException | None) -> None:

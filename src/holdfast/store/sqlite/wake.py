@@ -1,4 +1,4 @@
-"""Waking: bells, rung by this store's own commits at once and by other processes' through SQLite's data version.
+"""Waking: listeners, rung by this store's own commits at once and by other processes' through SQLite's data version.
 
 The watcher thread looks every few milliseconds, and only while somebody waits. A look that sees no change costs some
 microseconds; one that sees a change asks, per topic, whether it concerns it, so that a busy neighbour wakes nobody.
@@ -17,7 +17,7 @@ from ..notify import wait_for
 from . import connection as connections
 from . import sql
 from .files import Files
-from .fork import Gate
+from .fork import Limiter
 
 BRISK_PAUSE, CALM_PAUSE = 0.008, 0.018
 """Seconds between two looks: at first, and after a quiet second."""
@@ -25,72 +25,72 @@ BRISK_LOOKS = 125
 """Looks that find nothing until the pauses become longer: a second of them."""
 
 
-class SqliteBell:
-    """A bell that has the watcher look for as long as somebody waits for it."""
+class SqliteListener:
+    """A listener that has the watcher look for as long as somebody waits for it."""
 
-    def __init__(self, bells: Bells, topics: frozenset[str]) -> None:
-        self._bells = bells
+    def __init__(self, listeners: Listeners, topics: frozenset[str]) -> None:
+        self._listeners = listeners
         self.topics = topics
         self.event = asyncio.Event()
         """Set to ring it, on the loop of whoever listens."""
         self.next: dict[str, tuple[int | None, int | None]] = {}
-        """By topic, what the watcher saw last: the next due time, and when the next lane opens."""
+        """By topic, what the watcher saw last: the next due time, and when the next limit key opens."""
 
     async def wait(self, timeout: float) -> None:
         if not self.event.is_set():
-            self._bells.waiting(self)
+            self._listeners.waiting(self)
         try:
             await wait_for(self.event, timeout)
         finally:
-            self._bells.done(self)
+            self._listeners.done(self)
 
     def close(self) -> None:
-        self._bells.remove(self)
+        self._listeners.remove(self)
 
 
-class Bells:
-    """All bells of one store object, and the watcher that rings them for other connections' commits."""
+class Listeners:
+    """All listeners of one store object, and the watcher that rings them for other connections' commits."""
 
     def __init__(self, files: Files, connect: Callable[[], sqlite3.Connection]) -> None:
         self._files = files
         self._connect = connect
         self._loop = asyncio.get_running_loop()
-        self._all: set[SqliteBell] = set()
-        self._waiting: set[SqliteBell] = set()
+        self._all: set[SqliteListener] = set()
+        self._waiting: set[SqliteListener] = set()
         self._wanted = threading.Event()
         self._closing = False
         self._thread: AppThread | None = None
         self._ended = self._loop.create_future()
         self.connection: sqlite3.Connection | None = None
         self._seen: int | None = None
-        self._gate = Gate(self._part)
+        self._limiter = Limiter(self._part)
 
     def __bool__(self) -> bool:
         return bool(self._all)
 
-    def make(self, topics: Iterable[str]) -> SqliteBell:
-        bell = SqliteBell(self, frozenset(topics))
-        self._all.add(bell)
-        return bell
+    def make(self, topics: Iterable[str]) -> SqliteListener:
+        listener = SqliteListener(self, frozenset(topics))
+        self._all.add(listener)
+        return listener
 
-    def remove(self, bell: SqliteBell) -> None:
-        self._all.discard(bell)
+    def remove(self, listener: SqliteListener) -> None:
+        self._all.discard(listener)
 
-    def ring(self, topics: set[str]) -> None:
+    def notify(self, topics: set[str]) -> None:
         """Ring for a commit of this store object."""
-        for bell in self._all:
-            if not bell.topics.isdisjoint(topics):
-                bell.event.set()
+        for listener in self._all:
+            if not listener.topics.isdisjoint(topics):
+                listener.event.set()
 
-    def waiting(self, bell: SqliteBell) -> None:
-        self._waiting = self._waiting | {bell}
+    def waiting(self, listener: SqliteListener) -> None:
+        self._waiting = self._waiting | {listener}
         self._wanted.set()
         if self._thread is None and not self._closing:
             self._thread = AppThread(self._watch, "holdfast-sqlite-watch")
             self._thread.start()
 
-    def done(self, bell: SqliteBell) -> None:
-        self._waiting = self._waiting - {bell}
+    def done(self, listener: SqliteListener) -> None:
+        self._waiting = self._waiting - {listener}
 
     def end(self) -> None:
         """Let the watcher end."""
@@ -101,8 +101,8 @@ class Bells:
         self.end()
         if self._thread is not None:
             await self._ended
-        for bell in self._all:
-            bell.event.set()
+        for listener in self._all:
+            listener.event.set()
 
     def forget(self) -> None:
         """In a forked child."""
@@ -122,7 +122,7 @@ class Bells:
         except sqlite3.Error:
             pass  # hints are only hints: polling goes on
         finally:
-            with self._gate.held:
+            with self._limiter.held:
                 self._part()
             if not self._loop.is_closed():
                 self._loop.call_soon_threadsafe(self._ended.set_result, None)
@@ -137,7 +137,7 @@ class Bells:
                     quiet = 0
                 continue
             try:
-                with self._gate.held:
+                with self._limiter.held:
                     quiet = 0 if self._look_once() else quiet
             except (sqlite3.OperationalError, UnicodeEncodeError):
                 pass  # busy for a moment, out of space, or a topic that cannot be: look again
@@ -152,34 +152,34 @@ class Bells:
         if version == self._seen:
             return False
         self._seen = version
-        self._ring_concerned(self.connection)
+        self._notify_concerned(self.connection)
         return True
 
-    def _ring_concerned(self, connection: sqlite3.Connection) -> None:
-        """Ring each waiting bell that has a ready job, a new next due time, or an ended job among its topics."""
-        concerned = [bell for bell in self._waiting if _concerned(connection, bell)]
+    def _notify_concerned(self, connection: sqlite3.Connection) -> None:
+        """Ring each waiting listener that has a ready job, a new next due time, or an ended job among its topics."""
+        concerned = [listener for listener in self._waiting if _concerned(connection, listener)]
         if concerned and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_ring_all, concerned)
+            self._loop.call_soon_threadsafe(_notify_all, concerned)
 
 
-def _concerned(connection: sqlite3.Connection, bell: SqliteBell) -> bool:
+def _concerned(connection: sqlite3.Connection, listener: SqliteListener) -> bool:
     # Every topic is looked at, so that all next due times are noted.
-    return sum(_concerns(connection, bell, topic) for topic in bell.topics) > 0
+    return sum(_concerns(connection, listener, topic) for topic in listener.topics) > 0
 
 
-def _concerns(connection: sqlite3.Connection, bell: SqliteBell, topic: str) -> bool:
+def _concerns(connection: sqlite3.Connection, listener: SqliteListener, topic: str) -> bool:
     kind, _, name = topic.partition("/")
     if kind == "queue":
         due, opening = connection.execute(sql.NEXT, (name,)).fetchone()
-        known_due, known_opening = bell.next.get(topic, (due, None))
-        bell.next[topic] = due, opening
-        if due != known_due or opening not in (None, known_opening):  # a lane may hold jobs of any queue
+        known_due, known_opening = listener.next.get(topic, (due, None))
+        listener.next[topic] = due, opening
+        if due != known_due or opening not in (None, known_opening):  # a limit key may hold jobs of any queue
             return True
         return connection.execute(sql.ANY_READY, (name, name)).fetchone()[0] == 1
     row = connection.execute(sql.ENDED, (name,)).fetchone()
     return row is None or row[0] == 1
 
 
-def _ring_all(bells: list[SqliteBell]) -> None:
-    for bell in bells:
-        bell.event.set()
+def _notify_all(listeners: list[SqliteListener]) -> None:
+    for listener in listeners:
+        listener.event.set()

@@ -13,7 +13,7 @@ from ...core.errors import HoldfastError, OutcomeUnknown, StoreLost, StoreUnavai
 from . import connection as connections
 from . import place, schema, sql, trouble, version
 from .files import Files
-from .fork import Gate
+from .fork import Limiter
 from .lock import FileLock
 from .step import Mismatch, Step
 from .thread import Ticket
@@ -48,7 +48,7 @@ class Writer:
         self._wal = Path(path + "-wal")
         self._wal_limit = connections.WAL_LIMIT
         self._pause = 0.0
-        self.gate = Gate(self._part)
+        self.limiter = Limiter(self._part)
 
     def open(self, ticket: Ticket[None]) -> None:
         version.check()
@@ -171,7 +171,7 @@ class Writer:
         except sqlite3.Error as error:
             raise self._failed_commit(connection, error) from error
         self._countdown -= 1
-        return answer, step.rung
+        return answer, step.notified
 
     def _roll_back(self, connection: sqlite3.Connection) -> None:
         try:

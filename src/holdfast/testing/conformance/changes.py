@@ -55,7 +55,7 @@ class TestRetry(Topic):
         await settle(store, dead(record, error="E"))
         assert await apply(store, retrial(await job(store, record.id)))
         again = await job(store, record.id)
-        assert (again.state, again.attempt, again.life, again.fence) == (State.QUEUED, 0, 2, record.fence)
+        assert (again.state, again.attempt, again.reset_count, again.fence) == (State.QUEUED, 0, 2, record.fence)
         assert (again.finished_at, again.expires_at, again.holder, again.started_at) == (None, None, None, None)
         assert (again.pid, again.error) == (None, None)
         claim = await claim_one(store)
@@ -137,9 +137,9 @@ class TestChanges(Topic):
             assert after.meta == {"a": 1, "b": 2, "c": 3}
             assert as_dict(after, "meta", "changed_at") == as_dict(record, "meta", "changed_at")
 
-    async def test_doubts_can_be_lifted_from_a_suspect(self, store: Store) -> None:
-        await settle(store, released(await running(store, "s"), suspect=True, deaths=2))
-        assert await apply(store, change(await job(store, "s"), suspect=False, deaths=0))
+    async def test_doubts_can_be_lifted_from_a_quarantined(self, store: Store) -> None:
+        await settle(store, released(await running(store, "s"), quarantined=True, crashes=2))
+        assert await apply(store, change(await job(store, "s"), quarantined=False, crashes=0))
         await enqueue(store, "a")
         assert [record.id for record in await claim(store, limit=9)] == ["s", "a"]
 

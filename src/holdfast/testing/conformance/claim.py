@@ -78,7 +78,7 @@ class TestClaim(Topic):
 
     async def test_queues_that_were_never_used_are_empty(self, store: Store) -> None:
         answer = await answer_to(store, ask("ann", "nowhere"))
-        assert (answer.records, answer.suspect_waiting, answer.due_in) == ([], False, None)
+        assert (answer.records, answer.quarantined_waiting, answer.due_in) == ([], False, None)
 
     @requires("write_count")
     async def test_an_ask_that_finds_nothing_writes_nothing(self, store: Store, harness: Harness) -> None:

@@ -106,18 +106,18 @@ class TestConcurrency(Topic):
             assert (await job(store, claimed.id)).state == winner.state
             await claim(store, limit=9)
 
-    async def test_a_beat_and_a_sweep_at_once_agree_on_the_outcome(self, store: Store, harness: Harness) -> None:
+    async def test_a_heartbeat_and_a_sweep_at_once_agree_on_the_outcome(self, store: Store, harness: Harness) -> None:
         other = await harness.another(store)
         ann = holder("ann", harness.lease)
         for _ in range(10):
             claimed = await running(store, by=ann)
             await harness.pass_time(harness.lease * 1.25)
             [lost] = await store.expired(9)
-            swept_it, [beat] = await asyncio.gather(settle(store, swept(lost)), other.beat([ann]))
+            swept_it, [heartbeat] = await asyncio.gather(settle(store, swept(lost)), other.heartbeat([ann]))
             late = await settle(store, succeeded(claimed))
             assert late is not swept_it
             if not swept_it:
-                assert [held.id for held in beat.held] == [claimed.id]
+                assert [held.id for held in heartbeat.held] == [claimed.id]
             for leftover in await claim(store, "bob", limit=9):
                 await settle(store, succeeded(leftover))
 
@@ -146,9 +146,9 @@ class TestConcurrency(Topic):
             taken: list[str] = []
             try:
                 for n in range(number, 120, 3):
-                    bell = mine.listen([f"job/{n}", "queue/default"])
+                    listener = mine.listen([f"job/{n}", "queue/default"])
                     await insert(mine, new_job(f"{n}"))
-                    bell.close()
+                    listener.close()
                 while records := await claim(mine, f"holder-{number}", limit=4):
                     answers = await mine.write(Batch(settles=[succeeded(record) for record in records]))
                     assert all(answers.settles)

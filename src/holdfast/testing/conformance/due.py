@@ -57,7 +57,7 @@ class TestDue(Topic):
         due_in = (await answer_to(store, ask())).due_in
         assert due_in == pytest.approx(3 * harness.unit, abs=harness.unit)
 
-    async def test_an_answer_for_several_queues_tells_the_soonest(self, store: Store, harness: Harness) -> None:
+    async def test_an_answer_for_several_queues_reports_the_soonest(self, store: Store, harness: Harness) -> None:
         await insert(store, new_job(queue="a", delay=9 * harness.unit), new_job(queue="b", delay=5 * harness.unit))
         due_in = (await answer_to(store, ask("ann", "a", "b"))).due_in
         assert due_in == pytest.approx(5 * harness.unit, abs=harness.unit)

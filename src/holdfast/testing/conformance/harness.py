@@ -15,15 +15,15 @@ class Harness(ABC):
     """A store's place, and everything that was opened there during one test. `folder` is empty and its own."""
 
     features: ClassVar[frozenset[str]] = frozenset({"hints"})
-    """What the suite can ask for beyond the store's own features; a store whose bells never ring leaves `hints` out.
+    """What the suite can ask for beyond the store's own features; a store whose listeners never ring leaves `hints` out.
 
     `manual_time`: time stands still between two pass_time(); `wall_jumps`: jump_wall() works;
     `reboots`: reboot() works; `write_count`: write_count() works.
     """
     unit: ClassVar[float] = 1.0
     """The suite's step of time in seconds: small where it has to be waited for, yet longer than a slow round trip."""
-    ring_limit: ClassVar[float] = 5.0
-    """Seconds within which a bell must ring for a hint to be worth having."""
+    notify_limit: ClassVar[float] = 5.0
+    """Seconds within which a listener must ring for a hint to be worth having."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

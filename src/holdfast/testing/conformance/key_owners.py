@@ -27,7 +27,9 @@ class TestKeyOwners(Topic):
         assert await store.key_owners(["l"]) == ["b"]
 
     async def test_a_job_that_waits_for_its_time_or_for_another_has_its_key(self, store: Store) -> None:
-        await insert(store, new_job("a", key="k", delay=60.0), new_job("b", key="l", waits=Waiting("dependency", "c")))
+        await insert(
+            store, new_job("a", key="k", delay=60.0), new_job("b", key="l", waiting_for=Waiting("dependency", "c"))
+        )
         assert await store.key_owners(["k", "l"]) == ["a", "b"]
 
     async def test_an_ended_job_has_no_key_however_long_it_is_remembered(self, store: Store, harness: Harness) -> None:
@@ -53,8 +55,8 @@ class TestKeyOwners(Topic):
         await settle(store, dead(await running(store, "a", key="k"), key_keep=0.0))
         await enqueue(store, "b", key="k")
         assert await store.key_owners(["k"]) == ["b"]
-        first = await running(store, "c", key="l", once="queued", queue="other")
-        await enqueue(store, "d", key="l", once="queued", queue="other")
+        first = await running(store, "c", key="l", unique="until_start", queue="other")
+        await enqueue(store, "d", key="l", unique="until_start", queue="other")
         assert await store.key_owners(["l"]) == ["d"]
         await settle(store, succeeded(first, key_keep=0.0))
         assert await store.key_owners(["l"]) == ["d"]
@@ -64,7 +66,7 @@ class TestKeyOwners(Topic):
         assert await apply(store, retrial(await job(store, "a")))
         assert await store.key_owners(["k"]) == ["a"]
 
-    async def test_keys_are_told_apart_exactly(self, store: Store) -> None:
+    async def test_keys_are_reported_apart_exactly(self, store: Store) -> None:
         keys = ["k", "K", "k ", "ķ", "k\u0327", ""]
         for number, key in enumerate(keys):
             await enqueue(store, f"{number}", key=key)
@@ -82,9 +84,9 @@ class TestKeyOwners(Topic):
 
     async def test_asking_writes_nothing(self, store: Store) -> None:
         await enqueue(store, "a", key="k")
-        before, cursor = await every(store), (await store.moves(None, 10)).cursor
+        before, cursor = await every(store), (await store.transitions(None, 10)).cursor
         await store.key_owners(["k", "free"])
-        assert (await every(store), (await store.moves(cursor, 10)).moves) == (before, [])
+        assert (await every(store), (await store.transitions(cursor, 10)).transitions) == (before, [])
         assert await insert(store, new_job("b", key="free")) == [Inserted("created", "b")]
 
     async def test_while_many_insert_one_key_it_belongs_to_one_job(self, store: Store, harness: Harness) -> None:
@@ -92,7 +94,7 @@ class TestKeyOwners(Topic):
 
         async def insert_and_ask(number: int) -> str | None:
             mine = stores[number % len(stores)]
-            await insert(mine, new_job(f"{number}", key="k", once="live"))
+            await insert(mine, new_job(f"{number}", key="k", unique="until_end"))
             return (await mine.key_owners(["k"]))[0]
 
         owners = await asyncio.gather(*(insert_and_ask(n) for n in range(20)))

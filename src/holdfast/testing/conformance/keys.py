@@ -42,7 +42,7 @@ class TestKeys(Topic):
         assert [(a.outcome, a.id) for a in answers] == [("created", "a"), ("existing", "a"), ("conflict", "a")]
         assert [record.id for record in await every(store)] == ["a"]
 
-    async def test_keys_are_told_apart_exactly(self, store: Store) -> None:
+    async def test_keys_are_reported_apart_exactly(self, store: Store) -> None:
         for key in ("k", "K", "k ", "ķ", "k\u0327", ""):
             [answer] = await insert(store, new_job(key=key))
             assert answer.outcome == "created", key

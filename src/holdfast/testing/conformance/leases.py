@@ -12,8 +12,8 @@ from .harness import Harness
 from .topic import Topic, requires
 
 
-class TestBeats(Topic):
-    async def test_a_beat_makes_a_holder_known(self, store: Store) -> None:
+class TestHeartbeats(Topic):
+    async def test_a_heartbeat_makes_a_holder_known(self, store: Store) -> None:
         ann = holder(
             "ann",
             30.0,
@@ -26,50 +26,50 @@ class TestBeats(Topic):
             version="1.2",
             started_at=5,
         )
-        [beat] = await store.beat([ann])
-        assert beat.held == ()
+        [heartbeat] = await store.heartbeat([ann])
+        assert heartbeat.held == ()
         [seen] = await store.holders()
-        assert (seen.holder, seen.beat, seen.alive, seen.jobs) == (ann, beat.beat, True, ())
+        assert (seen.holder, seen.heartbeat, seen.alive, seen.jobs) == (ann, heartbeat.heartbeat, True, ())
 
-    async def test_a_beat_updates_what_is_known_of_a_holder(self, store: Store) -> None:
-        await store.beat([holder(slots=1)])
-        await store.beat([holder(slots=2, queues=("mail",))])
+    async def test_a_heartbeat_updates_what_is_known_of_a_holder(self, store: Store) -> None:
+        await store.heartbeat([holder(slots=1)])
+        await store.heartbeat([holder(slots=2, queues=("mail",))])
         [seen] = await store.holders()
         assert (seen.holder.slots, seen.holder.queues) == (2, ("mail",))
 
-    async def test_beats_rise(self, store: Store) -> None:
-        beats = [(await store.beat([holder()]))[0].beat for _ in range(4)]
-        assert beats == sorted(set(beats))
+    async def test_heartbeats_rise(self, store: Store) -> None:
+        heartbeats = [(await store.heartbeat([holder()]))[0].heartbeat for _ in range(4)]
+        assert heartbeats == sorted(set(heartbeats))
 
-    async def test_a_beat_says_what_the_holder_has(self, store: Store) -> None:
+    async def test_a_heartbeat_says_what_the_holder_has(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"), new_job("c"))
         first, second = await claim(store, "ann", limit=2)
         await claim(store, "bob")
-        [beat] = await store.beat([holder("ann")])
-        assert {(h.id, h.seq, h.fence, h.token, h.cancel) for h in beat.held} == {
+        [heartbeat] = await store.heartbeat([holder("ann")])
+        assert {(h.id, h.seq, h.fence, h.token, h.cancel) for h in heartbeat.held} == {
             (r.id, r.seq, r.fence, r.token, False) for r in (first, second)
         }
 
-    async def test_a_beat_carries_a_request_to_cancel(self, store: Store) -> None:
+    async def test_a_heartbeat_carries_a_request_to_cancel(self, store: Store) -> None:
         await apply(store, cancellation(await running(store)))
-        [beat] = await store.beat([holder()])
-        assert [held.cancel for held in beat.held] == [True]
+        [heartbeat] = await store.heartbeat([holder()])
+        assert [held.cancel for held in heartbeat.held] == [True]
 
-    async def test_a_beat_leaves_out_what_was_lost(self, store: Store) -> None:
+    async def test_a_heartbeat_leaves_out_what_was_lost(self, store: Store) -> None:
         first = await running(store)
         await settle(store, released(first))
         await claim_one(store, "bob")
-        [beat] = await store.beat([holder("ann")])
-        assert beat.held == ()
+        [heartbeat] = await store.heartbeat([holder("ann")])
+        assert heartbeat.held == ()
 
-    async def test_several_holders_beat_at_once_and_are_answered_in_order(self, store: Store) -> None:
+    async def test_several_holders_heartbeat_at_once_and_are_answered_in_order(self, store: Store) -> None:
         await running(store, "a", by="ann", queue="a")
         await running(store, "b", by="bob", queue="b")
-        beats = await store.beat([holder("bob"), holder("cyd"), holder("ann")])
-        assert [[held.id for held in beat.held] for beat in beats] == [["b"], [], ["a"]]
+        heartbeats = await store.heartbeat([holder("bob"), holder("cyd"), holder("ann")])
+        assert [[held.id for held in heartbeat.held] for heartbeat in heartbeats] == [["b"], [], ["a"]]
 
-    async def test_no_holders_beat_in_vain(self, store: Store) -> None:
-        assert await store.beat([]) == []
+    async def test_no_holders_heartbeat_in_vain(self, store: Store) -> None:
+        assert await store.heartbeat([]) == []
         assert await store.holders() == []
 
 
@@ -81,13 +81,13 @@ class TestLeases(Topic):
         await harness.pass_time(harness.lease * 0.5)
         assert len(await store.expired(9)) == 1
 
-    async def test_a_beat_extends_the_lease_of_every_claim(self, store: Store, harness: Harness) -> None:
+    async def test_a_heartbeat_extends_the_lease_of_every_claim(self, store: Store, harness: Harness) -> None:
         ann = holder("ann", harness.lease)
         await insert(store, new_job(), new_job())
         await claim(store, ann, limit=2)
         for _ in range(3):
             await harness.pass_time(harness.lease * 0.75)
-            await store.beat([ann])
+            await store.heartbeat([ann])
         assert await store.expired(9) == []
         await harness.pass_time(harness.lease * 1.25)
         assert len(await store.expired(9)) == 2
@@ -102,15 +102,15 @@ class TestLeases(Topic):
 
     async def test_a_claim_renews_a_lease_that_has_ended(self, store: Store, harness: Harness) -> None:
         ann = holder("ann", harness.lease)
-        await store.beat([ann])
+        await store.heartbeat([ann])
         await harness.pass_time(harness.lease * 1.5)
         await running(store, by=ann)
         assert await store.expired(9) == []
 
-    async def test_another_holders_beat_extends_nothing(self, store: Store, harness: Harness) -> None:
+    async def test_another_holders_heartbeat_extends_nothing(self, store: Store, harness: Harness) -> None:
         await running(store, by=holder("ann", harness.lease))
         await harness.pass_time(harness.lease * 1.25)
-        await store.beat([holder("bob", harness.lease)])
+        await store.heartbeat([holder("bob", harness.lease)])
         assert [lost.record.holder for lost in await store.expired(9)] == ["ann"]
 
     async def test_a_lost_claim_is_not_claimed_before_it_is_settled(self, store: Store, harness: Harness) -> None:
@@ -145,7 +145,7 @@ class TestHolders(Topic):
         assert (seen.holder.id, seen.alive, seen.jobs) == ("ann", True, (claim.id,))
 
     async def test_a_holder_shows_how_long_it_has_been_silent(self, store: Store, harness: Harness) -> None:
-        await store.beat([holder("ann", harness.lease)])
+        await store.heartbeat([holder("ann", harness.lease)])
         await harness.pass_time(2 * harness.unit)
         [seen] = await store.holders()
         assert seen.alive
@@ -167,7 +167,7 @@ class TestHolders(Topic):
         assert await store.holders() == []
 
     async def test_a_holder_that_leaves_without_jobs_is_forgotten(self, store: Store) -> None:
-        await store.beat([holder("ann"), holder("bob")])
+        await store.heartbeat([holder("ann"), holder("bob")])
         await store.leave(["ann"])
         assert [seen.holder.id for seen in await store.holders()] == ["bob"]
 
@@ -186,8 +186,8 @@ class TestHolders(Topic):
     async def test_a_holder_that_left_may_come_back(self, store: Store) -> None:
         await running(store, by="ann")
         await store.leave(["ann"])
-        [beat] = await store.beat([holder("ann")])
-        assert len(beat.held) == 1
+        [heartbeat] = await store.heartbeat([holder("ann")])
+        assert len(heartbeat.held) == 1
         assert await store.expired(9) == []
 
     async def test_jobs_of_a_holder_come_and_go(self, store: Store) -> None:

@@ -33,7 +33,7 @@ class TestOverview(Topic):
             {"succeeded": 1, "dead": 1, "failed": 1},
         ]
 
-    async def test_the_oldest_queued_job_is_told(self, store: Store, harness: Harness) -> None:
+    async def test_the_oldest_queued_job_is_reported(self, store: Store, harness: Harness) -> None:
         oldest = await enqueue(store, priority=9)
         await harness.pass_time(harness.unit)
         await enqueue(store, priority=-9)

@@ -16,7 +16,7 @@ class TestPauses(Topic):
         await enqueue(store, "a")
         await store.put_record("pause", "default", b"{}")
         answer = await answer_to(store, ask(limit=9))
-        assert (answer.records, answer.suspect_waiting, answer.due_in) == ([], False, None)
+        assert (answer.records, answer.quarantined_waiting, answer.due_in) == ([], False, None)
         assert (await job(store, "a")).state == State.QUEUED
 
     async def test_a_queue_gives_again_once_it_is_resumed(self, store: Store) -> None:
@@ -39,12 +39,12 @@ class TestPauses(Topic):
         await store.put_record("pause", "default", None)
         assert (await claim_one(store)).id == "a"
 
-    async def test_a_suspect_of_a_paused_queue_disturbs_nobody(self, store: Store) -> None:
-        await settle(store, released(await running(store, queue="a"), suspect=True))
+    async def test_a_quarantined_of_a_paused_queue_disturbs_nobody(self, store: Store) -> None:
+        await settle(store, released(await running(store, queue="a"), quarantined=True))
         await insert(store, new_job("b", queue="b"))
         await store.put_record("pause", "a", b"{}")
         answer = await answer_to(store, ask("ann", "a", "b", limit=9))
-        assert ([record.id for record in answer.records], answer.suspect_waiting) == (["b"], False)
+        assert ([record.id for record in answer.records], answer.quarantined_waiting) == (["b"], False)
 
     async def test_jobs_can_still_be_inserted_settled_and_put_back(self, store: Store) -> None:
         await insert(store, new_job("a"), new_job("b"))

@@ -20,7 +20,7 @@ class TestRecords(Topic):
             assert await store.put_record("config", "a", value)
             assert (await store.records("config"))["a"].value == value
 
-    async def test_kinds_and_names_are_told_apart(self, store: Store) -> None:
+    async def test_kinds_and_names_are_reported_apart(self, store: Store) -> None:
         await store.put_record("config", "a", b"1")
         await store.put_record("config", "b", b"2")
         await store.put_record("token", "a", b"3")

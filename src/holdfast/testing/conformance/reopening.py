@@ -29,8 +29,8 @@ class TestReopening(Topic):
     async def test_a_claim_survives_the_connection_that_made_it(self, store: Store, harness: Harness) -> None:
         claimed = await running(store, by="ann")
         store = await harness.reopen(store)
-        [beat] = await store.beat([holder("ann")])
-        assert [held.id for held in beat.held] == [claimed.id]
+        [heartbeat] = await store.heartbeat([holder("ann")])
+        assert [held.id for held in heartbeat.held] == [claimed.id]
         assert await settle(store, succeeded(claimed))
 
     async def test_a_lease_goes_on_ending_while_nobody_is_connected(self, store: Store, harness: Harness) -> None:

@@ -77,8 +77,8 @@ class TestTidy(Topic):
         assert [(await store.tidy(2)).keys for _ in range(3)] == [2, 1, 0]
 
     async def test_silent_holders_are_tidied_away_in_bounded_steps(self, store: Store, harness: Harness) -> None:
-        await store.beat([holder(name, harness.lease) for name in ("ann", "bob", "cyd")])
-        await store.beat([holder("dan", 1000 * harness.lease)])
+        await store.heartbeat([holder(name, harness.lease) for name in ("ann", "bob", "cyd")])
+        await store.heartbeat([holder("dan", 1000 * harness.lease)])
         await harness.pass_time(harness.lease * 1.25)
         assert [(await store.tidy(2)).holders for _ in range(3)] == [2, 1, 0]
         assert [seen.holder.id for seen in await store.holders()] == ["dan"]

@@ -38,7 +38,7 @@ class TestEnds(Topic):
         assert before <= ended.finished_at <= await store.now()
         assert ended.expires_at == ended.finished_at + int(HOUR * MICROS)
 
-    async def test_a_result_of_nothing_and_no_result_are_told_apart(self, store: Store) -> None:
+    async def test_a_result_of_nothing_and_no_result_are_reported_apart(self, store: Store) -> None:
         for result in (None, b"", b"null"):
             record = await running(store)
             await settle(store, succeeded(record, result=result))
@@ -57,7 +57,7 @@ class TestEnds(Topic):
         assert await settle(store, cancelled(record))
         assert (await job(store, record.id)).state == State.CANCELLED
 
-    async def test_an_ended_job_still_tells_of_its_last_claim(self, store: Store) -> None:
+    async def test_an_ended_job_still_reports_of_its_last_claim(self, store: Store) -> None:
         for end in (succeeded, dead, cancelled):
             record = await running(store)
             await settle(store, end(record))

@@ -21,15 +21,15 @@ async def lost_claim(store: Store, harness: Harness, id: str = "a") -> Lost:
 
 
 class TestSweeping(Topic):
-    async def test_a_lost_claim_is_shown_with_its_fence_and_its_holders_beat(
+    async def test_a_lost_claim_is_shown_with_its_fence_and_its_holders_heartbeat(
         self, store: Store, harness: Harness
     ) -> None:
         claim = await running(store, by=holder("ann", harness.lease))
-        [beat] = await store.beat([holder("ann", harness.lease)])
+        [heartbeat] = await store.heartbeat([holder("ann", harness.lease)])
         await harness.pass_time(harness.lease * 1.25)
         [lost] = await store.expired(9)
         assert lost.record == claim
-        assert lost.beat == beat.beat
+        assert lost.heartbeat == heartbeat.heartbeat
 
     async def test_looking_for_lost_claims_changes_nothing(self, store: Store, harness: Harness) -> None:
         lost = await lost_claim(store, harness)
@@ -40,15 +40,15 @@ class TestSweeping(Topic):
         lost = await lost_claim(store, harness)
         assert await settle(store, swept(lost))
         waiting = await job(store, "a")
-        assert (waiting.state, waiting.suspect, waiting.attempt) == (State.QUEUED, True, 1)
+        assert (waiting.state, waiting.quarantined, waiting.attempt) == (State.QUEUED, True, 1)
         assert [line.outcome for line in waiting.history] == ["lost"]
         again = await claim_one(store, "bob")
         assert (again.attempt, again.holder) == (2, "bob")
         assert not await settle(store, succeeded(lost.record))
 
-    async def test_a_sweeper_is_refused_when_the_holder_has_beaten_since(self, store: Store, harness: Harness) -> None:
+    async def test_a_sweeper_is_refused_when_the_holder_has_renewed_since(self, store: Store, harness: Harness) -> None:
         lost = await lost_claim(store, harness)
-        await store.beat([holder("ann", harness.lease)])
+        await store.heartbeat([holder("ann", harness.lease)])
         assert not await settle(store, swept(lost))
         assert await job(store, "a") == lost.record
         assert await settle(store, succeeded(lost.record))
@@ -59,11 +59,11 @@ class TestSweeping(Topic):
         assert not await settle(store, swept(lost))
         assert await store.expired(9) == []
 
-    async def test_a_holder_that_is_silent_again_is_swept_with_the_beat_seen_then(
+    async def test_a_holder_that_is_silent_again_is_swept_with_the_heartbeat_seen_then(
         self, store: Store, harness: Harness
     ) -> None:
         stale = await lost_claim(store, harness)
-        await store.beat([holder("ann", harness.lease)])
+        await store.heartbeat([holder("ann", harness.lease)])
         await harness.pass_time(harness.lease * 1.25)
         [lost] = await store.expired(9)
         assert not await settle(store, swept(stale))
@@ -83,7 +83,7 @@ class TestSweeping(Topic):
 
     async def test_a_sweeper_may_bury_a_job(self, store: Store, harness: Harness) -> None:
         lost = await lost_claim(store, harness)
-        assert await settle(store, dead(lost.record, error="poisonous", seen_beat=lost.beat))
+        assert await settle(store, dead(lost.record, error="poisonous", expected_heartbeat=lost.heartbeat))
         assert (await job(store, "a")).state == State.DEAD
 
     async def test_a_lost_job_whose_cancellation_was_asked_for_ends_cancelled(
@@ -130,8 +130,8 @@ class TestDeadChildren(Topic):
         await running(store)
         assert await store.expired(9, holder="nobody") == []
 
-    async def test_a_child_that_beats_after_all_is_spared(self, store: Store) -> None:
+    async def test_a_child_that_heartbeats_after_all_is_spared(self, store: Store) -> None:
         await running(store, by="ann")
         [lost] = await store.expired(9, holder="ann")
-        await store.beat([holder("ann")])
+        await store.heartbeat([holder("ann")])
         assert not await settle(store, swept(lost))

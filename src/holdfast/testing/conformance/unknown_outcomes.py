@@ -89,7 +89,7 @@ class TestUnknownOutcomes(Topic):
         [lost] = await store.expired(9)
         end = swept(lost)
         assert await settle(store, end)
-        await store.beat([holder("ann", harness.lease)])
+        await store.heartbeat([holder("ann", harness.lease)])
         assert await settle(store, end)
         assert len((await job(store, end.id)).history) == 1
 

@@ -77,7 +77,7 @@ class TestUpdates(Topic):
         claim = await running(store, by="ann")
         await harness.pass_time(harness.unit)
         assert await note(store, says(claim, output=Output(0, b"hello", 100)))
-        await store.beat([holder("ann")])
+        await store.heartbeat([holder("ann")])
         assert updated_at(await job(store, claim.id)) == updated_at(claim)
 
     async def test_becoming_due_is_no_update(self, store: Store, harness: Harness) -> None:

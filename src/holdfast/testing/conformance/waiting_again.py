@@ -62,7 +62,7 @@ class TestHistory(Topic):
         before = await store.now()
         await settle(store, failed(record, error="E: x"))
         [line] = (await job(store, record.id)).history
-        assert (line.number, line.fence, line.life, line.worker) == (1, record.fence, 1, "ann")
+        assert (line.number, line.fence, line.reset_count, line.worker) == (1, record.fence, 1, "ann")
         assert (line.started_at, line.outcome, line.error) == (record.started_at, "failed", "E: x")
         assert before <= line.ended_at <= await store.now()
 
@@ -79,7 +79,7 @@ class TestHistory(Topic):
         [line] = (await job(store, "a")).history
         assert line.number == 0
 
-    async def test_the_end_of_a_job_is_told_by_the_job_and_not_by_its_history(self, store: Store) -> None:
+    async def test_the_end_of_a_job_is_reported_by_the_job_and_not_by_its_history(self, store: Store) -> None:
         await settle(store, failed(await running(store, "a")))
         await settle(store, succeeded(await claim_one(store)))
         assert [line.outcome for line in (await job(store, "a")).history] == ["failed"]
@@ -96,4 +96,4 @@ class TestHistory(Topic):
         await settle(store, dead(await claim_one(store)))
         await apply(store, retrial(await job(store, "a")))
         await settle(store, failed(await claim_one(store)))
-        assert [(line.life, line.number) for line in (await job(store, "a")).history] == [(1, 1), (2, 1)]
+        assert [(line.reset_count, line.number) for line in (await job(store, "a")).history] == [(1, 1), (2, 1)]

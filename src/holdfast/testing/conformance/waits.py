@@ -32,72 +32,72 @@ ALL, SIGNAL, PAUSE = Waiting("flow", "w"), Waiting("signal", "x"), Waiting("paus
 
 
 async def waiting_for(store: Store, what: Waiting) -> list[str]:
-    return [record.id for record in await every(store, Where(waits=what), page=2)]
+    return [record.id for record in await every(store, Where(waiting_for=what), page=2)]
 
 
-class TestWaits(Topic):
+class TestWaitingFor(Topic):
     async def test_a_job_that_waits_begins_blocked_and_is_not_claimed(self, store: Store) -> None:
-        made = await enqueue(store, "a", waits=X)
-        assert (made.state, made.waits) == (State.BLOCKED, X)
+        made = await enqueue(store, "a", waiting_for=X)
+        assert (made.state, made.waiting_for) == (State.BLOCKED, X)
         answer = await answer_to(store, ask(limit=9))
         assert (answer.records, answer.due_in) == ([], None)
 
     async def test_its_time_does_not_free_it(self, store: Store, harness: Harness) -> None:
-        await enqueue(store, "a", waits=X, delay=harness.unit)
+        await enqueue(store, "a", waiting_for=X, delay=harness.unit)
         await harness.pass_time(2 * harness.unit)
         assert await claim(store) == []
 
     @pytest.mark.parametrize("kind", ["signal", "dependency", "flow_start", "flow", "pause"])
     async def test_what_it_waits_for_comes_back_as_it_was_said(self, store: Store, kind: Kind) -> None:
         names = ("x", "limit:x", "a b:c=1, d", "ü\u4e16")
-        await insert(store, *(new_job(f"j{n}", waits=Waiting(kind, name)) for n, name in enumerate(names)))
+        await insert(store, *(new_job(f"j{n}", waiting_for=Waiting(kind, name)) for n, name in enumerate(names)))
         for number, name in enumerate(names):
             assert await waiting_for(store, Waiting(kind, name)) == [f"j{number}"]
-            assert (await job(store, f"j{number}")).waits == Waiting(kind, name)
+            assert (await job(store, f"j{number}")).waiting_for == Waiting(kind, name)
 
     async def test_it_is_found_by_what_it_waits_for(self, store: Store) -> None:
-        await insert(store, *(new_job(f"a{n}", waits=X) for n in range(5)), new_job("b", waits=Y))
+        await insert(store, *(new_job(f"a{n}", waiting_for=X) for n in range(5)), new_job("b", waiting_for=Y))
         await insert(store, new_job("c"))
         assert await waiting_for(store, X) == ["a4", "a3", "a2", "a1", "a0"]
         assert await waiting_for(store, Y) == ["b"]
         assert await waiting_for(store, Waiting("dependency", "")) == []
-        found = await store.find(Where(waits=X, states=(State.QUEUED,)), None, 9)
+        found = await store.find(Where(waiting_for=X, states=(State.QUEUED,)), None, 9)
         assert found.records == []
 
     async def test_a_change_frees_it_to_the_place_it_had(self, store: Store) -> None:
-        seen = await enqueue(store, "a", waits=X)
+        seen = await enqueue(store, "a", waiting_for=X)
         await insert(store, new_job("b"))
         assert await apply(store, change(seen, state=State.QUEUED))
         freed = await job(store, "a")
-        assert (freed.state, freed.waits, freed.run_at) == (State.QUEUED, None, seen.run_at)
+        assert (freed.state, freed.waiting_for, freed.run_at) == (State.QUEUED, None, seen.run_at)
         assert [record.id for record in await claim(store, limit=9)] == ["a", "b"]
         assert await waiting_for(store, X) == []
 
     async def test_a_change_makes_it_wait_for_something_else(self, store: Store) -> None:
-        seen = await enqueue(store, "a", waits=X)
-        assert await apply(store, change(seen, waits=Y))
+        seen = await enqueue(store, "a", waiting_for=X)
+        assert await apply(store, change(seen, waiting_for=Y))
         assert (await job(store, "a")).state == State.BLOCKED
         assert (await waiting_for(store, X), await waiting_for(store, Y)) == ([], ["a"])
 
     async def test_an_ended_job_can_be_blocked_again(self, store: Store) -> None:
         await settle(store, dead(await running(store, "a")))
         seen = await job(store, "a")
-        assert await apply(store, retrial(seen, state=State.BLOCKED, waits=X))
+        assert await apply(store, retrial(seen, state=State.BLOCKED, waiting_for=X))
         again = await job(store, "a")
-        assert (again.state, again.waits, again.finished_at) == (State.BLOCKED, X, None)
+        assert (again.state, again.waiting_for, again.finished_at) == (State.BLOCKED, X, None)
         assert await claim(store) == []
 
     async def test_it_can_be_cancelled_and_deleted(self, store: Store) -> None:
-        first, second = await enqueue(store, "a", waits=ALL), await enqueue(store, "b", waits=ALL)
+        first, second = await enqueue(store, "a", waiting_for=ALL), await enqueue(store, "b", waiting_for=ALL)
         assert await apply(store, cancellation(first))
         assert await apply(store, deletion(second))
-        assert ((await job(store, "a")).waits, await waiting_for(store, ALL)) == (None, [])
+        assert ((await job(store, "a")).waiting_for, await waiting_for(store, ALL)) == (None, [])
 
     async def test_a_claim_can_end_in_waiting(self, store: Store) -> None:
         claim_ = await running(store, "a")
-        assert await settle(store, ending(claim_, State.BLOCKED, "paused", attempt=0, waits=PAUSE))
+        assert await settle(store, ending(claim_, State.BLOCKED, "paused", attempt=0, waiting_for=PAUSE))
         seen = await job(store, "a")
-        assert (seen.state, seen.waits, seen.attempt, seen.history[-1].outcome) == (
+        assert (seen.state, seen.waiting_for, seen.attempt, seen.history[-1].outcome) == (
             State.BLOCKED,
             PAUSE,
             0,
@@ -108,35 +108,35 @@ class TestWaits(Topic):
 
     async def test_what_it_waits_for_may_have_an_end_in_time(self, store: Store, harness: Harness) -> None:
         claim_ = await running(store, "a")
-        await settle(store, snoozed(claim_, 2 * harness.unit, waits=SIGNAL))
+        await settle(store, snoozed(claim_, 2 * harness.unit, waiting_for=SIGNAL))
         assert ((await job(store, "a")).state, await waiting_for(store, SIGNAL)) == (State.SCHEDULED, ["a"])
         await harness.pass_time(3 * harness.unit)
         again = await claim_one(store)
-        assert (again.id, again.waits, await waiting_for(store, SIGNAL)) == ("a", None, [])
+        assert (again.id, again.waiting_for, await waiting_for(store, SIGNAL)) == ("a", None, [])
 
     async def test_a_change_ends_a_wait_before_its_time(self, store: Store, harness: Harness) -> None:
-        await settle(store, snoozed(await running(store, "a"), 60 * harness.unit, waits=SIGNAL))
+        await settle(store, snoozed(await running(store, "a"), 60 * harness.unit, waiting_for=SIGNAL))
         assert await apply(store, change(await job(store, "a"), state=State.QUEUED, delay=0.0))
         assert ((await claim_one(store)).id, await waiting_for(store, SIGNAL)) == ("a", [])
 
     async def test_an_asked_for_cancellation_comes_before_waiting(self, store: Store) -> None:
         claim_ = await running(store, "a")
         await apply(store, cancellation(claim_))
-        await settle(store, ending(claim_, State.BLOCKED, "paused", waits=PAUSE))
+        await settle(store, ending(claim_, State.BLOCKED, "paused", waiting_for=PAUSE))
         assert ((await job(store, "a")).state, await waiting_for(store, PAUSE)) == (State.CANCELLED, [])
 
     async def test_blocked_jobs_are_counted(self, store: Store) -> None:
-        await insert(store, new_job("a", waits=ALL), new_job("b"))
+        await insert(store, new_job("a", waiting_for=ALL), new_job("b"))
         [queue] = await store.stats()
         assert {state: count for state, count in queue.counts.items() if count} == {"blocked": 1, "queued": 1}
 
     async def test_it_survives_a_new_connection(self, store: Store, harness: Harness) -> None:
-        await enqueue(store, "a", waits=ALL, extra=b'{"x":1}')
+        await enqueue(store, "a", waiting_for=ALL, extra=b'{"x":1}')
         store = await harness.reopen(store)
         assert (await waiting_for(store, ALL), (await job(store, "a")).extra) == (["a"], b'{"x":1}')
 
 
-class TestExtra(Topic):
+class TestInternal(Topic):
     async def test_the_cores_own_words_are_kept_as_they_are(self, store: Store) -> None:
         made = await enqueue(store, "a", extra=b'{"deadline": 7}')
         assert made.extra == b'{"deadline": 7}'
@@ -172,44 +172,44 @@ class TestExtra(Topic):
         assert (await store.tidy(100)).jobs == 1
 
 
-class TestTold(Topic):
+class TestRecordedEnds(Topic):
     """An end that somebody waits for is told by a record in the same commit."""
 
     async def told(self, store: Store) -> set[str]:
         return set(await store.records("ended"))
 
     @pytest.mark.parametrize("end", [succeeded, dead, cancelled])
-    async def test_every_end_is_told(self, store: Store, end: object) -> None:
+    async def test_every_end_is_reported(self, store: Store, end: object) -> None:
         claim_ = await running(store, "a")
-        assert await settle(store, end(claim_, tell=True))  # type: ignore[operator]
+        assert await settle(store, end(claim_, record_end=True))  # type: ignore[operator]
         assert await self.told(store) == {"a"}
 
-    async def test_an_end_is_told_only_if_asked_for_and_only_if_written(self, store: Store) -> None:
+    async def test_an_end_is_reported_only_if_asked_for_and_only_if_written(self, store: Store) -> None:
         claim_ = await running(store, "a")
-        assert not await settle(store, succeeded(claim_, fence=claim_.fence + 1, tell=True))
+        assert not await settle(store, succeeded(claim_, fence=claim_.fence + 1, record_end=True))
         assert await settle(store, succeeded(claim_))
         assert await self.told(store) == set()
 
     async def test_a_job_that_waits_again_has_not_ended(self, store: Store) -> None:
-        await settle(store, failed(await running(store, "a"), delay=60.0, tell=True))
+        await settle(store, failed(await running(store, "a"), delay=60.0, record_end=True))
         assert await self.told(store) == set()
 
-    async def test_a_cancellation_instead_of_a_retry_is_told(self, store: Store) -> None:
+    async def test_a_cancellation_instead_of_a_retry_is_reported(self, store: Store) -> None:
         claim_ = await running(store, "a")
         await apply(store, cancellation(claim_))
-        await settle(store, failed(claim_, tell=True))
+        await settle(store, failed(claim_, record_end=True))
         assert await self.told(store) == {"a"}
 
-    async def test_an_operators_change_is_told(self, store: Store) -> None:
+    async def test_an_operators_change_is_reported(self, store: Store) -> None:
         seen = await enqueue(store, "a")
-        assert await apply(store, cancellation(seen, tell=True))
+        assert await apply(store, cancellation(seen, record_end=True))
         assert await self.told(store) == {"a"}
         assert await store.put_record("ended", "a", None)
         assert await self.told(store) == set()
 
-    async def test_many_at_once_are_told(self, store: Store) -> None:
+    async def test_many_at_once_are_reported(self, store: Store) -> None:
         await insert(store, *(new_job(f"a{n}") for n in range(40)))
         claims = await claim(store, limit=40)
-        ends = [succeeded(each, tell=n % 2 == 0) for n, each in enumerate(claims)]
+        ends = [succeeded(each, record_end=n % 2 == 0) for n, each in enumerate(claims)]
         assert all((await store.write(Batch(settles=ends))).settles)
         assert len(await self.told(store)) == 20

@@ -53,9 +53,9 @@ class Entry(msgspec.Struct, omit_defaults=True, gc=False):
     run_at: int = 0
     seq: int = 0
     started_at: int = 0
-    lane: str = ""
+    limit_key: str = ""
     room: int = 0
-    """Claims that the lane may have at one time; 0: any number."""
+    """Claims that the limit key may have at one time; 0: any number."""
     interval: int = 0
     burst: int = 1
     later: bool = False
@@ -63,12 +63,12 @@ class Entry(msgspec.Struct, omit_defaults=True, gc=False):
     sweep: bool = False
     """A settlement of somebody else's claim, whose lease has ended."""
     key: str = ""
-    once: str = ""
+    unique: str = ""
     """For how long the key stands for one job; "": for good."""
     window: float = 0.0
     after: list[tuple[str, str]] | None = None
     """The jobs that one of a flow comes after, and what is to happen when one dies."""
-    waits: str = ""
+    waiting_for: str = ""
     says: str = ""
     """`ok`, `no` (refused), `failed` (nothing was written), `unknown` (it may have been)."""
     result: str = ""

@@ -112,7 +112,7 @@ class Life:
 
 
 @dataclass(slots=True)
-class Beaten:
+class Renewed:
     """A heartbeat that was answered."""
 
     asked_at: int
@@ -144,7 +144,7 @@ class History:
 
     terms: Terms
     lives: dict[str, Life] = field(default_factory=dict[str, Life])
-    beats: dict[str, list[Beaten]] = field(default_factory=dict[str, list[Beaten]])
+    heartbeats: dict[str, list[Renewed]] = field(default_factory=dict[str, list[Renewed]])
     """By holder, in the order of their answers."""
     gone: dict[str, int] = field(default_factory=dict[str, int])
     """Holders of which somebody said that they are gone, and where first."""
@@ -181,21 +181,23 @@ def understand(entries: Iterable[Entry], terms: Terms) -> History:
     """Read a journal from its beginning to its end."""
     history = History(terms)
     calls: dict[str, _Call] = {}
-    beats: dict[str, Entry] = {}
+    heartbeats: dict[str, Entry] = {}
     place = 0
     for place, entry in enumerate(entries):
         event = entry.event
         history.counts[event] = history.counts.get(event, 0) + 1
         if event == "told":
-            if (beat := beats.pop(entry.call, None)) is not None:
-                history.beats.setdefault(beat.holder, []).append(Beaten(beat.at, place, beat.lease))
+            if (heartbeat := heartbeats.pop(entry.call, None)) is not None:
+                history.heartbeats.setdefault(heartbeat.holder, []).append(
+                    Renewed(heartbeat.at, place, heartbeat.lease)
+                )
             elif (call := calls.get(entry.call)) is not None:
                 _told(history, call, entry, place)
                 if entry.says != "ok":
                     del calls[entry.call]
             continue
-        if event == "beat":
-            beats[entry.call] = entry
+        if event == "heartbeat":
+            heartbeats[entry.call] = entry
             continue
         if event == "leave":
             history.gone.setdefault(entry.holder, place)

@@ -57,7 +57,7 @@ def final(records: Iterable[Record]) -> list[Entry]:
         Entry(
             "final", job=record.id, state=record.state, fence=record.fence, life=record.life, attempt=record.attempt,
             max_attempts=record.max_attempts, key=record.key or "", result=digest(record.result), task=record.task,
-            what=record.error or "", waits=waiting.write(record.waits) or "",
+            what=record.error or "", waiting_for=waiting.write(record.waiting_for) or "",
             past=[Past(one.fence, one.life, one.started_at, one.ended_at, one.outcome) for one in history(record)],
         )
         for record in records

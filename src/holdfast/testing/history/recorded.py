@@ -13,13 +13,13 @@ import msgspec
 from ...core import internal as extras
 from ...core.errors import OutcomeUnknown, StoreUnavailable
 from ...core.flow_rules import member
-from ...core.job import Lane, NewJob, Record
-from ...core.operations import Ask, Beat, Change, Claims, Holder, Lost, Settlement
+from ...core.job import LimitKey, NewJob, Record
+from ...core.operations import Ask, Change, Claims, HeartbeatReply, Holder, Lost, Settlement
 from ...store.protocol import Answers, Batch, Store
 from .journal import Entry, Journal
 
 UNSET = msgspec.UNSET
-NO_LANE = Lane("")
+NO_LIMIT_KEY = LimitKey("")
 _HIDDEN = frozenset({"transaction", "insert_bound"})
 """Ways to write that pass by `write`: what is not recorded is not offered."""
 
@@ -53,13 +53,13 @@ class Recorded:
         self._journal.write(*told(answers, call))
         return answers
 
-    async def beat(self, holders: Sequence[Holder]) -> list[Beat]:
+    async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
         calls = [f"{self._name}-{next(self._calls)}" for _ in holders]
         named = list(zip(holders, calls, strict=True))
-        self._journal.write(*(Entry("beat", call=call, holder=one.id, lease=one.lease) for one, call in named))
-        beats = await self._store.beat(holders)
+        self._journal.write(*(Entry("heartbeat", call=call, holder=one.id, lease=one.lease) for one, call in named))
+        heartbeats = await self._store.heartbeat(holders)
         self._journal.write(*(Entry("told", call=call, says="ok") for call in calls))
-        return beats
+        return heartbeats
 
     async def leave(self, holders: Sequence[str]) -> None:
         self._journal.write(*(Entry("leave", holder=holder) for holder in holders))
@@ -113,12 +113,12 @@ def _failure(error: BaseException) -> str:
 
 
 def _insert(new: NewJob, call: str) -> Entry:
-    later = new.delay > 0 or new.run_at is not None or new.waits is not None
+    later = new.delay > 0 or new.run_at is not None or new.waiting_for is not None
     about = extras.read(new.extra)
     return Entry(
         "insert", call=call, job=new.id, key=new.key or "", queue=new.queue, task=new.task,
         priority=new.priority, later=later, max_attempts=new.max_attempts,
-        once=new.once, window=new.window,
+        unique=new.unique, window=new.window,
         after=[(member(about.flow or "", number), on_dead) for number, on_dead in about.after] or None,
     )  # fmt: skip
 
@@ -126,13 +126,13 @@ def _insert(new: NewJob, call: str) -> Entry:
 def _settle(end: Settlement, call: str) -> Entry:
     return Entry(
         "settle", call=call, job=end.id, fence=end.fence, nonce=end.nonce, state=end.state, outcome=end.outcome,
-        sweep=end.seen_beat is not None, result=digest(end.result), what="" if end.keep != 0 else "removes",
+        sweep=end.expected_heartbeat is not None, result=digest(end.result), what="" if end.keep != 0 else "removes",
     )  # fmt: skip
 
 
 def _change(change: Change, call: str) -> Entry:
     patch = change.patch
-    entry = Entry("change", call=call, job=change.id, fence=change.seen_fence, outcome=change.seen_state)
+    entry = Entry("change", call=call, job=change.id, fence=change.expected_fence, outcome=change.expected_state)
     if patch is None:
         entry.what = "delete"
     elif patch.state is not UNSET:
@@ -149,12 +149,12 @@ def _ask(ask: Ask, call: str) -> Entry:
 
 
 def _claimed(record: Record, call: str) -> Entry:
-    lane = record.lane or NO_LANE
+    limit_key = record.limit_key or NO_LIMIT_KEY
     return Entry(
         "claimed", call=call, job=record.id, fence=record.fence, life=record.life, attempt=record.attempt,
         max_attempts=record.max_attempts, holder=record.holder or "", queue=record.queue, task=record.task,
         priority=record.priority, run_at=record.run_at, seq=record.seq, started_at=record.started_at or 0,
-        lane=lane.name, room=lane.running, interval=lane.interval, burst=lane.burst,
+        limit_key=limit_key.name, room=limit_key.concurrency, interval=limit_key.interval, burst=limit_key.burst,
     )  # fmt: skip
 
 

@@ -15,9 +15,9 @@ from ...flows.creation import TASK as FLOW
 from .broken import Broken
 from .flows import never_begun, nothing_runs_before_its_parents
 from .journal import Entry
-from .lanes import no_lane_runs_more_than_it_may, no_lane_starts_more_often_than_it_may
+from .limits import no_limit_key_runs_more_than_it_may, no_limit_key_starts_more_often_than_it_may
 from .lives import NEVER, POSSIBLE, Claim, History, Life, ended
-from .once import one_job_at_a_time_per_key
+from .unique import one_job_at_a_time_per_key
 
 UNCHARGED = frozenset({"released", "snoozed", "parked", "paused", "expired"})
 
@@ -133,7 +133,7 @@ def no_lease_ends_early(life: Life) -> Found:
         if life.run.gone.get(holder, NEVER) < accepted.told:
             continue
         first = next(one for one in end.sent if one.says in POSSIBLE)  # what was accepted may be its repetition
-        before = [beat for beat in life.run.beats.get(holder, ()) if beat.told < first.asked]
+        before = [heartbeat for heartbeat in life.run.heartbeats.get(holder, ()) if heartbeat.told < first.asked]
         if before and accepted.told_at < (until := max(b.asked_at + int(b.lease * MICROS) for b in before)):
             early = (until - accepted.told_at) / MICROS
             yield f"the claim with fence {end.entry.fence} was called lost {early:g} s before its lease ended"
@@ -259,7 +259,7 @@ def one_job_per_key(history: History) -> Iterator[Broken]:
     jobs: dict[str, dict[str, None]] = {}
     for life in history.lives.values():
         keys = {entry.key for entry in life.acks if entry.key}
-        if life.final is not None and life.final.key and not any(one.entry.once for one in life.inserts):
+        if life.final is not None and life.final.key and not any(one.entry.unique for one in life.inserts):
             keys.add(life.final.key)
         for key in sorted(keys):
             jobs.setdefault(key, {})[life.id] = None
@@ -271,7 +271,7 @@ def one_job_per_key(history: History) -> Iterator[Broken]:
 def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
     """O: a claim never passes over a job of its queue that stood before, and was there all the while.
 
-    Held to it are jobs of no lane that were due at once and are claimed for the first time: none of these was taken by
+    Held to it are jobs of no limit key that were due at once and are claimed for the first time: none of these was taken by
     an ask that was never answered. But such an ask may have them locked, and then, where a store has locks, nothing is
     said about what was claimed since.
     """
@@ -284,7 +284,7 @@ def the_first_in_order_is_claimed_first(history: History) -> Iterator[Broken]:
             claimed.setdefault(claim.entry.queue, []).append(claim)
         first = next((one for one in life.claims if one.entry.fence == 1), None)
         there = next((one for one in life.inserts if one.says == "ok"), None)
-        if first is None or there is None or there.entry.later or len(life.inserts) > 1 or first.entry.lane:
+        if first is None or there is None or there.entry.later or len(life.inserts) > 1 or first.entry.limit_key:
             continue
         if any(change.asked < first.told for change in life.changes):
             continue
@@ -328,8 +328,8 @@ OF_ALL = (
     one_job_per_key,
     one_job_at_a_time_per_key,
     the_first_in_order_is_claimed_first,
-    no_lane_runs_more_than_it_may,
-    no_lane_starts_more_often_than_it_may,
+    no_limit_key_runs_more_than_it_may,
+    no_limit_key_starts_more_often_than_it_may,
     nothing_is_left_behind,
 )
 

@@ -1,1 +1,1 @@
-"""Processes that jobs run in: started under a nanny, drained while they print, ended as a whole tree."""
+"""Processes that jobs run in: started under a process guard, drained while they print, ended as a whole tree."""

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .census import mark_of
+from .process_table import mark_of
 
 ORPHANS_GRACE = 2.0
 """Seconds in which orphaned nannies end what they stand above, before a sweep does it for them."""
 ORPHANS_EVERY = 0.02
 """Seconds between two looks whether they have."""
 _PR_SET_CHILD_SUBREAPER = 36
-"""An option of prctl(2), as in `nanny.py`, which is a program and cannot be imported."""
+"""An option of prctl(2), as in `process_guard.py`, which is a program and cannot be imported."""
 
 
 def become_subreaper() -> None:

@@ -29,7 +29,7 @@ MOST_LEFT = 1 << 22
 Say = Callable[..., Awaitable[bool]]
 
 
-class Ring:
+class LocalListener:
     """The newest bytes that have not been written yet."""
 
     def __init__(self, limit: int) -> None:
@@ -73,7 +73,7 @@ class Printer:
         self._say = say
         self._limit = limit
         self._loop = asyncio.get_running_loop()
-        self._ring = Ring(limit)
+        self._notify = LocalListener(limit)
         self._reading, self.fd = os.pipe()
         self._stop_reading, self._stop_writing = os.pipe()
         os.set_blocking(self._reading, False)
@@ -99,7 +99,7 @@ class Printer:
                 return
             if self._stop_reading in ready:
                 left -= READ  # whoever still prints has escaped, and shall not keep us here
-            if data and self._ring.put(data):
+            if data and self._notify.put(data):
                 try:
                     self._loop.call_soon_threadsafe(self._soon)
                 except RuntimeError:  # the loop is closed: nobody writes any more, but the child may still print
@@ -110,7 +110,7 @@ class Printer:
             self._writing = self._loop.create_task(self._write())
 
     async def _write(self) -> None:
-        while not self._lost and (piece := self._ring.take()) is not None:
+        while not self._lost and (piece := self._notify.take()) is not None:
             await self._put(output=Output(*piece, self._limit))
             await asyncio.wait([self._pausing], timeout=OUTPUT_PAUSE)
         self._writing = None
@@ -134,7 +134,7 @@ class Printer:
         self._pausing.set_result(None)
         if self._writing is not None:
             await self._writing
-        if (piece := self._ring.take()) is not None:
+        if (piece := self._notify.take()) is not None:
             also["output"] = Output(*piece, self._limit)
         if also and not self._lost:
             await self._put(**also)

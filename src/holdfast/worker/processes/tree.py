@@ -1,4 +1,4 @@
-"""One job's processes: started under a nanny, watched until the last of them is gone, ended as a whole."""
+"""One job's processes: started under a process guard, watched until the last of them is gone, ended as a whole."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from typing import IO, Any, TypeVar
 
 import msgspec
 
-from .census import MARKER, kill_marked
+from .process_table import MARKER, kill_marked
 
 T = TypeVar("T")
 TERM_GRACE = 5.0
 """Seconds that a job's processes get between SIGTERM and SIGKILL."""
 SHORT_TERM_GRACE = 1.0
 """The same, where the worker is about to leave or the claim is lost."""
-_NANNY = str(Path(__file__).with_name("nanny.py"))
+_PROCESS_GUARD = str(Path(__file__).with_name("process_guard.py"))
 
 
 class Ending(msgspec.Struct, frozen=True):
-    """How a command ended. Neither code nor signal: its nanny was killed, and it with her."""
+    """How a command ended. Neither code nor signal: its process guard was killed, and it with her."""
 
     code: int | None = None
     signal: int | None = None
@@ -35,7 +35,7 @@ class Ending(msgspec.Struct, frozen=True):
         if self.signal is not None:
             return f"killed by signal {self.signal}"
         if self.code is None:
-            return "killed with its nanny"
+            return "killed with its process guard"
         hint = {126: " (it cannot be executed)", 127: " (command not found)"}.get(self.code, "")
         return f"exit {self.code}{hint}"
 
@@ -62,8 +62,8 @@ class Tree:
         """The command's process id."""
         self.ended: asyncio.Future[Ending] = self._loop.create_future()
         try:
-            self._nanny = subprocess.Popen(
-                [sys.executable, "-I", "-S", _NANNY, str(writing), str(os.getpid()), *command],
+            self._process_guard = subprocess.Popen(
+                [sys.executable, "-I", "-S", _PROCESS_GUARD, str(writing), str(os.getpid()), *command],
                 env=env,
                 cwd=cwd,
                 stdin=stdin,
@@ -92,14 +92,16 @@ class Tree:
             return
         self._loop.remove_reader(self._reading)
         os.close(self._reading)
-        self._nanny.wait()  # it closes its status as it ends
+        self._process_guard.wait()  # it closes its status as it ends
         if not self.started.done():
             self.started.cancel()
         self._loop.create_task(self._end_with(_ending(self._said))).add_done_callback(_never_fails)
 
     async def _end_with(self, ending: Ending) -> None:
         if ending == Ending() and self._mark:
-            await asyncio.to_thread(kill_marked, self._mark)  # the nanny was killed: nobody else looks after the rest
+            await asyncio.to_thread(
+                kill_marked, self._mark
+            )  # the process guard was killed: nobody else looks after the rest
         if not self.ended.done():
             self.ended.set_result(ending)
 
@@ -108,8 +110,8 @@ class Tree:
             self.started.set_result(int(line[4:]))
 
     def _signal(self, number: int) -> None:
-        if self._nanny.poll() is None:
-            self._nanny.send_signal(number)
+        if self._process_guard.poll() is None:
+            self._process_guard.send_signal(number)
 
     async def end(self, patience: float) -> Ending:
         """SIGTERM to all, SIGKILL after `patience` seconds; returns when all are gone, cancelled or not."""

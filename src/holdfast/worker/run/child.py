@@ -31,7 +31,7 @@ from ...observe import traces
 from ...observe.logs import COMMON
 from ...tasks.batch import item_of, only_part
 from ...tasks.context import Context
-from ..notes import Notes
+from ..progress_writer import ProgressWriter
 from . import explain
 from .line import Answer, Broken, Done, Load, Log, Said, Start, Stop, ToChild, frame, next_frame
 
@@ -161,8 +161,8 @@ async def _run(work: Awaitable[Any], context: Context) -> Any:
         raise
 
 
-async def _notes(clock: Clock, line: Line, start: Start) -> Notes:
-    return Notes(line.note, lambda: (start.max_payload, start.max_output), clock)
+async def _notes(clock: Clock, line: Line, start: Start) -> ProgressWriter:
+    return ProgressWriter(line.note, lambda: (start.max_payload, start.max_output), clock)
 
 
 @contextlib.contextmanager

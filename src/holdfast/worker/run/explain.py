@@ -17,7 +17,7 @@ from ...core.retry import Backoff
 from ...core.validation import checked_seconds
 from ...tasks.context import Discard, Retry, Snooze
 from ...tasks.durable_steps import StepResultLost, Suspended
-from ...views import job_seen
+from ...views import job_view
 
 if TYPE_CHECKING:
     from ...core.job import Record
@@ -53,8 +53,8 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
     if isinstance(error, Ended):
         return error.outcome
     if (suspended := _suspended(error)) is not None:
-        delay, waits = suspended.delay, suspended.waits
-        return Outcome.snoozed(delay) if waits is None else Outcome.parked(waits, delay)
+        delay, waiting_for = suspended.delay, suspended.waiting_for
+        return Outcome.snoozed(delay) if waiting_for is None else Outcome.parked(waiting_for, delay)
     if isinstance(error, StepResultLost):
         return Outcome.dead(str(error))
     if isinstance(error, Snooze):
@@ -86,7 +86,7 @@ def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> 
         return
     for hook in hooks:
         try:
-            hook(error, job_seen(record))
+            hook(error, job_view(record))
         except Exception:
             logger.exception("an error hook raised")
 

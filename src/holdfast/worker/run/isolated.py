@@ -15,7 +15,7 @@ import msgspec
 from ...core.errors import HoldfastError, ProcessFailed
 from ...core.lifecycle import Outcome
 from ...observe import traces
-from ..processes import census
+from ..processes import process_table
 from ..processes.output import Printer
 from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 from .explain import Ended
@@ -207,8 +207,8 @@ class Children:
 
 
 def _environment(context: Context) -> dict[str, str]:
-    mark = census.marker(context.job.id, context.fence)
-    return {**os.environ, "PYTHONUNBUFFERED": "1", census.MARKER: mark}
+    mark = process_table.marker(context.job.id, context.fence)
+    return {**os.environ, "PYTHONUNBUFFERED": "1", process_table.MARKER: mark}
 
 
 async def _tell_pid(context: Context, tree: Tree) -> None:
@@ -218,7 +218,7 @@ async def _tell_pid(context: Context, tree: Tree) -> None:
 async def _watch_memory(tree: Tree, limit: int, killed: list[str]) -> None:
     pid = await asyncio.shield(tree.started)
     while True:
-        used = census.memory_of_tree(pid)
+        used = process_table.memory_of_tree(pid)
         if used > limit:
             killed.append(f"out of memory at {used / 1e9:.1f} GB (its limit is {limit / 1e9:.1f} GB)")
             await tree.end(0)

@@ -47,18 +47,18 @@ class Runner:
         new_context: Callable[[Record], Context],
         with_results: Callable[[Record], Awaitable[bytes]],
         address: Callable[[], str],
-        suspects_apart: bool = False,
+        isolate_quarantined: bool = False,
     ) -> None:
         self._session = session
         self._registry = registry
         self._hooks = hooks
         self._events = events
         self._with_results = with_results
-        self._suspects_apart = suspects_apart
+        self._isolate_quarantined = isolate_quarantined
         self._loop = asyncio.get_running_loop()
         self._threads = Threads(threads)
         self._children = Children(session, address)
-        if suspects_apart or any(task.run_in in IN_CHILDREN for task in registry.tasks.values()):
+        if isolate_quarantined or any(task.run_in in IN_CHILDREN for task in registry.tasks.values()):
             self._children.find_app()
         self._new_context = new_context
 
@@ -120,7 +120,7 @@ class Runner:
         return task.fn(items) if task.is_async else self._threads.call(task.fn, (items,), {})
 
     def _apart(self, record: Record, task: Task[..., Any]) -> bool:
-        return task.run_in in IN_CHILDREN or (self._suspects_apart and record.suspect and not task.built_in)
+        return task.run_in in IN_CHILDREN or (self._isolate_quarantined and record.quarantined and not task.built_in)
 
     def _call(
         self, run: Run, task: Task[..., Any], fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -161,7 +161,7 @@ class Runner:
             return Outcome.released()  # a lost one is not written: its claim was ended by somebody else
         if isinstance(error, UnknownTask) and task is None and self._session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
-        if isinstance(error, ProcessFailed) and record.suspect and self._suspects_apart:
+        if isinstance(error, ProcessFailed) and record.quarantined and self._isolate_quarantined:
             return Outcome.lost(f"lost: the process that it ran alone in: {error}", alone=True)
         explain.report(self._hooks.on_error, error, record)
         return explain.raised(task, error, record, self._session.clock, ran=run.ran)

@@ -20,7 +20,7 @@ from ...core.errors import ProcessFailed
 from ...core.settings import redact
 from ...tasks.context import Context
 from ...tasks.options import Options
-from ..processes import census
+from ..processes import process_table
 from ..processes.output import Printer
 from ..processes.tree import SHORT_TERM_GRACE, TERM_GRACE, Ending, Tree, unhindered
 
@@ -95,7 +95,7 @@ async def _finish(printer: Printer, ending: Ending, duration: float) -> None:
 def _environment(ctx: Context, given: dict[str, str] | None, passed: tuple[str, ...]) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if _passes(name, value, passed)}
     own = {"HOLDFAST_JOB_ID": ctx.job.id, "HOLDFAST_ATTEMPT": str(ctx.attempt), "HOLDFAST_FENCE": str(ctx.fence)}
-    return {**kept, **own, **(given or {}), census.MARKER: census.marker(ctx.job.id, ctx.fence)}
+    return {**kept, **own, **(given or {}), process_table.MARKER: process_table.marker(ctx.job.id, ctx.fence)}
 
 
 def _passes(name: str, value: str, passed: tuple[str, ...]) -> bool:

@@ -4,7 +4,7 @@
 -- extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
 local PLAIN = {
-  LIFE.attempt, LIFE.life, LIFE.suspect, LIFE.deaths, LIFE.cancel, LIFE.error, LIFE.traceback, LIFE.history,
+  LIFE.attempt, LIFE.life, LIFE.quarantined, LIFE.crashes, LIFE.cancel, LIFE.error, LIFE.traceback, LIFE.history,
 }
 local BESIDE = { [LIFE.result] = 'result', [LIFE.progress] = 'progress', [LIFE.extra] = 'extra' }
 
@@ -42,7 +42,7 @@ local function patch_life(life, patch)
   else
     life.finished_at, life.expires_at, life.holder, life.started_at, life.pid = nil, nil, nil, nil, nil
   end
-  life.due, life.lane = nil, nil
+  life.due, life.limit_key = nil, nil
 end
 
 -- What is kept beside the life: the payload, and what its key stands for; the checkpoint.
@@ -67,8 +67,8 @@ local function patch_beside(id, seq, key, body, life, patch, its_key)
   end
 end
 
--- Returns 1 or 0, the lane that the job has left, its queue, and whether its end is to be told.
-local function change_one(id, seen_state, seen_fence, patch, seen_task)
+-- Returns 1 or 0, the limit key that the job has left, its queue, and whether its end is to be told.
+local function change_one(id, expected_state, expected_fence, patch, expected_task)
   local seq = seq_of(id)
   if not seq then
     return 0
@@ -82,14 +82,14 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
   local life = kept.life and life_of(kept.life) or {}
   local state = state_of(seq, body, life)
   local shown = (state == STATE.held or state == STATE.unreadable) and STATE.blocked or state
-  if shown ~= seen_state or (life.fence or 0) ~= seen_fence then
+  if shown ~= expected_state or (life.fence or 0) ~= expected_fence then
     return 0
   end
   local _, queue, task, _, its_key = words(body)
-  if seen_task and seen_task ~= task then
+  if expected_task and expected_task ~= task then
     return 0
   end
-  local lane = lane_of(body)
+  local limit_key = limit_key_of(body)
   exit(seq, body, life, state, queue)
   if not patch then
     if its_key and not TERMINAL[state] then
@@ -101,9 +101,9 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
     end
     forget(seq, id, queue, life)
     tell(id, STATE.deleted)
-    return 1, lane, queue
+    return 1, limit_key, queue
   end
-  local stays_held = state == STATE.held and not patch.state and patch.waits == nil
+  local stays_held = state == STATE.held and not patch.state and patch.waiting_for == nil
   if not stays_held then
     life.state = shown
   end
@@ -113,7 +113,7 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
     tell(id, life.state)
   end
   local over = TERMINAL[life.state]
-  local left = patch.state and (state == STATE.queued or state == STATE.running) and lane
+  local left = patch.state and (state == STATE.queued or state == STATE.running) and limit_key
   local tells = over and patch.tell
   if its_key and not (over and TERMINAL[state]) then
     mind_key(its_key, id, over and now + (patch.key_keep or 0) or nil)
@@ -128,14 +128,14 @@ local function change_one(id, seen_state, seen_fence, patch, seen_task)
   elseif life.state == STATE.running then
     count(STATE.running, queue, 1)
     gather('SADD', P .. 'held:' .. life.holder, seq)
-    if lane then
-      run(name_of(lane), 1)
+    if limit_key then
+      run(name_of(limit_key), 1)
     end
   else
     enter_waiting(seq, body, life, stays_held and STATE.held or life.state, queue)
   end
-  if patch.waits ~= nil or patch.state then
-    wait_for(life, seq, patch.waits or nil)
+  if patch.waiting_for ~= nil or patch.state then
+    wait_for(life, seq, patch.waiting_for or nil)
   end
   patch_beside(id, seq, key, body, life, patch, its_key)
   gather('HSET', key, seq .. '~', cmsgpack.pack(life))
@@ -145,11 +145,11 @@ end
 local function change(changes)
   local answers = {}
   for place, wanted in ipairs(changes) do
-    local answer, lane, queue, tells = change_one(wanted.id, wanted.state, wanted.fence, wanted.patch, wanted.task)
+    local answer, limit_key, queue, tells = change_one(wanted.id, wanted.state, wanted.fence, wanted.patch, wanted.task)
     answers[place] = answer
     flush()
-    if lane then
-      make_room({ name_of(lane) }, queue)
+    if limit_key then
+      make_room({ name_of(limit_key) }, queue)
     end
     if tells then
       put_ended(wanted.id)

@@ -1,5 +1,5 @@
 -- CLAIM: make due jobs ready, take the lowest (priority, run_at, seq) per queue, count the attempt, raise the fence.
--- Jobs whose lanes do not let them start are set aside on the way.
+-- Jobs whose limit keys do not let them start are set aside on the way.
 -- An ask is an AskMessage. Answers with a ClaimHead, then a ClaimedRow of each job. Finding nothing writes nothing.
 
 local DUE = { 'later:', 'retry:' }
@@ -8,10 +8,10 @@ local above = tonumber(string.match(ARGV[#ARGV], '^%d*')) or 0 -- fences given h
 local function make_ready(key, queue)
   local due = call('ZRANGEBYSCORE', key, '-inf', NOW, 'WITHSCORES', 'LIMIT', 0, PROMOTE_LIMIT)
   for at = 1, #due, 2 do
-    local seq, priority, suspect, lane = string.match(due[at], '^%l(%d+):(%-?%d+):?(s?):?(.*)$')
+    local seq, priority, quarantined, limit_key = string.match(due[at], '^%l(%d+):(%-?%d+):?(s?):?(.*)$')
     gather('ZREM', key, due[at])
-    local ready = suspect == '' and 'ready:' or 'suspect:'
-    gather('ZADD', P .. ready .. queue, priority, ready_member(tonumber(due[at + 1]), seq, lane ~= '' and lane))
+    local ready = quarantined == '' and 'ready:' or 'quarantined:'
+    gather('ZADD', P .. ready .. queue, priority, ready_member(tonumber(due[at + 1]), seq, limit_key ~= '' and limit_key))
   end
   flush()
 end
@@ -64,33 +64,33 @@ local function before(priority, member, other_priority, other_member)
   return priority < other_priority or (priority == other_priority and member < other_member)
 end
 
--- Choose from {member, priority, ...} taken out of a queue, up to a limit: those whose lanes let them start. The others
+-- Choose from {member, priority, ...} taken out of a queue, up to a limit: those whose limit keys let them start. The others
 -- on the way there are set aside. Returns how many were looked at, and the place of the last that was chosen.
 local function choose(some, limit, queue, picking)
-  local seqs, laned, gates = picking.seqs, picking.laned, picking.gates
+  local seqs, limited, limiters = picking.seqs, picking.limited, picking.limiters
   local size, last = #some / 2, nil
-  local met, bounds, lanes
+  local met, bounds, limit_keys
   local n, held, spare = 1, {}, picking.spare
   while n <= size and limit > 0 and spare > 0 do
-    local lane, seq = lanes and lanes[n], nil
-    if lane then
+    local limit_key, seq = limit_keys and limit_keys[n], nil
+    if limit_key then
       seq = met[n]
     else
-      seq, lane = seq_of_ready(some[2 * n - 1])
-      if lane then
-        met, bounds, lanes = meet(some, gates)
-        lane = lanes[n]
+      seq, limit_key = seq_of_ready(some[2 * n - 1])
+      if limit_key then
+        met, bounds, limit_keys = meet(some, limiters)
+        limit_key = limit_keys[n]
       end
     end
-    if lane and starts(lane, bounds[n], gates) <= gates.chosen[lane] then
-      gates.opens_at[lane] = next_look(lane, bounds[n], gates)
+    if limit_key and starts(limit_key, bounds[n], limiters) <= limiters.chosen[limit_key] then
+      limiters.opens_at[limit_key] = next_look(limit_key, bounds[n], limiters)
       held[#held + 1], spare = n, spare - 1
     else
-      if lane then
-        laned[seq] = lane
-        gates.chosen[lane] = gates.chosen[lane] + 1
+      if limit_key then
+        limited[seq] = limit_key
+        limiters.chosen[limit_key] = limiters.chosen[limit_key] + 1
         if bounds[n].interval > 0 then
-          gates.used[lane] = (gates.used[lane] or 0) + bounds[n].interval
+          limiters.used[limit_key] = (limiters.used[limit_key] or 0) + bounds[n].interval
         end
       end
       seqs[#seqs + 1] = seq
@@ -99,13 +99,13 @@ local function choose(some, limit, queue, picking)
     n = n + 1
   end
   if held[1] then
-    hold(queue, held, some, met, lanes)
+    hold(queue, held, some, met, limit_keys)
     picking.spare = spare
   end
   return 2 * (n - 1), last
 end
 
--- Take jobs from the front of a queue without suspects, whatever their task.
+-- Take jobs from the front of a queue without quarantined jobs, whatever their task.
 local function pick_any(queue, picking)
   local ready = P .. 'ready:' .. queue
   local room = picking.limit
@@ -137,28 +137,28 @@ local function pick_sound(queue, picking, tasks)
   return found
 end
 
-local function deaths_of(member)
+local function crashes_of(member)
   local seq = seq_of_ready(member)
   local life = call('HGET', chunk_of(seq), seq .. '~')
-  return life and life_of(life)[LIFE.deaths] or 0
+  return life and life_of(life)[LIFE.crashes] or 0
 end
 
--- Take the first suspects that may run beside each other: those that have died as often as the first one, as many as
--- there is room for at -2, COHORT at -1, one otherwise. Where a sound job stands before the next, or a lane does not let
+-- Take the first quarantined jobs that may run beside each other: those that have died as often as the first one, as many as
+-- there is room for at -2, COHORT at -1, one otherwise. Where a sound job stands before the next, or a limit key does not let
 -- one start, no more.
-local function pick_suspects(queue, picking, tasks, sound)
-  local suspects = P .. 'suspect:' .. queue
-  local some = first_of(suspects, PROMOTE_LIMIT, tasks)
-  local deaths = deaths_of(some[1])
-  local room = deaths <= -2 and picking.limit or deaths == -1 and math.min(picking.limit, COHORT) or 1
+local function pick_quarantined(queue, picking, tasks, sound)
+  local quarantined = P .. 'quarantined:' .. queue
+  local some = first_of(quarantined, PROMOTE_LIMIT, tasks)
+  local crashes = crashes_of(some[1])
+  local room = crashes <= -2 and picking.limit or crashes == -1 and math.min(picking.limit, COHORT) or 1
   for at = 1, #some, 2 do
     if sound.member and not before(some[at + 1], some[at], sound.score, sound.member) then
       break
     end
-    if deaths_of(some[at]) == deaths then
+    if crashes_of(some[at]) == crashes then
       local chosen = #picking.seqs
       choose({ some[at], some[at + 1] }, 1, queue, picking)
-      gather('ZREM', suspects, some[at])
+      gather('ZREM', quarantined, some[at])
       if #picking.seqs == chosen or #picking.seqs >= room then
         break
       end
@@ -167,29 +167,29 @@ local function pick_suspects(queue, picking, tasks, sound)
   flush()
 end
 
--- Choose from one queue: `seqs`, and by number the lanes of those that are `laned`. `waiting` says that a suspect whose
+-- Choose from one queue: `seqs`, and by number the limit keys of those that are `limited`. `waiting` says that a quarantined job whose
 -- turn it was had to be passed over, `apart` that some were chosen.
 local function pick(queue, picking, tasks, free)
-  local suspects = P .. 'suspect:' .. queue
+  local quarantined = P .. 'quarantined:' .. queue
   picking.seqs = {}
   while picking.limit > 0 and picking.spare > 0 do
-    local suspect = first_of(suspects, 1, tasks)
-    if not suspect.member and not tasks then
+    local quarantined = first_of(quarantined, 1, tasks)
+    if not quarantined.member and not tasks then
       return pick_any(queue, picking)
     end
-    local sound = suspect.member and free and first_of(P .. 'ready:' .. queue, 1, tasks) or {}
-    if suspect.member and free and (not sound.member or before(suspect.score, suspect.member, sound.score, sound.member)) then
-      pick_suspects(queue, picking, tasks, sound)
+    local sound = quarantined.member and free and first_of(P .. 'ready:' .. queue, 1, tasks) or {}
+    if quarantined.member and free and (not sound.member or before(quarantined.score, quarantined.member, sound.score, sound.member)) then
+      pick_quarantined(queue, picking, tasks, sound)
       if picking.seqs[1] then
         picking.apart = true
         return
       end
     else
       local picked = pick_sound(queue, picking, tasks)
-      if picked.member or not suspect.member or not free then
+      if picked.member or not quarantined.member or not free then
         local short = #picking.seqs < picking.limit
         picking.waiting = picking.waiting
-          or (suspect.member and (short or before(suspect.score, suspect.member, picked.score, picked.member)))
+          or (quarantined.member and (short or before(quarantined.score, quarantined.member, picked.score, picked.member)))
         return
       end
     end
@@ -200,7 +200,7 @@ end
 local function renew(holder, lease, about)
   local expires = call('ZSCORE', P .. 'holders', holder)
   if not expires or tonumber(expires) - now < math.floor(lease / 2) then
-    raise(P .. 'holder:' .. holder, 'beat', 1)
+    raise(P .. 'holder:' .. holder, 'heartbeat', 1)
     call('HSET', P .. 'holder:' .. holder, 'at', NOW)
     if not expires then
       call('HSET', P .. 'holder:' .. holder, 'about', about)
@@ -210,8 +210,8 @@ local function renew(holder, lease, about)
 end
 
 -- Hand the jobs of one queue to the holder: seq, body, life and checkpoint of each are added to `answer`.
-local function hand_over(queue, seqs, laned, ask, answer)
-  local held, fresh, rest, with_due, with_lane = bucket('SADD', P .. 'held:' .. ask.holder), nil, nil, nil, nil
+local function hand_over(queue, seqs, limited, ask, answer)
+  local held, fresh, rest, with_due, with_limit_key = bucket('SADD', P .. 'held:' .. ask.holder), nil, nil, nil, nil
   local at, last, handed = 1, #seqs, 0
   while at <= last do
     -- Neighbours mostly stand in one hash: read them together.
@@ -226,9 +226,9 @@ local function hand_over(queue, seqs, laned, ask, answer)
     for n = 1, size, 2 do
       local body, life = kept[n], kept[n + 1]
       if body then
-        local checkpoint, kept_life, lane = false, nil, laned[fields[n]]
+        local checkpoint, kept_life, limit_key = false, nil, limited[fields[n]]
         if not life then
-          -- Jobs that were never claimed have the same life from now on, but for due and lane, which stand in front.
+          -- Jobs that were never claimed have the same life from now on, but for due and limit key, which stand in front.
           if not fresh then
             fresh = cmsgpack.pack({
               [LIFE.state] = STATE.running, [LIFE.attempt] = 1, [LIFE.fence] = above + 1, [LIFE.token] = ask.token,
@@ -236,26 +236,26 @@ local function hand_over(queue, seqs, laned, ask, answer)
             })
             rest = string.sub(fresh, 2)
             with_due = string.char(string.byte(fresh) + 1) .. PACKED.due
-            with_lane = string.char(string.byte(fresh) + 2) .. PACKED.due
+            with_limit_key = string.char(string.byte(fresh) + 2) .. PACKED.due
           end
           life = fresh
-          if lane then
-            kept_life = with_lane .. packed_run_at(body) .. PACKED.lane .. word(lane) .. rest
+          if limit_key then
+            kept_life = with_limit_key .. packed_run_at(body) .. PACKED.limit_key .. word(limit_key) .. rest
           else
             kept_life = with_due .. packed_run_at(body) .. rest
           end
         else
           life = life_of(life)
           life.state, life.holder, life.token = STATE.running, ask.holder, ask.token
-          life.started_at, life.pid, life.queue, life.lane = now, nil, queue, lane
+          life.started_at, life.pid, life.queue, life.limit_key = now, nil, queue, limit_key
           life.attempt, life.fence = (life.attempt or 0) + 1, math.max(life.fence or 0, above) + 1
           life.due = run_at_of(body, life)
           checkpoint = life.checkpoint and call('HGET', key, fields[n] .. '^') or false
-          if life.waits then
+          if life.waiting_for then
             wait_for(life, fields[n], nil)
           end
-          if last == 1 and life.deaths and life.deaths < 0 then
-            life.deaths = nil -- a suspect without company: if it dies now, it dies alone
+          if last == 1 and life.crashes and life.crashes < 0 then
+            life.crashes = nil -- a quarantined job without company: if it dies now, it dies alone
           end
           life = cmsgpack.pack(life)
           kept_life = life
@@ -284,10 +284,10 @@ local function claim(ask)
     end
   end
   local answer, hands, taken = { 0, -1, NOW }, {}, 0
-  local picking = { spare = HELD_LIMIT, laned = {}, gates = new_gates() }
+  local picking = { spare = HELD_LIMIT, limited = {}, limiters = new_limiters() }
   local opening = next_opening()
   if opening and opening <= now then
-    reopen(picking.gates)
+    reopen(picking.limiters)
   end
   local paused = queues[1] and call('HMGET', P .. 'records:pause', unpack(queues))
   local over, soonest = false, nil
@@ -312,10 +312,10 @@ local function claim(ask)
   if taken > 0 then
     renew(ask.holder, ask.lease, ask.about)
     for _, hand in ipairs(hands) do
-      hand_over(hand.queue, hand.seqs, picking.laned, ask, answer)
+      hand_over(hand.queue, hand.seqs, picking.limited, ask, answer)
     end
   end
-  close(picking.gates)
+  close(picking.limiters)
   flush()
   if taken == 0 then
     soonest = math.min(soonest or math.huge, next_opening() or math.huge)

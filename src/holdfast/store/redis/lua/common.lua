@@ -16,9 +16,9 @@ local function chunk_of(seq)
 end
 
 -- How often a holder has beaten; 0 where that cannot be decoded.
-local function beats_of(holder)
-  local beat = tonumber(call('HGET', P .. 'holder:' .. holder, 'beat') or 0)
-  return beat and beat >= 0 and beat < 2 ^ 53 and beat - beat % 1 or 0
+local function heartbeats_of(holder)
+  local heartbeat = tonumber(call('HGET', P .. 'holder:' .. holder, 'heartbeat') or 0)
+  return heartbeat and heartbeat >= 0 and heartbeat < 2 ^ 53 and heartbeat - heartbeat % 1 or 0
 end
 
 -- A number that sorts as text: its length as a letter, then its digits.
@@ -26,17 +26,17 @@ local function sortable(seq)
   return string.char(96 + #seq) .. seq
 end
 
--- Where a waiting job stands: in `ready:` (and `suspect:`, and `lane-held:`) by priority, then by this text; in
--- `later:` (scheduled) and `retry:` (failed) by the time it is due. Its lane stands behind it, so that a claim moves it
+-- Where a waiting job stands: in `ready:` (and `quarantined:`, and `limit_key-held:`) by priority, then by this text; in
+-- `later:` (scheduled) and `retry:` (failed) by the time it is due. Its limit key stands behind it, so that a claim moves it
 -- from one to another without reading it.
 
 -- (A time has sixteen digits from 2001 to 2286.)
-local function ready_member(run_at, seq, lane)
-  return (run_at == now and NOW or text(run_at)) .. sortable(seq) .. (lane and ':' .. lane or '')
+local function ready_member(run_at, seq, limit_key)
+  return (run_at == now and NOW or text(run_at)) .. sortable(seq) .. (limit_key and ':' .. limit_key or '')
 end
 
-local function later_member(seq, priority, suspect, lane)
-  return sortable(seq) .. ':' .. priority .. (suspect and ':s' or lane and ':' or '') .. (lane and ':' .. lane or '')
+local function later_member(seq, priority, quarantined, limit_key)
+  return sortable(seq) .. ':' .. priority .. (quarantined and ':s' or limit_key and ':' or '') .. (limit_key and ':' .. limit_key or '')
 end
 
 -- Call a command for a list: of members of one key, or, where there is none, of keys.
@@ -101,10 +101,10 @@ end
 
 -- Hints go out last, when everything is in its place. Who waits for the end of any job listens on `job` too: where
 -- nobody does, a batch of ends needs one call.
-local rung, ended = {}, {}
+local notified, ended = {}, {}
 
 local function publish()
-  for topic in pairs(rung) do
+  for topic in pairs(notified) do
     call('SPUBLISH', P .. topic, '')
   end
   if ended[1] and call('SPUBLISH', P .. 'job', '') > 0 then

@@ -4,7 +4,7 @@
 -- Jobs that are ready, or wait for their time; `places` has those that are yet to be written.
 local function depth_of(queue, places)
   local waiting = 0
-  for _, set in ipairs({ 'ready:', 'suspect:', 'later:', 'retry:' }) do
+  for _, set in ipairs({ 'ready:', 'quarantined:', 'later:', 'retry:' }) do
     local key = P .. set .. queue
     waiting = waiting + call('ZCARD', key) + (places[key] and #places[key] / 2 or 0)
   end
@@ -18,17 +18,17 @@ local function nonce_of(id)
 end
 
 -- Whether the job that has a key, since some time, stands for a new one that is to be made once.
-local function stands(id, made_at, once, window)
-  if once == 'window' then
+local function stands(id, made_at, unique, window)
+  if unique == 'window' then
     return made_at + window > now
   end
-  return lives(id, once == 'queued')
+  return lives(id, unique == 'queued')
 end
 
 -- The answer for a job whose key or id is known already, or whose queue is full; nil where it may be made.
 local function refusal(job, nonce, places)
-  local id, key, once, max_depth = job.id, job.key, job.once, job.max_depth
-  if once and nonce_of(id) == nonce then
+  local id, key, unique, max_depth = job.id, job.key, job.unique, job.max_depth
+  if unique and nonce_of(id) == nonce then
     return 'created', id -- another may have its key by now
   end
   if key then
@@ -36,7 +36,7 @@ local function refusal(job, nonce, places)
     local ends = known and call('ZSCORE', P .. 'key-ends', key)
     if known and (not ends or tonumber(ends) > now) then
       local its_id, its_fingerprint, made_at = unpack_key(known)
-      if its_id and (not once or stands(its_id, made_at, once, job.window)) then
+      if its_id and (not unique or stands(its_id, made_at, unique, job.window)) then
         if its_id == id and (nonce_of(id) or '') == nonce then
           return 'created', id
         end
@@ -56,29 +56,29 @@ local function refusal(job, nonce, places)
 end
 
 -- What stands in front of a body: the array's head, created_at, run_at and priority.
-local function head_of(created, run_at, priority, lane)
-  return (lane and PACKED.laned_body or PACKED.body) .. MP_CHAR.uint64 .. created
+local function head_of(created, run_at, priority, limit_key)
+  return (limit_key and PACKED.limited_body or PACKED.body) .. MP_CHAR.uint64 .. created
     .. MP_CHAR.uint64 .. struct.pack('>I8', run_at) .. MP_CHAR.int16 .. struct.pack('>i2', priority)
 end
 
--- Put a job to its place that has more than a time: a lane, or something it waits for. Returns its state and run_at.
+-- Put a job to its place that has more than a time: a limit key, or something it waits for. Returns its state and run_at.
 local function place_specially(jobs, job, name, run_at, places, blocked)
-  local queue, priority, lane, waits = job.queue, job.priority, job.lane, job.waits
-  if waits then
+  local queue, priority, limit_key, waiting_for = job.queue, job.priority, job.limit_key, job.waiting_for
+  if waiting_for then
     blocked[queue] = (blocked[queue] or 0) + 1
-    add(places, P .. 'waits:' .. waits, name, name)
+    add(places, P .. 'waiting_for:' .. waiting_for, name, name)
     return STATE.blocked, run_at
   end
   if run_at > now then
-    add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority, false, lane))
+    add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority, false, limit_key))
     return STATE.scheduled, run_at
   end
   if not finish then
-    read_lanes(jobs)
+    read_limit_keys(jobs)
   end
-  run_at = turn_of(lane, queue, priority, places) or run_at
+  run_at = turn_of(limit_key, queue, priority, places) or run_at
   take_turn(queue, priority, run_at)
-  add(places, P .. 'ready:' .. queue, priority, ready_member(run_at, name, lane))
+  add(places, P .. 'ready:' .. queue, priority, ready_member(run_at, name, limit_key))
   return STATE.queued, run_at
 end
 
@@ -91,7 +91,7 @@ local function enqueue(jobs)
   for place = 1, #jobs do
     local job = jobs[place]
     local id, queue, priority, run_at = job.id, job.queue, job.priority, job.run_at
-    local nonce, lane, key = job.nonce or '', job.lane, job.key
+    local nonce, limit_key, key = job.nonce or '', job.limit_key, job.key
     local outcome, its_id
     if key or job.max_depth then
       outcome, its_id = refusal(job, nonce, places)
@@ -104,10 +104,10 @@ local function enqueue(jobs)
     if not outcome then
       run_at = run_at and math.max(now, run_at) or now + job.delay
       local head
-      if lane or job.waits then
+      if limit_key or job.waiting_for then
         local state
         state, run_at = place_specially(jobs, job, name, run_at, places, blocked)
-        head = head_of(created, run_at, priority, lane)
+        head = head_of(created, run_at, priority, limit_key)
         tell(id, state)
       elseif run_at > now then
         head = head_of(created, run_at, priority)
@@ -126,10 +126,10 @@ local function enqueue(jobs)
         tell(id, STATE.queued)
       end
       add(bodies, chunk_of(seq), name, head .. ARGV[job.body])
-      if job.waits or job.extra then
+      if job.waiting_for or job.extra then
         local life = {
-          [LIFE.state] = job.waits and STATE.blocked,
-          [LIFE.waits] = job.waits,
+          [LIFE.state] = job.waiting_for and STATE.blocked,
+          [LIFE.waiting_for] = job.waiting_for,
           [LIFE.extra] = job.extra and ARGV[job.extra],
         }
         add(bodies, chunk_of(seq), name .. '~', cmsgpack.pack(life))
@@ -156,7 +156,7 @@ local function enqueue(jobs)
   end
   for queue, number in pairs(added) do
     raise(P .. 'counts', TOTAL .. ':' .. queue, number)
-    rung['queue/' .. queue] = true
+    notified['queue/' .. queue] = true
   end
   return exceptions
 end

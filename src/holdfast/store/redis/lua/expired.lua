@@ -5,22 +5,22 @@
 local function let_be(holder, seq, body)
   call('SREM', P .. 'held:' .. holder, seq)
   local _, queue = words(body)
-  local lane = lane_of(body)
+  local limit_key = limit_key_of(body)
   raise(P .. 'counts', STATE.running .. ':' .. queue, -1)
-  if lane and (tonumber(call('GET', runs_key(name_of(lane)))) or 0) > 0 then
-    call('DECR', runs_key(name_of(lane)))
+  if limit_key and (tonumber(call('GET', runs_key(name_of(limit_key)))) or 0) > 0 then
+    call('DECR', runs_key(name_of(limit_key)))
   end
 end
 
 local limit, answer = tonumber(ARGV[1]), {}
 local holders = ARGV[2] and { ARGV[2] } or call('ZRANGEBYSCORE', P .. 'holders', '-inf', NOW)
 for _, id in ipairs(holders) do
-  local beat = text(beats_of(id))
+  local heartbeat = text(heartbeats_of(id))
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
     if #answer >= (1 + ROW_SIZE) * limit then
       return answer
     end
-    answer[#answer + 1] = beat
+    answer[#answer + 1] = heartbeat
     if not add_job(answer, seq) then
       answer[#answer] = nil
       call('SREM', P .. 'held:' .. id, seq)

@@ -38,10 +38,10 @@ local function look_at(seq)
   if (want.queue and queue ~= want.queue) or (want.task and task ~= want.task) or (want.tag and not has_tag(tags)) then
     return
   end
-  if states or want.finished_before or want.lane then
+  if states or want.finished_before or want.limit_key then
     local life = kept.life and life_of(kept.life)
-    local state = (states or want.lane) and state_of(seq, body, life)
-    if want.lane and not (state == STATE.held and name_of(lane_of(body)) == want.lane) then
+    local state = (states or want.limit_key) and state_of(seq, body, life)
+    if want.limit_key and not (state == STATE.held and name_of(limit_key_of(body)) == want.limit_key) then
       return
     end
     if states and not states[(state == STATE.held or state == STATE.unreadable) and STATE.blocked or state] then
@@ -56,11 +56,11 @@ local function look_at(seq)
   end
 end
 
--- The sets that know the jobs that a lane holds, or those in these states, each a KnownSet; nil where there
+-- The sets that know the jobs that a limit key holds, or those in these states, each a KnownSet; nil where there
 -- are none.
 local function known_sets()
-  if want.lane then
-    return { { P .. 'lane-held:' .. want.lane, 'time' } }
+  if want.limit_key then
+    return { { P .. 'limit_key-held:' .. want.limit_key, 'time' } }
   end
   if not states or states[STATE.succeeded] or states[STATE.blocked] then
     return nil
@@ -88,7 +88,7 @@ local function known_sets()
   for _, queue in ipairs(queues) do
     if states[STATE.queued] then
       add('ready:' .. queue, 'time')
-      add('suspect:' .. queue, 'time')
+      add('quarantined:' .. queue, 'time')
     end
     if states[STATE.scheduled] then
       add('later:' .. queue, 'number')
@@ -154,8 +154,8 @@ end
 local function below(per)
   return before == math.huge and '+inf' or text(math.floor((before - 1) / per))
 end
-if want.waits then
-  local some = call('ZREVRANGEBYSCORE', P .. 'waits:' .. want.waits, below(1), '-inf', 'LIMIT', 0, LOOK)
+if want.waiting_for then
+  local some = call('ZREVRANGEBYSCORE', P .. 'waiting_for:' .. want.waiting_for, below(1), '-inf', 'LIMIT', 0, LOOK)
   if not look_through(some) and #some == LOOK then
     answer[FOUND.before] = text(before)
   end

@@ -3,7 +3,7 @@
 local gathered = { SREM = {}, ZREM = {}, HDEL = {}, SADD = {}, ZADD = {}, HSET = {} }
 local ORDER = { 'SREM', 'ZREM', 'HDEL', 'SADD', 'ZADD', 'HSET' }
 local counted = {}
-local ran = {} -- by lane, how many more or fewer jobs run in it
+local ran = {} -- by limit key, how many more or fewer jobs run in it
 local shrunk = {} -- chunks that lost a job
 
 -- What is gathered for one command and key, to be added to.
@@ -30,19 +30,19 @@ local function count(kind, queue, by)
   counted[field] = (counted[field] or 0) + by
 end
 
--- Jobs of a lane began to run, or, below zero, no longer do.
-local function run(lane, by)
-  ran[lane] = (ran[lane] or 0) + by
+-- Jobs of a limit key began to run, or, below zero, no longer do.
+local function run(limit_key, by)
+  ran[limit_key] = (ran[limit_key] or 0) + by
 end
 
 local function count_runs()
-  local lanes, keys, gone, rest = {}, {}, {}, {}
-  for lane in pairs(ran) do
-    lanes[#lanes + 1], keys[#keys + 1] = lane, runs_key(lane)
+  local limit_keys, keys, gone, rest = {}, {}, {}, {}
+  for limit_key in pairs(ran) do
+    limit_keys[#limit_keys + 1], keys[#keys + 1] = limit_key, runs_key(limit_key)
   end
   local before = each_of('MGET', nil, keys)
-  for at = 1, #lanes do
-    local number = (tonumber(before[at]) or 0) + ran[lanes[at]]
+  for at = 1, #limit_keys do
+    local number = (tonumber(before[at]) or 0) + ran[limit_keys[at]]
     if number > 0 then
       rest[#rest + 1], rest[#rest + 2] = keys[at], number
     else

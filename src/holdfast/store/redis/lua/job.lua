@@ -101,12 +101,12 @@ local function payload_of(body)
   return from, to
 end
 
--- The lane as a text, "running,interval,burst,weight,name"; nil where there is none.
-local function lane_of(body)
-  if string.byte(body) == BODY.laned then
+-- The limit key as a text, "running,interval,burst,weight,name"; nil where there is none.
+local function limit_key_of(body)
+  if string.byte(body) == BODY.limited then
     local _, at = payload_of(body)
-    local lane = word_at(body, at)
-    return lane and name_of(lane) and lane or nil
+    local limit_key = word_at(body, at)
+    return limit_key and name_of(limit_key) and limit_key or nil
   end
 end
 
@@ -114,7 +114,7 @@ local function run_at_of(body, life)
   return life and life.run_at or first_run_at(body)
 end
 
--- The number of a job from where it stands, and its lane, where it has one.
+-- The number of a job from where it stands, and its limit key, where it has one.
 local function seq_of_ready(member)
   local colon = string.find(member, ':', 18, true)
   if colon then
@@ -124,9 +124,9 @@ local function seq_of_ready(member)
 end
 
 -- The state as it is kept. A job that a claim made queued, or set aside, has only changed its sorted set: one that its
--- lane holds is `h` here, and blocked to everybody else.
+-- limit key holds is `h` here, and blocked to everybody else.
 local function state_of(seq, body, life)
-  local state, lane = life and life.state, lane_of(body)
+  local state, limit_key = life and life.state, limit_key_of(body)
   if state == STATE.unreadable then
     return state
   end
@@ -136,13 +136,13 @@ local function state_of(seq, body, life)
   if state == STATE.scheduled or state == STATE.failed then
     local _, queue = words(body)
     local set = state == STATE.scheduled and 'later:' or 'retry:'
-    if not call('ZSCORE', P .. set .. queue, later_member(seq, priority_of(body), life and life.suspect, lane)) then
+    if not call('ZSCORE', P .. set .. queue, later_member(seq, priority_of(body), life and life.quarantined, limit_key)) then
       state = STATE.queued
     end
   end
-  if lane and state == STATE.queued then
-    local member = ready_member(run_at_of(body, life), seq, lane)
-    return call('ZSCORE', held_key(name_of(lane)), member) and STATE.held or STATE.queued
+  if limit_key and state == STATE.queued then
+    local member = ready_member(run_at_of(body, life), seq, limit_key)
+    return call('ZSCORE', held_key(name_of(limit_key)), member) and STATE.held or STATE.queued
   end
   return state
 end

@@ -45,7 +45,7 @@ local function note(notes)
       local checkpoint = said.checkpoint
       if checkpoint and checkpoint.number > (life.saves or 0) then
         life.checkpoint, life.saves = 1, checkpoint.number
-        life.deaths = life.deaths and life.deaths < 0 and life.deaths or nil
+        life.crashes = life.crashes and life.crashes < 0 and life.crashes or nil
         call('HSET', key, seq .. '^', ARGV[checkpoint.data])
       end
       life.pid = said.pid or life.pid
@@ -59,8 +59,8 @@ local function note(notes)
         life.printed = 1
         print_behind(seq, life.fence, said.output)
       end
-      if said.rest and life.lane then
-        call('ZADD', P .. 'lane-rest', 'GT', text(now + said.rest), life.lane)
+      if said.rest and life.limit_key then
+        call('ZADD', P .. 'limit_key-rest', 'GT', text(now + said.rest), life.limit_key)
       end
       call('HSET', key, seq .. '~', cmsgpack.pack(life))
     end

@@ -6,22 +6,22 @@ local function exit(seq, body, life, state, queue)
     gather('ZREM', P .. 'parked', seq)
     return
   end
-  local priority, lane = priority_of(body), lane_of(body)
-  local suspect = life and life.suspect
+  local priority, limit_key = priority_of(body), limit_key_of(body)
+  local quarantined = life and life.quarantined
   if state == STATE.queued then
-    gather('ZREM', P .. (suspect and 'suspect:' or 'ready:') .. queue, ready_member(run_at_of(body, life), seq, lane))
+    gather('ZREM', P .. (quarantined and 'quarantined:' or 'ready:') .. queue, ready_member(run_at_of(body, life), seq, limit_key))
   elseif state == STATE.scheduled or state == STATE.failed then
     local set = state == STATE.scheduled and 'later:' or 'retry:'
-    gather('ZREM', P .. set .. queue, later_member(seq, priority, suspect, lane))
+    gather('ZREM', P .. set .. queue, later_member(seq, priority, quarantined, limit_key))
   elseif state == STATE.held then
     count(STATE.blocked, queue, -1)
-    gather('ZREM', held_key(name_of(lane)), ready_member(run_at_of(body, life), seq, lane))
+    gather('ZREM', held_key(name_of(limit_key)), ready_member(run_at_of(body, life), seq, limit_key))
   else
     count(state, queue, -1)
     if state == STATE.running then
       gather('SREM', P .. 'held:' .. life.holder, seq)
-      if lane then
-        run(name_of(lane), -1)
+      if limit_key then
+        run(name_of(limit_key), -1)
       end
     elseif TERMINAL[state] then
       gather('ZREM', P .. 'ended', seq)
@@ -33,19 +33,19 @@ local function exit(seq, body, life, state, queue)
 end
 
 local function enter_waiting(seq, body, life, state, queue)
-  local priority, run_at, lane = priority_of(body), run_at_of(body, life), lane_of(body)
+  local priority, run_at, limit_key = priority_of(body), run_at_of(body, life), limit_key_of(body)
   if state == STATE.queued then
-    gather('ZADD', P .. (life.suspect and 'suspect:' or 'ready:') .. queue, priority, ready_member(run_at, seq, lane))
+    gather('ZADD', P .. (life.quarantined and 'quarantined:' or 'ready:') .. queue, priority, ready_member(run_at, seq, limit_key))
   elseif state == STATE.blocked then
     count(STATE.blocked, queue, 1)
   elseif state == STATE.held then
     count(STATE.blocked, queue, 1)
-    gather('ZADD', held_key(name_of(lane)), priority, ready_member(run_at, seq, lane))
+    gather('ZADD', held_key(name_of(limit_key)), priority, ready_member(run_at, seq, limit_key))
   else
     local set = state == STATE.scheduled and 'later:' or 'retry:'
-    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.suspect, lane))
+    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.quarantined, limit_key))
   end
-  rung['queue/' .. queue] = true
+  notified['queue/' .. queue] = true
 end
 
 local function enter_ended(seq, life, queue, id)
@@ -69,30 +69,30 @@ local function forget(seq, id, queue, life)
   if life and life.printed then
     call('DEL', P .. 'output:' .. seq)
   end
-  if life and life.waits then
+  if life and life.waiting_for then
     wait_for(life, seq, nil)
   end
   count(TOTAL, queue, -1)
   shrunk[chunk] = true
 end
 
--- Jobs of a queue have left the ready or the running: what their lanes (by name) hold may have room now.
-local function make_room(lanes, queue)
-  for first = 1, #lanes, MANY do
+-- Jobs of a queue have left the ready or the running: what their limit keys (by name) hold may have room now.
+local function make_room(limit_keys, queue)
+  for first = 1, #limit_keys, MANY do
     local keys, opens = {}, {}
-    for at = first, math.min(first + MANY - 1, #lanes) do
-      keys[#keys + 1] = held_key(lanes[at])
+    for at = first, math.min(first + MANY - 1, #limit_keys) do
+      keys[#keys + 1] = held_key(limit_keys[at])
     end
     -- Mostly none of them hold anything, or all of them do.
     local holding = call('EXISTS', unpack(keys))
     for at = 1, holding > 0 and #keys or 0 do
       if holding == #keys or call('EXISTS', keys[at]) == 1 then
-        opens[#opens + 1], opens[#opens + 2] = NOW, lanes[first + at - 1]
+        opens[#opens + 1], opens[#opens + 2] = NOW, limit_keys[first + at - 1]
       end
     end
     if opens[1] then
-      many('ZADD', P .. 'lane-opens', opens)
-      rung['queue/' .. queue] = true
+      many('ZADD', P .. 'limit_key-opens', opens)
+      notified['queue/' .. queue] = true
     end
   end
 end

@@ -28,22 +28,22 @@ local function read_lives(ends)
   return read_fields(wanted), chunks
 end
 
--- What is written once all claims have ended: the ends to tell of; and by queue the lanes that jobs have left.
+-- What is written once all claims have ended: the ends to tell of; and by queue the limit keys that jobs have left.
 local told_of, left = {}, {}
 
-local function leave(lane, queue)
-  run(lane, -1)
-  local lanes = left[queue]
-  if not lanes then
-    lanes = {}
-    left[queue] = lanes
+local function leave(limit_key, queue)
+  run(limit_key, -1)
+  local limit_keys = left[queue]
+  if not limit_keys then
+    limit_keys = {}
+    left[queue] = limit_keys
   end
-  if not lanes[lane] then
-    lanes[lane], lanes[#lanes + 1] = true, lane
+  if not limit_keys[limit_key] then
+    limit_keys[limit_key], limit_keys[#limit_keys + 1] = true, limit_key
   end
 end
 
--- Jobs of one claim that succeeded have lives that differ in run_at, lane, nonce and result only: the rest is packed
+-- Jobs of one claim that succeeded have lives that differ in run_at, limit key, nonce and result only: the rest is packed
 -- once.
 local alike = {}
 
@@ -57,18 +57,18 @@ local function succeeded_life(kept, e)
   if one ~= FRONT.letter or two ~= FRONT.due or three ~= MP.uint64 or entries > MP.fixmap_last then
     return nil -- when it was due does not stand in front
   end
-  local from, lane = FRONT.size + 1, nil
+  local from, limit_key = FRONT.size + 1, nil
   local four, five = string.byte(kept, FRONT.size + 1, FRONT.size + 2)
-  if five == FRONT.lane and four == FRONT.letter then
-    lane, from = word_at(kept, FRONT.size + 3)
+  if five == FRONT.limit_key and four == FRONT.letter then
+    limit_key, from = word_at(kept, FRONT.size + 3)
   end
   local rest = string.sub(kept, from)
   local known = alike[rest]
   if not known then
-    local life = life_of(string.char(entries - (lane and 2 or 1)) .. rest)
+    local life = life_of(string.char(entries - (limit_key and 2 or 1)) .. rest)
     known = { life = life, held = bucket('SREM', P .. 'held:' .. (life.holder or '')), ends = 0, waited = 0 }
     known.fits = life.state == STATE.running and not (life.cancel or life.result or life.nonce or life.error)
-      and not (life.traceback or life.deaths or life.suspect or life.waits or life.lane)
+      and not (life.traceback or life.crashes or life.quarantined or life.waiting_for or life.limit_key)
     alike[rest] = known
   end
   local life = known.life
@@ -93,8 +93,8 @@ local function succeeded_life(kept, e)
   known.ends = known.ends + 1
   known.waited = known.waited + math.max(0, life.started_at - struct.unpack('>I8', kept, FRONT.due_number))
   known.held[#known.held + 1] = e.seq
-  if lane then
-    leave(lane, life.queue)
+  if limit_key then
+    leave(limit_key, life.queue)
   end
   if e.result then
     return known.with_result .. word(e.nonce) .. PACKED.result .. word(ARGV[e.result]), known.expires
@@ -110,14 +110,14 @@ local function settle_one(e, life)
     state, outcome, keep = STATE.cancelled, 'cancelled', e.cancelled_keep
   end
   gather('SREM', P .. 'held:' .. life.holder, seq)
-  if life.lane then
-    leave(life.lane, queue)
+  if life.limit_key then
+    leave(life.limit_key, queue)
   end
   count(STATE.running, queue, -1)
   local waited = math.max(0, life.started_at - (life.due or life.started_at))
   tell_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - life.started_at))
-  life.due, life.lane = nil, nil
-  life.attempt, life.suspect, life.deaths, life.cancel, life.nonce = e.attempt, e.suspect, e.deaths, nil, nonce
+  life.due, life.limit_key = nil, nil
+  life.attempt, life.quarantined, life.crashes, life.cancel, life.nonce = e.attempt, e.quarantined, e.crashes, nil, nonce
   life.result, life.error, life.traceback = e.result and ARGV[e.result], e.error, e.traceback
   if TERMINAL[state] then
     life.state, life.finished_at, life.expires_at = state, now, keep and now + keep
@@ -152,7 +152,7 @@ local function settle_one(e, life)
   life.state = (state == STATE.blocked or run_at_of(body, life) > now) and state or STATE.queued
   life.holder, life.started_at, life.pid = nil, nil, nil
   tell(id, life.state)
-  wait_for(life, seq, e.waits)
+  wait_for(life, seq, e.waiting_for)
   enter_waiting(seq, body, life, life.state, queue)
   if e.key then
     mind_key(e.key, id, nil)
@@ -192,7 +192,7 @@ local function settle(ends)
       local holds = life and life.state == STATE.running and life.fence == e.fence and life.token == e.token
       if not holds then
         answers[place] = sent_again(e, life) and 1 or 0
-      elseif e.seen_beat and beats_of(life.holder) ~= e.seen_beat then
+      elseif e.expected_heartbeat and heartbeats_of(life.holder) ~= e.expected_heartbeat then
         answers[place] = 0
       else
         after = settle_one(e, life)
@@ -217,8 +217,8 @@ local function settle(ends)
     end
   end
   flush()
-  for queue, lanes in pairs(left) do
-    make_room(lanes, queue)
+  for queue, limit_keys in pairs(left) do
+    make_room(limit_keys, queue)
   end
   for _, id in ipairs(told_of) do
     put_ended(id)

@@ -26,12 +26,12 @@ for _, name in ipairs(call('HKEYS', P .. 'records:pause')) do
 end
 local answer = {}
 for name in pairs(names) do
-  local oldest = oldest_of(P .. 'suspect:' .. name, oldest_of(P .. 'ready:' .. name, nil))
+  local oldest = oldest_of(P .. 'quarantined:' .. name, oldest_of(P .. 'ready:' .. name, nil))
   local row = { name, paused[name] and 1 or 0, oldest and text(oldest) or false }
   local function add(state, number)
     row[#row + 1], row[#row + 2] = state, number
   end
-  add(STATE.queued, call('ZCARD', P .. 'ready:' .. name) + call('ZCARD', P .. 'suspect:' .. name))
+  add(STATE.queued, call('ZCARD', P .. 'ready:' .. name) + call('ZCARD', P .. 'quarantined:' .. name))
   add(STATE.scheduled, call('ZCARD', P .. 'later:' .. name))
   add(STATE.failed, call('ZCARD', P .. 'retry:' .. name))
   for _, state in ipairs({ STATE.running, STATE.succeeded, STATE.dead, STATE.cancelled, STATE.blocked }) do

@@ -1,5 +1,5 @@
 -- TIDY: remove a limited number each of jobs past their retention, forgotten keys, and holders gone without jobs; and
--- old minutes, moves that nobody watches, and what lanes have used long ago. ARGV is TidyArguments. Answers how many of
+-- old minutes, moves that nobody watches, and what limit keys have used long ago. ARGV is TidyArguments. Answers how many of
 -- the first three.
 
 local limit = ARGV[TIDY.limit]
@@ -34,18 +34,18 @@ for _, hour in ipairs(call('ZRANGEBYSCORE', P .. 'hours', '-inf', '(' .. old)) d
 end
 local watched = call('HGET', P .. 'watch', 'until')
 if watched and tonumber(watched) <= now then
-  call('DEL', P .. 'watch', P .. 'moves')
+  call('DEL', P .. 'watch', P .. 'transitions')
 end
 call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - GONE_KEPT))
-local unused = text(now - tonumber(ARGV[TIDY.lanes]))
-for _, set in ipairs({ 'lane-pace', 'lane-rest', 'lane-turn' }) do
+local unused = text(now - tonumber(ARGV[TIDY.limit_keys]))
+for _, set in ipairs({ 'limit_key-pace', 'limit_key-rest', 'limit_key-turn' }) do
   for _, name in ipairs(call('ZRANGEBYSCORE', P .. set, '-inf', unused, 'LIMIT', 0, limit)) do
     gather('ZREM', P .. set, name)
   end
 end
-for _, name in ipairs(call('ZRANGEBYSCORE', P .. 'lane-opens', '-inf', NOW, 'LIMIT', 0, limit)) do
-  if call('EXISTS', P .. 'lane-held:' .. name) == 0 then
-    gather('ZREM', P .. 'lane-opens', name)
+for _, name in ipairs(call('ZRANGEBYSCORE', P .. 'limit_key-opens', '-inf', NOW, 'LIMIT', 0, limit)) do
+  if call('EXISTS', P .. 'limit_key-held:' .. name) == 0 then
+    gather('ZREM', P .. 'limit_key-opens', name)
   end
 end
 flush()

@@ -30,8 +30,8 @@ CREATE TABLE holdfast_job (
     token INTEGER NOT NULL DEFAULT 0,
     holder TEXT,
     pid INTEGER,
-    suspect INTEGER NOT NULL DEFAULT 0 CHECK (suspect IN (0, 1)),   -- claims look for these two alone
-    deaths INTEGER NOT NULL DEFAULT 0,
+    quarantined INTEGER NOT NULL DEFAULT 0 CHECK (quarantined IN (0, 1)),   -- claims look for these two alone
+    crashes INTEGER NOT NULL DEFAULT 0,
     cancel INTEGER NOT NULL DEFAULT 0,
     started_at INTEGER,
     finished_at INTEGER,
@@ -47,16 +47,16 @@ CREATE TABLE holdfast_job (
     history TEXT,
     nonce INTEGER NOT NULL DEFAULT 0,
     settled INTEGER,            -- the nonce of the last settlement, by which a re-sent one is recognised
-    waits TEXT,                 -- what it waits for
-    lane TEXT,                  -- the lane's name
-    bounds TEXT,                -- the lane's numbers, as JSON: [running, interval, burst, weight]
+    waiting_for TEXT,                 -- what it waits for
+    limit_key TEXT,                  -- the limit key's name
+    bounds TEXT,                -- the limit key's numbers, as JSON: [running, interval, burst, weight]
     extra BLOB,                 -- the core's own words
     saves INTEGER NOT NULL DEFAULT 0,   -- checkpoints are numbered, so that one which comes late is known
     changed_at INTEGER
 );
 
--- What a claim takes, in its order; suspects stand apart.
-CREATE INDEX holdfast_ready ON holdfast_job (queue, suspect, priority, run_at, seq) WHERE state = 'queued';
+-- What a claim takes, in its order; quarantined jobs stand apart.
+CREATE INDEX holdfast_ready ON holdfast_job (queue, quarantined, priority, run_at, seq) WHERE state = 'queued';
 -- What becomes ready by the clock.
 CREATE INDEX holdfast_due ON holdfast_job (queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
 -- What a holder has.
@@ -66,11 +66,11 @@ CREATE INDEX holdfast_parked ON holdfast_job (state, seq) WHERE state IN ('dead'
 -- What retention removes.
 CREATE INDEX holdfast_expiry ON holdfast_job (expires_at) WHERE expires_at IS NOT NULL;
 -- What waits for something, newest last.
-CREATE INDEX holdfast_waits ON holdfast_job (waits) WHERE waits IS NOT NULL;
--- What lanes hold, in the order in which it is let go.
-CREATE INDEX holdfast_held ON holdfast_job (waits, priority, run_at, seq) WHERE waits IS NOT NULL AND lane IS NOT NULL;
--- What runs of a lane; with the state, so that counting reads no job.
-CREATE INDEX holdfast_lane ON holdfast_job (lane, state) WHERE lane IS NOT NULL AND state = 'running';
+CREATE INDEX holdfast_waits ON holdfast_job (waiting_for) WHERE waiting_for IS NOT NULL;
+-- What limit keys hold, in the order in which it is let go.
+CREATE INDEX holdfast_held ON holdfast_job (waiting_for, priority, run_at, seq) WHERE waiting_for IS NOT NULL AND limit_key IS NOT NULL;
+-- What runs of a limit key; with the state, so that counting reads no job.
+CREATE INDEX holdfast_limit_key ON holdfast_job (limit_key, state) WHERE limit_key IS NOT NULL AND state = 'running';
 -- What waits, but not for its time alone.
 CREATE INDEX holdfast_blocked ON holdfast_job (queue) WHERE state = 'blocked';
 
@@ -120,8 +120,8 @@ CREATE INDEX holdfast_key_expiry ON holdfast_key (expires_at) WHERE expires_at I
 CREATE TABLE holdfast_holder (
     id TEXT NOT NULL PRIMARY KEY,
     about TEXT NOT NULL,        -- JSON of holdfast.job.Holder
-    beat INTEGER NOT NULL,
-    beaten_at INTEGER NOT NULL,
+    heartbeat INTEGER NOT NULL,
+    renewed_at INTEGER NOT NULL,
     expires INTEGER NOT NULL,
     boot_id TEXT NOT NULL,
     seen_at INTEGER NOT NULL    -- the wall clock at the last beat, for people
@@ -136,16 +136,16 @@ CREATE TABLE holdfast_record (
     UNIQUE (kind, name)
 );
 
--- What is remembered of a lane (holdfast.core.limiter.Gate). One of which nothing is to be remembered has no row.
-CREATE TABLE holdfast_gate (
-    lane TEXT NOT NULL PRIMARY KEY,
+-- What is remembered of a limit key (holdfast.core.limiter.Gate). One of which nothing is to be remembered has no row.
+CREATE TABLE holdfast_limiter (
+    limit_key TEXT NOT NULL PRIMARY KEY,
     tat INTEGER NOT NULL DEFAULT 0,
     rest_until INTEGER NOT NULL DEFAULT 0,
     finish INTEGER NOT NULL DEFAULT 0,
     opens_at INTEGER            -- NULL: not by the clock
 ) WITHOUT ROWID;
-CREATE INDEX holdfast_opening ON holdfast_gate (opens_at, lane) WHERE opens_at IS NOT NULL;
-CREATE INDEX holdfast_idle ON holdfast_gate (max(tat, rest_until, finish));
+CREATE INDEX holdfast_opening ON holdfast_limiter (opens_at, limit_key) WHERE opens_at IS NOT NULL;
+CREATE INDEX holdfast_idle ON holdfast_limiter (max(tat, rest_until, finish));
 
 -- One row: until when moves are kept (microseconds since 1970).
 CREATE TABLE holdfast_watch (

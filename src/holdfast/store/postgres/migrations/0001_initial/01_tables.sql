@@ -32,8 +32,8 @@ CREATE TABLE holdfast.job (
     token bigint NOT NULL DEFAULT 0,
     holder text COLLATE "C",
     pid integer,
-    suspect boolean NOT NULL DEFAULT false,
-    deaths integer NOT NULL DEFAULT 0,
+    quarantined boolean NOT NULL DEFAULT false,
+    crashes integer NOT NULL DEFAULT 0,
     cancel boolean NOT NULL DEFAULT false,
     started_at bigint,
     finished_at bigint,
@@ -50,17 +50,17 @@ CREATE TABLE holdfast.job (
     nonce bigint NOT NULL DEFAULT 0,
     settled bigint,                     -- the nonce of the last settlement, by which a re-sent one is recognised
     gen integer NOT NULL DEFAULT 1,     -- its generation: see holdfast.generation
-    waits text COLLATE "C",
-    lane jsonb,
+    waiting_for text COLLATE "C",
+    limit_key jsonb,
     extra bytea,
     saves integer NOT NULL DEFAULT 0,
     changed_at bigint,
     -- What the functions below count with: a value that they cannot add to would stop every claim, not this job's alone.
     CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < {LARGE}
         AND run_at BETWEEN 0 AND {LARGE} AND created_at BETWEEN 0 AND {LARGE}),
-    CONSTRAINT lane_has_numbers CHECK (lane IS NULL OR (jsonb_typeof(lane -> 'name') = 'string'
-        AND coalesce(lane ->> 'running', '0') ~ '^[0-9]{1,15}$' AND coalesce(lane ->> 'interval', '0') ~ '^[0-9]{1,15}$'
-        AND coalesce(lane ->> 'burst', '1') ~ '^[0-9]{1,15}$' AND coalesce(lane ->> 'weight', '0') ~ '^[0-9]{1,9}$'))
+    CONSTRAINT limit_key_has_numbers CHECK (limit_key IS NULL OR (jsonb_typeof(limit_key -> 'name') = 'string'
+        AND coalesce(limit_key ->> 'running', '0') ~ '^[0-9]{1,15}$' AND coalesce(limit_key ->> 'interval', '0') ~ '^[0-9]{1,15}$'
+        AND coalesce(limit_key ->> 'burst', '1') ~ '^[0-9]{1,15}$' AND coalesce(limit_key ->> 'weight', '0') ~ '^[0-9]{1,9}$'))
 ) WITH (
     fillfactor = 85,                    -- room for notes to stay on their page
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000,
@@ -68,20 +68,20 @@ CREATE TABLE holdfast.job (
     autovacuum_vacuum_cost_delay = 1, autovacuum_analyze_scale_factor = 0.2
 );
 CREATE UNIQUE INDEX job_id ON holdfast.job (id);
--- What a claim takes, in its order; suspects stand apart.
-CREATE INDEX job_ready ON holdfast.job (gen, queue, suspect, priority, run_at, seq) WHERE state = 'queued';
+-- What a claim takes, in its order; quarantined jobs stand apart.
+CREATE INDEX job_ready ON holdfast.job (gen, queue, quarantined, priority, run_at, seq) WHERE state = 'queued';
 -- What becomes ready by the clock.
 CREATE INDEX job_due ON holdfast.job (gen, queue, run_at, seq) WHERE state IN ('scheduled', 'failed');
 -- What a holder has.
 CREATE INDEX job_running ON holdfast.job (gen, holder) WHERE state = 'running';
 -- What waits for the same, newest last.
-CREATE INDEX job_waits ON holdfast.job (waits, seq) WHERE waits IS NOT NULL;
--- What a lane holds, in the order in which it lets go; and what runs of it. Jobs without a lane are told by its absence
+CREATE INDEX job_waits ON holdfast.job (waiting_for, seq) WHERE waiting_for IS NOT NULL;
+-- What a limit key holds, in the order in which it lets go; and what runs of it. Jobs without a limit key are told by its absence
 -- first, which costs next to nothing.
-CREATE INDEX job_held ON holdfast.job (gen, waits, priority, run_at, seq) WHERE lane IS NOT NULL AND state = 'blocked';
+CREATE INDEX job_held ON holdfast.job (gen, waiting_for, priority, run_at, seq) WHERE limit_key IS NOT NULL AND state = 'blocked';
 -- The second is put so that no other index seems to serve as well: to a plan made while little runs, all that runs does.
-CREATE INDEX job_lane ON holdfast.job (gen, ((lane ->> 'name') COLLATE "C"))
-    WHERE lane IS NOT NULL AND state || '' = 'running';
+CREATE INDEX job_limit_key ON holdfast.job (gen, ((limit_key ->> 'name') COLLATE "C"))
+    WHERE limit_key IS NOT NULL AND state || '' = 'running';
 
 -- Jobs that have ended, until their retention removes them.
 CREATE TABLE holdfast.ended (
@@ -96,7 +96,7 @@ CREATE UNIQUE INDEX ended_id ON holdfast.ended (id);
 CREATE INDEX ended_expiry ON holdfast.ended (expires_at) WHERE expires_at IS NOT NULL;
 -- The dead letters and the cancelled, newest last.
 CREATE INDEX ended_parked ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
-CREATE INDEX ended_waits ON holdfast.ended (waits, seq) WHERE waits IS NOT NULL;
+CREATE INDEX ended_waits ON holdfast.ended (waiting_for, seq) WHERE waiting_for IS NOT NULL;
 
 -- What jobs print, in pieces, the newest kept within a limit; it goes with its job.
 CREATE TABLE holdfast.output (
@@ -123,8 +123,8 @@ CREATE INDEX key_expiry ON holdfast.key (expires_at) WHERE expires_at IS NOT NUL
 CREATE TABLE holdfast.holder (
     id text COLLATE "C" NOT NULL PRIMARY KEY,
     about json NOT NULL,                -- holdfast.job.Holder
-    beat bigint NOT NULL,
-    beaten_at bigint NOT NULL,
+    heartbeat bigint NOT NULL,
+    renewed_at bigint NOT NULL,
     expires bigint NOT NULL
 ) WITH (fillfactor = 30, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 200);
 
@@ -153,7 +153,7 @@ INSERT INTO holdfast.generation (gen) VALUES (1);
 CREATE SEQUENCE holdfast.newest_generation AS integer;
 SELECT setval('holdfast.newest_generation', 1);
 
--- In a closed generation, nothing ready stands before this place of its queue (suspects apart).
+-- In a closed generation, nothing ready stands before this place of its queue (quarantined jobs apart).
 CREATE TABLE holdfast.floor (
     gen integer NOT NULL,
     queue text COLLATE "C" NOT NULL,

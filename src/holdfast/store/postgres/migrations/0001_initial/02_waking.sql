@@ -44,4 +44,4 @@ BEGIN
     END IF;
     RETURN said;
 END $$;
-COMMENT ON FUNCTION holdfast.hint(text[], text[], boolean) IS 'Say, once the transaction commits, what may have changed.';
+COMMENT ON FUNCTION holdfast.hint(text[], text[], boolean) IS 'Say, uniqueness the transaction commits, what may have changed.';

@@ -19,7 +19,7 @@ BEGIN
     END LOOP;
 END $$;
 
--- The first and the last turn of the ready jobs of a queue and priority, suspects apart.
+-- The first and the last turn of the ready jobs of a queue and priority, quarantined jobs apart.
 CREATE FUNCTION holdfast.ends(of_queue text, of_priority integer, OUT first bigint, OUT last bigint)
 LANGUAGE plpgsql STABLE AS $$
 BEGIN
@@ -27,27 +27,27 @@ BEGIN
     FROM holdfast.generation AS g LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue
     CROSS JOIN LATERAL (
         SELECT j.run_at FROM holdfast.job AS j
-        WHERE j.gen = g.gen AND j.queue = of_queue AND j.suspect = false AND j.state = 'queued'
+        WHERE j.gen = g.gen AND j.queue = of_queue AND j.quarantined = false AND j.state = 'queued'
             AND j.priority = of_priority AND (j.priority, j.run_at, j.seq)
                 >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
         ORDER BY j.priority, j.run_at, j.seq LIMIT 1
     ) AS f;
     SELECT max(f.run_at) INTO last FROM holdfast.generation AS g CROSS JOIN LATERAL (
         SELECT j.run_at FROM holdfast.job AS j
-        WHERE j.gen = g.gen AND j.queue = of_queue AND j.suspect = false AND j.state = 'queued'
+        WHERE j.gen = g.gen AND j.queue = of_queue AND j.quarantined = false AND j.state = 'queued'
             AND j.priority = of_priority
         ORDER BY j.priority DESC, j.run_at DESC, j.seq DESC LIMIT 1
     ) AS f;
 END $$;
 
 -- Whether the job that has a key stands for a new one.
-CREATE FUNCTION holdfast.stands(known holdfast.key, once text, span double precision, now bigint) RETURNS boolean
+CREATE FUNCTION holdfast.stands(known holdfast.key, uniqueness text, span double precision, now bigint) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF known.expires_at <= now THEN
         RETURN false;
     END IF;
-    CASE coalesce(once, '')
+    CASE coalesce(uniqueness, '')
         WHEN 'window' THEN RETURN known.made_at + (greatest(0, span) * {MICROS})::bigint > now;
         WHEN 'queued' THEN RETURN EXISTS (
             SELECT FROM holdfast.job AS j WHERE j.id = known.id AND j.state || '' <> 'running');
@@ -109,7 +109,7 @@ CREATE FUNCTION holdfast.insert_plain(
     new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
     new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
     new_timeouts double precision[], new_nonces bigint[], new_tags text[], new_metas text[], new_retries text[],
-    new_waits text[], new_lanes text[], new_extras bytea[], now bigint
+    new_waiting_for text[], new_limit_keys text[], new_extras bytea[], now bigint
 ) RETURNS TABLE (place bigint, outcome text, job text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     newest integer := holdfast.open_generation();
@@ -119,7 +119,7 @@ DECLARE
 BEGIN
     -- A subtransaction is worth it for many rows only, and a user's transaction may enqueue one by one, very often.
     IF cardinality(new_ids) >= 10 AND num_nonnulls(new_priorities, new_delays, new_run_ats, new_codecs, new_timeouts,
-        new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes, new_extras) = 0
+        new_nonces, new_tags, new_metas, new_retries, new_waiting_for, new_limit_keys, new_extras) = 0
     THEN
         BEGIN
             INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
@@ -135,21 +135,21 @@ BEGIN
     END IF;
     IF made IS NULL THEN
         INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts, timeout,
-            created_at, tags, meta, retry, nonce, gen, waits, lane, extra)
+            created_at, tags, meta, retry, nonce, gen, waiting_for, limit_key, extra)
         SELECT nextval('holdfast.job_seq'), n.id, coalesce(n.queue, new_queues[1]), coalesce(n.task, new_tasks[1]),
-            CASE WHEN n.waits IS NOT NULL THEN 'blocked' WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
+            CASE WHEN n.waiting_for IS NOT NULL THEN 'blocked' WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
             coalesce(n.priority, new_priorities[1], 0), n.due,
             coalesce(n.payload, new_payloads[1]), coalesce(n.codec, new_codecs[1], 'json'),
             coalesce(n.max_attempts, new_max_attempts[1]), n.timeout, now, n.tags::jsonb, n.meta::json, n.retry::json,
-            coalesce(n.nonce, new_nonces[1], 0), newest, n.waits, n.lane::jsonb, n.extra
+            coalesce(n.nonce, new_nonces[1], 0), newest, n.waiting_for, n.limit_key::jsonb, n.extra
         FROM (
             SELECT *, CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
                 ELSE now + (greatest(0, coalesce(u.delay, new_delays[1], 0)) * {MICROS})::bigint END AS due
             FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
-                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waiting_for, new_limit_keys,
                 new_extras)
                 AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, nonce, tags, meta,
-                    retry, waits, lane, extra)
+                    retry, waiting_for, limit_key, extra)
         ) AS n
         ON CONFLICT (id) DO NOTHING;
         GET DIAGNOSTICS made = ROW_COUNT;
@@ -177,8 +177,8 @@ CREATE FUNCTION holdfast.insert_each(
     new_ids text[], new_queues text[], new_tasks text[], new_priorities integer[], new_delays double precision[],
     new_run_ats bigint[], new_payloads bytea[], new_codecs text[], new_max_attempts integer[],
     new_timeouts double precision[], new_nonces bigint[], new_tags text[], new_metas text[], new_retries text[],
-    new_waits text[], new_lanes text[], new_extras bytea[], new_keys text[], new_fingerprints text[],
-    new_onces text[], new_windows double precision[], new_depths integer[], new_bound boolean, now bigint
+    new_waiting_for text[], new_limit_keys text[], new_extras bytea[], new_keys text[], new_fingerprints text[],
+    new_uniques text[], new_windows double precision[], new_depths integer[], new_bound boolean, now bigint
 ) RETURNS TABLE (place bigint, outcome text, job text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     newest integer := holdfast.open_generation();
@@ -189,9 +189,9 @@ DECLARE
     theirs bigint;
     fresh boolean;
     keyed boolean[] := array_fill(false, ARRAY[cardinality(new_ids)]);  -- by place: whether a new key was made for it
-    sharing text[] := ARRAY(SELECT DISTINCT x.lane ->> 'name' FROM (SELECT unnest(new_lanes)::jsonb) AS x(lane)
-        WHERE (x.lane ->> 'weight')::integer > 0);
-    places jsonb;           -- by the name of a lane: its place in these
+    sharing text[] := ARRAY(SELECT DISTINCT x.limit_key ->> 'name' FROM (SELECT unnest(new_limit_keys)::jsonb) AS x(limit_key)
+        WHERE (x.limit_key ->> 'weight')::integer > 0);
+    places jsonb;           -- by the name of a limit key: its place in these
     finishes bigint[];
     at integer;
     weight integer;
@@ -227,36 +227,36 @@ BEGIN
         IF new_bound IS NULL THEN
             -- By parts of all names: the server has room for so many locks only.
             PERFORM pg_advisory_xact_lock(holdfast.lock_class() # 2, p.part) FROM (
-                SELECT DISTINCT hashtext(x.lane) & 63 AS part FROM unnest(sharing) AS x(lane) ORDER BY 1
+                SELECT DISTINCT hashtext(x.limit_key) & 63 AS part FROM unnest(sharing) AS x(limit_key) ORDER BY 1
             ) AS p;
         END IF;
-        SELECT jsonb_object_agg(u.lane, u.place), array_agg(greatest(s.finish, p.finish, 0) ORDER BY u.place)
+        SELECT jsonb_object_agg(u.limit_key, u.place), array_agg(greatest(s.finish, p.finish, 0) ORDER BY u.place)
         INTO places, finishes
-        FROM unnest(sharing) WITH ORDINALITY AS u(lane, place) LEFT JOIN holdfast.share AS s ON s.lane = u.lane
+        FROM unnest(sharing) WITH ORDINALITY AS u(limit_key, place) LEFT JOIN holdfast.share AS s ON s.limit_key = u.limit_key
         LEFT JOIN LATERAL (
-            SELECT x.finish FROM holdfast.share_part AS x WHERE x.lane = u.lane ORDER BY x.lane DESC, x.finish DESC LIMIT 1
+            SELECT x.finish FROM holdfast.share_part AS x WHERE x.limit_key = u.limit_key ORDER BY x.limit_key DESC, x.finish DESC LIMIT 1
         ) AS p ON true;
     END IF;
     FOR n IN
-        SELECT u.*, u.lane_text::jsonb AS lane, coalesce(u.given_nonce, 0) AS nonce,
+        SELECT u.*, u.limit_key_text::jsonb AS limit_key, coalesce(u.given_nonce, 0) AS nonce,
             CASE WHEN u.run_at IS NOT NULL THEN greatest(now, u.run_at)
                 ELSE now + (greatest(0, coalesce(u.delay, 0)) * {MICROS})::bigint END AS due
         FROM unnest(new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
-            new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
-            new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths) WITH ORDINALITY
+            new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waiting_for, new_limit_keys,
+            new_extras, new_keys, new_fingerprints, new_uniques, new_windows, new_depths) WITH ORDINALITY
             AS u(id, queue, task, priority, delay, run_at, payload, codec, max_attempts, timeout, given_nonce, tags,
-                meta, retry, waits, lane_text, extra, key, fingerprint, once, span, depth, place)
+                meta, retry, waiting_for, limit_key_text, extra, key, fingerprint, uniqueness, span, depth, place)
     LOOP
         place := n.place;
         job := n.id;
         outcome := NULL;
         fresh := keyed[n.place];
-        IF n.key IS NOT NULL AND NOT fresh OR n.once <> '' THEN
+        IF n.key IS NOT NULL AND NOT fresh OR n.uniqueness <> '' THEN
             theirs := coalesce(
                 (SELECT j.nonce FROM holdfast.job AS j WHERE j.id = n.id),
                 (SELECT e.nonce FROM holdfast.ended AS e WHERE e.id = n.id));
         END IF;
-        IF n.once <> '' AND n.nonce = theirs THEN
+        IF n.uniqueness <> '' AND n.nonce = theirs THEN
             outcome := 'created';  -- sent again: another job may have its key by now
         ELSIF n.key IS NOT NULL AND NOT fresh THEN
             SELECT * INTO known FROM holdfast.key AS k WHERE k.key = n.key;
@@ -265,7 +265,7 @@ BEGIN
                 INSERT INTO holdfast.key (key, id, fingerprint, made_at)
                 VALUES (n.key, n.id, coalesce(n.fingerprint, ''), now);
                 fresh := true;
-            ELSIF holdfast.stands(known, n.once, n.span, now) THEN
+            ELSIF holdfast.stands(known, n.uniqueness, n.span, now) THEN
                 outcome := CASE WHEN known.id = n.id AND coalesce(theirs, 0) = n.nonce THEN 'created'
                     WHEN known.fingerprint = coalesce(n.fingerprint, '') THEN 'existing' ELSE 'conflict' END;
                 job := known.id;
@@ -282,12 +282,12 @@ BEGIN
         END IF;
         IF outcome IS NULL THEN
             turn := n.due;
-            weight := CASE WHEN n.due <= now AND n.waits IS NULL THEN (n.lane ->> 'weight')::integer END;
+            weight := CASE WHEN n.due <= now AND n.waiting_for IS NULL THEN (n.limit_key ->> 'weight')::integer END;
             IF weight > 0 THEN
-                -- As holdfast.core.limiter has it: behind the last job of its lane, but never before the head of its
+                -- As holdfast.core.limiter has it: behind the last job of its limit key, but never before the head of its
                 -- queue nor far behind its tail, and never more than a day back.
                 step := greatest(1, {STEP} / weight);
-                at := (places ->> (n.lane ->> 'name'))::integer;
+                at := (places ->> (n.limit_key ->> 'name'))::integer;
                 IF of_queue IS DISTINCT FROM n.queue OR of_priority <> coalesce(n.priority, 0) THEN
                     of_queue := n.queue;
                     of_priority := coalesce(n.priority, 0);
@@ -297,12 +297,12 @@ BEGIN
                     ELSE greatest(least(greatest(first, finishes[at]), last + step), now - {LAG}) END;
             END IF;
             INSERT INTO holdfast.job (seq, id, queue, task, state, priority, run_at, payload, codec, max_attempts,
-                timeout, key, created_at, tags, meta, retry, nonce, gen, waits, lane, extra)
+                timeout, key, created_at, tags, meta, retry, nonce, gen, waiting_for, limit_key, extra)
             VALUES (seqs[n.place], n.id, n.queue, n.task,
-                CASE WHEN n.waits IS NOT NULL THEN 'blocked' WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
+                CASE WHEN n.waiting_for IS NOT NULL THEN 'blocked' WHEN n.due > now THEN 'scheduled' ELSE 'queued' END,
                 coalesce(n.priority, 0), turn, n.payload, coalesce(n.codec, 'json'), n.max_attempts, n.timeout, n.key,
                 now, n.tags::jsonb, n.meta::json, n.retry::json, n.nonce, newest,
-                n.waits, n.lane, n.extra)
+                n.waiting_for, n.limit_key, n.extra)
             ON CONFLICT (id) DO NOTHING;
             IF NOT FOUND THEN
                 SELECT j.nonce INTO theirs FROM holdfast.job AS j WHERE j.id = n.id;
@@ -330,20 +330,20 @@ BEGIN
             finishes[at] := turn + step;
         END IF;
         IF outcome IS NULL AND n.queue = of_queue AND coalesce(n.priority, 0) = of_priority AND n.due <= now
-            AND n.waits IS NULL
+            AND n.waiting_for IS NULL
         THEN
             first := least(first, turn);
             last := greatest(last, turn);
         END IF;
     END LOOP;
     IF sharing <> '{}' AND new_bound THEN
-        INSERT INTO holdfast.share_part (lane, finish)
-        SELECT u.lane, u.finish FROM unnest(sharing, finishes) AS u(lane, finish) WHERE u.finish > 0;
+        INSERT INTO holdfast.share_part (limit_key, finish)
+        SELECT u.limit_key, u.finish FROM unnest(sharing, finishes) AS u(limit_key, finish) WHERE u.finish > 0;
     ELSIF sharing <> '{}' THEN
-        INSERT INTO holdfast.share AS s (lane, finish)
-        SELECT u.lane, u.finish FROM unnest(sharing, finishes) AS u(lane, finish)
-        WHERE u.finish > 0 ORDER BY u.lane COLLATE "C"
-        ON CONFLICT (lane) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
+        INSERT INTO holdfast.share AS s (limit_key, finish)
+        SELECT u.limit_key, u.finish FROM unnest(sharing, finishes) AS u(limit_key, finish)
+        WHERE u.finish > 0 ORDER BY u.limit_key COLLATE "C"
+        ON CONFLICT (limit_key) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
     END IF;
     PERFORM holdfast.tell_new(now, new_ids, before);
 END $$;

@@ -19,7 +19,7 @@ BEGIN
             progress = coalesce(s.progress, j.progress),
             checkpoint = CASE WHEN s.saves > j.saves THEN s.checkpoint ELSE j.checkpoint END,
             saves = greatest(s.saves, j.saves),
-            deaths = CASE WHEN s.saves > j.saves THEN least(j.deaths, 0) ELSE j.deaths END,
+            crashes = CASE WHEN s.saves > j.saves THEN least(j.crashes, 0) ELSE j.crashes END,
             pid = coalesce(s.pid, j.pid),
             meta = CASE WHEN s.meta IS NULL THEN j.meta
                 ELSE (coalesce(j.meta::jsonb, '{}') || s.meta::jsonb)::json END,
@@ -31,11 +31,11 @@ BEGIN
     )
     SELECT array_agg(noted.place) INTO written FROM noted;
     IF say_rests IS NOT NULL THEN
-        INSERT INTO holdfast.notice (gen, lanes, rest_until)
-        SELECT holdfast.open_generation(), ARRAY[j.lane ->> 'name'], now + (greatest(0, u.rest) * {MICROS})::bigint
+        INSERT INTO holdfast.notice (gen, limit_keys, rest_until)
+        SELECT holdfast.open_generation(), ARRAY[j.limit_key ->> 'name'], now + (greatest(0, u.rest) * {MICROS})::bigint
         FROM unnest(say_seqs, say_rests) WITH ORDINALITY AS u(seq, rest, place)
         JOIN holdfast.job AS j ON j.seq = u.seq
-        WHERE u.rest IS NOT NULL AND u.place = ANY (written) AND j.lane IS NOT NULL;
+        WHERE u.rest IS NOT NULL AND u.place = ANY (written) AND j.limit_key IS NOT NULL;
     END IF;
     IF cardinality(written) = cardinality(say_seqs) THEN
         RETURN '{}';
@@ -64,32 +64,32 @@ BEGIN
 END $$;
 
 -- Claims that end for good, at most one settlement each: one statement for all of them.
--- Answers the jobs that ended by it, with their queues and lanes; the caller asks settled_before() about the others.
+-- Answers the jobs that ended by it, with their queues and limit keys; the caller asks settled_before() about the others.
 CREATE FUNCTION holdfast.settle_plain(
     end_seqs bigint[], end_fences bigint[], end_tokens bigint[], end_nonces bigint[], end_states text[],
-    end_attempts integer[], end_suspects boolean[], end_deaths integer[], end_results bytea[], end_errors text[],
+    end_attempts integer[], end_quarantined boolean[], end_crashes integer[], end_results bytea[], end_errors text[],
     end_tracebacks text[], end_keeps double precision[], end_key_keeps double precision[], now bigint
-) RETURNS TABLE (place bigint, job text, queue text, lane text) LANGUAGE plpgsql VOLATILE AS $$
+) RETURNS TABLE (place bigint, job text, queue text, limit_key text) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     RETURN QUERY
     WITH gone AS (
         DELETE FROM holdfast.job AS j
-        USING unnest(end_seqs, end_fences, end_tokens, end_nonces, end_states, end_attempts, end_suspects, end_deaths,
+        USING unnest(end_seqs, end_fences, end_tokens, end_nonces, end_states, end_attempts, end_quarantined, end_crashes,
             end_results, end_errors, end_tracebacks, end_keeps, end_key_keeps)
-            WITH ORDINALITY AS u(seq, fence, token, nonce, state, attempt, suspect, deaths, result, error, traceback,
+            WITH ORDINALITY AS u(seq, fence, token, nonce, state, attempt, quarantined, crashes, result, error, traceback,
                 keep, key_keep, place)
         WHERE j.seq = u.seq AND j.fence = u.fence AND j.token = u.token AND j.state || '' = 'running'
         RETURNING u.place, u.nonce AS settling, u.state AS end_state, u.attempt AS end_attempt,
-            u.suspect AS end_suspect, u.deaths AS end_deaths, u.result AS end_result, u.error AS end_error,
+            u.quarantined AS end_quarantined, u.crashes AS end_crashes, u.result AS end_result, u.error AS end_error,
             u.traceback AS end_traceback, u.keep, u.key_keep, j.*
     ), kept AS (
         INSERT INTO holdfast.ended
         SELECT g.seq, g.id, g.queue, g.task, coalesce(g.end_state, 'succeeded'), g.priority, g.run_at, g.payload,
             g.codec, g.max_attempts, g.timeout, g.key, g.created_at, g.end_attempt, g.life, g.fence, g.token, g.holder,
-            g.pid, coalesce(g.end_suspect, false), coalesce(g.end_deaths, 0), false, g.started_at, now,
+            g.pid, coalesce(g.end_quarantined, false), coalesce(g.end_crashes, 0), false, g.started_at, now,
             now + (g.keep * {MICROS})::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
             g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen,
-            NULL, g.lane, g.extra, g.saves, g.changed_at
+            NULL, g.limit_key, g.extra, g.saves, g.changed_at
         FROM gone AS g WHERE g.keep IS NULL OR g.keep > 0
     ), unkept AS (
         DELETE FROM holdfast.output AS o USING gone AS g WHERE g.keep <= 0 AND o.seq = g.seq
@@ -108,7 +108,7 @@ BEGIN
         FROM (SELECT x.key, x.id, x.key_keep FROM gone AS x WHERE x.key IS NOT NULL ORDER BY x.key) AS g
         WHERE k.key = g.key AND k.id = g.id  -- in the order in which who enqueues takes them
     )
-    SELECT g.place, g.id, g.queue, g.lane ->> 'name' FROM gone AS g;
+    SELECT g.place, g.id, g.queue, g.limit_key ->> 'name' FROM gone AS g;
 END $$;
 
 -- Whether this settlement was the last one written for its job.
@@ -119,9 +119,9 @@ CREATE FUNCTION holdfast.settled_before(job_id text, given bigint) RETURNS boole
 $$;
 
 -- Settlements of any kind, one by one: [{"place", "id", "seq", "fence", "token", "nonce", "state", "outcome", …}].
--- Answers all of them; `job` where it has ended, `queue` and `lane` of those that were written.
+-- Answers all of them; `job` where it has ended, `queue` and `limit_key` of those that were written.
 CREATE FUNCTION holdfast.settle_each(ends jsonb, now bigint)
-RETURNS TABLE (place bigint, written boolean, queue text, job text, lane text) LANGUAGE plpgsql VOLATILE AS $$
+RETURNS TABLE (place bigint, written boolean, queue text, job text, limit_key text) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     e record;
     j holdfast.job%ROWTYPE;
@@ -135,15 +135,15 @@ DECLARE
 BEGIN
     FOR e IN
         SELECT * FROM jsonb_to_recordset(ends) AS u(place bigint, id text, seq bigint, fence bigint, token bigint,
-            nonce bigint, state text, outcome text, attempt integer, delay double precision, suspect boolean,
-            deaths integer, result text, error text, traceback text, keep double precision,
-            cancelled_keep double precision, key_keep double precision, seen_beat bigint, waits text, tell boolean)
+            nonce bigint, state text, outcome text, attempt integer, delay double precision, quarantined boolean,
+            crashes integer, result text, error text, traceback text, keep double precision,
+            cancelled_keep double precision, key_keep double precision, expected_heartbeat bigint, waiting_for text, tell boolean)
     LOOP
         place := e.place;
         queue := NULL;
         job := NULL;
-        lane := NULL;
-        IF e.seen_beat IS NULL THEN
+        limit_key := NULL;
+        IF e.expected_heartbeat IS NULL THEN
             SELECT * INTO j FROM holdfast.job AS x WHERE x.seq = e.seq FOR UPDATE;
         ELSE
             -- A sweep waits for nobody: a row that is locked is being settled, a holder that is locked is beating.
@@ -154,9 +154,9 @@ BEGIN
             RETURN NEXT;
             CONTINUE;
         END IF;
-        IF e.seen_beat IS NOT NULL THEN
-            PERFORM FROM holdfast.holder AS h WHERE h.id = j.holder AND h.beat = e.seen_beat FOR SHARE SKIP LOCKED;
-            IF NOT FOUND AND (e.seen_beat <> 0 OR EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder)) THEN
+        IF e.expected_heartbeat IS NOT NULL THEN
+            PERFORM FROM holdfast.holder AS h WHERE h.id = j.holder AND h.heartbeat = e.expected_heartbeat FOR SHARE SKIP LOCKED;
+            IF NOT FOUND AND (e.expected_heartbeat <> 0 OR EXISTS (SELECT FROM holdfast.holder AS h WHERE h.id = j.holder)) THEN
                 written := false;
                 RETURN NEXT;
                 CONTINUE;
@@ -164,7 +164,7 @@ BEGIN
         END IF;
         written := true;
         queue := j.queue;
-        lane := j.lane ->> 'name';
+        limit_key := j.limit_key ->> 'name';
         state := e.state;
         keep := e.keep;
         IF j.cancel AND state NOT IN ('succeeded', 'dead', 'cancelled') THEN
@@ -180,11 +180,11 @@ BEGIN
             DELETE FROM holdfast.job AS x WHERE x.seq = j.seq;
             IF keep IS NULL OR keep > 0 THEN
                 INSERT INTO holdfast.ended VALUES (j.seq, j.id, j.queue, j.task, state, j.priority, j.run_at, j.payload,
-                    j.codec, j.max_attempts, j.timeout, j.key, j.created_at, e.attempt, j.life, j.fence, j.token,
-                    j.holder, j.pid, e.suspect, e.deaths, false, j.started_at, now,
+                    j.codec, j.max_attempts, j.timeout, j.key, j.created_at, e.attempt, j.reset_count, j.fence, j.token,
+                    j.holder, j.pid, e.quarantined, e.crashes, false, j.started_at, now,
                     now + (keep * {MICROS})::bigint, decode(e.result, 'hex'), e.error, e.traceback,
                     j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.nonce, e.nonce, j.gen,
-                    NULL, j.lane, j.extra, j.saves, j.changed_at);
+                    NULL, j.limit_key, j.extra, j.saves, j.changed_at);
             ELSE
                 DELETE FROM holdfast.output AS o WHERE o.seq = j.seq;
             END IF;
@@ -201,11 +201,11 @@ BEGIN
             newest := coalesce(newest, holdfast.open_generation());
             UPDATE holdfast.job AS x SET
                 state = became, run_at = due, attempt = e.attempt,
-                suspect = e.suspect, deaths = e.deaths, cancel = false, result = decode(e.result, 'hex'),
+                quarantined = e.quarantined, crashes = e.crashes, cancel = false, result = decode(e.result, 'hex'),
                 error = e.error, traceback = e.traceback, holder = NULL, started_at = NULL, pid = NULL,
-                settled = e.nonce, gen = newest, waits = e.waits,
+                settled = e.nonce, gen = newest, waiting_for = e.waiting_for,
                 history = jsonb_path_query_array(coalesce(j.history, '[]') || (jsonb_build_object(
-                    'number', e.attempt, 'fence', j.fence, 'life', j.life, 'worker', j.holder, 'started_at',
+                    'number', e.attempt, 'fence', j.fence, 'life', j.reset_count, 'worker', j.holder, 'started_at',
                     j.started_at, 'ended_at', now, 'outcome', e.outcome)
                     || jsonb_strip_nulls(jsonb_build_object('error', e.error))), '$[last - {HISTORY_LIMIT} + 1 to last]')
             WHERE x.seq = j.seq;

@@ -1,17 +1,17 @@
--- What a claim may take, where jobs have lanes.
+-- What a claim may take, where jobs have limit keys.
 --
--- Claims of one lane take turns: who decides about it has locked its gate, counts what runs only then, in a statement of
--- its own, and keeps the gate until the commit. A claim waits for gates once at the most, for all that it needs then, by
+-- Claims of one limit key take turns: who decides about it has locked its limiter, counts what runs only then, in a statement of
+-- its own, and keeps the limiter until the commit. A claim waits for limiters once at the most, for all that it needs then, by
 -- name; whatever it meets later it leaves alone where another has it, as it does with jobs. So no two ever wait for each
--- other. Jobs come before gates: nobody waits for a job while having a gate.
+-- other. Jobs come before limiters: nobody waits for a job while having a limiter.
 --
 -- An end that commits while a claim which still counts its job is under way cannot see what that claim holds, and the
 -- claim cannot see the end. So both leave a notice, and whichever commits last has it seen by a claim that sees both. For
--- that, a transaction leaves its own notices alone (`self`), except where it has the gate, and so nobody else decides.
+-- that, a transaction leaves its own notices alone (`self`), except where it has the limiter, and so nobody else decides.
 
--- Lock the gates of these lanes, all different, making them if need be; where it is not `patient`, those that can be had
+-- Lock the limiters of these limit keys, all different, making them if need be; where it is not `patient`, those that can be had
 -- at once.
-CREATE FUNCTION holdfast.take_gates(names text[], patient boolean) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION holdfast.take_limiters(names text[], patient boolean) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     mine text[];
     fresh text[];
@@ -23,15 +23,15 @@ BEGIN
             USING ERRCODE = 'feature_not_supported';
     END IF;
     IF patient THEN
-        mine := ARRAY(SELECT g.name FROM holdfast.gate AS g WHERE g.name = ANY (names) ORDER BY g.name FOR UPDATE);
+        mine := ARRAY(SELECT g.name FROM holdfast.limiter AS g WHERE g.name = ANY (names) ORDER BY g.name FOR UPDATE);
     ELSE
-        mine := ARRAY(SELECT g.name FROM holdfast.gate AS g WHERE g.name = ANY (names) FOR UPDATE SKIP LOCKED);
+        mine := ARRAY(SELECT g.name FROM holdfast.limiter AS g WHERE g.name = ANY (names) FOR UPDATE SKIP LOCKED);
     END IF;
     IF cardinality(mine) = cardinality(names) THEN
         RETURN mine;
     END IF;
     fresh := ARRAY(SELECT u.n FROM unnest(names) AS u(n)
-        WHERE NOT EXISTS (SELECT FROM holdfast.gate AS g WHERE g.name = u.n));
+        WHERE NOT EXISTS (SELECT FROM holdfast.limiter AS g WHERE g.name = u.n));
     -- Making one would wait for whoever is just making the same; so those who make any of a part of all names take turns.
     parts := ARRAY(SELECT DISTINCT hashtext(n) & 63 FROM unnest(fresh) AS n ORDER BY 1);
     IF patient THEN
@@ -40,20 +40,20 @@ BEGIN
         parts := ARRAY(SELECT p FROM unnest(parts) AS p WHERE pg_try_advisory_xact_lock(holdfast.lock_class() # 3, p));
         fresh := ARRAY(SELECT n FROM unnest(fresh) AS n WHERE hashtext(n) & 63 = ANY (parts));
     END IF;
-    -- Whoever makes a gate has it; one that another has made meanwhile is theirs.
+    -- Whoever makes a limiter has it; one that another has made meanwhile is theirs.
     WITH made AS (
-        INSERT INTO holdfast.gate AS g (name) SELECT n FROM unnest(fresh) AS n ON CONFLICT (name) DO NOTHING
+        INSERT INTO holdfast.limiter AS g (name) SELECT n FROM unnest(fresh) AS n ON CONFLICT (name) DO NOTHING
         RETURNING g.name
     )
     SELECT mine || array_agg(m.name) INTO mine FROM made AS m;
     RETURN mine;
 END $$;
 
--- Make held jobs of these lanes ready, as many as may start. Their gates are locked.
+-- Make held jobs of these limit keys ready, as many as may start. Their limiters are locked.
 CREATE FUNCTION holdfast.let_go(names text[], now bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    -- A place in each for every lane. The first job that it holds says how many may start.
-    lanes jsonb[];
+    -- A place in each for every limit key. The first job that it holds says how many may start.
+    limit_keys jsonb[];
     running bigint[];
     free bigint[];
     gone bigint[];
@@ -61,54 +61,54 @@ DECLARE
     places bigint[];
     place bigint;
 BEGIN
-    SELECT array_agg(g.name), array_agg(f.lane), array_agg(r.running), array_agg(0::bigint),
-        array_agg(CASE WHEN f.lane IS NULL THEN 0
-            ELSE least({PROMOTE_LIMIT}, holdfast.starts(f.lane, g.tat, g.rest_until, r.running, now)) END)
-    INTO names, lanes, running, gone, free
-    FROM holdfast.gate AS g
+    SELECT array_agg(g.name), array_agg(f.limit_key), array_agg(r.running), array_agg(0::bigint),
+        array_agg(CASE WHEN f.limit_key IS NULL THEN 0
+            ELSE least({PROMOTE_LIMIT}, holdfast.starts(f.limit_key, g.tat, g.rest_until, r.running, now)) END)
+    INTO names, limit_keys, running, gone, free
+    FROM holdfast.limiter AS g
     LEFT JOIN LATERAL (
-        SELECT h.lane FROM holdfast.generation AS x CROSS JOIN LATERAL (
-            SELECT j.lane, j.priority, j.run_at, j.seq FROM holdfast.job AS j
-            WHERE j.gen = x.gen AND j.waits = '{LIMIT_PREFIX}' || g.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+        SELECT h.limit_key FROM holdfast.generation AS x CROSS JOIN LATERAL (
+            SELECT j.limit_key, j.priority, j.run_at, j.seq FROM holdfast.job AS j
+            WHERE j.gen = x.gen AND j.waiting_for = '{LIMIT_PREFIX}' || g.name AND j.state = 'blocked' AND j.limit_key IS NOT NULL
             ORDER BY j.priority, j.run_at, j.seq LIMIT 1
         ) AS h ORDER BY h.priority, h.run_at, h.seq LIMIT 1
     ) AS f ON true
-    CROSS JOIN LATERAL holdfast.running(CASE WHEN (f.lane ->> 'running')::bigint > 0 THEN g.name END) AS r(running)
+    CROSS JOIN LATERAL holdfast.running(CASE WHEN (f.limit_key ->> 'running')::bigint > 0 THEN g.name END) AS r(running)
     WHERE g.name = ANY (names);
     SELECT array_agg(x.ctid), array_agg(u.place) INTO ats, places
     FROM unnest(names, free) WITH ORDINALITY AS u(name, free, place) CROSS JOIN LATERAL (
         SELECT f.ctid FROM holdfast.generation AS g CROSS JOIN LATERAL (
             SELECT j.ctid, j.priority, j.run_at, j.seq FROM holdfast.job AS j
-            WHERE j.gen = g.gen AND j.waits = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked' AND j.lane IS NOT NULL
+            WHERE j.gen = g.gen AND j.waiting_for = '{LIMIT_PREFIX}' || u.name AND j.state = 'blocked' AND j.limit_key IS NOT NULL
             ORDER BY j.priority, j.run_at, j.seq LIMIT u.free FOR UPDATE SKIP LOCKED
         ) AS f ORDER BY f.priority, f.run_at, f.seq LIMIT u.free
     ) AS x;
     IF ats IS NOT NULL THEN
-        UPDATE holdfast.job AS j SET state = 'queued', waits = NULL, gen = holdfast.open_generation()
+        UPDATE holdfast.job AS j SET state = 'queued', waiting_for = NULL, gen = holdfast.open_generation()
         WHERE j.ctid = ANY (ats);
         FOREACH place IN ARRAY places LOOP
             gone[place] := gone[place] + 1;
         END LOOP;
     END IF;
-    UPDATE holdfast.gate AS g SET opens_at = o.look FROM (
+    UPDATE holdfast.limiter AS g SET opens_at = o.look FROM (
         -- Fewer than could: somebody is just changing one. Many: there may be room for more.
         SELECT s.name, CASE WHEN NOT h.held THEN NULL WHEN u.gone < u.free OR u.free = {PROMOTE_LIMIT} THEN now
-            ELSE holdfast.next_look(u.lane, s.tat, s.rest_until, u.running, now) END AS look
-        FROM unnest(names, lanes, running, free, gone) AS u(name, lane, running, free, gone)
-        JOIN holdfast.gate AS s ON s.name = u.name
+            ELSE holdfast.next_look(u.limit_key, s.tat, s.rest_until, u.running, now) END AS look
+        FROM unnest(names, limit_keys, running, free, gone) AS u(name, limit_key, running, free, gone)
+        JOIN holdfast.limiter AS s ON s.name = u.name
         CROSS JOIN LATERAL holdfast.holds(u.name) AS h(held)
     ) AS o WHERE g.name = o.name AND g.opens_at IS DISTINCT FROM o.look;
 END $$;
 
--- Take in what happened to lanes, and open the gates whose time it is, except those that another claim has: it is left
--- for the next. Where this needs any gate, it first takes those of the first ready jobs of its queues, for which it waits:
+-- Take in what happened to limit keys, and open the limiters whose time it is, except those that another claim has: it is left
+-- for the next. Where this needs any limiter, it first takes those of the first ready jobs of its queues, for which it waits:
 -- it is about to need them. Answers whether it has any.
 CREATE FUNCTION holdfast.reopen(ask_queues text[], ask_limit integer, gens integer[], self xid, now bigint)
 RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     seen record;
     due text[] := ARRAY(
-        SELECT g.name FROM holdfast.gate AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {HELD_LIMIT});
+        SELECT g.name FROM holdfast.limiter AS g WHERE g.opens_at <= now ORDER BY g.opens_at, g.name LIMIT {HELD_LIMIT});
     mine text[];
     others text[];
 BEGIN
@@ -119,41 +119,41 @@ BEGIN
                 WHERE o.gen = g.gen AND (o.held OR o.rest_until IS NOT NULL OR o.xmin IS DISTINCT FROM self)
                 LIMIT {NOTICES} FOR UPDATE SKIP LOCKED
             ) AS n))
-        RETURNING x.lanes, x.rest_until, x.held
-    ), lane AS (
+        RETURNING x.limit_keys, x.rest_until, x.held
+    ), limit_key AS (
         SELECT u.name, max(s.rest_until) AS rest_until, bool_or(s.rest_until IS NULL) AS left_it, bool_or(s.held) AS held
-        FROM seen AS s CROSS JOIN LATERAL unnest(s.lanes) AS u(name) GROUP BY u.name
+        FROM seen AS s CROSS JOIN LATERAL unnest(s.limit_keys) AS u(name) GROUP BY u.name
     )
     SELECT array_agg(l.name) FILTER (WHERE l.left_it AND (l.held OR h.held)) AS looks,
         array_agg(l.name) FILTER (WHERE l.rest_until IS NOT NULL) AS resting,
         array_agg(l.rest_until) FILTER (WHERE l.rest_until IS NOT NULL) AS rests
-    INTO seen FROM lane AS l
+    INTO seen FROM limit_key AS l
     CROSS JOIN LATERAL holdfast.holds(CASE WHEN l.left_it AND NOT l.held THEN l.name END) AS h(held);
     IF due = '{}' AND seen.looks IS NULL AND seen.resting IS NULL THEN
         RETURN false;
     END IF;
-    PERFORM holdfast.take_gates(
-        ARRAY(SELECT DISTINCT f.lane ->> 'name' FROM unnest(gens) AS g(gen) CROSS JOIN unnest(ask_queues) AS q(name)
+    PERFORM holdfast.take_limiters(
+        ARRAY(SELECT DISTINCT f.limit_key ->> 'name' FROM unnest(gens) AS g(gen) CROSS JOIN unnest(ask_queues) AS q(name)
             LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = q.name
             CROSS JOIN LATERAL (
-                SELECT x.lane FROM holdfast.job AS x
-                WHERE x.queue = q.name AND x.gen = g.gen AND x.suspect = false AND x.state = 'queued'
+                SELECT x.limit_key FROM holdfast.job AS x
+                WHERE x.queue = q.name AND x.gen = g.gen AND x.quarantined = false AND x.state = 'queued'
                     AND (x.priority, x.run_at, x.seq)
                         >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                 ORDER BY x.priority, x.run_at, x.seq LIMIT ask_limit
-            ) AS f WHERE f.lane IS NOT NULL),
+            ) AS f WHERE f.limit_key IS NOT NULL),
         true);
-    mine := holdfast.take_gates(
+    mine := holdfast.take_limiters(
         ARRAY(SELECT unnest(due) UNION SELECT unnest(seen.looks) UNION SELECT unnest(seen.resting)), false);
     others := ARRAY(SELECT unnest(seen.looks) EXCEPT SELECT unnest(mine));
     IF others <> '{}' THEN
-        INSERT INTO holdfast.notice (gen, lanes, held) VALUES (holdfast.open_generation(), others, true);
+        INSERT INTO holdfast.notice (gen, limit_keys, held) VALUES (holdfast.open_generation(), others, true);
     END IF;
     IF seen.resting IS NOT NULL THEN
-        INSERT INTO holdfast.notice (gen, lanes, rest_until)
+        INSERT INTO holdfast.notice (gen, limit_keys, rest_until)
         SELECT holdfast.open_generation(), ARRAY[u.name], u.rest_until
         FROM unnest(seen.resting, seen.rests) AS u(name, rest_until) WHERE u.name <> ALL (mine);
-        UPDATE holdfast.gate AS g SET rest_until = u.rest_until
+        UPDATE holdfast.limiter AS g SET rest_until = u.rest_until
         FROM unnest(seen.resting, seen.rests) AS u(name, rest_until)
         WHERE g.name = u.name AND g.rest_until < u.rest_until AND u.name = ANY (mine);
     END IF;
@@ -162,59 +162,59 @@ BEGIN
     RETURN true;
 END $$;
 
--- Whether jobs of these lanes may all start now; if so, their gates remember it.
-CREATE FUNCTION holdfast.admit(lanes jsonb[], patient boolean, now bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+-- Whether jobs of these limit keys may all start now; if so, their limiters remember it.
+CREATE FUNCTION holdfast.admit(limit_keys jsonb[], patient boolean, now bigint) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    names text[] := ARRAY(SELECT DISTINCT u.lane ->> 'name' FROM unnest(lanes) AS u(lane));
+    names text[] := ARRAY(SELECT DISTINCT u.limit_key ->> 'name' FROM unnest(limit_keys) AS u(limit_key));
     fine boolean;
     timed boolean;
 BEGIN
-    IF cardinality(holdfast.take_gates(names, patient)) < cardinality(names) THEN
+    IF cardinality(holdfast.take_limiters(names, patient)) < cardinality(names) THEN
         RETURN false;
     END IF;
-    -- Jobs of one lane whose numbers differ are looked at one by one.
+    -- Jobs of one limit key whose numbers differ are looked at one by one.
     SELECT count(*) = cardinality(names)
-            AND bool_and(w.number <= holdfast.starts(w.lane, g.tat, greatest(g.rest_until, s.rest_until), r.running, now)),
-        bool_or((w.lane ->> 'interval')::bigint > 0)
+            AND bool_and(w.number <= holdfast.starts(w.limit_key, g.tat, greatest(g.rest_until, s.rest_until), r.running, now)),
+        bool_or((w.limit_key ->> 'interval')::bigint > 0)
     INTO fine, timed
-    FROM (SELECT u.lane, count(*) AS number FROM unnest(lanes) AS u(lane) GROUP BY u.lane) AS w
-    JOIN holdfast.gate AS g ON g.name = w.lane ->> 'name'
-    CROSS JOIN LATERAL holdfast.running(CASE WHEN (w.lane ->> 'running')::bigint > 0 THEN g.name END) AS r(running)
+    FROM (SELECT u.limit_key, count(*) AS number FROM unnest(limit_keys) AS u(limit_key) GROUP BY u.limit_key) AS w
+    JOIN holdfast.limiter AS g ON g.name = w.limit_key ->> 'name'
+    CROSS JOIN LATERAL holdfast.running(CASE WHEN (w.limit_key ->> 'running')::bigint > 0 THEN g.name END) AS r(running)
     CROSS JOIN LATERAL holdfast.rests(g.name) AS s(rest_until);
     IF fine AND timed THEN
-        UPDATE holdfast.gate AS g SET tat = greatest(g.tat, now) + w.step
+        UPDATE holdfast.limiter AS g SET tat = greatest(g.tat, now) + w.step
         FROM (
-            SELECT u.lane ->> 'name' AS name, sum((u.lane ->> 'interval')::bigint) AS step
-            FROM unnest(lanes) AS u(lane) GROUP BY 1
+            SELECT u.limit_key ->> 'name' AS name, sum((u.limit_key ->> 'interval')::bigint) AS step
+            FROM unnest(limit_keys) AS u(limit_key) GROUP BY 1
         ) AS w
         WHERE g.name = w.name AND w.step > 0;
     END IF;
     RETURN fine;
 END $$;
 
--- What is remembered and what runs of these lanes, as far as their gates can be had at once.
+-- What is remembered and what runs of these limit keys, as far as their limiters can be had at once.
 CREATE FUNCTION holdfast.meet(names text[])
 RETURNS TABLE (name text, tat bigint, rest_until bigint, running bigint) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    mine text[] := holdfast.take_gates(names, false);
+    mine text[] := holdfast.take_limiters(names, false);
 BEGIN
     RETURN QUERY SELECT g.name, g.tat, greatest(g.rest_until, s.rest_until), r.running
-    FROM holdfast.gate AS g CROSS JOIN LATERAL holdfast.running(g.name) AS r(running)
+    FROM holdfast.limiter AS g CROSS JOIN LATERAL holdfast.running(g.name) AS r(running)
     CROSS JOIN LATERAL holdfast.rests(g.name) AS s(rest_until) WHERE g.name = ANY (mine);
 END $$;
 
--- Choose at most `most` ready jobs of a queue, in order; answers them, and the place of the last one. Those whose lanes
--- do not let them start are held on the way, at most `spare`: `held` names the lanes that are full. `passed`: some were
--- left alone, because another claim is deciding about their lanes. Of suspects, those that have died `of_deaths` times and
+-- Choose at most `most` ready jobs of a queue, in order; answers them, and the place of the last one. Those whose limit keys
+-- do not let them start are held on the way, at most `spare`: `held` names the limit keys that are full. `passed`: some were
+-- left alone, because another claim is deciding about their limit keys. Of quarantined jobs, those that have died `of_crashes` times and
 -- stand before a place, that of the first sound job.
 CREATE FUNCTION holdfast.choose(
-    of_queue text, ask_tasks text[], suspects boolean, of_deaths integer,
+    of_queue text, ask_tasks text[], quarantined boolean, of_crashes integer,
     bound_priority integer, bound_run_at bigint, bound_seq bigint, most integer, gens integer[], now bigint,
     INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean,
     OUT priority integer, OUT run_at bigint, OUT seq bigint
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    places jsonb := '{}';   -- by the name of a lane that was met: its place in these
+    places jsonb := '{}';   -- by the name of a limit key that was met: its place in these
     names text[] := '{}';
     tats bigint[] := '{}';
     rests bigint[] := '{}';
@@ -231,7 +231,7 @@ DECLARE
     spot tid;
     at integer;
     step bigint;
-    lanes jsonb[];
+    limit_keys jsonb[];
     priorities integer[];
     run_ats bigint[];
     seqs bigint[];
@@ -243,19 +243,19 @@ BEGIN
         EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
         -- The more it had to leave, the further it looks at once. Jobs are locked only when it comes to them: others may
         -- take those that it does not need.
-        size := CASE WHEN suspects THEN 1 ELSE most - cardinality(chosen) + past END;
-        SELECT array_agg(f.lane), array_agg(f.priority), array_agg(f.run_at), array_agg(f.seq)
-        INTO lanes, priorities, run_ats, seqs FROM (
+        size := CASE WHEN quarantined THEN 1 ELSE most - cardinality(chosen) + past END;
+        SELECT array_agg(f.limit_key), array_agg(f.priority), array_agg(f.run_at), array_agg(f.seq)
+        INTO limit_keys, priorities, run_ats, seqs FROM (
             SELECT r.* FROM unnest(gens) AS g(gen)
-            LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT suspects
+            LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT quarantined
             CROSS JOIN LATERAL (
-                SELECT x.priority, x.run_at, x.seq, x.lane FROM holdfast.job AS x
-                WHERE x.queue = of_queue AND x.gen = g.gen AND x.suspect = suspects AND x.state = 'queued'
+                SELECT x.priority, x.run_at, x.seq, x.limit_key FROM holdfast.job AS x
+                WHERE x.queue = of_queue AND x.gen = g.gen AND x.quarantined = quarantined AND x.state = 'queued'
                     AND (x.priority, x.run_at, x.seq) > (after.priority, after.run_at, after.seq)
                     AND (x.priority, x.run_at, x.seq)
                         >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                    AND (NOT suspects OR x.deaths = of_deaths
+                    AND (NOT quarantined OR x.crashes = of_crashes
                         AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                 ORDER BY x.priority, x.run_at, x.seq LIMIT size
             ) AS r ORDER BY r.priority, r.run_at, r.seq LIMIT size
@@ -263,8 +263,8 @@ BEGIN
         EXIT WHEN seqs IS NULL;
         known := cardinality(names);
         FOR n IN SELECT m.* FROM holdfast.meet(ARRAY(
-            SELECT DISTINCT u.lane ->> 'name' FROM unnest(lanes) AS u(lane)
-            WHERE u.lane IS NOT NULL AND NOT places ? (u.lane ->> 'name'))) AS m
+            SELECT DISTINCT u.limit_key ->> 'name' FROM unnest(limit_keys) AS u(limit_key)
+            WHERE u.limit_key IS NOT NULL AND NOT places ? (u.limit_key ->> 'name'))) AS m
         LOOP
             names := names || n.name;
             tats := tats || n.tat;
@@ -280,16 +280,16 @@ BEGIN
         END IF;
         past := past + cardinality(seqs);
         FOR i IN 1..cardinality(seqs) LOOP
-            at := (places ->> (lanes[i] ->> 'name'))::integer;
-            IF at IS NULL AND lanes[i] IS NOT NULL THEN
+            at := (places ->> (limit_keys[i] ->> 'name'))::integer;
+            IF at IS NULL AND limit_keys[i] IS NOT NULL THEN
                 passed := true;
                 CONTINUE;
             END IF;
             SELECT x.ctid INTO spot FROM holdfast.job AS x
-            WHERE x.seq = seqs[i] AND x.state || '' = 'queued' AND x.suspect = suspects AND x.queue || '' = of_queue
+            WHERE x.seq = seqs[i] AND x.state || '' = 'queued' AND x.quarantined = quarantined AND x.queue || '' = of_queue
             FOR UPDATE SKIP LOCKED;
             CONTINUE WHEN NOT FOUND;
-            IF at IS NULL OR holdfast.starts(lanes[i], tats[at], rests[at], running[at], now) > started[at] THEN
+            IF at IS NULL OR holdfast.starts(limit_keys[i], tats[at], rests[at], running[at], now) > started[at] THEN
                 chosen := chosen || spot;
                 past := past - 1;
                 priority := priorities[i];
@@ -297,64 +297,64 @@ BEGIN
                 seq := seqs[i];
                 IF at IS NOT NULL THEN
                     started[at] := started[at] + 1;
-                    step := (lanes[i] ->> 'interval')::bigint;
+                    step := (limit_keys[i] ->> 'interval')::bigint;
                     IF step > 0 THEN
                         next_tats[at] := greatest(next_tats[at], now) + step;
                     END IF;
                 END IF;
             ELSE
                 aside := aside || spot;
-                looks[at] := holdfast.next_look(lanes[i], tats[at], rests[at], running[at] + started[at], now);
+                looks[at] := holdfast.next_look(limit_keys[i], tats[at], rests[at], running[at] + started[at], now);
             END IF;
             EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
         END LOOP;
-        -- Where the next suspect stands is looked at anew.
-        EXIT WHEN cardinality(seqs) < size OR suspects AND (passed OR aside <> '{}');
+        -- Where the next quarantined job stands is looked at anew.
+        EXIT WHEN cardinality(seqs) < size OR quarantined AND (passed OR aside <> '{}');
         after.priority := priorities[size];
         after.run_at := run_ats[size];
         after.seq := seqs[size];
     END LOOP;
-    UPDATE holdfast.gate AS g
+    UPDATE holdfast.limiter AS g
     SET tat = u.next_tat, opens_at = CASE WHEN u.look = 0 THEN g.opens_at ELSE u.look END
     FROM unnest(names, next_tats, looks) AS u(name, next_tat, look)
     WHERE g.name = u.name AND (u.next_tat <> g.tat
         OR u.look IS DISTINCT FROM 0 AND u.look IS DISTINCT FROM g.opens_at);
     held := ARRAY(SELECT u.name FROM unnest(names, looks) AS u(name, look) WHERE u.look IS NULL);
     IF aside <> '{}' THEN
-        UPDATE holdfast.job AS j SET state = 'blocked', waits = '{LIMIT_PREFIX}' || (j.lane ->> 'name'),
+        UPDATE holdfast.job AS j SET state = 'blocked', waiting_for = '{LIMIT_PREFIX}' || (j.limit_key ->> 'name'),
             gen = holdfast.open_generation()
         WHERE j.ctid = ANY (aside);
         spare := spare - cardinality(aside);
     END IF;
 END $$;
 
--- Choose jobs of a queue, some of which have lanes: at most `room`; suspects only where they may be `alone`.
+-- Choose jobs of a queue, some of which have limit keys: at most `room`; quarantined jobs only where they may be `alone`.
 CREATE FUNCTION holdfast.pick(
     of_queue text, ask_tasks text[], room integer, alone boolean, gens integer[], now bigint,
-    INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean, OUT suspects boolean, OUT waiting boolean
+    INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean, OUT quarantined boolean, OUT waiting boolean
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    suspect record;
+    quarantined record;
     sound record;
     got record;
     bound_priority integer;
     bound_run_at bigint;
     bound_seq bigint;
-    missed boolean := false;    -- the first suspect cannot be had
+    missed boolean := false;    -- the first quarantined job cannot be had
     through boolean := false;   -- all others have been looked at
 BEGIN
     held := '{}';
     passed := false;
     LOOP
-        SELECT * INTO suspect FROM holdfast.first_ready(of_queue, true, ask_tasks, gens) WHERE NOT missed;
-        suspects := alone AND suspect.seq IS NOT NULL;
+        SELECT * INTO quarantined FROM holdfast.first_ready(of_queue, true, ask_tasks, gens) WHERE NOT missed;
+        quarantined := alone AND quarantined.seq IS NOT NULL;
         bound_priority := 2147483647;
         bound_run_at := 0;
         bound_seq := 0;
-        IF suspects AND NOT through THEN
+        IF quarantined AND NOT through THEN
             SELECT * INTO sound FROM holdfast.first_ready(of_queue, false, ask_tasks, gens);
-            suspects := sound.seq IS NULL
-                OR (suspect.priority, suspect.run_at, suspect.seq) < (sound.priority, sound.run_at, sound.seq);
+            quarantined := sound.seq IS NULL
+                OR (quarantined.priority, quarantined.run_at, quarantined.seq) < (sound.priority, sound.run_at, sound.seq);
             IF sound.seq IS NOT NULL THEN
                 bound_priority := sound.priority;
                 bound_run_at := sound.run_at;
@@ -362,17 +362,17 @@ BEGIN
             END IF;
         END IF;
         SELECT * INTO got FROM holdfast.choose(
-            of_queue, ask_tasks, suspects, suspect.deaths, bound_priority, bound_run_at, bound_seq,
-            CASE WHEN suspects THEN holdfast.cohort(suspect.deaths, room) ELSE room END, gens, now, spare);
-        missed := missed OR (suspects AND got.chosen = '{}' AND got.spare = spare);
-        through := through OR NOT suspects;
+            of_queue, ask_tasks, quarantined, quarantined.crashes, bound_priority, bound_run_at, bound_seq,
+            CASE WHEN quarantined THEN holdfast.cohort(quarantined.crashes, room) ELSE room END, gens, now, spare);
+        missed := missed OR (quarantined AND got.chosen = '{}' AND got.spare = spare);
+        through := through OR NOT quarantined;
         held := held || got.held;
         passed := passed OR got.passed;
         spare := got.spare;
         chosen := got.chosen;
-        waiting := NOT suspects AND suspect.seq IS NOT NULL AND (chosen <> '{}' OR NOT alone)
+        waiting := NOT quarantined AND quarantined.seq IS NOT NULL AND (chosen <> '{}' OR NOT alone)
             AND (cardinality(chosen) < room
-                OR (suspect.priority, suspect.run_at, suspect.seq) < (got.priority, got.run_at, got.seq));
-        EXIT WHEN spare <= 0 OR chosen <> '{}' OR (NOT suspects AND (suspect.seq IS NULL OR NOT alone));
+                OR (quarantined.priority, quarantined.run_at, quarantined.seq) < (got.priority, got.run_at, got.seq));
+        EXIT WHEN spare <= 0 OR chosen <> '{}' OR (NOT quarantined AND (quarantined.seq IS NULL OR NOT alone));
     END LOOP;
 END $$;

@@ -7,25 +7,25 @@
 CREATE TYPE holdfast.answer AS (
     answer text, seq bigint, id text, queue text, task text, state text, priority integer, run_at bigint,
     payload bytea, codec text, max_attempts integer, timeout double precision, key text, created_at bigint,
-    attempt integer, life integer, fence bigint, token bigint, holder text, pid integer, suspect boolean,
-    deaths integer, cancel boolean, started_at bigint, finished_at bigint, expires_at bigint, result bytea, error text,
+    attempt integer, life integer, fence bigint, token bigint, holder text, pid integer, quarantined boolean,
+    crashes integer, cancel boolean, started_at bigint, finished_at bigint, expires_at bigint, result bytea, error text,
     traceback text, progress bytea, checkpoint bytea, tags jsonb, meta json, retry json, history jsonb,
-    waits text, lane jsonb, extra bytea, saves integer, changed_at bigint
+    waiting_for text, limit_key jsonb, extra bytea, saves integer, changed_at bigint
 );
 
--- How many suspects that have died so often may run beside each other, where there is this much room.
-CREATE FUNCTION holdfast.cohort(deaths integer, room integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
-    SELECT CASE WHEN deaths <= -2 THEN room WHEN deaths = -1 THEN least(room, {COHORT}) ELSE 1 END
+-- How many quarantined jobs that have died so often may run beside each other, where there is this much room.
+CREATE FUNCTION holdfast.cohort(crashes integer, room integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN crashes <= -2 THEN room WHEN crashes = -1 THEN least(room, {COHORT}) ELSE 1 END
 $$;
 
 -- The place of the first ready job of a queue, in all generations, and its deaths.
-CREATE FUNCTION holdfast.first_ready(of_queue text, suspects boolean, of_tasks text[], gens integer[])
-RETURNS TABLE (priority integer, run_at bigint, seq bigint, deaths integer) LANGUAGE sql STABLE AS $$
-    SELECT f.priority, f.run_at, f.seq, f.deaths
+CREATE FUNCTION holdfast.first_ready(of_queue text, quarantined boolean, of_tasks text[], gens integer[])
+RETURNS TABLE (priority integer, run_at bigint, seq bigint, crashes integer) LANGUAGE sql STABLE AS $$
+    SELECT f.priority, f.run_at, f.seq, f.crashes
     FROM unnest(gens) AS g(gen)
     CROSS JOIN LATERAL (
-        SELECT j.priority, j.run_at, j.seq, j.deaths FROM holdfast.job AS j
-        WHERE j.queue = of_queue AND j.gen = g.gen AND j.suspect = suspects AND j.state = 'queued'
+        SELECT j.priority, j.run_at, j.seq, j.crashes FROM holdfast.job AS j
+        WHERE j.queue = of_queue AND j.gen = g.gen AND j.quarantined = quarantined AND j.state = 'queued'
             AND (of_tasks IS NULL OR j.task = ANY (of_tasks))
         ORDER BY j.priority, j.run_at, j.seq LIMIT 1
     ) AS f
@@ -72,9 +72,9 @@ DECLARE
     most integer;
     due bigint;
     soonest bigint;
-    first_suspect record;
+    first_quarantined record;
     first_sound record;
-    -- The place of the first sound job: suspects behind it wait for their turn.
+    -- The place of the first sound job: quarantined jobs behind it wait for their turn.
     bound_priority integer;
     bound_run_at bigint;
     bound_seq bigint;
@@ -84,7 +84,7 @@ DECLARE
     opens bigint;
     patient boolean := ask_patient;
     chosen tid[];
-    lanes jsonb[];
+    limit_keys jsonb[];
     picking boolean;
     picked record;
     spare integer := {HELD_LIMIT};
@@ -96,12 +96,12 @@ BEGIN
     SELECT array_agg(g.gen ORDER BY g.gen), sum(g.moved),
         bool_or(EXISTS (SELECT FROM holdfast.notice AS n
             WHERE n.gen = g.gen AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))),
-        (SELECT o.opens_at FROM holdfast.gate AS o WHERE o.opens_at IS NOT NULL ORDER BY o.opens_at, o.name LIMIT 1)
+        (SELECT o.opens_at FROM holdfast.limiter AS o WHERE o.opens_at IS NOT NULL ORDER BY o.opens_at, o.name LIMIT 1)
     INTO gens, moved, noticed, opens FROM holdfast.generation AS g;
     -- Once a transaction: what its first claim has held, and says so, only others may look at, after its commit.
     noticed := noticed AND ask_patient;
     -- The lease is renewed where half of it is spent. Who is just being swept, or is beating, asks again: nobody waits for
-    -- a holder while having gates, nor while sweeping others.
+    -- a holder while having limiters, nor while sweeping others.
     SELECT h.expires - now < (ask_lease * {MICROS})::bigint / 2 INTO late FROM holdfast.holder AS h
     WHERE h.id = ask_holder;
     IF late AND (noticed OR opens <= now OR EXISTS (
@@ -140,14 +140,14 @@ BEGIN
         soonest := least(soonest, due);
         looked := true;
         CONTINUE WHEN wanted <= 0;
-        SELECT * INTO first_suspect FROM holdfast.first_ready(of_queue, true, ask_tasks, gens);
+        SELECT * INTO first_quarantined FROM holdfast.first_ready(of_queue, true, ask_tasks, gens);
         alone := false;
         bound_priority := 2147483647;
         bound_run_at := 0;
         bound_seq := 0;
-        IF first_suspect.seq IS NOT NULL AND NOT ask_busy AND taken = 0 THEN
+        IF first_quarantined.seq IS NOT NULL AND NOT ask_busy AND taken = 0 THEN
             SELECT * INTO first_sound FROM holdfast.first_ready(of_queue, false, ask_tasks, gens);
-            alone := first_sound.seq IS NULL OR (first_suspect.priority, first_suspect.run_at, first_suspect.seq)
+            alone := first_sound.seq IS NULL OR (first_quarantined.priority, first_quarantined.run_at, first_quarantined.seq)
                 < (first_sound.priority, first_sound.run_at, first_sound.seq);
             IF first_sound.seq IS NOT NULL THEN
                 bound_priority := first_sound.priority;
@@ -155,30 +155,30 @@ BEGIN
                 bound_seq := first_sound.seq;
             END IF;
         END IF;
-        most := CASE WHEN alone THEN holdfast.cohort(first_suspect.deaths, wanted) ELSE wanted END;
+        most := CASE WHEN alone THEN holdfast.cohort(first_quarantined.crashes, wanted) ELSE wanted END;
         newest := coalesce(newest, gens[cardinality(gens)]);
         IF cardinality(gens) = 1 THEN
-            SELECT array_agg(f.ctid), array_agg(f.lane) FILTER (WHERE f.lane IS NOT NULL) INTO chosen, lanes FROM (
-                SELECT x.ctid, x.lane FROM holdfast.job AS x
-                WHERE x.queue = of_queue AND x.gen = newest AND x.suspect = alone AND x.state = 'queued'
+            SELECT array_agg(f.ctid), array_agg(f.limit_key) FILTER (WHERE f.limit_key IS NOT NULL) INTO chosen, limit_keys FROM (
+                SELECT x.ctid, x.limit_key FROM holdfast.job AS x
+                WHERE x.queue = of_queue AND x.gen = newest AND x.quarantined = alone AND x.state = 'queued'
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                    AND (NOT alone OR x.deaths = first_suspect.deaths
+                    AND (NOT alone OR x.crashes = first_quarantined.crashes
                         AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                 ORDER BY x.priority, x.run_at, x.seq
                 LIMIT most FOR UPDATE SKIP LOCKED
             ) AS f;
         ELSE
-            SELECT array_agg(o.ctid), array_agg(o.lane) FILTER (WHERE o.lane IS NOT NULL) INTO chosen, lanes FROM (
-                SELECT f.ctid, f.lane
+            SELECT array_agg(o.ctid), array_agg(o.limit_key) FILTER (WHERE o.limit_key IS NOT NULL) INTO chosen, limit_keys FROM (
+                SELECT f.ctid, f.limit_key
                 FROM unnest(gens) AS g(gen)
                 LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT alone
                 CROSS JOIN LATERAL (
-                    SELECT x.ctid, x.priority, x.run_at, x.seq, x.lane FROM holdfast.job AS x
-                    WHERE x.queue = of_queue AND x.gen = g.gen AND x.suspect = alone AND x.state = 'queued'
+                    SELECT x.ctid, x.priority, x.run_at, x.seq, x.limit_key FROM holdfast.job AS x
+                    WHERE x.queue = of_queue AND x.gen = g.gen AND x.quarantined = alone AND x.state = 'queued'
                         AND (x.priority, x.run_at, x.seq)
                             >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                         AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                        AND (NOT alone OR x.deaths = first_suspect.deaths
+                        AND (NOT alone OR x.crashes = first_quarantined.crashes
                             AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                     ORDER BY x.priority, x.run_at, x.seq
                     LIMIT most FOR UPDATE SKIP LOCKED
@@ -187,8 +187,8 @@ BEGIN
             ) AS o;
         END IF;
         picking := false;
-        IF lanes IS NOT NULL THEN
-            picking := NOT holdfast.admit(lanes, patient, now);
+        IF limit_keys IS NOT NULL THEN
+            picking := NOT holdfast.admit(limit_keys, patient, now);
             patient := false;
         END IF;
         IF picking THEN
@@ -202,28 +202,28 @@ BEGIN
         got := 0;
         IF chosen <> '{}' THEN
             RETURN QUERY UPDATE holdfast.job AS j SET state = 'running', attempt = j.attempt + 1, fence = j.fence + 1,
-                token = ask_token, holder = ask_holder, started_at = now, pid = NULL, waits = NULL,
-                -- A suspect that is taken without company dies alone, if it does.
-                deaths = CASE WHEN cardinality(chosen) = 1 THEN greatest(j.deaths, 0) ELSE j.deaths END
+                token = ask_token, holder = ask_holder, started_at = now, pid = NULL, waiting_for = NULL,
+                -- A quarantined job that is taken without company dies alone, if it does.
+                crashes = CASE WHEN cardinality(chosen) = 1 THEN greatest(j.crashes, 0) ELSE j.crashes END
             WHERE j.ctid = ANY (chosen)
             RETURNING NULL::text, j.seq, j.id, j.queue, j.task, j.state, j.priority, j.run_at, j.payload, j.codec,
-                j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.life, j.fence, j.token, j.holder, j.pid,
-                j.suspect, j.deaths, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
-                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.waits, j.lane, j.extra,
+                j.max_attempts, j.timeout, j.key, j.created_at, j.attempt, j.reset_count, j.fence, j.token, j.holder, j.pid,
+                j.quarantined, j.crashes, j.cancel, j.started_at, j.finished_at, j.expires_at, j.result, j.error,
+                j.traceback, j.progress, j.checkpoint, j.tags, j.meta, j.retry, j.history, j.waiting_for, j.limit_key, j.extra,
                 j.saves, j.changed_at;
             GET DIAGNOSTICS got = ROW_COUNT;
         END IF;
         taken := taken + got;
         IF picking THEN
             waiting := waiting OR picked.waiting;
-            alone := picked.suspects;
+            alone := picked.quarantined;
         END IF;
         EXIT WHEN spare <= 0 OR (alone AND got > 0);
-        IF first_suspect.seq IS NOT NULL AND NOT picking THEN
+        IF first_quarantined.seq IS NOT NULL AND NOT picking THEN
             waiting := waiting OR got < wanted OR EXISTS (
                 SELECT FROM holdfast.job AS j WHERE j.holder = ask_holder AND j.gen = ANY (gens) AND j.state = 'running'
                     AND j.token = ask_token AND j.queue = of_queue AND (j.priority, j.run_at, j.seq)
-                        > (first_suspect.priority, first_suspect.run_at, first_suspect.seq));
+                        > (first_quarantined.priority, first_quarantined.run_at, first_quarantined.seq));
         END IF;
         wanted := wanted - got;
         EXIT WHEN wanted <= 0 AND ask_limit > 0;
@@ -231,11 +231,11 @@ BEGIN
     worn := pg_stat_get_xact_blocks_fetched('holdfast.job_ready'::regclass) - read_before
         > 40 + taken / 4 + 8 * ({HELD_LIMIT} - spare) + 8 * cardinality(ask_queues) * cardinality(gens);
     IF taken = 0 THEN
-        -- Jobs of lanes that another claim is deciding about are left alone: to be asked for again at once.
+        -- Jobs of limit keys that another claim is deciding about are left alone: to be asked for again at once.
         IF spare <= 0 OR passed OR holdfast.turned(moved) THEN
             soonest := now;
         ELSIF noticed OR opens <= now OR spare < {HELD_LIMIT} THEN
-            SELECT min(o.opens_at) INTO opens FROM holdfast.gate AS o WHERE o.opens_at IS NOT NULL;
+            SELECT min(o.opens_at) INTO opens FROM holdfast.limiter AS o WHERE o.opens_at IS NOT NULL;
             IF ask_patient AND EXISTS (SELECT FROM holdfast.notice AS n WHERE n.gen = ANY (gens)
                 AND (n.held OR n.rest_until IS NOT NULL OR n.xmin IS DISTINCT FROM self))
             THEN
@@ -245,10 +245,10 @@ BEGIN
         soonest := least(soonest, opens);
     END IF;
     IF held <> '{}' THEN
-        INSERT INTO holdfast.notice (gen, lanes, held) VALUES (holdfast.open_generation(), held, true);
+        INSERT INTO holdfast.notice (gen, limit_keys, held) VALUES (holdfast.open_generation(), held, true);
     END IF;
     IF taken = 0 OR waiting OR worn THEN
-        -- `again`: what it did to lanes, and what others did meanwhile, can be seen together only after this commit.
+        -- `again`: what it did to limit keys, and what others did meanwhile, can be seen together only after this commit.
         said.answer := json_build_object('waiting', waiting, 'worn', worn, 'due_in',
             CASE WHEN taken = 0 AND soonest IS NOT NULL THEN greatest(0, soonest - now) END, 'again',
             taken = 0 AND (held <> '{}' OR self IS NOT NULL AND EXISTS (
@@ -264,8 +264,8 @@ BEGIN
         ) AS t;
     END IF;
     IF taken > 0 AND late IS DISTINCT FROM false THEN
-        INSERT INTO holdfast.holder AS h (id, about, beat, beaten_at, expires)
+        INSERT INTO holdfast.holder AS h (id, about, heartbeat, renewed_at, expires)
         VALUES (ask_holder, ask_about::json, 1, now, now + (ask_lease * {MICROS})::bigint)
-        ON CONFLICT (id) DO UPDATE SET beat = h.beat + 1, beaten_at = now, expires = excluded.expires;
+        ON CONFLICT (id) DO UPDATE SET heartbeat = h.heartbeat + 1, renewed_at = now, expires = excluded.expires;
     END IF;
 END $$;

@@ -8,8 +8,8 @@ CREATE FUNCTION holdfast.write(
     new_delays double precision[] = NULL, new_run_ats bigint[] = NULL, new_payloads bytea[] = NULL,
     new_codecs text[] = NULL, new_max_attempts integer[] = NULL, new_timeouts double precision[] = NULL,
     new_nonces bigint[] = NULL, new_tags text[] = NULL, new_metas text[] = NULL, new_retries text[] = NULL,
-    new_waits text[] = NULL, new_lanes text[] = NULL, new_extras bytea[] = NULL,
-    new_keys text[] = NULL, new_fingerprints text[] = NULL, new_onces text[] = NULL,
+    new_waiting_for text[] = NULL, new_limit_keys text[] = NULL, new_extras bytea[] = NULL,
+    new_keys text[] = NULL, new_fingerprints text[] = NULL, new_uniques text[] = NULL,
     new_windows double precision[] = NULL, new_depths integer[] = NULL, new_bound boolean = NULL,
     -- note
     say_seqs bigint[] = NULL, say_fences bigint[] = NULL, say_tokens bigint[] = NULL, say_progress bytea[] = NULL,
@@ -19,7 +19,7 @@ CREATE FUNCTION holdfast.write(
     -- settle: the plain ends, then all others
     end_ids text[] = NULL, end_seqs bigint[] = NULL, end_fences bigint[] = NULL, end_tokens bigint[] = NULL,
     end_nonces bigint[] = NULL, end_states text[] = NULL, end_attempts integer[] = NULL,
-    end_suspects boolean[] = NULL, end_deaths integer[] = NULL, end_results bytea[] = NULL, end_errors text[] = NULL,
+    end_quarantined boolean[] = NULL, end_crashes integer[] = NULL, end_results bytea[] = NULL, end_errors text[] = NULL,
     end_tracebacks text[] = NULL, end_keeps double precision[] = NULL, end_key_keeps double precision[] = NULL,
     end_tells boolean[] = NULL, ends text = NULL,
     -- claim
@@ -42,8 +42,8 @@ DECLARE
     jobs text[] := '{}';
     places bigint[];
     found jsonb;
-    lanes text[];
-    lane_queues text[];
+    limit_keys text[];
+    limit_key_queues text[];
     hinted text;
     line holdfast.answer;
 BEGIN
@@ -51,13 +51,13 @@ BEGIN
         IF new_keys IS NULL THEN
             SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_plain(
                 new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
-                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waiting_for, new_limit_keys,
                 new_extras, now) AS i;
         ELSE
             SELECT jsonb_agg(jsonb_build_array(i.place, i.outcome, i.job)) INTO found FROM holdfast.insert_each(
                 new_ids, new_queues, new_tasks, new_priorities, new_delays, new_run_ats, new_payloads, new_codecs,
-                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waits, new_lanes,
-                new_extras, new_keys, new_fingerprints, new_onces, new_windows, new_depths, new_bound, now) AS i;
+                new_max_attempts, new_timeouts, new_nonces, new_tags, new_metas, new_retries, new_waiting_for, new_limit_keys,
+                new_extras, new_keys, new_fingerprints, new_uniques, new_windows, new_depths, new_bound, now) AS i;
         END IF;
         IF found IS NOT NULL THEN
             said := said || jsonb_build_object('inserts', found);
@@ -68,8 +68,8 @@ BEGIN
         -- Each kind locks its jobs by their numbers; so do all of them together, or two batches might wait for each other.
         -- A sweep waits for nobody.
         PERFORM FROM holdfast.job AS j WHERE j.seq = ANY (say_seqs || end_seqs || ARRAY(
-            SELECT e.seq FROM jsonb_to_recordset(ends::jsonb) AS e(seq bigint, seen_beat bigint)
-            WHERE e.seen_beat IS NULL)) ORDER BY j.seq FOR UPDATE;
+            SELECT e.seq FROM jsonb_to_recordset(ends::jsonb) AS e(seq bigint, expected_heartbeat bigint)
+            WHERE e.expected_heartbeat IS NULL)) ORDER BY j.seq FOR UPDATE;
     END IF;
     IF say_seqs IS NOT NULL THEN
         places := holdfast.note(
@@ -85,10 +85,10 @@ BEGIN
         END IF;
     END IF;
     IF end_seqs IS NOT NULL THEN
-        SELECT array_agg(s.place), array_agg(s.job), array_agg(s.lane) FILTER (WHERE s.lane IS NOT NULL),
-            array_agg(s.queue) FILTER (WHERE s.lane IS NOT NULL)
-        INTO places, jobs, lanes, lane_queues FROM holdfast.settle_plain(
-            end_seqs, end_fences, end_tokens, end_nonces, end_states, end_attempts, end_suspects, end_deaths,
+        SELECT array_agg(s.place), array_agg(s.job), array_agg(s.limit_key) FILTER (WHERE s.limit_key IS NOT NULL),
+            array_agg(s.queue) FILTER (WHERE s.limit_key IS NOT NULL)
+        INTO places, jobs, limit_keys, limit_key_queues FROM holdfast.settle_plain(
+            end_seqs, end_fences, end_tokens, end_nonces, end_states, end_attempts, end_quarantined, end_crashes,
             end_results, end_errors, end_tracebacks, end_keeps, end_key_keeps, now) AS s;
         jobs := coalesce(jobs, '{}');
         IF cardinality(jobs) <> cardinality(end_seqs) THEN
@@ -104,15 +104,15 @@ BEGIN
         SELECT jsonb_agg(s.place) FILTER (WHERE NOT s.written),
             queues || coalesce(array_agg(s.queue) FILTER (WHERE s.queue IS NOT NULL AND s.job IS NULL), '{}'),
             jobs || coalesce(array_agg(s.job) FILTER (WHERE s.job IS NOT NULL), '{}'),
-            lanes || array_agg(s.lane) FILTER (WHERE s.lane IS NOT NULL),
-            lane_queues || array_agg(s.queue) FILTER (WHERE s.lane IS NOT NULL)
-        INTO found, queues, jobs, lanes, lane_queues FROM holdfast.settle_each(ends::jsonb, now) AS s;
+            limit_keys || array_agg(s.limit_key) FILTER (WHERE s.limit_key IS NOT NULL),
+            limit_key_queues || array_agg(s.queue) FILTER (WHERE s.limit_key IS NOT NULL)
+        INTO found, queues, jobs, limit_keys, limit_key_queues FROM holdfast.settle_each(ends::jsonb, now) AS s;
         IF found IS NOT NULL THEN
             said := said || jsonb_build_object('ends', found);
         END IF;
     END IF;
-    IF lanes IS NOT NULL THEN
-        queues := queues || holdfast.make_room(lanes, lane_queues);
+    IF limit_keys IS NOT NULL THEN
+        queues := queues || holdfast.make_room(limit_keys, limit_key_queues);
     END IF;
     IF queues <> '{}' OR jobs <> '{}' THEN
         hinted := holdfast.hint(queues, jobs, told);

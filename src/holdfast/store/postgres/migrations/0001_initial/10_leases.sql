@@ -2,18 +2,18 @@
 
 -- Renew each holder (making it if need be). Rows are touched in the order of their ids, so that two callers never
 -- wait for each other; a task's own transaction never touches them.
-CREATE FUNCTION holdfast.beat(ids text[], abouts text[], leases double precision[])
-RETURNS TABLE (holder text, beat bigint) LANGUAGE sql VOLATILE AS $$
-    INSERT INTO holdfast.holder AS h (id, about, beat, beaten_at, expires)
+CREATE FUNCTION holdfast.heartbeat(ids text[], abouts text[], leases double precision[])
+RETURNS TABLE (holder text, heartbeat bigint) LANGUAGE sql VOLATILE AS $$
+    INSERT INTO holdfast.holder AS h (id, about, heartbeat, renewed_at, expires)
     SELECT u.id, u.about::json, 1, n.now, n.now + (u.lease * {MICROS})::bigint
     FROM unnest(ids, abouts, leases) AS u(id, about, lease), (SELECT holdfast.micros() AS now) AS n
     ORDER BY u.id
     ON CONFLICT (id) DO UPDATE SET
-        about = excluded.about, beat = h.beat + 1, beaten_at = excluded.beaten_at, expires = excluded.expires
-    RETURNING h.id, h.beat
+        about = excluded.about, heartbeat = h.heartbeat + 1, renewed_at = excluded.renewed_at, expires = excluded.expires
+    RETURNING h.id, h.heartbeat
 $$;
 
--- Remove at most `most` each of jobs past their retention, forgotten keys, holders gone without jobs, and lanes that
+-- Remove at most `most` each of jobs past their retention, forgotten keys, holders gone without jobs, and limit keys that
 -- have been idle for a day.
 CREATE FUNCTION holdfast.tidy(most integer) RETURNS TABLE (jobs bigint, keys bigint, holders bigint)
 LANGUAGE plpgsql VOLATILE
@@ -45,22 +45,22 @@ BEGIN
         LIMIT most FOR UPDATE SKIP LOCKED)) AND h.expires <= now;
     GET DIAGNOSTICS holders = ROW_COUNT;
     SELECT array_agg(o.ctid) FILTER (WHERE o.idle), array_agg(o.ctid) FILTER (WHERE NOT o.idle) INTO idle, used FROM (
-        SELECT x.ctid, greatest(x.tat, x.rest_until) < now - {LANES_KEPT} AND x.opens_at IS NULL AND NOT h.held AS idle
-        FROM holdfast.gate AS x CROSS JOIN LATERAL holdfast.holds(x.name) AS h(held)
-        WHERE x.used_at < now - {LANES_KEPT} ORDER BY x.used_at LIMIT most FOR UPDATE OF x SKIP LOCKED
+        SELECT x.ctid, greatest(x.tat, x.rest_until) < now - {LIMIT_KEYS_KEPT} AND x.opens_at IS NULL AND NOT h.held AS idle
+        FROM holdfast.limiter AS x CROSS JOIN LATERAL holdfast.holds(x.name) AS h(held)
+        WHERE x.used_at < now - {LIMIT_KEYS_KEPT} ORDER BY x.used_at LIMIT most FOR UPDATE OF x SKIP LOCKED
     ) AS o;
-    DELETE FROM holdfast.gate AS g WHERE g.ctid = ANY (idle);
-    UPDATE holdfast.gate AS g SET used_at = now WHERE g.ctid = ANY (used);
+    DELETE FROM holdfast.limiter AS g WHERE g.ctid = ANY (idle);
+    UPDATE holdfast.limiter AS g SET used_at = now WHERE g.ctid = ANY (used);
     WITH parts AS (
         DELETE FROM holdfast.share_part AS p WHERE p.ctid = ANY (ARRAY(
             SELECT x.ctid FROM holdfast.share_part AS x
-            ORDER BY x.lane, x.finish LIMIT 50 * most FOR UPDATE SKIP LOCKED)) RETURNING p.lane, p.finish
+            ORDER BY x.limit_key, x.finish LIMIT 50 * most FOR UPDATE SKIP LOCKED)) RETURNING p.limit_key, p.finish
     )
-    INSERT INTO holdfast.share AS s (lane, finish)
-    SELECT p.lane, max(p.finish) FROM parts AS p GROUP BY p.lane ORDER BY p.lane
-    ON CONFLICT (lane) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
+    INSERT INTO holdfast.share AS s (limit_key, finish)
+    SELECT p.limit_key, max(p.finish) FROM parts AS p GROUP BY p.limit_key ORDER BY p.limit_key
+    ON CONFLICT (limit_key) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
     DELETE FROM holdfast.share AS s WHERE s.ctid = ANY (ARRAY(
-        SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - {LANES_KEPT}
+        SELECT x.ctid FROM holdfast.share AS x WHERE x.finish < now - {LIMIT_KEYS_KEPT}
         ORDER BY x.finish LIMIT most FOR UPDATE SKIP LOCKED));
     PERFORM holdfast.tidy_told(most, now);
     RETURN NEXT;

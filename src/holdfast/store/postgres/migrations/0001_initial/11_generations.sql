@@ -59,7 +59,7 @@ BEGIN
             FROM (SELECT) AS one LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = q.name
             CROSS JOIN LATERAL (
                 SELECT x.priority, x.run_at, x.seq FROM holdfast.job AS x
-                WHERE x.gen = g.gen AND x.queue = q.name AND x.suspect = false AND x.state = 'queued'
+                WHERE x.gen = g.gen AND x.queue = q.name AND x.quarantined = false AND x.state = 'queued'
                     AND (x.priority, x.run_at, x.seq)
                         >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                 ORDER BY x.priority, x.run_at, x.seq LIMIT 1
@@ -71,12 +71,12 @@ BEGIN
         -- Looked for from the back, where stragglers stand.
         left_over := (SELECT count(*) FROM (
             SELECT FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'queued'
-            ORDER BY x.gen DESC, x.queue DESC, x.suspect DESC, x.priority DESC, x.run_at DESC, x.seq DESC LIMIT {STRAGGLERS} + 1
+            ORDER BY x.gen DESC, x.queue DESC, x.quarantined DESC, x.priority DESC, x.run_at DESC, x.seq DESC LIMIT {STRAGGLERS} + 1
         ) AS stragglers) > {STRAGGLERS};
         IF NOT left_over AND room > 0 THEN
             UPDATE holdfast.job AS j SET gen = newest WHERE j.ctid = ANY (ARRAY(
                 SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'queued'
-                ORDER BY x.gen DESC, x.queue DESC, x.suspect DESC, x.priority DESC, x.run_at DESC, x.seq DESC
+                ORDER BY x.gen DESC, x.queue DESC, x.quarantined DESC, x.priority DESC, x.run_at DESC, x.seq DESC
                 LIMIT room FOR UPDATE SKIP LOCKED));
             GET DIAGNOSTICS moved = ROW_COUNT;
             room := room - moved;
@@ -97,8 +97,8 @@ BEGIN
         END IF;
         IF room > 0 THEN
             UPDATE holdfast.job AS j SET gen = newest WHERE j.ctid = ANY (ARRAY(
-                SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'blocked' AND x.lane IS NOT NULL
-                ORDER BY x.gen DESC, x.waits DESC, x.priority DESC, x.run_at DESC, x.seq DESC
+                SELECT x.ctid FROM holdfast.job AS x WHERE x.gen = g.gen AND x.state = 'blocked' AND x.limit_key IS NOT NULL
+                ORDER BY x.gen DESC, x.waiting_for DESC, x.priority DESC, x.run_at DESC, x.seq DESC
                 LIMIT room FOR UPDATE SKIP LOCKED));
             GET DIAGNOSTICS moved = ROW_COUNT;
             room := room - moved;
@@ -128,7 +128,7 @@ BEGIN
             AND NOT EXISTS (SELECT FROM holdfast.job AS x WHERE x.gen = g AND x.state IN ('scheduled', 'failed'))
             AND NOT EXISTS (SELECT FROM holdfast.job AS x WHERE x.gen = g AND x.state = 'running')
             AND NOT EXISTS (SELECT FROM holdfast.job AS x
-                WHERE x.gen = g AND x.state = 'blocked' AND x.lane IS NOT NULL)
+                WHERE x.gen = g AND x.state = 'blocked' AND x.limit_key IS NOT NULL)
             AND NOT EXISTS (SELECT FROM holdfast.notice AS x WHERE x.gen = g)
         THEN
             DELETE FROM holdfast.generation AS x WHERE x.gen = g;

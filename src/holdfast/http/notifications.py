@@ -1,0 +1,112 @@
+"""Hints for stores that listen over HTTP: one listener of the server's store per topic, however many listen for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+
+import msgspec
+
+from ..store.protocol import Listener
+from ..store.rpc import EMPTY_LINE_EVERY
+
+STREAMS_MOST = 1024
+"""Streams of one server; whoever comes later polls."""
+TOPICS_MOST = 10_000
+"""Topics of one stream; whoever listens for more polls for the rest."""
+LONG = 3600.0
+"""Seconds after which a listener that never rings is taken for rung: nobody can tell, and a hint is only a hint."""
+
+
+class Hints:
+    """Every stream of this server, by name."""
+
+    def __init__(self, listen: Callable[[str], Listener]) -> None:
+        self._listen = listen
+        self._streams: dict[str, Stream] = {}
+        self._watches: dict[str, _Watch] = {}
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def open(self, name: str, topics: Iterable[str]) -> Stream:
+        """A new stream for these topics."""
+        stream = self._streams[name] = Stream(name)
+        self.change(name, topics, ())
+        return stream
+
+    def change(self, name: str, add: Iterable[str], remove: Iterable[str]) -> bool:
+        """Listen for more, or for less; False where there is no such stream (any more)."""
+        stream = self._streams.get(name)
+        if stream is None:
+            return False
+        for topic in stream.topics.intersection(remove):
+            self._drop(stream, topic)
+        for topic in add:
+            if len(stream.topics) >= TOPICS_MOST:
+                break
+            stream.topics.add(topic)
+            watch = self._watches.get(topic)
+            if watch is None:
+                watch = self._watches[topic] = _Watch(topic, self._listen(topic))
+            watch.streams.add(stream)
+        return True
+
+    def close(self, stream: Stream) -> None:
+        """Nobody reads this stream any more."""
+        if self._streams.pop(stream.name, None) is not None:
+            for topic in list(stream.topics):
+                self._drop(stream, topic)
+
+    def _drop(self, stream: Stream, topic: str) -> None:
+        stream.topics.discard(topic)
+        watch = self._watches[topic]
+        watch.streams.discard(stream)
+        if not watch.streams:
+            watch.close()
+            del self._watches[topic]
+
+
+class Stream:
+    """What one client listens for, and what has rung since it was last told."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.topics: set[str] = set()
+        self._notified: dict[str, None] = {}
+        self._news = asyncio.Event()
+
+    def notify(self, topic: str) -> None:
+        """Tell the client of this topic, once."""
+        self._notified[topic] = None
+        self._news.set()
+
+    async def news(self) -> bytes:
+        """A line of JSON per topic that rang; an empty one where none did for a while."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(EMPTY_LINE_EVERY):
+                await self._news.wait()
+        self._news.clear()
+        notified, self._notified = self._notified, {}
+        return b"".join(msgspec.json.encode(topic) + b"\n" for topic in notified) or b"\n"
+
+
+class _Watch:
+    """One topic's listener, and who wants to hear it."""
+
+    def __init__(self, topic: str, listener: Listener) -> None:
+        self.streams: set[Stream] = set()
+        self._topic = topic
+        self._listener = listener
+        self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
+        while True:
+            await self._listener.wait(LONG)
+            for stream in self.streams:
+                stream.notify(self._topic)
+
+    def close(self) -> None:
+        self._task.cancel()
+        self._listener.close()

@@ -1,0 +1,368 @@
+"""What another Holdfast sends was checked there, and is checked again: with a token, anybody can pretend to be one.
+
+Every field is checked here, before anything is stored: a value that no app could have made would harm those who read
+it. Sizes are bounded, numbers fit every store, text holds what every store can keep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from ..codec import check_json
+from ..codec.meta import checked_meta
+from ..core import internal as extras
+from ..core.errors import InvalidJob, PayloadTooLarge
+from ..core.job import HISTORY_LIMIT, Attempt, LimitKey, NewJob, State
+from ..core.lifecycle import COMPANY
+from ..core.operations import Ask, Change, Holder, Note, Output, Patch, Settlement, Where
+from ..core.validation import (
+    PAGE_LIMIT,
+    WEEK,
+    checked_attempts,
+    checked_cursor,
+    checked_name,
+    checked_priority,
+    checked_seconds,
+    checked_tags,
+    checked_text,
+)
+from ..core.waiting import Waiting
+from ..store.protocol import Batch
+from ..tasks.limits import MAX_BOUND, NAME_MOST, SPAN_MOST, WEIGHT_MOST
+from .limits import MIB
+
+STATES = frozenset(state.value for state in State)
+ENDS = STATES - {State.RUNNING.value}
+UNIQUE = frozenset({"", "queued", "live", "window"})
+TEXT_MOST = MIB
+"""Characters of an error or a traceback."""
+NAMES_MOST = 1000
+"""Queues or tasks of one holder or wish."""
+ITEMS_MOST = 10 * PAGE_LIMIT
+"""Operations, holders or ids of one call: a client sends a thousand or two, and nobody else is served meanwhile."""
+WAITS_MOST = 1024
+"""Characters of what a job waits for, and of the names of records and filters, which contain keys."""
+TIME_MOST = 2**53
+"""Microseconds, or bytes: the whole numbers that JSON keeps everywhere."""
+INT32, INT64 = 2**31, 2**63
+"""Numbers of 32 and of 64 bits end below these."""
+
+
+def check_batch(batch: Batch, max_payload: int) -> None:
+    """Refuse a batch of which something could not have come from an app."""
+    _check_count(ITEMS_MOST, sum(len(getattr(batch, kind)) for kind in batch.__struct_fields__))
+    for job in batch.inserts:
+        _check_job(job, max_payload)
+    for note in batch.notes:
+        _check_note(note, max_payload)
+    for end in batch.settles:
+        _check_end(end, max_payload)
+    for change in batch.changes:
+        _check_change(change, max_payload)
+    for ask in batch.asks:
+        _check_ask(ask)
+
+
+def check_holders(holders: Sequence[Holder]) -> None:
+    """Refuse holders that no worker and no claim by hand could be."""
+    _check_count(ITEMS_MOST, len(holders))
+    for holder in holders:
+        checked_text(holder.id, "a holder's id")
+        if not 0 < holder.lease <= WEEK or not 0 <= holder.started_at < TIME_MOST or not 0 <= holder.pid < INT32:
+            raise InvalidJob(f"holder {holder.id!r}: its lease, start or pid makes no sense")
+        for word in (holder.node, holder.version, holder.kind):
+            if len(word) > 256 or not word.isprintable():
+                raise InvalidJob(f"holder {holder.id!r}: its node, version or kind makes no sense")
+        if not 0 <= holder.slots <= MAX_BOUND:
+            raise InvalidJob(f"holder {holder.id!r}: its slots make no sense")
+        _check_names(holder.queues, holder.tasks)
+
+
+def check_record(kind: str, name: str, value: bytes | None, expect: int | None, max_payload: int) -> None:
+    """Refuse a record whose name no store could keep, or which is too large."""
+    check_kind(kind)
+    checked_text(name, "a record's name", WAITS_MOST)
+    if value is not None:
+        _check_size(name, value, max_payload)
+    if expect is not None:
+        _check_number(name, "version", expect)
+
+
+def check_kind(kind: str) -> None:
+    """Refuse a kind of record that there cannot be."""
+    checked_text(kind, "a record's kind", WAITS_MOST)
+
+
+def _check_since(since: int) -> None:
+    _check_number("minutes", "since", since, least=-INT64 + 1)
+
+
+def _check_ids(ids: Sequence[str]) -> None:
+    _check_count(ITEMS_MOST, len(ids))
+    for id in ids:
+        checked_text(id, "an id")
+
+
+def _check_keys(keys: Sequence[str]) -> None:
+    _check_count(ITEMS_MOST, len(keys))
+    for key in keys:
+        checked_text(key, "key")
+
+
+def _check_count(most: int, count: int) -> None:
+    if not 0 <= count <= most:
+        raise InvalidJob(f"at most {most} at a time, not {count}")
+
+
+def _check_expired(limit: int, holder: str | None) -> None:
+    _check_count(PAGE_LIMIT, limit)
+    _check_ids([] if holder is None else [holder])
+
+
+def _check_find(where: Where, cursor: str | None, limit: int) -> None:
+    _check_count(PAGE_LIMIT, limit)
+    checked_cursor(cursor)
+    if not STATES.issuperset(where.states):
+        raise InvalidJob(f"there is no state {min(set(where.states) - STATES)!r:.50}")
+    waiting_for = None if where.waiting_for is None else where.waiting_for.name
+    for text in (where.queue, where.task, where.tag, waiting_for):
+        if text is not None:
+            checked_text(text, "a part of a filter", WAITS_MOST)
+    if where.finished_before is not None:
+        _check_number("a filter", "finished_before", where.finished_before, least=-INT64 + 1)
+
+
+def _check_moves(since: str | None, limit: int) -> None:
+    checked_cursor(since)
+    _check_count(100 * PAGE_LIMIT, limit)
+
+
+def _check_output(id: str, position: int, limit: int) -> None:
+    _check_ids([id])
+    _check_number(id, "position", position)
+    _check_count(16 * MIB, limit)
+
+
+CHECKS: dict[str, Callable[..., None]] = {
+    "heartbeat": check_holders,
+    "leave": _check_ids,
+    "get": _check_ids,
+    "expired": _check_expired,
+    "tidy": partial(_check_count, 10 * PAGE_LIMIT),
+    "find": _check_find,
+    "key_owners": _check_keys,
+    "transitions": _check_moves,
+    "output": _check_output,
+    "minutes": _check_since,
+}
+"""By the name of the call: what its arguments must be like."""
+
+
+# -- operations
+
+
+def _check_job(job: NewJob, max_payload: int) -> None:
+    id = checked_text(job.id, "an id")
+    checked_name(job.task, "task")
+    checked_name(job.queue, "queue")
+    checked_name(job.codec, "codec")
+    checked_priority(job.priority)
+    checked_attempts(job.max_attempts)
+    checked_tags(job.tags)
+    checked_seconds(job.delay, "delay")
+    checked_seconds(job.window, "window")
+    if job.key is not None:
+        checked_text(job.key, "key")
+    if job.timeout is not None:
+        checked_seconds(job.timeout, "timeout", positive=True)
+    if job.run_at is not None and not 0 <= job.run_at < TIME_MOST:
+        raise InvalidJob(f"job {id!r}: its time makes no sense")
+    if job.unique not in UNIQUE:
+        raise InvalidJob(f"job {id!r}: once is one of {', '.join(sorted(ONCE - {''}))}, not {job.unique!r:.50}")
+    _check_number(id, "nonce", job.nonce)
+    if job.max_depth is not None:
+        _check_number(id, "max_depth", job.max_depth, INT32)
+    if job.fingerprint:
+        checked_text(job.fingerprint, "a fingerprint")
+    _check_meta(job.meta, max_payload)
+    _check_waiting_for(id, job.waiting_for)
+    if job.limit_key is not None:
+        _check_limit_key(id, job.limit_key)
+    _check_extra(id, job.extra, max_payload)
+    _check_size(id, job.payload, max_payload)
+    if job.codec == "json":
+        check_json(job.payload)
+
+
+def _check_limit_key(id: str, limit_key: LimitKey) -> None:
+    checked_text(limit_key.name, f"job {id!r}: its limit key", NAME_MOST)
+    sound = (
+        0 <= limit_key.concurrency <= MAX_BOUND
+        and 0 <= limit_key.weight <= WEIGHT_MOST
+        and 1 <= limit_key.burst <= MAX_BOUND
+    )
+    if not sound or not limit_key.interval >= 0 or limit_key.interval * limit_key.burst > SPAN_MOST:
+        raise InvalidJob(f"job {id!r}: the numbers of its limit key make no sense")
+
+
+def _check_extra(id: str, data: bytes | None, max_payload: int) -> None:
+    if data is None:
+        return
+    _check_size(id, data, max_payload)
+    try:
+        extras.check(id, data)
+    except ValueError as error:
+        raise InvalidJob(f"job {id!r}: its extra is not valid: {error}") from None
+
+
+def _check_meta(meta: dict[str, Any], max_payload: int) -> None:
+    if not meta:
+        return
+    checked_meta(meta)
+    size = sum(len(name) for name in meta) + len(str(meta))
+    if size > max_payload:
+        raise PayloadTooLarge(f"meta of {size} characters is over max_payload ({max_payload}) of this server")
+
+
+def _check_note(note: Note, max_payload: int) -> None:
+    id = _check_claim(note.id, note.seq, note.fence, note.token)
+    for part in (note.progress, note.checkpoint):
+        if isinstance(part, bytes):
+            _check_size(id, part, max_payload)
+    _check_number(id, "saves", note.saves, INT32)
+    if isinstance(note.pid, int):
+        _check_number(id, "pid", note.pid, INT32)
+    if isinstance(note.meta, dict):
+        _check_meta(note.meta, max_payload)
+    if isinstance(note.rest, float):
+        checked_seconds(note.rest, "rest")
+    if isinstance(note.output, Output):
+        _check_number(id, "output", note.output.at, TIME_MOST)
+        _check_number(id, "output", note.output.keep, TIME_MOST)
+        _check_size(id, note.output.data, 16 * MIB)
+
+
+def _check_end(end: Settlement, max_payload: int) -> None:
+    id = _check_claim(end.id, end.seq, end.fence, end.token)
+    if end.state not in ENDS or not 0 < len(end.outcome) <= 32 or not end.outcome.isprintable():
+        raise InvalidJob(f"job {id!r:.200}: a claim cannot end {end.state!r:.50}")
+    _check_number(id, "nonce", end.nonce)
+    _check_number(id, "attempt", end.attempt, INT32 - 1, least=-1)
+    _check_number(id, "crashes", end.crashes, INT32 - 1, least=-COMPANY)
+    if end.expected_heartbeat is not None:
+        _check_number(id, "expected_heartbeat", end.expected_heartbeat)
+    for name, seconds in (("delay", end.delay), ("keep", end.keep), ("keep", end.cancelled_keep)):
+        if seconds is not None:
+            checked_seconds(seconds, name)
+    checked_seconds(end.key_keep, "key_keep")
+    if end.key is not None:
+        checked_text(end.key, "key")
+    if end.result is not None:
+        _check_size(id, end.result, max_payload)
+    _check_texts(id, end.error, end.traceback)
+    _check_waiting_for(id, end.waiting_for)
+
+
+def _check_change(change: Change, max_payload: int) -> None:
+    id = checked_text(change.id, "an id")
+    _check_number(id, "fence", change.expected_fence)
+    if (
+        len(change.expected_state) > 64 or not change.expected_state.isprintable()
+    ):  # that of a damaged job may be no state
+        raise InvalidJob(f"job {id!r}: there is no state {change.expected_state!r:.50}")
+    if change.expected_task:  # said by a server in front of this one; "": of no job
+        checked_name(change.expected_task, "task")
+    if change.patch is not None:
+        _check_patch(id, change.patch, max_payload)
+
+
+def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
+    if isinstance(patch.state, str) and patch.state not in ENDS:
+        raise InvalidJob(f"job {id!r}: a change cannot make it {patch.state!r:.50}")
+    for name, least in (("attempt", -1), ("life", -1), ("crashes", -COMPANY)):
+        if isinstance(number := getattr(patch, name), int):
+            _check_number(id, name, number, INT32 - 1, least=least)
+    for name in ("delay", "keep", "key_keep"):
+        if isinstance(seconds := getattr(patch, name), float):
+            checked_seconds(seconds, name)
+    for name in ("result", "progress", "payload", "checkpoint"):
+        if isinstance(data := getattr(patch, name), bytes):
+            _check_size(id, data, max_payload)
+    _check_texts(id, *(text for text in (patch.error, patch.traceback) if isinstance(text, str)))
+    if patch.fingerprint:
+        checked_text(patch.fingerprint, "a fingerprint")
+    if isinstance(patch.meta, dict):
+        _check_meta(patch.meta, max_payload)
+    if isinstance(patch.waiting_for, Waiting):
+        _check_waiting_for(id, patch.waiting_for)
+    if isinstance(patch.extra, bytes):
+        _check_extra(id, patch.extra, max_payload)
+    if isinstance(patch.history, tuple):
+        if len(patch.history) > HISTORY_LIMIT:
+            raise InvalidJob(f"job {id!r}: a history has at most {HISTORY_LIMIT} lines, not {len(patch.history)}")
+        for line in patch.history:
+            _check_line(id, line)
+
+
+def _check_line(id: str, line: Attempt) -> None:
+    for name, number in (("attempt", line.number), ("life", line.reset_count)):
+        _check_number(id, name, number, INT32 - 1, least=-1)
+    _check_number(id, "fence", line.fence)
+    for at in (line.started_at, line.ended_at):
+        if at is not None and not 0 <= at < TIME_MOST:
+            raise InvalidJob(f"job {id!r}: a time in its history makes no sense")
+    checked_text(line.outcome, "an outcome", 32)
+    _check_texts(id, line.worker, line.error)
+
+
+def _check_ask(ask: Ask) -> None:
+    check_holders([ask.holder])
+    _check_names(ask.queues, ask.tasks or ())
+    _check_number(ask.holder.id, "token", ask.token)
+    if not 0 <= ask.limit <= 10 * PAGE_LIMIT:
+        raise InvalidJob(f"at most {10 * PAGE_LIMIT} jobs at a time, not {ask.limit}")
+
+
+def _check_names(queues: Sequence[str], tasks: Sequence[str]) -> None:
+    if max(len(queues), len(tasks)) > NAMES_MOST:
+        raise InvalidJob(f"at most {NAMES_MOST} queues or tasks at a time")
+    for queue in queues:
+        checked_name(queue, "queue")
+    for task in tasks:
+        checked_name(task, "task")
+
+
+# -- parts of them
+
+
+def _check_claim(id: str, seq: int, fence: int, token: int) -> str:
+    checked_text(id, "an id")
+    for name, number in (("seq", seq), ("fence", fence), ("token", token)):
+        _check_number(id, name, number)
+    return id
+
+
+def _check_number(id: str, name: str, number: int, most: int = INT64, *, least: int = 0) -> None:
+    if not least <= number < most:
+        raise InvalidJob(f"{id!r:.200}: {name} is from {least} to {most - 1}, not {number!s:.50}")
+
+
+def _check_waiting_for(id: str, waiting_for: Waiting | None) -> None:
+    if waiting_for is None:
+        return
+    if waiting_for.kind == "unknown":  # what a damaged job waits for, which nobody writes
+        raise InvalidJob(f"job {id!r:.200}: a job cannot wait for something unknown")
+    checked_text(waiting_for.name, f"job {id!r:.200}: what it waits for", WAITS_MOST)
+
+
+def _check_texts(id: str, *texts: str | None) -> None:
+    for text in texts:
+        if text is not None and (len(text) > TEXT_MOST or "\0" in text):
+            raise InvalidJob(f"job {id!r:.200}: an error has at most {TEXT_MOST} characters, and no \\u0000")
+
+
+def _check_size(id: str, data: bytes, most: int) -> None:
+    if len(data) > most:
+        raise PayloadTooLarge(f"{id!r:.200}: {len(data)} bytes are over max_payload ({most}) of this server")

@@ -1,0 +1,193 @@
+"""Keeping the log short: ended jobs go to `done/`, the state to a snapshot, and what nobody needs any more goes.
+
+Removing is where the danger is (see `log.py`), so it is slow to act: only entries at or below the last snapshot but
+one, only what is older than `clean_after` by the bucket's own clock, only what holds nothing of a job that is kept; and
+never the two newest snapshots. Snapshots are made, and cleaning is done, only from a state that was verified.
+
+An object beside the log may be old, and the entry that needs it still to come, from a writer that slept. So every
+cleaning comes after a mark in the log, and an entry that needs objects from before the last mark is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Iterable
+from copy import copy
+
+from ...core.clock import MICROS, Clock, Entropy
+from ...core.job import TERMINAL, Record
+from .contents import Contents
+from .log import Log, Stale
+from .replica import Done, Snapshot, dump, ended_in
+from .requests import Counted
+from .seam import Listed
+from .timings import Pace
+from .wire import Mark, Segment, encode, log_key, number_of, snapshot_key
+from .write_request import Wish
+
+logger = logging.getLogger("holdfast")
+AMPLIFY = 2
+"""A snapshot is due when the log since the last one is this many times its size: so they cost half as much as it."""
+PER_JOB = 80
+"""Bytes of a snapshot for each job or key, about."""
+SEGMENT_BYTES = 4_000_000
+"""Bytes of one segment of ended jobs, about."""
+PARALLEL = 8
+"""Segments that are written at the same time."""
+
+
+class Keeper:
+    """Asked after commits; works in the background, one round at a time."""
+
+    def __init__(
+        self,
+        bucket: Counted,
+        log: Log,
+        contents: Contents,
+        *,
+        entropy: Entropy,
+        clock: Clock,
+        pace: Pace,
+        write: Callable[[Wish], Awaitable[Done]],
+    ) -> None:
+        self._bucket = bucket
+        self._log = log
+        self._contents = contents
+        self._entropy = entropy
+        self._clock = clock
+        self._pace = pace
+        self._write = write
+        self._busy = False
+        self._seen: dict[tuple[int, int], float] = {}
+        """Ended jobs of the state, by seq and fence, and since when this process has known them as such."""
+        self._looked_back = False
+
+    def is_due(self) -> bool:
+        replica = self._log.replica
+        entries = replica.position - replica.snapshot
+        expected = max(replica.snapshot_size, PER_JOB * (len(replica.jobs.jobs) + len(replica.jobs.keys)))
+        large = replica.bytes_since >= AMPLIFY * expected
+        return not self._busy and entries >= self._pace.snapshot_entries and large
+
+    async def keep(self) -> None:
+        """One round: archive, snapshot, clean. What goes wrong is tried again after the next commit."""
+        if self._busy:
+            return
+        self._busy = True
+        try:
+            await self._log.trust()
+            await self._archive()
+            await self._clean(await self._snapshot())
+        except Stale:
+            pass  # whoever reads or writes next joins again
+        except Exception as error:  # noqa: BLE001  # nothing depends on this round
+            logger.warning("keeping the log short failed: %s: %s", type(error).__name__, error)
+        finally:
+            self._busy = False
+
+    # -- the ended
+
+    async def _archive(self) -> None:
+        before = await self._ended_long_before()
+        replica, now = self._log.replica, self._clock.monotonic()
+        ended = {(job.seq, job.fence): job for job in replica.jobs.jobs.values() if job.state in TERMINAL}
+        self._seen = {place: self._seen.get(place, now) for place in ended}
+        # No wall clock says for how long: the one that `finished_at` is from may be wrong, and so may this one.
+        self._seen.update(dict.fromkeys(before & ended.keys(), -math.inf))
+        over = [job for place, job in ended.items() if now - self._seen[place] >= self._pace.archive_after]
+        segments: list[Segment] = []
+        parts = list(_parts(over, self._pace.archive_jobs))
+        for at in range(0, len(parts), PARALLEL):
+            as_of = replica.position
+            # Some may live again by now; what happens to the others from here on counts against their segment.
+            copies = [
+                [copy(record) for record in part if record.state in TERMINAL] for part in parts[at : at + PARALLEL]
+            ]
+            named = [(f"{self._entropy.token():016x}", part) for part in copies if part]
+            segments += await asyncio.gather(
+                *(self._contents.write_segment(name, replica, as_of, part) for name, part in named)
+            )
+        if segments and self._log.replica is replica:
+            await self._write(_wish(segments=segments))
+
+    async def _ended_long_before(self) -> set[tuple[int, int]]:
+        """Jobs that had ended in a snapshot which is old by the bucket's own clock; found once by each process.
+
+        Where no process lives for long, nothing else would ever be put away.
+        """
+        if self._looked_back:
+            return set()
+        entries = await self._bucket.list("log/", after=log_key(max(0, self._log.replica.position - 1)))
+        before = max((each.modified for each in entries), default=0) - int(self._pace.archive_after * MICROS)
+        old = [each.key for each in await self._bucket.list("snapshot/") if each.modified <= before]
+        found = await self._log.fetch(old[-1], Snapshot) if old else None
+        if found is None:
+            return set()
+        self._looked_back = True
+        return ended_in(found[0])
+
+    # -- snapshots
+
+    async def _snapshot(self) -> int:
+        """Write and mark one; its number."""
+        await self._log.trust()
+        replica = self._log.replica
+        number, data = replica.position, encode(dump(replica))
+        await self._log.verify(replica, number + 1)
+        await self._bucket.put_surely(snapshot_key(number), data)  # another process's would be the same
+        await self._write(_wish(marks=[Mark(number, len(data))]))
+        return number
+
+    # -- cleaning
+
+    async def _clean(self, marked: int) -> None:
+        """Remove what nobody needs any more, and what is older than the snapshot of this number, which was marked."""
+        snapshots = await self._bucket.list("snapshot/")
+        times = [each.modified for each in snapshots if number_of(each.key) == marked]
+        if len(snapshots) < 2 or not times:
+            return
+        await self._log.trust()
+        replica = self._log.replica
+        floor, old = number_of(snapshots[-2].key), times[0] - int(self._pace.clean_after * MICROS)
+        needed = replica.needed_entries()
+        goes = [each.key for each in snapshots[:-2] if each.modified < old]
+        goes += [
+            each.key
+            for each in await self._bucket.list("log/")
+            if number_of(each.key) <= floor and each.modified < old and number_of(each.key) not in needed
+        ]
+        for left_behind in ("inbox/", "probe/"):
+            goes += _older(await self._bucket.list(left_behind), old)
+        goes += _unneeded(await self._bucket.list("done/"), old, {f"done/{name}" for name in replica.archived})
+        goes += _unneeded(await self._bucket.list("payload/"), old, replica.needed_objects())
+        if self._log.replica is replica and goes:
+            await self._bucket.delete(goes)
+
+
+def _parts(records: list[Record], jobs: int) -> Iterable[list[Record]]:
+    """Ended jobs that go together: those that are kept for ever apart, neighbours by id, not too many at once."""
+    for for_ever in (False, True):
+        part: list[Record] = []
+        size = 0
+        for record in sorted((r for r in records if (r.expires_at is None) is for_ever), key=lambda r: r.id):
+            part.append(record)
+            size += len(record.payload) + len(record.result or b"") + 500
+            if len(part) >= jobs or size >= SEGMENT_BYTES:
+                yield part
+                part, size = [], 0
+        if part:
+            yield part
+
+
+def _older(listed: Iterable[Listed], than: int) -> list[str]:
+    return [each.key for each in listed if each.modified < than]
+
+
+def _unneeded(listed: Iterable[Listed], than: int, needed: set[str]) -> list[str]:
+    return [key for key in _older(listed, than) if key not in needed]
+
+
+def _wish(segments: list[Segment] | None = None, marks: list[Mark] | None = None) -> Wish:
+    return Wish(segments=segments or [], marks=marks or [])

@@ -1,0 +1,45 @@
+"""Bells of a bucket store, rung from the engine's thread, heard on the loop of whoever listens."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable
+
+from ..notify import LocalListener
+
+
+class Listeners:
+    """All listeners of one engine."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[LocalListener, None] = {}
+        """In the order of listening, so that what follows from a ring is the same in every run."""
+        self.heard: Callable[[], object] = _nobody
+        """Called, on whatever thread, when somebody begins to listen."""
+
+    def __bool__(self) -> bool:
+        return bool(self._listeners)
+
+    def make(self, topics: frozenset[str]) -> LocalListener:
+        listener = LocalListener(topics, self.remove)
+        with self._lock:
+            self._listeners[listener] = None
+        with contextlib.suppress(RuntimeError):  # the engine has ended
+            self.heard()
+        return listener
+
+    def remove(self, listener: LocalListener) -> None:
+        with self._lock:
+            self._listeners.pop(listener, None)
+
+    def notify(self, topics: set[str]) -> None:
+        with self._lock:
+            notified = [listener for listener in self._listeners if not listener.topics.isdisjoint(topics)]
+        for listener in notified:
+            listener.notify()
+
+
+def _nobody() -> None:
+    """There is no engine yet."""

@@ -1,0 +1,23 @@
+-- BEAT: renew holders (making them if need be) and say what each holds.
+-- ARGV are id, about and lease of each. Answers {beat, then id, seq, fence, token, cancel of each claim} for each.
+
+local answer = {}
+for at = 1, #ARGV, 3 do
+  local id, about, lease = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  -- A script that begins by removing something may go on to write where memory is full: what runs must be able to end.
+  call('ZREM', P .. 'holders', id)
+  local held = { raise(P .. 'holder:' .. id, 'heartbeat', 1) }
+  call('HSET', P .. 'holder:' .. id, 'about', about, 'at', NOW)
+  call('ZADD', P .. 'holders', text(now + lease), id)
+  for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
+    local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
+    if kept.body and kept.life then
+      local life = life_of(kept.life)
+      local size = #held
+      held[size + 1], held[size + 2], held[size + 3] = (words(kept.body)), seq, life.fence or 0
+      held[size + 4], held[size + 5] = life.token or '0', life.cancel and 1 or 0
+    end
+  end
+  answer[#answer + 1] = held
+end
+return answer

@@ -1,0 +1,114 @@
+"""What is told of a transaction in the same transaction: what moved, while somebody watches, and how claims ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from ...core.clock import MICROS
+from ...core.operations import MinuteStats, Settlement, Transition, Transitions
+from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, WATCH
+from ..reference import apply
+from . import sql
+from .rows import text_of
+from .step import Step
+
+_moved = msgspec.json.Decoder(list[tuple[str, str]]).decode
+
+
+def move(step: Step, moved: Iterable[tuple[str, str]]) -> None:
+    """Jobs came to another state. Costs one small read per transaction while nobody watches."""
+    if step.moved is None:
+        step.moved = []
+        step.watched = (step.value(sql.WATCHED) or 0) > step.now
+    if step.watched:
+        step.moved += moved
+
+
+def count(step: Step, ended: MinuteStats) -> None:
+    """A claim has ended."""
+    place = (ended.queue, ended.outcome)
+    before = step.ended.get(place)
+    step.ended[place] = ended if before is None else apply.together(before, ended)
+
+
+def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
+    """These claims are about to end for good; the limit keys that they are in, as JSON, with their queue."""
+    left: list[tuple[str, str]] = []
+    ways = {(end.outcome, end.state, end.keep == 0) for end in ends}
+    for way in ways:
+        outcome, state, gone = way
+        seqs = [end.seq for end in ends if len(ways) == 1 or (end.outcome, end.state, end.keep == 0) == way]
+        rows = step.connection.execute(sql.TIMES, (step.now, step.now, step.now, msgspec.json.encode(seqs).decode()))
+        for queue, number, waited, ran, limit_keys in rows:
+            count(step, MinuteStats(apply.minute(step.now), queue, outcome, number, waited, ran))
+            if not gone:
+                keep(step, queue, state, number)
+            if limit_keys != "[]":
+                left.append((queue, limit_keys))
+    return left
+
+
+def ended(step: Step, ids: Sequence[str]) -> None:
+    """Put down that jobs have ended, for whoever waits for that."""
+    if ids:
+        step.connection.executemany(sql.TELL_ENDED, [(id, b"{}") for id in ids])
+
+
+def keep(step: Step, queue: str, state: str, number: int = 1) -> None:
+    """Ended jobs are there now, or, below zero, no longer."""
+    place = (queue, str(state))
+    step.kept[place] = step.kept.get(place, 0) + number
+
+
+def write(step: Step) -> None:
+    """Write down what was told: the last thing that a transaction does."""
+    if step.moved:
+        upto = (step.value(sql.LAST_TRANSITION) or 0) + len(step.moved)
+        step.connection.execute(sql.PUT_MOVES, (upto, step.now, msgspec.json.encode(step.moved).decode()))
+        step.connection.execute(sql.TRIM_MOVES, (upto - len(step.moved) - TRANSITIONS_KEPT,))
+    if step.ended:
+        step.connection.executemany(sql.ADD_MINUTE, [msgspec.structs.astuple(minute) for minute in step.ended.values()])
+    if step.kept:
+        step.connection.executemany(sql.ADD_ENDED, [(*place, number) for place, number in step.kept.items()])
+
+
+def watch(step: Step) -> str:
+    """Keep moves from now on; the place where they begin."""
+    step.connection.execute(sql.WATCH, (apply.after(step.now, WATCH),))
+    return str(step.value(sql.LAST_TRANSITION) or 0)
+
+
+def transitions(step: Step, since: str | None, limit: int) -> tuple[Transitions | None, bool]:
+    """The moves since a cursor, None where nobody watched; and whether the watch is half over."""
+    until = step.value(sql.WATCHED) or 0
+    if until <= step.now:
+        return None, True
+    last = step.value(sql.LAST_TRANSITION) or 0
+    place = last if since is None else int(since)
+    first = step.value(sql.FIRST_MOVE)
+    missed = place > last or place < (last if first is None else first)
+    found: list[Transition] = []
+    if missed:
+        place = last
+    elif place < last:
+        for upto, at, moved in step.connection.execute(sql.TRANSITIONS, (place,)):
+            with suppress(ValueError, TypeError):  # a line that cannot be decoded is left out
+                found += [Transition(id, state, at) for id, state in _moved(moved)]
+            place = upto
+            if len(found) >= limit:
+                break
+    return Transitions(found, str(place), missed), until - step.now < int(WATCH * MICROS) // 2
+
+
+def stats_by_minute(step: Step, since: int) -> list[MinuteStats]:
+    return [
+        MinuteStats(at, text_of(queue), text_of(outcome), *rest)
+        for at, queue, outcome, *rest in step.connection.execute(sql.MINUTES, (since,))
+    ]
+
+
+def tidy(step: Step) -> None:
+    step.connection.execute(sql.TIDY_MINUTES, (step.now - int(MINUTE_STATS_KEPT * MICROS),))

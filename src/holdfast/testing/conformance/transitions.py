@@ -1,0 +1,281 @@
+"""Moves and minutes: what happens is told, in the commit in which it happens."""
+
+from __future__ import annotations
+
+from holdfast.core.operations import MinuteStats, Transition
+from holdfast.store.protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, WATCH, Batch, Store
+from holdfast.testing.build import (
+    ask,
+    cancellation,
+    cancelled,
+    change,
+    dead,
+    deletion,
+    failed,
+    new_job,
+    released,
+    retrial,
+    says,
+    snoozed,
+    succeeded,
+    swept,
+)
+from holdfast.testing.verbs import apply, claim_one, enqueue, insert, job, note, running, settle
+
+from .harness import Harness
+from .topic import Topic, requires
+
+MINUTE = 60_000_000
+
+
+def told(transitions: list[Transition]) -> list[tuple[str, str]]:
+    return [(move.id, move.state) for move in transitions]
+
+
+async def watch(store: Store) -> str:
+    """Begin to watch; the cursor to ask from."""
+    return (await store.transitions(None, 100)).cursor
+
+
+async def since(store: Store, cursor: str) -> list[tuple[str, str]]:
+    """All moves since a cursor."""
+    found: list[Transition] = []
+    while True:
+        answer = await store.transitions(cursor, 100)
+        assert not answer.missed
+        if not answer.transitions:
+            return told(found)
+        found += answer.transitions
+        cursor = answer.cursor
+
+
+class TestTransitions(Topic):
+    async def test_watching_begins_now(self, store: Store) -> None:
+        await enqueue(store, "before")
+        answer = await store.transitions(None, 100)
+        assert answer.transitions == []
+        assert not answer.missed
+        await enqueue(store, "after")
+        assert await since(store, answer.cursor) == [("after", "queued")]
+
+    async def test_a_life_is_reported_in_order(self, store: Store) -> None:
+        cursor = await watch(store)
+        first = await running(store, "a")
+        await settle(store, failed(first, delay=0.0))
+        await settle(store, succeeded(await claim_one(store)))
+        assert await since(store, cursor) == [
+            ("a", "queued"),
+            ("a", "running"),
+            ("a", "queued"),
+            ("a", "running"),
+            ("a", "succeeded"),
+        ]
+
+    async def test_a_move_says_when(self, store: Store) -> None:
+        cursor = await watch(store)
+        before = await store.now()
+        await enqueue(store, "a")
+        [move] = (await store.transitions(cursor, 100)).transitions
+        assert before <= move.at <= await store.now()
+
+    async def test_every_way_to_end_or_to_wait_is_a_move(self, store: Store) -> None:
+        claims = {name: await running(store, name) for name in ("die", "stop", "wait", "sleep", "back", "lose")}
+        cursor = await watch(store)
+        await settle(store, dead(claims["die"]))
+        await settle(store, cancelled(claims["stop"]))
+        await settle(store, failed(claims["wait"], delay=60.0))
+        await settle(store, snoozed(claims["sleep"], delay=60.0))
+        await settle(store, released(claims["back"]))
+        [lost] = [each for each in await store.expired(100, "ann") if each.record.id == "lose"]
+        await settle(store, swept(lost))
+        assert await since(store, cursor) == [
+            ("die", "dead"),
+            ("stop", "cancelled"),
+            ("wait", "failed"),
+            ("sleep", "scheduled"),
+            ("back", "queued"),
+            ("lose", "queued"),
+        ]
+
+    async def test_a_job_that_is_cancelled_instead_of_waiting_again_says_so(self, store: Store) -> None:
+        record = await running(store, "a")
+        await apply(store, cancellation(await job(store, "a")))
+        cursor = await watch(store)
+        await settle(store, failed(record, delay=60.0))
+        assert await since(store, cursor) == [("a", "cancelled")]
+
+    async def test_a_job_that_is_removed_as_it_ends_says_how_it_ended(self, store: Store) -> None:
+        record = await running(store, "a")
+        cursor = await watch(store)
+        await settle(store, succeeded(record, keep=0.0))
+        assert await since(store, cursor) == [("a", "succeeded")]
+
+    async def test_an_operators_changes_are_moves(self, store: Store) -> None:
+        await enqueue(store, "a")
+        cursor = await watch(store)
+        await apply(store, cancellation(await job(store, "a")))
+        await apply(store, retrial(await job(store, "a")))
+        await apply(store, deletion(await job(store, "a")))
+        assert await since(store, cursor) == [("a", "cancelled"), ("a", "queued"), ("a", "deleted")]
+
+    async def test_what_leaves_a_job_where_it_is_is_no_move(self, store: Store) -> None:
+        record = await running(store, "a")
+        cursor = await watch(store)
+        await note(store, says(record, progress=b"{}"))
+        await apply(store, change(await job(store, "a"), meta={"by": "hand"}))
+        await apply(store, cancellation(await job(store, "a")))
+        assert await since(store, cursor) == []
+
+    async def test_what_is_refused_is_no_move(self, store: Store) -> None:
+        record = await running(store, "a")
+        await enqueue(store, "keyed", key="k")
+        cursor = await watch(store)
+        await insert(store, new_job("other", key="k"))
+        await settle(store, succeeded(record, fence=record.fence + 1))
+        assert await since(store, cursor) == []
+
+    async def test_a_batch_is_reported_in_the_order_of_its_fields(self, store: Store) -> None:
+        record = await running(store, "a")
+        cursor = await watch(store)
+        await store.write(Batch(inserts=[new_job("b"), new_job("c")], settles=[succeeded(record)], asks=[ask(limit=1)]))
+        assert await since(store, cursor) == [
+            ("b", "queued"),
+            ("c", "queued"),
+            ("a", "succeeded"),
+            ("b", "running"),
+        ]
+
+    async def test_moves_come_page_by_page(self, store: Store) -> None:
+        cursor = await watch(store)
+        for number in range(5):
+            await enqueue(store, f"job{number}")
+        first = await store.transitions(cursor, 2)
+        assert told(first.transitions) == [("job0", "queued"), ("job1", "queued")]
+        assert await since(store, first.cursor) == [(f"job{number}", "queued") for number in (2, 3, 4)]
+
+    async def test_two_watchers_do_not_disturb_each_other(self, store: Store, harness: Harness) -> None:
+        first = await watch(store)
+        await enqueue(store, "a")
+        second = await watch(await harness.another(store))
+        await enqueue(store, "b")
+        assert await since(store, first) == [("a", "queued"), ("b", "queued")]
+        assert await since(store, second) == [("b", "queued")]
+
+    @requires("multi_process")
+    async def test_what_another_process_does_is_reported(self, store: Store, harness: Harness) -> None:
+        cursor = await watch(store)
+        await enqueue(await harness.another(store), "a")
+        assert await since(store, cursor) == [("a", "queued")]
+
+    @requires("manual_time")
+    async def test_who_comes_back_too_late_is_reported_that_something_was_missed(
+        self, store: Store, harness: Harness
+    ) -> None:
+        cursor = await watch(store)
+        await harness.pass_time(WATCH + 1)
+        await enqueue(store, "unseen")
+        answer = await store.transitions(cursor, 100)
+        assert (answer.transitions, answer.missed) == ([], True)
+        await enqueue(store, "seen")
+        assert await since(store, answer.cursor) == [("seen", "queued")]
+
+    @requires("manual_time")
+    async def test_asking_keeps_the_watch(self, store: Store, harness: Harness) -> None:
+        cursor = await watch(store)
+        for _ in range(3):
+            await harness.pass_time(WATCH * 0.6)
+            assert await since(store, cursor) == []
+        await enqueue(store, "a")
+        assert await since(store, cursor) == [("a", "queued")]
+
+    async def test_more_moves_than_are_kept_are_missed_and_not_passed_over_in_silence(self, store: Store) -> None:
+        cursor = await watch(store)
+        for _ in range(5):
+            await insert(store, *[new_job() for _ in range(TRANSITIONS_KEPT // 2)])
+            await store.tidy(1000)
+        answer = await store.transitions(cursor, 100)
+        assert answer.missed or len(answer.transitions) >= 100, "either all is told, or that it is not"
+        if answer.missed:
+            assert answer.transitions == []
+
+
+class TestMinuteStats(Topic):
+    async def test_an_empty_store_has_none(self, store: Store) -> None:
+        assert await store.stats_by_minute(0) == []
+
+    async def test_ends_are_counted_by_minute_queue_and_outcome(self, store: Store) -> None:
+        before = await store.now() // MINUTE * MINUTE
+        for _ in range(2):
+            await settle(store, succeeded(await running(store, queue="a")))
+        await settle(store, dead(await running(store, queue="a")))
+        await settle(store, failed(await running(store, queue="b"), delay=60.0))
+        await settle(store, released(await running(store, queue="c")))
+        found = await store.stats_by_minute(before)
+        counts: dict[tuple[str, str], int] = {}
+        for minute in found:
+            assert minute.at % MINUTE == 0
+            assert before <= minute.at <= await store.now()
+            place = (minute.queue, minute.outcome)
+            counts[place] = counts.get(place, 0) + minute.count
+        assert counts == {("a", "succeeded"): 2, ("a", "dead"): 1, ("b", "failed"): 1, ("c", "released"): 1}
+
+    async def test_many_ends_in_one_batch_are_counted(self, store: Store) -> None:
+        await insert(store, *[new_job() for _ in range(60)], *[new_job(queue="other") for _ in range(7)])
+        [claims] = (await store.write(Batch(asks=[ask("ann", "default", "other", limit=100)]))).asks
+        ends = [succeeded(record) for record in claims.records]
+        ends[3] = dead(claims.records[3])
+        ends[5] = succeeded(claims.records[5], keep=0.0)
+        await store.write(Batch(settles=ends))
+        counts: dict[tuple[str, str], int] = {}
+        for minute in await store.stats_by_minute(0):
+            counts[minute.queue, minute.outcome] = counts.get((minute.queue, minute.outcome), 0) + minute.count
+        assert counts == {("default", "succeeded"): 59, ("default", "dead"): 1, ("other", "succeeded"): 7}
+
+    async def test_a_settlement_that_is_sent_again_counts_once(self, store: Store) -> None:
+        end = succeeded(await running(store))
+        assert await settle(store, end)
+        assert await settle(store, end)
+        assert [minute.count for minute in await store.stats_by_minute(0)] == [1]
+
+    async def test_what_is_refused_is_not_counted(self, store: Store) -> None:
+        record = await running(store)
+        assert not await settle(store, succeeded(record, token=record.token + 1))
+        assert await store.stats_by_minute(0) == []
+
+    async def test_a_job_that_is_cancelled_instead_of_waiting_again_counts_as_cancelled(self, store: Store) -> None:
+        record = await running(store, "a")
+        await apply(store, cancellation(await job(store, "a")))
+        await settle(store, failed(record, delay=60.0))
+        assert [minute.outcome for minute in await store.stats_by_minute(0)] == ["cancelled"]
+
+    @requires("manual_time")
+    async def test_waiting_and_running_times_are_added_up(self, store: Store, harness: Harness) -> None:
+        for waiting_for, runs in ((2, 3), (5, 7)):
+            await enqueue(store)
+            await harness.pass_time(waiting_for)
+            record = await claim_one(store)
+            await harness.pass_time(runs)
+            await settle(store, succeeded(record))
+        found = await store.stats_by_minute(0)
+        assert sum(minute.count for minute in found) == 2
+        assert (sum(m.waited for m in found), sum(m.ran for m in found)) == (7_000_000, 10_000_000)
+
+    @requires("manual_time")
+    async def test_minutes_are_reported_in_order_from_a_moment_on(self, store: Store, harness: Harness) -> None:
+        for _ in range(3):
+            for queue in ("b", "a"):
+                await settle(store, succeeded(await running(store, queue=queue)))
+            await harness.pass_time(60)
+        found = await store.stats_by_minute(0)
+        starts = sorted({minute.at for minute in found})
+        assert [(minute.at, minute.queue) for minute in found] == [(at, queue) for at in starts for queue in "ab"]
+        assert await store.stats_by_minute(starts[1]) == found[2:]
+        assert found[0] == MinuteStats(starts[0], "a", "succeeded", 1, 0, 0)
+
+    @requires("manual_time")
+    async def test_old_minutes_go(self, store: Store, harness: Harness) -> None:
+        await settle(store, succeeded(await running(store)))
+        await harness.pass_time(MINUTE_STATS_KEPT + 120)
+        await settle(store, succeeded(await running(store)))
+        await store.tidy(1000)
+        assert len(await store.stats_by_minute(0)) == 1

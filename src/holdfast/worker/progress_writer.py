@@ -1,0 +1,63 @@
+"""Progress on its way to the store: only the newest, a few times a second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from ..core.clock import Clock
+from ..core.job import Record
+from ..core.operations import Note
+from ..flows.service import Flows
+from ..tasks.context import Context
+
+PROGRESS_PAUSE = 0.25
+"""Seconds between two writes of one job's progress: what comes in between is not kept."""
+
+
+class ProgressWriter:
+    """Makes contexts for running jobs, and writes what they say. `limits`: max_payload and max_output, as they are."""
+
+    def __init__(
+        self,
+        write: Callable[[Note], Awaitable[bool]],
+        limits: Callable[[], tuple[int, int]],
+        clock: Clock,
+        transact: Callable[[Record, Callable[[], Any]], AbstractAsyncContextManager[Any]] | None = None,
+        flows: Flows | None = None,
+    ) -> None:
+        self._write = write
+        self._clock = clock
+        self._flows = flows
+        self._transact = transact
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+
+    def context(self, record: Record) -> Context:
+        """The context of a claim."""
+        max_payload, max_output = self._limits()
+        return Context(
+            record,
+            self._write,
+            loop=self._loop,
+            clock=self._clock,
+            max_payload=max_payload,
+            max_output=max_output,
+            progress_soon=self._progress,
+            transact=self._transact,
+            flows=self._flows,
+        )
+
+    def _progress(self, context: Context) -> None:
+        if context.progress_busy or (note := context.progress_note()) is None:
+            return
+        context.progress_busy = True
+        writing = asyncio.ensure_future(self._write(note))
+        writing.add_done_callback(lambda done: done.cancelled() or done.exception())  # the next one will say more
+        self._loop.call_later(PROGRESS_PAUSE, self._ready_again, context)
+
+    def _ready_again(self, context: Context) -> None:
+        context.progress_busy = False
+        self._progress(context)

@@ -1,0 +1,39 @@
+"""What is enqueued by the clock: every worker looks, and whoever comes first makes the run."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..observe.outages import Outages
+from ..schedules.service import Schedules
+
+
+class Scheduler:
+    """Puts the app's own schedules into the store, then makes whatever is due there."""
+
+    def __init__(self, schedules: Schedules, outages: Outages, poll: float) -> None:
+        self._schedules = schedules
+        self._outages = outages
+        self._poll = poll
+        self._task = asyncio.create_task(self._run())
+
+    def stop(self) -> None:
+        """Make no more runs here."""
+        self._task.cancel()
+
+    async def _run(self) -> None:
+        declared = False
+        while True:
+            pause = self._poll
+            try:
+                if not declared:
+                    await self._schedules.declare()
+                    declared = True
+                soon = await self._schedules.make_due_runs()
+                # Looking reads a few small records: others may have changed them meanwhile.
+                pause = pause if soon is None else min(pause, soon)
+            except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better
+                pause = self._outages.failed("schedules", error, self._poll)
+            else:
+                self._outages.worked("schedules")
+            await asyncio.sleep(pause)
