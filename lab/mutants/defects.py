@@ -587,13 +587,13 @@ DEFECTS = (
     # -- one job for many calls, and one call for many jobs
     Defect(
         "I", "a key that stands while its job lives is free once it runs", "store/reference/jobs.py",
-        "return not new.once or (record is not None and record.state not in TERMINAL)",
-        "return not new.once or (record is not None and record.state in WAITING)",
+        "return not new.unique or (record is not None and record.state not in TERMINAL)",
+        "return not new.unique or (record is not None and record.state in WAITING)",
         seeds=400,
     ),
     Defect(
         "I", "SQLite frees a key while its job waits for a retry", "store/sqlite/enqueue.py",
-        'return state in WAITING if new.once == "until_start"', 'return state == "queued" if new.once == "until_start"',
+        'return state in WAITING if new.unique == "until_start"', 'return state == "queued" if new.unique == "until_start"',
         SQLITE + "TestUnique",
     ),
     Defect(

@@ -359,10 +359,10 @@ async def test_many_at_once_cannot_replace(app, send):
         ({"debounce": 30}, "need key="),
         ({"debounce": 0, "key": "k"}, "debounce must be more than 0 seconds"),
         ({"debounce": 30, "key": "k", "delay": 5}, "debounce= says itself when"),
-        ({"debounce": 30, "key": "k", "unique": "live"}, "debounce= says itself when"),
+        ({"debounce": 30, "key": "k", "unique": "until_end"}, "debounce= says itself when"),
         ({"debounce_max": 30, "key": "k"}, "debounce_max= goes with debounce="),
         ({"debounce": 30, "debounce_max": 20, "key": "k"}, "shorter than debounce="),
-        ({"replace": True, "key": "k", "unique": "live"}, "once= can only be 'queued'"),
+        ({"replace": True, "key": "k", "unique": "until_end"}, "unique= can only be 'until_start'"),
         ({"replace": True, "key": "k", "connection": object()}, "leave out connection="),
         ({"expires": 0}, "expires must be more than 0 seconds"),
         ({"expires": datetime(2030, 1, 1)}, "expires= needs an aware datetime"),  # noqa: DTZ001  # the point

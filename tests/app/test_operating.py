@@ -147,7 +147,7 @@ async def test_retrying_a_succeeded_job_runs_it_again(app, ended):
     assert (await app.retry(handle.id)).result is None
     await work_off(app)
     assert await handle.result(timeout=30) == "fine"
-    assert (await handle.job()).life == 2
+    assert (await handle.job()).reset_count == 2
 
 
 async def test_retrying_a_cancelled_job_is_a_change_of_mind(app, task):

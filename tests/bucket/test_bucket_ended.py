@@ -83,7 +83,7 @@ def test_an_ended_job_can_be_retried_deleted_and_recognised():
             await pass_commits(store)
             names = [record.id for record in await every(store)]
             assert sorted(names) == ["done-000", "done-001", "done-003", "done-004", "done-005"]
-            assert (await job(store, "done-001")).life == 2
+            assert (await job(store, "done-001")).reset_count == 2
             [stats] = await store.stats()
             assert stats.counts[State.SUCCEEDED] == 5
 

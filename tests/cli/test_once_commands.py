@@ -90,6 +90,8 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
 def test_what_makes_no_sense_is_one_clear_line(terminal):
     assert "name either a queue or a --task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
-    assert "'once' is 'queued', 'live', a number" in terminal("enqueue", "--unique", "ever", "--", "x", code=2)
+    assert "'unique' is 'until_start', 'until_end', a number" in terminal(
+        "enqueue", "--unique", "ever", "--", "x", code=2
+    )
     assert "--replace and --debounce need --key" in terminal("enqueue", "--debounce", "5", "--", "x", code=2)
     assert "expires is a time such as" in terminal("enqueue", "--expires", "2030-13-01", "--", "x", code=2)

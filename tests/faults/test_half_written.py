@@ -290,7 +290,9 @@ async def seen(app):
     values = records.pop(kind_of("go"))
     jobs = (await session_of(app).store.find(Where(), None, 1000)).records
     return {
-        "jobs": sorted((r.task, r.state, str(r.waiting_for or ""), r.payload, r.key or "", r.life) for r in jobs),
+        "jobs": sorted(
+            (r.task, r.state, str(r.waiting_for or ""), r.payload, r.key or "", r.reset_count) for r in jobs
+        ),
         "config": sorted((name, kept.value) for name, kept in records.pop("config").items()),
         "schedules": sorted((s.name, s.words, s.paused, s.last_job is None) for s in await app.schedules.list()),
         "pauses": [pause.name for pause in await app.paused_tasks()],

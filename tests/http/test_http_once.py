@@ -63,10 +63,10 @@ async def test_expiry_is_reported_from_the_beginning(http, app):
 @pytest.mark.parametrize(
     "options",
     [
-        {"once": "ever"},
-        {"once": 0},
-        {"once": 10**9},
-        {"replace": True, "once": "live"},
+        {"unique": "ever"},
+        {"unique": 0},
+        {"unique": 10**9},
+        {"replace": True, "unique": "until_end"},
         {"debounce": 5, "delay": 5},
         {"debounce_max": 5},
         {"expires_in": 5, "expires_at": "2030-01-01T00:00:00Z"},

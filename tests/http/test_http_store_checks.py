@@ -55,7 +55,7 @@ BATCHES = [
             {"limit_key": {"name": "l", "weight": 101}},
             {"retry": {"base": -1}},
             {"retry": "often"},
-            {"once": "twice"},
+            {"unique": "twice"},
             {"window": 1e300},
             {"nonce": -1},
             {"nonce": MANY},

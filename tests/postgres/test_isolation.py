@@ -45,7 +45,7 @@ async def test_a_claim_that_waited_for_another_counts_what_that_one_took(guarded
     assert await settle(guarded, succeeded(await claim_one(guarded)))
     assert await claim(guarded, "eve", "nowhere") == []  # takes in that it has left
     async with sql.transaction():
-        await sql.fetch(statements.for_schema(statements.WRITE, schema), *Call(one_ask(), told=False).arguments)
+        await sql.fetch(statements.for_schema(statements.WRITE, schema), *Call(one_ask(), with_hint=False).arguments)
         waiting = asyncio.create_task(claim(guarded, "bob"))
         await eventually(lambda: sql.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"))
     assert await waiting == []

@@ -49,7 +49,7 @@ async def explained(store, *asks, settles=()):
             " SET auto_explain.log_buffers = on; SET auto_explain.log_timing = off;"
             " SET auto_explain.log_nested_statements = on; SET client_min_messages = log"
         )
-        call = Call(Batch(settles=settles, asks=asks), told=False)
+        call = Call(Batch(settles=settles, asks=asks), with_hint=False)
         said.clear()
         await link.fetch(store._say(statements.WRITE), *call.arguments)
         await link.raw.execute("SET auto_explain.log_min_duration = -1")
@@ -111,7 +111,7 @@ async def test_notes_and_ends_find_their_jobs_by_number_though_planned_on_an_emp
                     settles=[succeeded(record) for record in records],
                     asks=[ask("me", limit=50)],
                 ),
-                told=False,
+                with_hint=False,
             )
             if turn == 7:
                 await link.raw.execute(

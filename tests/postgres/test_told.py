@@ -133,7 +133,7 @@ async def test_minutes_are_added_up_and_say_the_same(store, sql, schema):
 async def test_workers_that_settle_at_once_do_not_wait_for_each_other(store, user):
     """One that has counted its claims and has not committed yet is in nobody's way."""
     first, second = await running(store, "a"), await running(store, "b")
-    call = Call(Batch(settles=[succeeded(first)]), told=False)
+    call = Call(Batch(settles=[succeeded(first)]), with_hint=False)
     async with user.transaction():
         await user.fetch(store._say(statements.WRITE), *call.arguments)
         assert (await asyncio.wait_for(store.write(Batch(settles=[succeeded(second)])), 10)).settles == [True]

@@ -9,7 +9,7 @@ import pytest
 from line import Line
 
 from holdfast import Holdfast, OutcomeUnknown, StoreUnavailable
-from holdfast.client import heartbeat as heartbeat
+from holdfast.client import heartbeat
 from holdfast.store.postgres import PostgresStore, pool
 from holdfast.store.postgres.place import from_url as place_of
 from holdfast.store.protocol import Batch

@@ -71,7 +71,7 @@ class Story:
                 job=job,
                 fence=fence,
                 attempt=attempt or fence,
-                reset_count=life,
+                reset_count=reset_count,
                 holder=holder,
                 queue="default",
                 priority=priority,

@@ -51,7 +51,7 @@ class Failing(MemoryStore):
         return await super().heartbeat(holders)
 
 
-def heartbeat(store, told):
+def new_heartbeat(store, told):
     outages = Outages(SystemClock())
     return Heartbeat(
         store, build.holder("ann", LEASE), lambda: frozenset({"job"}), told.after, told.failed, outages=outages
@@ -60,7 +60,7 @@ def heartbeat(store, told):
 
 async def test_a_heartbeat_heartbeats_until_it_is_stopped_and_closes_its_store():
     store, told = Failing(), Reported()
-    one = heartbeat(store, told)
+    one = new_heartbeat(store, told)
     one.start()
     await eventually(lambda: store.heartbeats >= 3)
     assert [seen.holder.id for seen in await store.holders()] == ["ann"]
@@ -75,7 +75,7 @@ async def test_a_heartbeat_heartbeats_until_it_is_stopped_and_closes_its_store()
 async def test_a_heartbeat_that_is_no_longer_wanted_ends_by_itself():
     store, told = Failing(), Reported()
     told.lives = False
-    one = heartbeat(store, told)
+    one = new_heartbeat(store, told)
     one.start()
     await eventually(lambda: not one._thread.is_alive())
     assert (store.heartbeats, store.opened) == (1, 0)
@@ -84,7 +84,7 @@ async def test_a_heartbeat_that_is_no_longer_wanted_ends_by_itself():
 async def test_a_heartbeat_that_fails_is_reported_and_sent_again():
     store, told = Failing(), Reported()
     store.fails = 2
-    one = heartbeat(store, told)
+    one = new_heartbeat(store, told)
     one.start()
     await eventually(lambda: told.known)
     await one.stopped()
@@ -96,7 +96,7 @@ async def test_a_heartbeat_without_an_answer_is_given_up(monkeypatch):
     monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.01)
     store, told = Failing(), Reported()
     store.hangs = True
-    one = heartbeat(store, told)
+    one = new_heartbeat(store, told)
     one.start()
     await eventually(lambda: told.failures >= 2)
     await one.stopped()
@@ -110,7 +110,7 @@ async def test_a_heartbeat_that_cannot_start_says_so(monkeypatch):
 
     monkeypatch.setattr(heartbeat.asyncio, "run", refuse)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    one = heartbeat(Failing(), Reported())
+    one = new_heartbeat(Failing(), Reported())
     with pytest.raises(StoreUnavailable, match="could not start"):
         one.start()
     one.stop()

@@ -418,7 +418,7 @@ def test_retrying_an_ended_job_opens_a_new_life(record, state):
     assert (patch.quarantined, patch.crashes, patch.cancel) == (False, 0, False)
     assert (patch.result, patch.error, patch.traceback, patch.progress) == (None, None, None, None)
     assert patch.history[-1].outcome == state
-    assert patch.history[-1].life == record.reset_count
+    assert patch.history[-1].reset_count == record.reset_count
 
 
 @pytest.mark.parametrize("state", sorted(WAITING - {State.BLOCKED}))

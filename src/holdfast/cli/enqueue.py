@@ -48,7 +48,7 @@ def enqueue(
     ] = None,
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same again gives the same job.")] = None,
     unique: Annotated[
-        str | None, typer.Option(help="One job for its key while it is queued, or live, or for so long (15m).")
+        str | None, typer.Option(help="Keep one job per key: until_start, until_end, or a duration (15m).")
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="If its key's job still waits, replace that.")] = False,
     debounce: Annotated[str | None, typer.Option(help="Replace it, and start so long after the last call.")] = None,

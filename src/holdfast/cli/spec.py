@@ -114,7 +114,7 @@ def _option(name: str, value: Any, kinds: tuple[Any, ...]) -> Any:
     if datetime in kinds and (timedelta not in kinds or (isinstance(value, str) and "-" in value)):
         return moment(value, SPELLED.get(name, name))
     if timedelta in kinds:
-        return value if name == "unique" and value in ("queued", "live") else _seconds(value, name)
+        return value if name == "unique" and value in ("until_start", "until_end") else _seconds(value, name)
     if str in kinds:
         return _text(value, name)
     if bool in kinds and not isinstance(value, bool):
@@ -132,7 +132,7 @@ def _seconds(value: Any, name: str) -> Any:
     try:
         return duration(value)
     except ValueError:
-        words = "'queued', 'live', " if name == "unique" else ""
+        words = "'until_start', 'until_end', " if name == "unique" else ""
         raise InvalidJob(f"{name!r} is {words}a number of seconds, or a text such as 15m, not {value!r}") from None
 
 

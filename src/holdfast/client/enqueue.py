@@ -146,7 +146,7 @@ class Enqueue:
             raise PayloadTooLarge(f"task {name!r}: meta of {size} bytes is over max_payload ({settings.max_payload})")
         if options.window > settings.key_retention:
             raise InvalidJob(
-                f"task {name!r}: once={options.window:g} s is longer than keys are remembered (key_retention, "
+                f"task {name!r}: unique={options.window:g} s is longer than keys are remembered (key_retention, "
                 f"{settings.key_retention:g} s); raise key_retention, or ask for a shorter time"
             )
         if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():

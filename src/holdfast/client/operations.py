@@ -17,8 +17,7 @@ from ..core.validation import checked_name
 from ..core.writes import Writes
 from ..tasks.registry import Registry
 from ..views import Job, job_view
-from . import signals
-from . import unique as unique
+from . import signals, unique
 from .pauses import KIND as PAUSES
 from .pauses import Pause, checked_pause, read
 from .runtime import Runtime, on_app_loop

@@ -73,7 +73,7 @@ class KeyConflict(HoldfastError):
     """The idempotency key stands for another task or payload."""
 
     def __init__(self, key: str, job_id: str) -> None:
-        super().__init__(f"key {key!r} belongs to job {job_id!r}, whose task, payload or once= is another")
+        super().__init__(f"key {key!r} belongs to job {job_id!r}, whose task, payload or unique= differs")
         self.key = key
         self.job_id = job_id
 

@@ -53,7 +53,7 @@ class LimitKey(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """
 
     name: str
-    running: int = 0
+    concurrency: int = 0
     """Claims at one time."""
     interval: int = 0
     """Microseconds between two starts, in the long run."""

@@ -125,10 +125,10 @@ def checked_at(at: Any, what: str = "at") -> int:
 
 def checked_unique(unique: Any) -> tuple[str, float]:
     """For how long a job stands for others of its key, and the seconds of a window."""
-    if unique in ("queued", "live"):
+    if unique in ("until_start", "until_end"):
         return unique, 0.0
     if isinstance(unique, str):
-        raise InvalidJob(f"once is 'queued', 'live', or a number of seconds, not {unique!r:.100}")
+        raise InvalidJob(f"unique= is 'until_start', 'until_end' or a number of seconds, not {unique!r:.100}")
     return "window", checked_seconds(unique, "unique", positive=True)
 
 

@@ -176,7 +176,7 @@ class Release:
         now = await self._session.store.records(ENDED)
         ours = [id for id in ends if id in now and now[id].value == told.get(id, _JUST_TOLD).value]
         found = await self._jobs.get(ours)
-        return {r.id: now[r.id] for r in found if r.state in TERMINAL and (r.life, r.fence) == ends[r.id]}
+        return {r.id: now[r.id] for r in found if r.state in TERMINAL and (r.reset_count, r.fence) == ends[r.id]}
 
     async def _mention(self, id: str, others: set[str], told: dict[str, Versioned]) -> None:
         """Say in the record of an end that others are to be looked at with it."""

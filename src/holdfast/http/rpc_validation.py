@@ -35,7 +35,7 @@ from .limits import MIB
 
 STATES = frozenset(state.value for state in State)
 ENDS = STATES - {State.RUNNING.value}
-UNIQUE = frozenset({"", "queued", "live", "window"})
+UNIQUE = frozenset({"", "until_start", "until_end", "window"})
 TEXT_MOST = MIB
 """Characters of an error or a traceback."""
 NAMES_MOST = 1000
@@ -180,7 +180,7 @@ def _check_job(job: NewJob, max_payload: int) -> None:
     if job.run_at is not None and not 0 <= job.run_at < TIME_MOST:
         raise InvalidJob(f"job {id!r}: its time makes no sense")
     if job.unique not in UNIQUE:
-        raise InvalidJob(f"job {id!r}: once is one of {', '.join(sorted(ONCE - {''}))}, not {job.unique!r:.50}")
+        raise InvalidJob(f"job {id!r}: unique is one of {', '.join(sorted(UNIQUE - {''}))}, not {job.unique!r:.50}")
     _check_number(id, "nonce", job.nonce)
     if job.max_depth is not None:
         _check_number(id, "max_depth", job.max_depth, INT32)
@@ -281,7 +281,7 @@ def _check_change(change: Change, max_payload: int) -> None:
 def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
     if isinstance(patch.state, str) and patch.state not in ENDS:
         raise InvalidJob(f"job {id!r}: a change cannot make it {patch.state!r:.50}")
-    for name, least in (("attempt", -1), ("life", -1), ("crashes", -COMPANY)):
+    for name, least in (("attempt", -1), ("reset_count", -1), ("crashes", -COMPANY)):
         if isinstance(number := getattr(patch, name), int):
             _check_number(id, name, number, INT32 - 1, least=least)
     for name in ("delay", "keep", "key_keep"):
@@ -307,7 +307,7 @@ def _check_patch(id: str, patch: Patch, max_payload: int) -> None:
 
 
 def _check_line(id: str, line: Attempt) -> None:
-    for name, number in (("attempt", line.number), ("life", line.reset_count)):
+    for name, number in (("attempt", line.number), ("reset_count", line.reset_count)):
         _check_number(id, name, number, INT32 - 1, least=-1)
     _check_number(id, "fence", line.fence)
     for at in (line.started_at, line.ended_at):

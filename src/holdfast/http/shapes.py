@@ -34,7 +34,7 @@ Limit = Annotated[int, Meta(ge=1, le=limits.PAGE_MOST)]
 Cursor = Annotated[str, Meta(max_length=200, description="As the last page gave it.")]
 Status = Annotated[str, Meta(extra_json_schema={"enum": [*(state.value for state in State), REMOVED]})]
 Span = Annotated[float, Meta(gt=0, lt=DELAY_LIMIT, description="Seconds.")]
-Once = Literal["queued", "live"] | Span
+Unique = Literal["until_start", "until_end"] | Span
 JsonObject = Annotated[msgspec.Raw, Meta(extra_json_schema={"type": "object"})]
 
 
@@ -62,7 +62,7 @@ class Wanted(Work, kw_only=True):
 
     run_at: Annotated[datetime, Meta(tz=True)] | None = None
     delay: Seconds | None = None
-    unique: Once | None = None
+    unique: Unique | None = None
     """One job for its key: while it is queued, while it is live (queued or running), or for so many seconds."""
     expires_at: Annotated[datetime, Meta(tz=True)] | None = None
     """Too late to start, at a time."""

@@ -43,9 +43,9 @@ class SyncErrors:
 class SyncTimeseries:
     """What charts show."""
 
-    minutes = blocking(Timeseries.minutes)
+    stats_by_minute = blocking(Timeseries.stats_by_minute)
     rates = blocking(Timeseries.rates)
-    depths = blocking(Timeseries.depths)
+    depth_by_minute = blocking(Timeseries.depth_by_minute)
     record_depth = blocking(Timeseries.record_depth)
 
 

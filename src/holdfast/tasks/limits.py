@@ -53,7 +53,7 @@ class Limit(msgspec.Struct, frozen=True):
     takes: tuple[str, ...] | None
     """The arguments that a key function asks for; None: all of them."""
     name: str | None
-    running: int
+    concurrency: int
     interval: int
     burst: int
     weight: int | Callable[[Any], int]
@@ -86,7 +86,7 @@ class Limit(msgspec.Struct, frozen=True):
                 weight = _answer(f"{what}: the weight of its limit", weight, value)
                 if type(weight) is not int or not 1 <= weight <= WEIGHT_MOST:
                     raise InvalidJob(f"{what}: the weight of {value!r:.100} is 1 to {WEIGHT_MOST}, not {weight!r:.100}")
-        return LimitKey(_bounded(owner), self.running, self.interval, self.burst, cast("int", weight))
+        return LimitKey(_bounded(owner), self.concurrency, self.interval, self.burst, cast("int", weight))
 
     def _value(self, what: str, task: LimitedTask | None, payload: bytes) -> str | int | UUID:
         key, given = self.key, self._arguments(what, task, payload)
@@ -119,7 +119,7 @@ class Limit(msgspec.Struct, frozen=True):
 def limit(
     *,
     key: Key | None = None,
-    running: int | None = None,
+    concurrency: int | None = None,
     rate: str | None = None,
     burst: int | None = None,
     weight: int | Callable[[Any], int] | None = None,
@@ -128,12 +128,12 @@ def limit(
     """A limit for `app.task(limit=…)`, over all workers of the store.
 
     `key`: a parameter of the task (`"customer_id"`, `"order.customer"`) or a function of some of them; jobs with
-    the same value share a limit key, and limit keys take turns. `running`: jobs at one time. `rate`: starts such as `"100/min"`,
+    the same value share a limit key, and limit keys take turns. `concurrency`: jobs at one time. `rate`: starts such as `"100/min"`,
     `"5/s"` or `"2/10s"`, evenly spread, or `burst` of them at once. `weight`: turns for one of another limit key's, or
     a function of the key's value. `name`: share the limit key with every task whose limit has the same name.
     """
-    if key is None and running is None and rate is None:
-        raise ConfigError("limit() says nothing: give it running=, rate= or key=")
+    if key is None and concurrency is None and rate is None:
+        raise ConfigError("limit() says nothing: give it concurrency=, rate= or key=")
     if key is not None and not callable(key) and not (isinstance(key, str) and all(key.split("."))):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise ConfigError(f"limit(key=…) is a parameter, a dotted path or a function, not {key!r:.100}")
     if burst is not None and rate is None:
@@ -149,7 +149,7 @@ def limit(
         key,
         _asked(key) if callable(key) else None,
         None if name is None else checked_name(name, "limit"),
-        0 if running is None else _count(running, "running", MAX_BOUND),
+        0 if concurrency is None else _count(concurrency, "concurrency", MAX_BOUND),
         interval,
         starts,
         weight or (0 if key is None else 1),

@@ -186,7 +186,9 @@ class Options(msgspec.Struct, frozen=True):
         if self.replace and self.key is None:
             raise InvalidJob("replace= and debounce= need key=, the name of the job that is to be replaced")
         if self.replace and self.unique != "until_start":
-            raise InvalidJob("replace= means a job that still waits, so once= can only be 'queued' beside it")
+            raise InvalidJob(
+                "replace= applies to a job that has not started: unique= can only be 'until_start' with it"
+            )
         if self.replace and self.connection is not None:
             raise InvalidJob("replace= and debounce= cannot be part of your own transaction: leave out connection=")
         if self.debounce_max is not None and self.debounce_max < self.delay:
@@ -226,7 +228,7 @@ def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
     elif given.get("debounce_max") is not None:
         raise InvalidJob("debounce_max= goes with debounce=")
     if new.get("replace") and "unique" not in new:
-        new["unique"], new["window"] = "queued", 0.0
+        new["unique"], new["window"] = "until_start", 0.0
 
 
 JOB_OPTIONS = tuple(JobOptions.__annotations__)

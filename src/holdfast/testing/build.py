@@ -118,7 +118,7 @@ def cancellation(seen: Record, **patch: Any) -> Change:
 
 def retrial(seen: Record, **patch: Any) -> Change:
     """A new life for an ended job: due now, attempts from 0."""
-    fields: dict[str, Any] = {"state": State.QUEUED, "delay": 0.0, "attempt": 0, "life": seen.reset_count + 1}
+    fields: dict[str, Any] = {"state": State.QUEUED, "delay": 0.0, "attempt": 0, "reset_count": seen.reset_count + 1}
     return change(seen, **fields | {"quarantined": False, "crashes": 0, "result": None, "error": None} | patch)
 
 

@@ -101,7 +101,7 @@ class StoreMachine(RuleBasedStateMachine):
         depth=st.sampled_from((None, None, None, 3)),
         limit_key=st.sampled_from((None, None, None, *LIMIT_KEYS, *FAIR)),
         waiting_for=st.sampled_from((None, None, None, None, ONE, TWO)),
-        unique=st.sampled_from(("", "", "queued", "live", "window")),
+        unique=st.sampled_from(("", "", "until_start", "until_end", "window")),
     )
     def insert(
         self,

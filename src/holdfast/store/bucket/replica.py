@@ -61,7 +61,7 @@ class Archived(msgspec.Struct):
     high: int
     """The lowest and the highest seq."""
     expires_at: int | None
-    payload_storage: list[str]
+    objects: list[str]
     position: int
     """The entry that brought it."""
     counts: dict[str, dict[str, int]]
@@ -120,7 +120,7 @@ class Replica:
 
     def _is_old(self, batched: Batched) -> bool:
         base = batched.base
-        if self.position - base > BATCH_WINDOW or (batched.payload_storage and self.marked > base):
+        if self.position - base > BATCH_WINDOW or (batched.objects and self.marked > base):
             return True
         return batched.looked and any(archived.position > base for archived in self.archived.values())
 
@@ -236,7 +236,7 @@ class Replica:
                 min(numbers),
                 max(numbers),
                 segment.expires_at,
-                segment.payload_storage,
+                segment.objects,
                 self.position,
                 counts,
                 hidden,
@@ -268,7 +268,7 @@ class Replica:
             for value in (r.payload, r.result)
             if (key := payload_storage.own_key(value)) is not None
         }
-        return found.union(*(archived.payload_storage for archived in self.archived.values()))
+        return found.union(*(archived.objects for archived in self.archived.values()))
 
 
 # -- snapshots

@@ -76,7 +76,7 @@ class Segment(msgspec.Struct, frozen=True, omit_defaults=True):
     """The lowest and the highest of their ids."""
     expires_at: int | None
     """When the last of them is past its retention; None where one is kept until it is purged."""
-    beside: list[str] = []
+    objects: list[str] = []
     """Payload objects that they need."""
 
 
@@ -121,7 +121,7 @@ class Batched(msgspec.Struct, omit_defaults=True):
     """The writer's wall clock."""
     looked: bool = False
     """The writer looked for its jobs in `done/`: refused if any have gone there since `base`."""
-    beside: bool = False
+    objects: bool = False
     """Objects were written for it beside the log: refused if a snapshot was marked since `base`, for then these may
     have been cleaned away before anybody knew that they were needed.
     """

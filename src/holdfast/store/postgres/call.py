@@ -36,14 +36,14 @@ class Call:
 
     __slots__ = ("_batch", "_notes", "_odd", "_plain", "arguments")
 
-    def __init__(self, batch: Batch, *, told: bool, patient: bool = True) -> None:
+    def __init__(self, batch: Batch, *, with_hint: bool, patient: bool = True) -> None:
         """`patient`: may wait for claims of the same limit keys; not where the transaction has claimed before."""
         self._batch = batch
         self._notes: dict[tuple[int, int, int], int] = {}
         self._plain: Sequence[int] = ()
         self._odd: Sequence[int] = ()
         self.arguments: tuple[Any, ...] = (
-            told,
+            with_hint,
             *(insert_arguments(batch.inserts) if batch.inserts else NO_INSERTS),
             *(self._note_arguments(batch.notes) if batch.notes else NO_NOTES),
             *(self._settle_arguments(batch.settles) if batch.settles else NO_SETTLES),
@@ -171,7 +171,7 @@ def _is_plain(new: NewJob) -> bool:
     return new.key is None and new.max_depth is None and (new.limit_key is None or not new.limit_key.weight)
 
 
-def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
+def lone_arguments(new: NewJob, *, with_hint: bool) -> Sequence[Any]:
     """The arguments of holdfast.insert_one."""
     return (
         new.id,
@@ -188,7 +188,7 @@ def lone_arguments(new: NewJob, *, told: bool) -> Sequence[Any]:
         json_or_null(new.tags) if new.tags else None,
         json_or_null(new.meta) if new.meta else None,
         None if new.retry is None else to_json(new.retry).decode(),
-        told,
+        with_hint,
     )
 
 

@@ -36,7 +36,7 @@ class Changes:
         """Jobs that wait for a limit key, by its name."""
         self._left: dict[str, bool] = {}
         """Limit keys that a job has left, and whether they held others then."""
-        self._told: list[str] = []
+        self._ended_ids: list[str] = []
         self._moved: list[tuple[str, str]] = []
         self.queues: set[str] = set()
         self.ended: set[str] = set()
@@ -95,7 +95,7 @@ class Changes:
             if was_ready:
                 self._make_room(kept)
         if change.patch.record_end and over:
-            self._told.append(kept.id)
+            self._ended_ids.append(kept.id)
         return True
 
     def _make_room(self, kept: Record) -> None:
@@ -139,8 +139,8 @@ class Changes:
             await self._link.fetch(self._say(sql.SET_FINGERPRINTS), *zip(*keys, strict=True), prints)
         if self._left:
             await self._link.fetch(self._say(sql.MAKE_ROOM), list(self._left), list(self._left.values()))
-        if self._told:
-            await self._link.fetch(self._say(sql.TELL_ENDED), self._told)
+        if self._ended_ids:
+            await self._link.fetch(self._say(sql.TELL_ENDED), self._ended_ids)
         if self._moved:
             ids, states = zip(*self._moved, strict=True)
             await self._link.fetch(self._say(sql.TELL), ids, states)

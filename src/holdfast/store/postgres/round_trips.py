@@ -13,14 +13,14 @@ from .pool import Link
 
 
 async def write(
-    link: Link, say: Callable[[str], str], batch: Batch, *, told: bool
+    link: Link, say: Callable[[str], str], batch: Batch, *, with_hint: bool
 ) -> tuple[Answers, list[tuple[Call, list[Any]]], str | None]:
     """The answers, the calls with what was said to each, and the hint of the changes, for whoever carries it."""
     answers = Answers()
     done: list[tuple[Call, list[Any]]] = []
 
     async def part(some: Batch, *, patient: bool = True) -> Answers:
-        call = Call(some, told=told, patient=patient)
+        call = Call(some, with_hint=with_hint, patient=patient)
         rows = await link.fetch(say(sql.WRITE), *call.arguments)
         done.append((call, rows))
         return call.answers(rows)[0]
@@ -38,7 +38,7 @@ async def write(
             changes = Changes(link, say)
             answers.changes = await changes.make(batch.changes)
             if changes.queues or changes.ended:
-                names = (sorted(changes.queues), sorted(changes.ended), told)
+                names = (sorted(changes.queues), sorted(changes.ended), with_hint)
                 hint = (await link.fetch(say(sql.HINT), *names))[0][0]
         answers.asks = [(await part(Batch(asks=[ask]), patient=at == 0)).asks[0] for at, ask in enumerate(batch.asks)]
-    return answers, done, hint if told else None
+    return answers, done, hint if with_hint else None

@@ -39,7 +39,7 @@ LOCK = "SELECT FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 LOCK_LIVING = f"SELECT {JOB} FROM holdfast.job WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 LOCK_ENDED = f"SELECT {JOB} FROM holdfast.ended WHERE id = ANY ($1) ORDER BY seq FOR UPDATE"
 _CHANGING = (
-    "state", "run_at", "attempt", "life", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
+    "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
     "expires_at", "payload", "result", "error", "traceback", "progress", "checkpoint", "meta", "history", "waiting_for",
     "extra", "saves", "changed_at",
 )  # fmt: skip

@@ -236,14 +236,14 @@ class PostgresStore:
 
     async def _call(self, batch: Batch) -> tuple[Answers, bool]:
         """The answers, and whether to ask again."""
-        call = Call(batch, transitions=self._signal is not None)
+        call = Call(batch, with_hint=self._signal is not None)
         rows = await self._run(lambda link: link.fetch(self._write_statement, *call.arguments))
         return self._answer(call, rows)
 
     async def _step_by_step(self, batch: Batch) -> Answers:
-        transitions = self._signal is not None
+        with_hint = self._signal is not None
         answers, done, hint = await self._run(
-            lambda link: round_trips.write(link, self._say, batch, transitions=transitions)
+            lambda link: round_trips.write(link, self._say, batch, with_hint=with_hint)
         )
         for call, rows in done:
             self._answer(call, rows)
@@ -252,7 +252,7 @@ class PostgresStore:
         return answers
 
     async def _insert_one(self, new: NewJob) -> Inserted:
-        values = lone_arguments(new, transitions=self._signal is not None)
+        values = lone_arguments(new, with_hint=self._signal is not None)
         [(said,)] = await self._run(lambda link: link.fetch(self._insert_statement, *values))
         if said == "exists":
             return Inserted("exists", new.id)

@@ -35,7 +35,7 @@ class Transactions:
         async with self._pool.link() as link, link.raw.transaction():
             yield link.raw
             settlement = end()
-            call = Call(Batch(settles=[settlement]), told=False)
+            call = Call(Batch(settles=[settlement]), with_hint=False)
             rows = await link.raw.fetch(sql.for_schema(sql.WRITE, self._place.schema), *call.arguments)
             if not call.answers(rows)[0].settles[0]:
                 raise LeaseLost(settlement.id, settlement.fence)

@@ -41,7 +41,7 @@ class Cursor(msgspec.Struct, frozen=True, array_like=True):
     """When it was given: moves that are gone since then were not all told."""
     since: Moment
     upto: Moment | None = None
-    told: int = 0
+    last: int = 0
     """Of a page that is not the last: the end of all pages, and the number of its last row."""
 
 
@@ -63,16 +63,16 @@ async def transitions(link: Link, say: Callable[[str], str], since: str | None, 
         return Transitions([], fresh_cursor, missed=True)
     upto = asked.upto or moment
     rows = await link.fetch(
-        say(sql.TRANSITIONS), asked.since.number, asked.since.snapshot, upto.snapshot, asked.told, max(1, limit) + 1
+        say(sql.TRANSITIONS), asked.since.number, asked.since.snapshot, upto.snapshot, asked.last, max(1, limit) + 1
     )
     if any(emptied for *_, emptied in rows):
         return Transitions([], fresh_cursor, missed=True)
-    found, told = list[Transition](), asked.told
+    found, last = list[Transition](), asked.last
     for number, at, ids, states, _ in rows:
         if len(found) >= limit:
-            return Transitions(found, _write(Cursor(watch, now, asked.since, upto, told)).decode())
+            return Transitions(found, _write(Cursor(watch, now, asked.since, upto, last)).decode())
         found += [Transition(id, state, at) for id, state in zip(ids, states, strict=True)]
-        told = number
+        last = number
     return Transitions(found, _write(Cursor(watch, now, upto)).decode())
 
 

@@ -117,8 +117,8 @@ def _read(decode: Callable[[str], Any], text: str, otherwise: Any, name: str, da
 
 @lru_cache(16384)
 def _limit_key(text: str) -> LimitKey:
-    running, interval, burst, weight, name = text.split(",", 4)
-    return LimitKey(name, int(running), int(interval), int(burst), int(weight))
+    concurrency, interval, burst, weight, name = text.split(",", 4)
+    return LimitKey(name, int(concurrency), int(interval), int(burst), int(weight))
 
 
 def record(

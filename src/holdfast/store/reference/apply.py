@@ -15,7 +15,7 @@ UNSET = msgspec.UNSET
 LONGEST_DELAY_SECONDS = 1e12
 """Seconds."""
 _PLAINLY_PATCHED = (
-    "attempt", "life", "quarantined", "crashes", "cancel", "result", "error", "traceback", "progress", "history",
+    "attempt", "reset_count", "quarantined", "crashes", "cancel", "result", "error", "traceback", "progress", "history",
     "payload", "checkpoint", "extra",
 )  # fmt: skip
 

@@ -58,8 +58,8 @@ class _Changes:
             self._moved.append((kept.id, "deleted"))
             self._leave(kept)
             return True
-        transitions = patch.state is not UNSET
-        if was_over and transitions:
+        changed = patch.state is not UNSET
+        if was_over and changed:
             transitions.keep(step, kept.queue, kept.state, -1)
         apply.patch(kept, patch, step.now)
         over = kept.state in TERMINAL
@@ -74,9 +74,9 @@ class _Changes:
             gone = apply.removable(kept, step.now)
         if gone:
             self._remove(kept, wanted.id)
-        elif over and transitions:
+        elif over and changed:
             transitions.keep(step, kept.queue, kept.state)
-        if transitions:
+        if changed:
             self._moved.append((kept.id, kept.state))
             if was_ready:
                 self._leave(kept)

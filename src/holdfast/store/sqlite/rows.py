@@ -39,7 +39,7 @@ _bounds = msgspec.json.Decoder(tuple[int, int, int, int]).decode
 
 
 _INTEGERS = frozenset({
-    "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "token", "pid", "quarantined",
+    "seq", "priority", "run_at", "max_attempts", "created_at", "attempt", "reset_count", "fence", "token", "pid", "quarantined",
     "crashes", "cancel", "started_at", "finished_at", "expires_at", "saves", "changed_at",
 })  # fmt: skip
 _BYTES = frozenset({"payload", "result", "progress", "checkpoint", "extra"})
@@ -48,7 +48,7 @@ _OPTIONAL = frozenset({
     "progress", "checkpoint", "tags", "meta", "retry", "history", "waiting_for", "limit_key", "bounds", "extra", "changed_at",
 })  # fmt: skip
 _DEFAULTS: dict[str, Any] = {"codec": "damaged"}
-_COUNTED = ("priority", "run_at", "max_attempts", "created_at", "attempt", "life", "fence", "crashes", "saves")
+_COUNTED = ("priority", "run_at", "max_attempts", "created_at", "attempt", "reset_count", "fence", "crashes", "saves")
 """Numbers that are always there, and that others are added to."""
 
 
@@ -60,7 +60,7 @@ COLUMNS = tuple(column for name in STORED for column in _columns(name))
 _counted = itemgetter(*map(COLUMNS.index, _COUNTED))
 FEW = (
     "seq", "id", "task", "priority", "run_at", "payload", "codec", "max_attempts", "timeout", "key", "created_at",
-    "attempt", "life", "fence", "quarantined", "limit_key", "bounds",
+    "attempt", "reset_count", "fence", "quarantined", "limit_key", "bounds",
 )  # fmt: skip
 """The columns of `sql.SELECT_READY`; the one at PLAIN is a number, as `quarantined` is."""
 
@@ -188,7 +188,7 @@ def claimed(row: Row, queue: str, ask: Ask, now: int, quarantined: bool) -> Reco
         key,
         created_at,
         attempt,
-        life,
+        reset_count,
         fence,
         _,
         limit_key,
@@ -196,7 +196,7 @@ def claimed(row: Row, queue: str, ask: Ask, now: int, quarantined: bool) -> Reco
     ) = row
     made = Record(
         seq, id, queue, task, RUNNING, priority, run_at, payload, codec, max_attempts, timeout, key, created_at,
-        attempt + 1, life, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now,
+        attempt + 1, reset_count, fence + 1, ask.token, ask.holder.id, None, quarantined, 0, False, now,
     )  # fmt: skip
     if limit_key is not None:
         made.limit_key = limit_key_of(limit_key, bounds)

@@ -119,7 +119,7 @@ _TAKE = """
 UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence + 1, pid = NULL,
     holder = ?, token = ?, started_at = ?"""
 _FEW = f"""
-seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, life, fence,
+seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, reset_count, fence,
 deaths = 0 AND cancel = 0 AND saves = 0
     AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, extra,
         changed_at) IS NULL,
@@ -253,11 +253,11 @@ WHERE id = ? AND max(min(CAST(fence AS INTEGER), {LARGE}), -{LARGE}) = ?
 SETTLED = "SELECT settled FROM holdfast_job WHERE id = ?"
 HEARTBEAT_OF = "SELECT CAST(heartbeat AS INTEGER) FROM holdfast_holder WHERE id = ?"
 CHANGING = (
-    "state", "run_at", "attempt", "life", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
+    "state", "run_at", "attempt", "reset_count", "holder", "pid", "quarantined", "crashes", "cancel", "started_at", "finished_at",
     "expires_at", "result", "error", "traceback", "progress", "checkpoint", "meta", "history",
     "waiting_for", "extra", "saves", "changed_at",
 )  # fmt: skip
-"""The columns that a life changes, beside those of a claim."""
+"""The columns that change after the insert, beside those of a claim."""
 SAVE = f"""
 UPDATE holdfast_job SET {", ".join(f"{name} = ?" for name in CHANGING)}, settled = coalesce(?, settled) WHERE seq = ?
 """

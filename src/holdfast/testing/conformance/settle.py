@@ -62,7 +62,7 @@ class TestEnds(Topic):
             record = await running(store)
             await settle(store, end(record))
             ended = await job(store, record.id)
-            for part in ("attempt", "fence", "life", "holder", "started_at"):
+            for part in ("attempt", "fence", "reset_count", "holder", "started_at"):
                 assert getattr(ended, part) == getattr(record, part), part
 
     async def test_what_a_settlement_does_not_name_stays_as_it_was(self, store: Store) -> None:

@@ -14,7 +14,7 @@ from .rules import OF_ALL, OF_ANY_JOB, OF_JOB
 
 STORIES = 3
 _SHOWN = (
-    "fence", "attempt", "life", "state", "outcome", "holder", "key", "says", "what", "nonce", "run_at", "priority",
+    "fence", "attempt", "reset_count", "state", "outcome", "holder", "key", "says", "what", "nonce", "run_at", "priority",
     "expect", "result", "started_at",
 )  # fmt: skip
 
@@ -76,10 +76,12 @@ def story(history: History, job: str) -> list[str]:
         tail = "" if fate is None else f" → {fate.says}" + ("" if fate.told == NEVER else f" at #{fate.told}")
         lines.append(f"  #{place} {entry.at / MICROS:.6f} {entry.by}: {entry.event} {fields}{tail}".rstrip())
         if entry.event == "final":
-            lines += [f"      fence {one.fence} life {one.life}: {one.outcome}" for one in entry.past or ()]
+            lines += [
+                f"      fence {one.fence} reset_count {one.reset_count}: {one.outcome}" for one in entry.past or ()
+            ]
     return lines
 
 
 def _unusual(entry: Entry, name: str) -> object:
     value = getattr(entry, name)
-    return "" if name == "life" and value == 1 else value
+    return "" if name == "reset_count" and value == 1 else value

@@ -20,7 +20,7 @@ class Past(msgspec.Struct, frozen=True, gc=False):
     """One line of a stored job's history: a claim that has ended."""
 
     fence: int
-    life: int
+    reset_count: int
     started_at: int | None
     ended_at: int
     outcome: str
@@ -39,7 +39,7 @@ class Entry(msgspec.Struct, omit_defaults=True, gc=False):
     """Ties what was told to what was asked."""
     fence: int = 0
     nonce: int = 0
-    life: int = 1
+    reset_count: int = 1
     attempt: int = 0
     max_attempts: int = 0
     state: str = ""

@@ -91,9 +91,9 @@ class Life:
         """In which life a claim was made, where anybody saw it."""
         for claim in self.claims:
             if claim.entry.fence == fence:
-                return claim.entry.life
+                return claim.entry.reset_count
         past = None if self.final is None else self.final.past
-        return next((line.life for line in past or () if line.fence == fence), None)
+        return next((line.reset_count for line in past or () if line.fence == fence), None)
 
     @property
     def may_be_gone(self) -> bool:

@@ -55,10 +55,10 @@ def final(records: Iterable[Record]) -> list[Entry]:
     """The jobs as the store has them at the end."""
     return [
         Entry(
-            "final", job=record.id, state=record.state, fence=record.fence, life=record.life, attempt=record.attempt,
+            "final", job=record.id, state=record.state, fence=record.fence, reset_count=record.reset_count, attempt=record.attempt,
             max_attempts=record.max_attempts, key=record.key or "", result=digest(record.result), task=record.task,
             what=record.error or "", waiting_for=waiting.write(record.waiting_for) or "",
-            past=[Past(one.fence, one.life, one.started_at, one.ended_at, one.outcome) for one in history(record)],
+            past=[Past(one.fence, one.reset_count, one.started_at, one.ended_at, one.outcome) for one in history(record)],
         )
         for record in records
     ]  # fmt: skip

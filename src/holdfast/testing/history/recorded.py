@@ -137,8 +137,8 @@ def _change(change: Change, call: str) -> Entry:
         entry.what = "delete"
     elif patch.state is not UNSET:
         entry.what, entry.state = "state", patch.state
-        if patch.life is not UNSET:
-            entry.life = patch.life
+        if patch.reset_count is not UNSET:
+            entry.reset_count = patch.reset_count
     else:
         entry.what = "cancel" if patch.cancel is True else "other"
     return entry
@@ -151,7 +151,7 @@ def _ask(ask: Ask, call: str) -> Entry:
 def _claimed(record: Record, call: str) -> Entry:
     limit_key = record.limit_key or NO_LIMIT_KEY
     return Entry(
-        "claimed", call=call, job=record.id, fence=record.fence, life=record.life, attempt=record.attempt,
+        "claimed", call=call, job=record.id, fence=record.fence, reset_count=record.reset_count, attempt=record.attempt,
         max_attempts=record.max_attempts, holder=record.holder or "", queue=record.queue, task=record.task,
         priority=record.priority, run_at=record.run_at, seq=record.seq, started_at=record.started_at or 0,
         limit_key=limit_key.name, room=limit_key.concurrency, interval=limit_key.interval, burst=limit_key.burst,

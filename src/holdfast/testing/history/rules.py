@@ -74,7 +74,7 @@ def one_end_per_life(life: Life) -> Found:
             yield f"it ended {len(ends)} times in life {lived}: {told}"
         last = min(fence for fence, _ in ends)
         for claim in life.claims:
-            if claim.entry.life == lived and claim.entry.fence > last:
+            if claim.entry.reset_count == lived and claim.entry.fence > last:
                 yield f"it was claimed with fence {claim.entry.fence} after it had ended with fence {last}"
 
 
@@ -181,9 +181,9 @@ def starts_stay_within_the_bound(life: Life) -> Found:
         if 0 < entry.max_attempts < entry.attempt:
             yield f"attempt {entry.attempt} of {entry.max_attempts} was started, with fence {entry.fence}"
         if entry.fence not in uncharged:
-            starts[entry.life] = starts.get(entry.life, 0) + 1
-            if 0 < entry.max_attempts < starts[entry.life]:
-                yield f"{starts[entry.life]} charged starts in life {entry.life}; {entry.max_attempts} were allowed"
+            starts[entry.reset_count] = starts.get(entry.reset_count, 0) + 1
+            if 0 < entry.max_attempts < starts[entry.reset_count]:
+                yield f"{starts[entry.reset_count]} charged starts in life {entry.reset_count}; {entry.max_attempts} were allowed"
     fences = [entry.fence for entry in life.began]
     for fence in {fence for fence in fences if fences.count(fence) > 1}:
         yield f"its code was run twice under fence {fence}"
@@ -341,7 +341,7 @@ def _swept(life: Life) -> set[int]:
 
 
 def _retried(life: Life) -> bool:
-    return any(change.entry.what == "state" and change.entry.life > 1 for change in life.changes)
+    return any(change.entry.what == "state" and change.entry.reset_count > 1 for change in life.changes)
 
 
 def _changed(life: Life, fence: int) -> bool:

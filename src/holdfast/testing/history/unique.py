@@ -38,7 +38,7 @@ def _until(unique: str, life: Life, made: Asked) -> int:
     over = [one for end in life.ends.values() if end.entry.state in TERMINAL for one in end.sent]
     over += [one for one in life.changes if one.entry.what in ("cancel", "delete") or one.entry.state in TERMINAL]
     places = [one.asked for one in over if one.says in POSSIBLE]
-    if unique == "queued":
+    if unique == "until_start":
         places += [claim.asked for claim in life.claims]
         places += life.run.unanswered
     return min(places, default=NEVER)

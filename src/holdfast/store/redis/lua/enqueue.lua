@@ -22,7 +22,7 @@ local function stands(id, made_at, unique, window)
   if unique == 'window' then
     return made_at + window > now
   end
-  return lives(id, unique == 'queued')
+  return lives(id, unique == 'until_start')
 end
 
 -- The answer for a job whose key or id is known already, or whose queue is full; nil where it may be made.

@@ -1,4 +1,4 @@
--- A limit key is a text, "running,interval,burst,weight,name": each job carries its numbers, and all of one name share
+-- A limit key is a text, "concurrency,interval,burst,weight,name": each job carries its numbers, and all of one name share
 --   lane-held:<name>   the jobs that wait for it, in their order
 --   lane-runs:<name>   how many jobs run in it; none: 0
 --   lane-opens         by limit key, when to look at what it holds

@@ -3,12 +3,12 @@
 
 local AT_ONCE = 100 -- limit keys that are looked into together
 
--- running, interval, burst by the text of these numbers: few limit keys have numbers of their own.
+-- concurrency, interval, burst by the text of these numbers: few limit keys have numbers of their own.
 local bounds_of = {}
 
 local function parse_bounds(numbers)
-  local running, interval, burst = string.match(numbers, '^(%d+),(%d+),(%d+)')
-  local bounds = { running = tonumber(running), interval = tonumber(interval), burst = tonumber(burst) }
+  local concurrency, interval, burst = string.match(numbers, '^(%d+),(%d+),(%d+)')
+  local bounds = { concurrency = tonumber(concurrency), interval = tonumber(interval), burst = tonumber(burst) }
   bounds_of[numbers] = bounds
   return bounds
 end
@@ -72,7 +72,7 @@ local function starts(limit_key, bounds, limiters)
   if (limiters.rest_until[limit_key] or 0) > now then
     return 0
   end
-  local many = bounds.running > 0 and bounds.running - limiters.running[limit_key] or math.huge
+  local many = bounds.concurrency > 0 and bounds.concurrency - limiters.running[limit_key] or math.huge
   local interval, tat = bounds.interval, limiters.tat[limit_key]
   if interval > 0 then
     local spare = (bounds.burst - 1) * interval - (tat > now and tat - now or 0)
@@ -83,7 +83,7 @@ end
 
 -- When to look again at what is still held, once as many as could were let go; false: when a job of it leaves.
 local function next_look(limit_key, bounds, limiters)
-  if bounds.running > 0 and limiters.running[limit_key] + limiters.chosen[limit_key] >= bounds.running then
+  if bounds.concurrency > 0 and limiters.running[limit_key] + limiters.chosen[limit_key] >= bounds.concurrency then
     return false
   end
   local when = limiters.rest_until[limit_key] or 0

@@ -27,7 +27,7 @@ CREATE TABLE holdfast.job (
     key text COLLATE "C",
     created_at bigint NOT NULL,
     attempt integer NOT NULL DEFAULT 0,
-    life integer NOT NULL DEFAULT 1,
+    reset_count integer NOT NULL DEFAULT 1,
     fence bigint NOT NULL DEFAULT 0,
     token bigint NOT NULL DEFAULT 0,
     holder text COLLATE "C",
@@ -59,7 +59,7 @@ CREATE TABLE holdfast.job (
     CONSTRAINT numbers_can_rise CHECK (attempt < 2000000000 AND fence < {LARGE}
         AND run_at BETWEEN 0 AND {LARGE} AND created_at BETWEEN 0 AND {LARGE}),
     CONSTRAINT limit_key_has_numbers CHECK (limit_key IS NULL OR (jsonb_typeof(limit_key -> 'name') = 'string'
-        AND coalesce(limit_key ->> 'running', '0') ~ '^[0-9]{1,15}$' AND coalesce(limit_key ->> 'interval', '0') ~ '^[0-9]{1,15}$'
+        AND coalesce(limit_key ->> 'concurrency', '0') ~ '^[0-9]{1,15}$' AND coalesce(limit_key ->> 'interval', '0') ~ '^[0-9]{1,15}$'
         AND coalesce(limit_key ->> 'burst', '1') ~ '^[0-9]{1,15}$' AND coalesce(limit_key ->> 'weight', '0') ~ '^[0-9]{1,9}$'))
 ) WITH (
     fillfactor = 85,                    -- room for notes to stay on their page

@@ -45,7 +45,7 @@ CREATE INDEX share_part_limit_key ON holdfast.share_part (limit_key, finish);
 CREATE FUNCTION holdfast.starts(limit_key jsonb, tat bigint, rest_until bigint, running bigint, now bigint) RETURNS bigint
 LANGUAGE sql IMMUTABLE AS $$
     SELECT CASE WHEN rest_until > now THEN 0 ELSE coalesce(least(
-        CASE WHEN (limit_key ->> 'running')::bigint > 0 THEN greatest(0, (limit_key ->> 'running')::bigint - running) END,
+        CASE WHEN (limit_key ->> 'concurrency')::bigint > 0 THEN greatest(0, (limit_key ->> 'concurrency')::bigint - running) END,
         CASE WHEN (limit_key ->> 'interval')::bigint > 0 THEN greatest(0,
             coalesce((limit_key ->> 'burst')::bigint, 1) - (greatest(0, tat - now) + (limit_key ->> 'interval')::bigint - 1)
                 / (limit_key ->> 'interval')::bigint) END
@@ -56,7 +56,7 @@ $$;
 CREATE FUNCTION holdfast.next_look(limit_key jsonb, tat bigint, rest_until bigint, running bigint, now bigint) RETURNS bigint
 LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
-    most bigint := coalesce((limit_key ->> 'running')::bigint, 0);
+    most bigint := coalesce((limit_key ->> 'concurrency')::bigint, 0);
     step bigint := coalesce((limit_key ->> 'interval')::bigint, 0);
     burst bigint := coalesce((limit_key ->> 'burst')::bigint, 1);
     soonest bigint := rest_until;

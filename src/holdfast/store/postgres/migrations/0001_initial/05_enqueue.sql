@@ -49,9 +49,9 @@ BEGIN
     END IF;
     CASE coalesce(uniqueness, '')
         WHEN 'window' THEN RETURN known.made_at + (greatest(0, span) * {MICROS})::bigint > now;
-        WHEN 'queued' THEN RETURN EXISTS (
+        WHEN 'until_start' THEN RETURN EXISTS (
             SELECT FROM holdfast.job AS j WHERE j.id = known.id AND j.state || '' <> 'running');
-        WHEN 'live' THEN RETURN EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = known.id);
+        WHEN 'until_end' THEN RETURN EXISTS (SELECT FROM holdfast.job AS j WHERE j.id = known.id);
         ELSE RETURN true;
     END CASE;
 END $$;

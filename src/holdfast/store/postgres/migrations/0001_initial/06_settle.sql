@@ -85,7 +85,7 @@ BEGIN
     ), kept AS (
         INSERT INTO holdfast.ended
         SELECT g.seq, g.id, g.queue, g.task, coalesce(g.end_state, 'succeeded'), g.priority, g.run_at, g.payload,
-            g.codec, g.max_attempts, g.timeout, g.key, g.created_at, g.end_attempt, g.life, g.fence, g.token, g.holder,
+            g.codec, g.max_attempts, g.timeout, g.key, g.created_at, g.end_attempt, g.reset_count, g.fence, g.token, g.holder,
             g.pid, coalesce(g.end_quarantined, false), coalesce(g.end_crashes, 0), false, g.started_at, now,
             now + (g.keep * {MICROS})::bigint, g.end_result, g.end_error, g.end_traceback, g.progress,
             g.checkpoint, g.tags, g.meta, g.retry, g.history, g.nonce, g.settling, g.gen,
@@ -205,7 +205,7 @@ BEGIN
                 error = e.error, traceback = e.traceback, holder = NULL, started_at = NULL, pid = NULL,
                 settled = e.nonce, gen = newest, waiting_for = e.waiting_for,
                 history = jsonb_path_query_array(coalesce(j.history, '[]') || (jsonb_build_object(
-                    'number', e.attempt, 'fence', j.fence, 'life', j.reset_count, 'worker', j.holder, 'started_at',
+                    'number', e.attempt, 'fence', j.fence, 'reset_count', j.reset_count, 'worker', j.holder, 'started_at',
                     j.started_at, 'ended_at', now, 'outcome', e.outcome)
                     || jsonb_strip_nulls(jsonb_build_object('error', e.error))), '$[last - {HISTORY_LIMIT} + 1 to last]')
             WHERE x.seq = j.seq;

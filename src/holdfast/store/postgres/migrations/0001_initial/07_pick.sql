@@ -73,7 +73,7 @@ BEGIN
             ORDER BY j.priority, j.run_at, j.seq LIMIT 1
         ) AS h ORDER BY h.priority, h.run_at, h.seq LIMIT 1
     ) AS f ON true
-    CROSS JOIN LATERAL holdfast.running(CASE WHEN (f.limit_key ->> 'running')::bigint > 0 THEN g.name END) AS r(running)
+    CROSS JOIN LATERAL holdfast.running(CASE WHEN (f.limit_key ->> 'concurrency')::bigint > 0 THEN g.name END) AS r(running)
     WHERE g.name = ANY (names);
     SELECT array_agg(x.ctid), array_agg(u.place) INTO ats, places
     FROM unnest(names, free) WITH ORDINALITY AS u(name, free, place) CROSS JOIN LATERAL (
@@ -179,7 +179,7 @@ BEGIN
     INTO fine, timed
     FROM (SELECT u.limit_key, count(*) AS number FROM unnest(limit_keys) AS u(limit_key) GROUP BY u.limit_key) AS w
     JOIN holdfast.limiter AS g ON g.name = w.limit_key ->> 'name'
-    CROSS JOIN LATERAL holdfast.running(CASE WHEN (w.limit_key ->> 'running')::bigint > 0 THEN g.name END) AS r(running)
+    CROSS JOIN LATERAL holdfast.running(CASE WHEN (w.limit_key ->> 'concurrency')::bigint > 0 THEN g.name END) AS r(running)
     CROSS JOIN LATERAL holdfast.rests(g.name) AS s(rest_until);
     IF fine AND timed THEN
         UPDATE holdfast.limiter AS g SET tat = greatest(g.tat, now) + w.step

@@ -7,7 +7,7 @@
 CREATE TYPE holdfast.answer AS (
     answer text, seq bigint, id text, queue text, task text, state text, priority integer, run_at bigint,
     payload bytea, codec text, max_attempts integer, timeout double precision, key text, created_at bigint,
-    attempt integer, life integer, fence bigint, token bigint, holder text, pid integer, quarantined boolean,
+    attempt integer, reset_count integer, fence bigint, token bigint, holder text, pid integer, quarantined boolean,
     crashes integer, cancel boolean, started_at bigint, finished_at bigint, expires_at bigint, result bytea, error text,
     traceback text, progress bytea, checkpoint bytea, tags jsonb, meta json, retry json, history jsonb,
     waiting_for text, limit_key jsonb, extra bytea, saves integer, changed_at bigint
