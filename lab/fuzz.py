@@ -119,7 +119,7 @@ class Messages:
             "output": [self._id(), 0, 100],
             "transitions": [None, 10],
             "minutes": [0],
-            "records": [chance.choice((FUZZ, "schedule", "signal", "ended", "task_pause", "pause"))],
+            "records": [chance.choices((FUZZ, "schedule", "signal", "ended", "task_pause", "pause"), k=2)],
             "put_record": [chance.choice((FUZZ, "schedule", "signal", "signal:x", "ended", "flow:x")), self._id(),
                            _b64(chance.choice((b"{}", b"5", b"\xff", b"[" * 3000))), chance.choice((None, 0, 1))],
             "topics": [{"stream": FUZZ, "add": ["queue/x"], "remove": []}],

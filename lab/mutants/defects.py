@@ -556,12 +556,12 @@ DEFECTS = (
     ),
     Defect(
         "N", "a small flow ends without a look at whether it has grown", "flows/glance.py",
-        "strict=True) if not more]", "strict=True)]",
+        "if about.grown or has_grown(own.meta):", "if about.grown:",
         "tests/app/test_flow_ends.py -k test_a_small_flow_does_not_end",
     ),
     Defect(
         "N", "a small flow that ended does not see that it has grown meanwhile", "flows/glance.py",
-        "zip(over, grown, strict=True) if more}", "zip(over, grown, strict=True) if False}",
+        "for flow in over if grown[counting(flow)]}", "for flow in over if False}",
         "tests/app/test_flow_ends.py -k added_just_before_it_ended",
     ),
     Defect(

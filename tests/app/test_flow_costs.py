@@ -10,7 +10,7 @@ from support.store_calls import calls
 from support.workers import working
 
 FEW, MANY = 400, 2400
-TO_ENQUEUE, TO_RUN = 1, 25
+TO_ENQUEUE, TO_RUN = 1, 16
 """Calls of the store for a flow of three jobs, those of a worker that finds nothing included."""
 
 

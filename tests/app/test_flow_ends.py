@@ -261,8 +261,12 @@ async def test_an_end_that_is_reported_again_while_it_is_dealt_with_stays_report
     monkeypatch.setattr("holdfast.flows.glance.SMALL", 20 if by is Glance else 0)
     goes_on = getattr(by, step)
 
+    # A glance takes jobs that have succeeded alone. Such a job is not retried, and another that has got its id has
+    # another `seq`, by which stores refuse (TestRecordedEnds of the conformance suite): so its record can only be added to.
+    value = b'{"also":["x.0"]}' if by is Glance else b"{}"
+
     async def told_again(self, *given):
-        await parts_of(app).records.put(ENDED, record.id, b"{}")  # as if it was retried and has ended once more
+        await parts_of(app).records.put(ENDED, record.id, value)  # as if it was retried and has ended once more
         return await goes_on(self, *given)
 
     monkeypatch.setattr(by, step, told_again)
@@ -511,8 +515,8 @@ async def test_a_flow_waits_again_for_a_job_whose_number_was_taken_before_it_end
         with monkeypatch.context() as unseen:
             records = session_of(app).store.records
 
-            async def before(kind):
-                return {} if kind == counting(handle.id) else await records(kind)
+            async def before(kinds):
+                return await records(kinds) | {counting(handle.id): {}}
 
             unseen.setattr(session_of(app).store, "records", before)  # read before the number was taken
             await release_of(app).free([f"{handle.id}.0"])

@@ -9,6 +9,7 @@ from holdfast import InvalidJob, InvalidState, State, StoreUnavailable
 from holdfast.app import parts_of
 from holdfast.client.pauses import KIND, Pause
 from holdfast.core.waiting import Waiting
+from holdfast.store.protocol import records_of
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
 from support.eventually import eventually
@@ -173,15 +174,15 @@ async def test_a_read_that_failed_for_one_job_confirms_no_pause_for_the_next(app
     await app.pause(task="send")
     holds, store = session_of(app).holds, session_of(app).store
     jobs = [await parts_of(app).handles.record((await send.enqueue(name)).id) for name in ("ann", "bob", "eve")]
-    paused = await store.records(KIND)
+    paused = await records_of(store, KIND)
     answers = [paused, StoreUnavailable("the store is away"), {}]  # it is lifted and forgotten after the first read
 
-    async def in_turn(kind):
+    async def in_turn(kinds):
         await asyncio.sleep(0)  # so that the others ask while the first read is on its way
         answer = answers.pop(0)
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return dict.fromkeys(kinds, answer)
 
     monkeypatch.setattr(store, "records", in_turn)
     outcomes = await asyncio.gather(*(holds.confirm(job) for job in jobs))
@@ -214,9 +215,9 @@ class Between(MemoryStore):
 
     act = None
 
-    async def records(self, kind):
-        found = await super().records(kind)
-        if kind == KIND and self.act is not None:
+    async def records(self, kinds):
+        found = await super().records(kinds)
+        if KIND in kinds and self.act is not None:
             act, self.act = self.act, None
             await act()
         return found

@@ -266,7 +266,7 @@ async def app(store_url, monkeypatch):
 
 async def records_of(app, kind):
     with suppress(ConfigError):  # tokens are out of reach over HTTP
-        return await session_of(app).store.records(kind)
+        return (await session_of(app).store.records([kind]))[kind]
     return {}
 
 

@@ -26,7 +26,7 @@ FLOW = {**JOB, "task": "flow", "waiting_for": ALL, "extra": b64(b'{"flow": "bad"
 HOLDER = {"id": "n:1:1", "lease": 10.0, "node": "n", "pid": 1, "queues": ["default"]}
 CLAIM = {"id": "bad", "seq": 1, "fence": 1, "token": 1}
 END = {**CLAIM, "nonce": 1, "state": "succeeded", "outcome": "succeeded", "attempt": 1}
-LINE = {"number": 1, "fence": 1, "life": 1, "worker": None, "started_at": 1, "ended_at": 2, "outcome": "failed"}
+LINE = {"number": 1, "fence": 1, "reset_count": 1, "worker": None, "started_at": 1, "ended_at": 2, "outcome": "failed"}
 
 
 def patched(**fields):

@@ -16,7 +16,7 @@ from holdfast.core.errors import ConfigError, InvalidJob, OutcomeUnknown, Payloa
 from holdfast.http import store_rpc, tokens
 from holdfast.store import rpc as wire
 from holdfast.store.open import open_store
-from holdfast.store.protocol import Batch, Examining
+from holdfast.store.protocol import Batch, Examining, records_of
 from holdfast.store.remote import trouble
 from holdfast.testing.build import cancellation, new_job, succeeded
 from holdfast.testing.verbs import claim, every, insert
@@ -71,7 +71,7 @@ async def test_the_door_of_a_real_server_knows_stored_tokens_and_its_own(tmp_pat
             store = await open_at(served.url)
             await insert(store, new_job())
             with pytest.raises(ConfigError, match="out of reach"):
-                await store.records("token")
+                await records_of(store, "token")
         for token, why in ((read, "role 'work'"), (f"{work}x", "does not take this token"), ("", "HOLDFAST_TOKEN")):
             monkeypatch.setenv("HOLDFAST_TOKEN", token)
             with pytest.raises(ConfigError, match=why):
@@ -119,7 +119,7 @@ async def test_a_token_file_that_cannot_be_a_token_is_refused_unseen(serving, tm
 
 
 async def test_a_workers_token_reaches_neither_tokens_nor_shells(store):
-    for call in (store.records("token"), store.put_record("token", "mine", b"{}")):
+    for call in (records_of(store, "token"), store.put_record("token", "mine", b"{}")):
         with pytest.raises(ConfigError, match="out of reach"):
             await call
     shell = new_job("s", task="shell", payload=b'{"command": "id"}', codec="json")

@@ -20,12 +20,12 @@ from holdfast.flows import worker_writes as flows
 from holdfast.flows.creation import Pending
 from holdfast.http import tokens
 from holdfast.schedules import schedule
+from holdfast.store.protocol import records_of
 from holdfast.store.worker_writes import Declarations, RecordWrite
 from support.inside import session_of
 
 SOURCE = Path(holdfast.__file__).parent
 DECLARED = Declarations((*WORKER_WRITES, tokens.WRITES))
-CALLS = {"records", "put_record"}
 ELSEWHERE = {"self.feed.kind": "webhook"}
 """Kinds that a module is given as a value."""
 OF_WORKERS = {"ended", "flow:x", "signal", "signal:x"}
@@ -48,11 +48,24 @@ def used_kinds() -> Iterator[tuple[str, str]]:
             for call in ast.walk(function):
                 if not isinstance(call, ast.Call) or not call.args:
                     continue
-                name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-                said = ast.unparse(call.args[0])
-                by_service = name in {"all", "put"} and ast.unparse(call.func.value).endswith("records")
-                if (name in CALLS or by_service) and said.partition(".")[0] not in handed_on:
-                    yield _value(call.args[0], said, module), f"{place}:{call.lineno}"
+                for kind in _kinds(call):
+                    said = ast.unparse(kind)
+                    if said.partition(".")[0] not in handed_on:
+                        yield _value(kind, said, module), f"{place}:{call.lineno}"
+
+
+def _kinds(call: ast.Call) -> list[ast.expr]:
+    """The kinds of records that a call names."""
+    if isinstance(call.func, ast.Name):
+        return call.args[1:2] if call.func.id == "records_of" else []
+    if not isinstance(call.func, ast.Attribute):
+        return []
+    name, whose = call.func.attr, ast.unparse(call.func.value)
+    if name == "records":
+        return call.args[0].elts if isinstance(call.args[0], ast.List) else []
+    by_service = name in {"all", "recent", "put"} and whose.endswith("records")
+    watched = name in {"of", "watch"} and whose.endswith("watched")
+    return call.args[:1] if name == "put_record" or by_service or watched else []
 
 
 def _value(node: ast.expr, said: str, module: str) -> str:
@@ -143,12 +156,12 @@ async def test_nobody_reads_or_makes_tokens_or_sets_the_stores_id(serve, open_at
     monkeypatch.setenv("HOLDFAST_TOKEN", "somebody")
     store = await open_at(server.url)
     with pytest.raises(ConfigError, match="out of reach"):
-        await store.records("token")
+        await records_of(store, "token")
     for kind, name in (("token", "t"), ("store", "id")):
         for value in (b"1", None):
             with pytest.raises(ConfigError, match=r"out of reach|cannot be set|role 'operate'"):
                 await store.put_record(kind, name, value)
-    assert (await store.records("store")).keys() == {"id"}
+    assert (await records_of(store, "store")).keys() == {"id"}
 
 
 async def test_a_store_that_is_away_is_reported_as_such_to_a_worker_that_asks_for_leave(serve, open_at, monkeypatch):

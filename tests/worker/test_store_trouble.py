@@ -61,8 +61,8 @@ class Troubled(MemoryStore):
     async def leave(self, holders):
         return await self._go("leave", lambda: super(Troubled, self).leave(holders))
 
-    async def records(self, kind):
-        return await self._go("records", lambda: super(Troubled, self).records(kind))
+    async def records(self, kinds):
+        return await self._go("records", lambda: super(Troubled, self).records(kinds))
 
 
 @pytest.fixture

@@ -39,15 +39,15 @@ class Explanation(msgspec.Struct, frozen=True):
 async def explain(session: Session, id: str) -> Explanation:
     """Ask the store, and say why."""
     record, store = await session.record(id), session.store
-    holders, pauses, now = await store.holders(), await store.records("pause"), await store.now()
+    holders, records, now = await store.holders(), await store.records(["pause", PAUSES]), await store.now()
     serving = [seen for seen in holders if seen.alive and record.queue in seen.holder.queues]
     held = [job for seen in serving for job in seen.jobs][:MOST_RUNNING]
     busy = [one for one in await store.get(held) if one is not None] if record.state == State.QUEUED else []
-    paused = [pause for pause in read(await store.records(PAUSES)) if pause.task == record.task]
+    paused = [pause for pause in read(records[PAUSES]) if pause.task == record.task]
     if record.waiting_for is not None and record.waiting_for.kind == "limit":
         running = (await store.find(Where(states=(State.RUNNING,)), None, MOST_RUNNING)).records
         busy = [one for one in running if one.limit_key is not None and one.limit_key.name == record.waiting_for.name]
-    return why(record, now, holders, pauses, busy, paused=paused)
+    return why(record, now, holders, records["pause"], busy, paused=paused)
 
 
 def why(

@@ -15,6 +15,7 @@ from ..core.job import TERMINAL, Record
 from ..core.operations import Change, Where
 from ..core.validation import checked_name
 from ..core.writes import Writes
+from ..store.protocol import records_of
 from ..tasks.registry import Registry
 from ..views import Job, job_view
 from . import signals, unique
@@ -221,14 +222,14 @@ class Operations:
         if _named(queue, task, where) == "task":
             return await session.holds.lift(checked_pause(task, where))
         name = checked_name(queue, "queue")
-        paused = name in await session.store.records("pause")
+        paused = name in await records_of(session.store, "pause")
         await session.store.put_record("pause", name, None)
         return paused
 
     @on_app_loop
     async def paused_tasks(self, session: Session) -> list[Pause]:
         """The pauses of tasks that hold, by name; `stats` tells of those of queues."""
-        return [pause for pause in read(await session.store.records(PAUSES)) if pause.resumed_at is None]
+        return [pause for pause in read(await records_of(session.store, PAUSES)) if pause.resumed_at is None]
 
 
 async def _kept(session: Session, id: str) -> bool:

@@ -31,8 +31,9 @@ from ..core.operations import Change, Patch, Where
 from ..core.validation import NAME_LIMIT, checked_name
 from ..core.waiting import Waiting
 from ..store.group_commit import PAGE, GroupCommit
-from ..store.protocol import Store, Versioned
+from ..store.protocol import Store, Versioned, records_of
 from ..store.worker_writes import RecordKind, WorkerWrites, resumes
+from .watched_records import WatchedRecords
 
 logger = logging.getLogger("holdfast")
 KIND = "task_pause"
@@ -110,8 +111,9 @@ def read(records: Mapping[str, Versioned]) -> list[Pause]:
 class TaskPauses:
     """What one process knows of the pauses of a store."""
 
-    def __init__(self, store: Store, commit: GroupCommit, clock: Clock) -> None:
+    def __init__(self, store: Store, commit: GroupCommit, clock: Clock, watched: WatchedRecords) -> None:
         self._store = store
+        self._watched = watched
         self._commit = commit
         self._clock = clock
         self._read_at = -math.inf
@@ -126,14 +128,16 @@ class TaskPauses:
         self._claims: dict[str, tuple[int, dict[str, int]]] = {}
         """By lifted pause: its version, and the fences of the claims that may still defer a job for it, by job."""
 
-    async def refresh(self) -> None:
-        """Read what is paused."""
+    async def refresh(self, max_age: float = 0.0) -> None:
+        """Read what is paused, or take it from a read of this process that is not older than so many seconds."""
         async with self._reading:
-            await self._read_now()
+            await self._read_now(max_age)
 
-    async def _read_now(self) -> None:
-        number = self._reads = self._reads + 1
-        asked, records = self._clock.monotonic(), await self._store.records(KIND)
+    async def _read_now(self, max_age: float = 0.0) -> None:
+        if not max_age:
+            self._reads += 1
+        number = self._read if max_age else self._reads  # one that began earlier confirms nothing
+        asked, records = self._clock.monotonic(), await self._watched.of(KIND, max_age)
         by_task: dict[str, list[Pause]] = {}
         self._lifted = {}
         for pause in read(records):
@@ -182,7 +186,7 @@ class TaskPauses:
 
         Once the pause is marked as lifted, it is: workers free what could not be freed here.
         """
-        known = [one for one in read(await self._store.records(KIND)) if one.name == pause.name]
+        known = [one for one in read(await records_of(self._store, KIND)) if one.name == pause.name]
         if not known:
             return await self._free(pause)
         over = msgspec.structs.replace(pause, resumed_at=await self._store.now())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..store.protocol import Versioned
+from ..store.protocol import Versioned, records_of
 from .runtime import Runtime, on_app_loop
 from .session import Session
 
@@ -16,7 +16,12 @@ class Records:
     @on_app_loop
     async def all(self, session: Session, kind: str) -> dict[str, Versioned]:
         """Those of a kind, by name."""
-        return await session.store.records(kind)
+        return await records_of(session.store, kind)
+
+    @on_app_loop
+    async def recent(self, session: Session, kind: str, max_age: float) -> dict[str, Versioned]:
+        """The same, from a read of this process that is not older than so many seconds."""
+        return await session.watched.of(kind, max_age)
 
     @on_app_loop
     async def put(self, session: Session, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:

@@ -29,6 +29,7 @@ from .loop_end import LoopEnd
 from .pauses import TaskPauses
 from .process_identity import is_gone
 from .store_id import store_id
+from .watched_records import WatchedRecords
 
 R = TypeVar("R")
 CLIENT_TIDY_EVERY = 60.0
@@ -144,7 +145,9 @@ class Session:
         self.end_remains: Callable[[], object] | None = None
         """Ends the processes that jobs of workers that are gone left on this machine. Set by those who know how."""
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
-        self.holds = TaskPauses(store, self.commit, clock)
+        self.watched = WatchedRecords(store)
+        """The records that workers look at again and again."""
+        self.holds = TaskPauses(store, self.commit, clock, self.watched)
         """Which tasks are paused."""
         self.health = Health(store, clock)
         """What may lose jobs in the store as it is now."""
@@ -191,11 +194,11 @@ class Session:
 
     async def refresh(self) -> None:
         """Read the store's config again."""
-        stored, hooks = await self.store.records("config"), await self.store.records(self.feed.kind)
-        self.settings = combine(self._given, from_environment(os.environ), readable(stored))
+        records = await self.store.records(["config", self.feed.kind])
+        self.settings = combine(self._given, from_environment(os.environ), readable(records["config"]))
         self.rules = self.settings.rules
         self._read_at = self.clock.monotonic()
-        self.feed.follow(hooks)
+        self.feed.follow(records[self.feed.kind])
 
     async def refresh_after_a_write(self) -> None:
         """The same, for whoever has just changed it: that is done, so where it cannot be read now, it is soon."""

@@ -30,6 +30,7 @@ from ..core.validation import checked_name
 from ..core.waiting import Waiting
 from ..core.writes import Writes
 from ..store.group_commit import PAGE
+from ..store.protocol import records_of
 from ..store.worker_writes import RecordKind, WorkerWrites, any_worker, kind_in, resumes
 from ..tasks.durable_steps import MOST_UNSEEN
 
@@ -81,7 +82,7 @@ async def send(session: Session, name: str, value: Any) -> int:
     data, most = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
     if len(data) > most:
         raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({most})")
-    earlier = _values(await store.records(kind_of(name)))
+    earlier = _values(await records_of(store, kind_of(name)))
     at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, whatever the clock does
     await _enter(session, name, at, told=False)
     await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
@@ -134,7 +135,7 @@ class SignalMaintenance:
     async def run(self) -> None:
         """Look once."""
         session = self._session
-        entries = await session.store.records(KIND)
+        entries = await records_of(session.store, KIND)
         now, steady = await session.store.now(), session.clock.monotonic()
         keep = session.settings.key_retention
         first = self._seen
@@ -165,9 +166,9 @@ class SignalMaintenance:
         values: dict[str, Versioned] = {}
         for entered in over:
             at, _, name = entered.partition(":")
-            if (kept := (await store.records(kind_of(name))).get(at)) is not None:
+            if (kept := (await records_of(store, kind_of(name))).get(at)) is not None:
                 values[entered] = kept
-        still = await store.records(KIND)
+        still = await records_of(store, KIND)
         for entered, kept in over.items():
             if entered not in still or still[entered].version != kept.version:
                 continue
@@ -183,7 +184,7 @@ async def _enter(session: Session, name: str, at: int, *, told: bool) -> None:
 
 async def _sent(session: Session, name: str, at: int = 0) -> Sent | None:
     """What was sent last; None where nothing was, or nothing since `at`."""
-    values = _values(await session.store.records(kind_of(name)))
+    values = _values(await records_of(session.store, kind_of(name)))
     return _read(_read_sent, values[max(values)]) if values and max(values) >= at else None
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from ..core.clock import fresh_secret
 from ..core.errors import ConfigError, OutcomeUnknown
-from ..store.protocol import Store
+from ..store.protocol import Store, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
 
 KIND, NAME = "store", "id"
@@ -21,7 +21,7 @@ KIND, NAME = "store", "id"
 
 async def store_id(store: Store) -> str:
     """The id, made by the first who asks."""
-    while (kept := (await store.records(KIND)).get(NAME)) is None:
+    while (kept := (await records_of(store, KIND)).get(NAME)) is None:
         with suppress(OutcomeUnknown):  # the next look tells
             await store.put_record(KIND, NAME, msgspec.json.encode(fresh_secret()), 0)  # unless somebody was first
     return kept.value.hex()  # whatever it is: a record that was damaged is an id as well

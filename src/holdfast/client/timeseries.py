@@ -16,7 +16,7 @@ from ..core.errors import InvalidJob
 from ..core.job import UNDECODABLE, State
 from ..core.operations import MinuteStats, QueueStats
 from ..core.validation import checked_seconds
-from ..store.protocol import MINUTE_STATS_KEPT, Versioned
+from ..store.protocol import MINUTE_STATS_KEPT, Versioned, records_of
 from ..store.worker_writes import RecordKind, WorkerWrites
 from ..views import moment
 from .runtime import Runtime, on_app_loop
@@ -78,13 +78,13 @@ class Timeseries:
     ) -> list[Depth]:
         """How many jobs stood queued over this long until now, as `record_depth` noted it, in steps of whole minutes."""
         start = await _start(session, since)
-        return depths(await session.store.records(KIND), start, _checked_step(step))
+        return depths(await records_of(session.store, KIND), start, _checked_step(step))
 
     @on_app_loop
     async def record_depth(self, session: Session) -> bool:
         """Note how many jobs stand queued in this minute; False where somebody has already."""
         store = session.store
-        note = noting(await store.records(KIND), await store.stats(), await store.now())
+        note = noting(await records_of(store, KIND), await store.stats(), await store.now())
         if note is None:
             return False
         for name in note.over:

@@ -24,6 +24,8 @@ CANCELLING, GOING_ON = {"cancelled": True}, {"cancelled": False}
 """Merged into the meta of a flow's own job by whoever cancels the flow, or retries it. It is in `meta`, not in `extra`:
 several processes write both at any time. Stores merge `meta` by name, but a change replaces `extra` as a whole, so a
 process that notes there how many jobs have ended (`Internal.upto`) would undo a cancellation that it has not seen."""
+GROWN = {"grown": True}
+"""Merged there before the first job is added to a flow that runs: whoever reads the flow's own job sees it."""
 
 
 def member(flow: str, number: int) -> str:
@@ -101,6 +103,11 @@ def unneeded(record: Record) -> bool:
 def cancelling(meta: Mapping[str, Any]) -> bool:
     """Whether a flow that has not ended is being cancelled, by the meta of its own job."""
     return meta.get("cancelled") is True
+
+
+def has_grown(meta: Mapping[str, Any]) -> bool:
+    """Whether jobs were added to a flow while it ran, or may have been, by the meta of its own job."""
+    return meta.get("grown") is True
 
 
 def end_of_flow(*, failures: bool, cancelled: bool, abandoned: bool) -> FlowEnd:

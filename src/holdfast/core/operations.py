@@ -128,6 +128,13 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     extra: bytes | msgspec.UnsetType | None = msgspec.UNSET
     record_end: bool = False
     """As in a Settlement."""
+    handled: bool = False
+    """What follows from the job's end is done: the record that tells of it is removed, unless something was added to it
+    (its value is no longer `{}`)."""
+
+
+HANDLED = Patch(handled=True)
+"""A patch that removes the record of an end, and leaves the job as it is."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
@@ -140,6 +147,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     """None deletes the job. The key of one that had not ended is forgotten with it."""
     expected_task: str | None = None
     """Where given: made only if this is its task. Another job may have got its id since."""
+    expected_seq: int | None = None
+    """The same for its `seq`, which no two jobs of a store share."""
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):

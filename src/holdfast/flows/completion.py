@@ -30,6 +30,7 @@ from ..core.job import TERMINAL, UNDECODABLE, Record, State
 from ..core.lifecycle import retry as new_life
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import all_of
+from ..store.protocol import records_of
 from ..tasks.registry import Registry
 from .members import PAGE, UNKNOWN, FlowJobs, about_flow, counting, gathering, number_kept
 
@@ -153,7 +154,7 @@ class Completion:
         return (await self._jobs.change([_end_of(own, ended, error, counts, jobs=jobs)]))[0]
 
     def ending(self, own: Record, members: Sequence[Record]) -> list[Change] | None:
-        """The end of a flow whose jobs have all succeeded, and their retention, for one commit.
+        """The end of a flow whose jobs have all succeeded, and their retention, for one commit. Their ends are handled.
 
         None where it takes a look afterwards (`close`): another flow may have got a chosen id since the jobs were read.
         Nor where nothing is kept: whoever waits for the flow is to find it ended before it is gone.
@@ -164,7 +165,8 @@ class Completion:
             return None
         counts = {str(State.SUCCEEDED): len(members)}
         end = _end_of(own, "succeeded", None, counts, jobs=len(members), keep=keep)
-        return [end, *(Change(r.id, r.state, r.fence, Patch(keep=its)) for r, its in keeps if its is not None)]
+        kept = [Change(r.id, r.state, r.fence, Patch(keep=its, handled=True), expected_seq=r.seq) for r, its in keeps]
+        return [end, *kept]
 
     def _keeps(self, record: Record, keep: float | None) -> float | None:
         task = self._registry.tasks.get(record.task)
@@ -174,7 +176,7 @@ class Completion:
     async def close(self, id: str) -> bool:
         """A flow has ended: let its retention begin, and that of its jobs. False where it goes on after a retry."""
         store, keep = self._session.store, self._session.rules.retention
-        kept = (await store.records(counting(id))).get("jobs")
+        kept = (await records_of(store, counting(id))).get("jobs")
         [own] = await store.get([id])
         if own is None or own.state not in TERMINAL:
             return own is None

@@ -25,7 +25,7 @@ from ..core.flow_rules import CANCELLING
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, State
 from ..core.operations import Change
 from ..core.waiting import all_of
-from ..store.protocol import Versioned
+from ..store.protocol import Versioned, records_of
 from .members import PAGE, QUEUE, TASK, About, FlowJobs, Jobs, about_flow, counting, gathering
 
 Insert = Callable[[Sequence[NewJob]], Coroutine[Any, Any, Sequence[str | HoldfastError]]]
@@ -163,7 +163,7 @@ class Creation:
         value = msgspec.json.encode(Pending(making=Making(about.name, about.jobs, self._session.entropy.token())))
         kept = None
         while not await store.put_record(ENDED, own.id, value, 0 if kept is None else kept.version):
-            kept = (await store.records(ENDED)).get(own.id)
+            kept = (await records_of(store, ENDED)).get(own.id)
             if (jobs := pending(kept).delete) is not None:
                 await remove_ended(self._session, own.id, jobs)  # of a flow that had the same id
 
@@ -172,7 +172,7 @@ class Creation:
         try:
             waiting = [r async for r in self._jobs.members(id, jobs) if r.state == State.BLOCKED and r.fence == 0]
             await self._jobs.change([Change(r.id, r.state, r.fence, None) for r in waiting])
-            kept = (await self._session.store.records(ENDED)).get(id)
+            kept = (await records_of(self._session.store, ENDED)).get(id)
             if kept is not None:
                 await self._session.store.put_record(ENDED, id, None, kept.version)
         except HoldfastError:

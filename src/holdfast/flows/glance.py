@@ -12,14 +12,15 @@ sees the other, and `Completion.close` has the flow wait again.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
+
+import msgspec
 
 from ..client.session import Session
 from ..core import internal as extras
-from ..core.flow_rules import cancelling, decide, member
+from ..core.flow_rules import cancelling, decide, has_grown, member
 from ..core.job import TERMINAL, Record, State
-from ..core.operations import Change
+from ..core.operations import HANDLED, Change
 from ..core.waiting import end_of
 from ..store.protocol import Versioned
 from .completion import Completion
@@ -40,7 +41,11 @@ class Glance:
         self._jobs = FlowJobs(session)
 
     async def free(self, ids: Sequence[str], told: Mapping[str, Versioned]) -> set[str]:
-        """Do what follows from these ends where it is simple; those that are dealt with. `told`: read before."""
+        """Do what follows from these ends where it is simple, and remove their records; those that are dealt with.
+
+        `told`: records of ends that are known, read before. A job whose record names other jobs is not simple; where
+        that is not known, its record stays, and is found by a later look.
+        """
         ended: dict[str, list[str]] = {}
         for id in ids:
             flow, _, number = id.rpartition(".")
@@ -54,17 +59,14 @@ class Glance:
             follows = {
                 flow: changes for flow in some if (changes := self._follows(flow, ended[flow], found)) is not None
             }
-            # Read last: a job that adds to its flow says so before it ends.
-            grown = await asyncio.gather(*(self._session.store.records(counting(flow)) for flow in follows))
-            simple = [flow for flow, more in zip(follows, grown, strict=True) if not more]
-            changes = [change for flow in simple for change in follows[flow]]
+            changes = [change for of_flow in follows.values() for change in of_flow]
             written = await self._jobs.change(changes)
             over = sorted(change.id for change, done in zip(changes, written, strict=True) if done and _is_end(change))
-            grown = await asyncio.gather(*(self._session.store.records(counting(flow)) for flow in over))
-            late = {flow for flow, more in zip(over, grown, strict=True) if more}
+            grown = await self._session.store.records([counting(flow) for flow in over]) if over else {}
+            late = {flow for flow in over if grown[counting(flow)]}
             for flow in late:  # by a worker whose claim was lost: it has looked before the flow had ended
                 await self._completion.close(flow)
-            dealt.update(id for flow in simple if flow not in late for id in ended[flow])
+            dealt.update(id for flow in follows if flow not in late for id in ended[flow])
         return dealt
 
     def _follows(self, flow: str, ended: Sequence[str], found: Mapping[str, Record]) -> list[Change] | None:
@@ -75,7 +77,10 @@ class Glance:
         about = about_flow(own)
         jobs = [found.get(member(flow, number)) for number in range(about.jobs)]
         members = {record.id: record for record in jobs if record is not None}
-        if about is UNKNOWN or about.grown or about.jobs > SMALL or len(members) < about.jobs:
+        if about is UNKNOWN or about.jobs > SMALL or len(members) < about.jobs:
+            return None
+        # A job that adds to its flow marks it before it ends, and so before this read.
+        if about.grown or has_grown(own.meta):
             return None
         if any(id not in members or members[id].state != State.SUCCEEDED for id in ended):
             return None
@@ -92,8 +97,12 @@ class Glance:
                 change = decide(record, extra, members, record.created_at)
                 if change.patch is None or change.patch.state != State.QUEUED:
                     return None
-                changes.append(change)
-        return None if all(record.state in TERMINAL for record in members.values()) else changes
+                changes.append(msgspec.structs.replace(change, expected_seq=record.seq))
+        if all(record.state in TERMINAL for record in members.values()):
+            return None
+        # In the same commit as what they free. By `seq`: another flow may have got a chosen id since.
+        over = [members[id] for id in ended]
+        return [*changes, *(Change(r.id, r.state, r.fence, HANDLED, expected_seq=r.seq) for r in over)]
 
 
 def _is_end(change: Change) -> bool:

@@ -15,7 +15,7 @@ from ..core.internal import Internal
 from ..core.job import UNDECODABLE, Record
 from ..core.operations import Change
 from ..store.group_commit import PAGE
-from ..store.protocol import Versioned
+from ..store.protocol import Versioned, records_of
 from ..store.worker_writes import kind_in
 
 TASK, QUEUE = "flow", "flows"
@@ -54,7 +54,7 @@ class FlowJobs:
 
     async def count(self, own: Record) -> int:
         """How many jobs a flow has."""
-        kept = (await self._session.store.records(counting(own.id))).get("jobs")
+        kept = (await records_of(self._session.store, counting(own.id))).get("jobs")
         if kept is not None and (number := number_kept(kept)) is not None:
             return number
         about = about_flow(own)

@@ -27,7 +27,7 @@ from ..core.job import TERMINAL, Record, State
 from ..core.lifecycle import cancel
 from ..core.operations import Change, Patch, Where
 from ..core.waiting import Waiting, beginning_of, end_of
-from ..store.protocol import Versioned
+from ..store.protocol import Versioned, records_of
 from ..tasks.registry import Registry
 from .completion import Completion
 from .creation import ENDED, MakingWatch, Pending, give_up, pending, remove_ended
@@ -56,7 +56,7 @@ class Release:
     async def leave(self, id: str, change: Callable[[Pending], Pending]) -> None:
         """Write down what is left to do about a flow: from then on, any worker that looks does it."""
         while True:
-            kept = (await self._session.store.records(ENDED)).get(id)
+            kept = (await records_of(self._session.store, ENDED)).get(id)
             value = msgspec.json.encode(change(pending(kept)))
             if await self._session.store.put_record(ENDED, id, value, 0 if kept is None else kept.version):
                 return
@@ -72,12 +72,18 @@ class Release:
 
     # -- free what waits for jobs that have ended
 
-    async def repair(self, seen: Collection[str] | None = None, watch: MakingWatch | None = None) -> set[str]:
+    async def repair(
+        self,
+        seen: Collection[str] | None = None,
+        watch: MakingWatch | None = None,
+        records: dict[str, Versioned] | None = None,
+    ) -> set[str]:
         """Free what others should have freed, and give up flows that were never started; the ends that are told now.
 
-        `seen`: those of an earlier look. Whoever was to deal with the others may be at it.
+        `seen`: those of an earlier look. Whoever was to deal with the others may be at it. `records`: those of all
+        ends, where they were read just now.
         """
-        records = await self._session.store.records(ENDED)
+        records = await records_of(self._session.store, ENDED) if records is None else records
         told = set(records)
         left = told if seen is None else told.intersection(seen)
         if left:
@@ -95,10 +101,12 @@ class Release:
 
     async def free(self, ids: Sequence[str], told: dict[str, Versioned] | None = None) -> None:
         """Deal with ends that were told: of jobs and flows, and of the making of flows."""
-        store = self._session.store
-        told = await store.records(ENDED) if told is None else told  # before any job is looked at
-        simple = await self._glance.free(ids, told)
-        waiting, done = [id for id in ids if id not in simple], sorted(simple)
+        simple = await self._glance.free(ids, told or {})
+        waiting, done = [id for id in ids if id not in simple], list[str]()
+        if not waiting:
+            return
+        if told is None:
+            told = await records_of(self._session.store, ENDED)  # before any of these jobs is looked at
         ends: dict[str, tuple[int, int]] = {}
         flows: dict[str, None] = {}
         while waiting:
@@ -173,7 +181,7 @@ class Release:
         """
         if not ends:
             return {}
-        now = await self._session.store.records(ENDED)
+        now = await records_of(self._session.store, ENDED)
         ours = [id for id in ends if id in now and now[id].value == told.get(id, _JUST_TOLD).value]
         found = await self._jobs.get(ours)
         return {r.id: now[r.id] for r in found if r.state in TERMINAL and (r.reset_count, r.fence) == ends[r.id]}
@@ -191,7 +199,7 @@ class Release:
         told[id] = Versioned(value if ours else _LEFT, _JUST_TOLD.version)
 
     async def _kept(self, id: str) -> Versioned:
-        return (await self._session.store.records(ENDED)).get(id, _NONE)
+        return (await records_of(self._session.store, ENDED)).get(id, _NONE)
 
     async def _free_those(self, awaited: Mapping[str, Waiting], told: dict[str, Versioned]) -> list[str]:
         """Free all who wait for these things, by who told of each; the ended jobs that are to be dealt with next."""

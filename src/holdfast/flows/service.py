@@ -24,14 +24,15 @@ from ..client.runtime import Runtime, on_app_loop
 from ..client.session import Session
 from ..core import internal as extras
 from ..core.errors import HoldfastError, InvalidJob, InvalidState, OutcomeUnknown, StoreUnavailable
-from ..core.flow_rules import FlowEnd, cancelling, member, number_in, unneeded
+from ..core.flow_rules import GROWN, FlowEnd, cancelling, has_grown, member, number_in, unneeded
 from ..core.internal import Internal
 from ..core.job import TERMINAL, UNDECODABLE, NewJob, Record, State
 from ..core.lifecycle import retry as new_life
-from ..core.operations import Change
+from ..core.operations import Change, Patch
 from ..core.settings import Settings
 from ..core.validation import checked_text
 from ..core.waiting import Waiting, all_of, beginning_of, end_of
+from ..store.protocol import records_of
 from ..tasks.handle import BlockingHandle, Handle
 from ..tasks.registry import Registry
 from ..views import Job, job_view, states_named
@@ -307,7 +308,7 @@ class Flows:
     @on_app_loop
     async def in_the_making(self, session: Session) -> set[str]:
         """The flows whose jobs are stored, or being stored, and that are not started yet."""
-        left = await session.store.records(ENDED)
+        left = await records_of(session.store, ENDED)
         return {id for id, kept in left.items() if pending(kept).making is not None}
 
     @on_app_loop
@@ -413,7 +414,11 @@ async def _reserve(session: Session, flow: str) -> int:
         own = await jobs_of.own(flow)
         if own.state in TERMINAL or cancelling(own.meta):
             raise InvalidState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
-        kept = (await store.records(counting(flow))).get("jobs")
+        if not has_grown(own.meta):
+            mark = Change(flow, own.state, own.fence, Patch(meta=GROWN), expected_task=TASK)
+            if not (await jobs_of.change([mark]))[0]:
+                continue  # it has just ended
+        kept = (await records_of(store, counting(flow))).get("jobs")
         known = None if kept is None else number_kept(kept)
         jobs = await jobs_of.count(own) if known is None else known
         version = 0 if kept is None else kept.version
@@ -424,7 +429,7 @@ async def _reserve(session: Session, flow: str) -> int:
 async def _give_back(session: Session, flow: str, number: int) -> None:
     """A number was not used. Where others have taken the next ones, it is a gap, which does no harm."""
     with suppress(HoldfastError):
-        kept = (await session.store.records(counting(flow))).get("jobs")
+        kept = (await records_of(session.store, counting(flow))).get("jobs")
         if kept is not None and number_kept(kept) == number + 1:
             await session.store.put_record(counting(flow), "jobs", str(number).encode(), kept.version)
 

@@ -13,12 +13,13 @@ import msgspec
 from ..core import internal as extra
 from ..core.clock import Entropy
 from ..core.errors import InvalidJob
-from ..core.flow_rules import member
-from ..core.job import UNDECODABLE, NewJob
-from ..store.protocol import Store
+from ..core.flow_rules import GROWN, member
+from ..core.job import UNDECODABLE, NewJob, State
+from ..core.operations import HANDLED, Change, Patch
+from ..store.protocol import Store, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites, any_worker, name_in, resumes
 from .creation import ENDED, pending
-from .members import PAGE, About, about_flow, counting, number_kept
+from .members import PAGE, TASK, About, about_flow, counting, number_kept
 
 SAMPLE = 64
 """Jobs of a large flow that are looked for. Half of them must be there: some may have been deleted."""
@@ -39,7 +40,7 @@ async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
     if number is None:
         raise InvalidJob(f"flow {flow!r:.200}: this is no number of jobs")
     [own] = await store.get([flow])
-    kept = (await store.records(write.kind)).get("jobs")
+    kept = (await records_of(store, write.kind)).get("jobs")
     known = None if kept is None else number_kept(kept)
     if known is None:
         about = None if own is None else about_flow(own)
@@ -66,11 +67,22 @@ async def _check_own_jobs(store: Store, entropy: Entropy, jobs: Sequence[NewJob]
             raise InvalidJob(f"flow {job.id!r}: it says that it has {wanted} jobs, and most of them are not stored")
 
 
+_resumes = resumes("waiting_for")
+
+
+def _is_workers(change: Change) -> bool:
+    """Workers also remove the record of an end that is handled, and mark a flow that grows."""
+    grows = (
+        change.expected_state == State.BLOCKED and change.expected_task == TASK and change.patch == Patch(meta=GROWN)
+    )
+    return grows or change.patch == HANDLED or _resumes(change)
+
+
 WRITES = WorkerWrites(
     records=(
         RecordKind(ENDED, worker=_cancels_nothing, tells_end=True),
         RecordKind(counting(""), worker=any_worker, check=_check_count),
     ),
-    change=resumes("waiting_for"),
+    change=_is_workers,
     check_inserts=_check_own_jobs,
 )

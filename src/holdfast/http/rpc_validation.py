@@ -82,7 +82,7 @@ def check_holders(holders: Sequence[Holder]) -> None:
 
 def check_record(kind: str, name: str, value: bytes | None, expect: int | None, max_payload: int) -> None:
     """Refuse a record whose name no store could keep, or which is too large."""
-    check_kind(kind)
+    check_kinds([kind])
     checked_text(name, "a record's name", WAITS_MOST)
     if value is not None:
         _check_size(name, value, max_payload)
@@ -90,9 +90,11 @@ def check_record(kind: str, name: str, value: bytes | None, expect: int | None, 
         _check_number(name, "version", expect)
 
 
-def check_kind(kind: str) -> None:
-    """Refuse a kind of record that there cannot be."""
-    checked_text(kind, "a record's kind", WAITS_MOST)
+def check_kinds(kinds: Sequence[str]) -> None:
+    """Refuse kinds of records that there cannot be, or too many of them."""
+    _check_count(NAMES_MOST, len(kinds))
+    for kind in kinds:
+        checked_text(kind, "a record's kind", WAITS_MOST)
 
 
 def _check_since(since: int) -> None:
@@ -274,6 +276,8 @@ def _check_change(change: Change, max_payload: int) -> None:
         raise InvalidJob(f"job {id!r}: there is no state {change.expected_state!r:.50}")
     if change.expected_task:  # said by a server in front of this one; "": of no job
         checked_name(change.expected_task, "task")
+    if change.expected_seq is not None:
+        _check_number(id, "seq", change.expected_seq)
     if change.patch is not None:
         _check_patch(id, change.patch, max_payload)
 

@@ -27,7 +27,7 @@ from .idempotency_cache import Recall
 from .job_policy import JobPolicy
 from .notifications import STREAMS_MOST, Hints
 from .problems import CONTENT_TYPE
-from .rpc_validation import CHECKS, check_batch, check_kind, check_record
+from .rpc_validation import CHECKS, check_batch, check_kinds, check_record
 
 if TYPE_CHECKING:
     from ..parts import Parts
@@ -162,11 +162,12 @@ class Seam:
     async def _warnings(self) -> Sequence[Finding]:
         return await self._parts.session.health.warnings()
 
-    async def _records(self, kind: str) -> dict[str, Versioned]:
+    async def _records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
         if self._checks:
-            check_kind(kind)
-        await self._declared.of(kind).before_read(self._parts.session.store)
-        return await self._parts.session.store.records(kind)
+            check_kinds(kinds)
+        for kind in kinds:
+            await self._declared.of(kind).before_read(self._parts.session.store)
+        return await self._parts.session.store.records(kinds)
 
     async def _put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         if self._checks:

@@ -14,7 +14,7 @@ from ..core.errors import InvalidJob
 from ..core.job import UNDECODABLE, LimitKey, NewJob
 from ..core.retry import Backoff
 from ..core.validation import error_text
-from ..store.protocol import Store
+from ..store.protocol import Store, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
 from ..views import moment
 
@@ -143,7 +143,7 @@ def _moves_on(before: bytes | None, after: bytes | None) -> bool:
 
 
 async def _worker_writes(store: Store, write: RecordWrite) -> bool:
-    kept = (await store.records(KIND)).get(write.name)
+    kept = (await records_of(store, KIND)).get(write.name)
     version = 0 if kept is None else kept.version
     if write.expect is None or write.expect > version:  # whatever is there by then
         return False

@@ -29,6 +29,7 @@ from ..core.errors import (
 from ..core.job import TERMINAL, LimitKey
 from ..core.validation import checked_name, checked_seconds
 from ..core.writes import Writes
+from ..store.protocol import records_of
 from ..tasks.options import OPTION_OF, JobOptions, Options
 from ..tasks.task import Call, Task
 from ..views import moment
@@ -198,15 +199,18 @@ class Schedules:
         await self._one(name)
         await self._records.put(KIND, name, None)
 
-    async def make_due_runs(self) -> float | None:
+    async def make_due_runs(self, max_age: float = 0.0) -> float | None:
         """Enqueue whatever is due; seconds until something is due next, None where nothing is known to be.
 
-        What is due and cannot be made is for the next look.
+        What is due and cannot be made is for the next look. `max_age`: whether anything is due may be told by records
+        that were read so many seconds ago; what is due is then read again.
         """
-        records = await self._records.all(KIND)
+        records = await self._records.recent(KIND, max_age)
         if not records:
             return None
         now = await self._records.now()
+        if max_age and any(_is_due(record, now) for record in records.values()):
+            records = await self._records.recent(KIND, 0.0)
         with Writes("a run that is due", "the next look makes the same one") as writes:
             following = [await self._look(record, now, writes) for _, record in sorted(records.items())]
         soonest = min((due for due in following if due is not None and due > now), default=None)
@@ -216,12 +220,9 @@ class Schedules:
 
     async def _look(self, record: Versioned, now: int, writes: Writes) -> int | None:
         """Make the runs of one schedule that are due; when it is due next."""
-        seen = glance(record.value)
-        if seen is None or seen.paused or seen.next is None:
-            return None
-        # A clock that was ahead and is right again has left a time that may be far off: it is found anew.
-        if seen.next > now and seen.counted <= now + schedule.LATE:
-            return seen.next
+        if not _is_due(record, now):
+            seen = glance(record.value)
+            return None if seen is None or seen.paused else seen.next
         kept = read(record.value)
         return None if kept is None else await self._make_one(kept, record.version, now, writes)
 
@@ -317,6 +318,14 @@ class Schedules:
                 return changed
 
 
+def _is_due(record: Versioned, now: int) -> bool:
+    seen = glance(record.value)
+    if seen is None or seen.paused or seen.next is None:
+        return False
+    # A clock that was ahead and is right again has left a time that may be far off: it is found anew.
+    return seen.next <= now or seen.counted > now + schedule.LATE
+
+
 def made_rule(
     cron: str | None,
     every: float | timedelta | None,
@@ -341,5 +350,5 @@ def made_rule(
 
 async def is_scheduled(session: Session, where: Where) -> bool:
     """Whether a schedule has a queue, or a task."""
-    kept = [read(one.value) for one in (await session.store.records(KIND)).values()]
+    kept = [read(one.value) for one in (await records_of(session.store, KIND)).values()]
     return any(where.queue == one.queue or where.task == one.task for one in kept if one is not None)

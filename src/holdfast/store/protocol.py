@@ -98,6 +98,11 @@ class Versioned(msgspec.Struct, frozen=True, gc=False):
     version: int
 
 
+async def records_of(store: Store, kind: str) -> dict[str, Versioned]:
+    """All small shared records of one kind, by name."""
+    return (await store.records([kind]))[kind]
+
+
 class Listener(Protocol):
     """Rings when something that it listens for may have happened; a hint, never a promise."""
 
@@ -206,8 +211,8 @@ class Store(Protocol):
         """Every holder that is known, the dead that still hold jobs included."""
         ...
 
-    async def records(self, kind: str) -> dict[str, Versioned]:
-        """All small shared records of a kind, by name."""
+    async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+        """All small shared records of these kinds, by kind and name; {} for a kind that has none."""
         ...
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:

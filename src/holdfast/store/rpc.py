@@ -25,7 +25,7 @@ from ..core.operations import (
 )
 from .protocol import Answers, Batch, Finding, Versioned
 
-PROTOCOL = 4
+PROTOCOL = 5
 """Both sides must speak the same; it rises with every change that the other side would not understand."""
 PATH = "/v1/store"
 PROTOCOL_HEADER = "Holdfast-Protocol"
@@ -98,7 +98,7 @@ STATS = Method[list[QueueStats]]("stats", tuple[()], list[QueueStats])
 TRANSITIONS = Method[Transitions]("transitions", tuple[str | None, int], Transitions)
 MINUTES = Method[list[MinuteStats]]("minutes", tuple[int], list[MinuteStats])
 HOLDERS = Method[list[HolderInfo]]("holders", tuple[()], list[HolderInfo])
-RECORDS = Method[dict[str, Versioned]]("records", tuple[str], dict[str, Versioned])
+RECORDS = Method[dict[str, dict[str, Versioned]]]("records", tuple[list[str]], dict[str, dict[str, Versioned]])
 PUT_RECORD = Method[bool]("put_record", tuple[str, str, bytes | None, int | None], bool, "once")
 WARNINGS = Method[list[Finding]]("warnings", tuple[()], list[Finding])
 NOW = Method[int]("now", tuple[()], int)

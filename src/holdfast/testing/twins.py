@@ -13,7 +13,7 @@ import msgspec
 from ..core.job import TERMINAL, Record, State
 from ..core.operations import Change, HolderInfo, QueueStats, Where
 from ..core.waiting import Waiting
-from ..store.protocol import Store
+from ..store.protocol import Store, records_of
 from .verbs import every
 
 TIMES = ("run_at", "created_at", "started_at", "finished_at", "expires_at", "changed_at")
@@ -211,7 +211,7 @@ async def _got(store: Store) -> bool:
 
 
 async def _ended(store: Store) -> list[str]:
-    return sorted(await store.records("ended"))
+    return sorted(await records_of(store, "ended"))
 
 
 async def _counted(store: Store, *, exact: bool) -> dict[tuple[object, ...], tuple[int, ...]]:

@@ -14,6 +14,7 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import HoldfastError, requires
+from ..store.protocol import records_of
 from ..tasks.context import Context, Discard
 from ..tasks.options import Options
 from ..version import __version__
@@ -40,7 +41,7 @@ def allow_webhooks(registry: Registry, session: Session) -> None:
         proofs = [proof_of(secret, store, id, webhook, message) for secret in settings.secret]
         if not any(hmac.compare_digest(one.encode(), proof.encode()) for one in proofs):
             raise Discard("this delivery was not made by a process with this HOLDFAST_SECRET, or is a copy of one")
-        hooks = {hook.name: hook for hook in read(await session.store.records(KIND))}
+        hooks = {hook.name: hook for hook in read(await records_of(session.store, KIND))}
         if webhook not in hooks:
             raise Discard(f"there is no webhook {webhook!r} any more")
         now = session.clock.now() // 1_000_000

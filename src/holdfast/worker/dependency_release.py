@@ -9,6 +9,7 @@ from ..client.session import Session
 from ..core.errors import HoldfastError
 from ..flows.creation import ENDED, MakingWatch, pending
 from ..flows.release import Release
+from ..store.protocol import records_of
 
 AT_LAST = 5.0
 """Seconds for which a worker that stops goes on with what it is about to free."""
@@ -32,6 +33,7 @@ class DependencyRelease:
         self._ours = "sweeps" not in session.store.features  # else whoever has the store does all of this
         self._busy = self._ours
         if self._ours:
+            session.watched.watch(ENDED)
             self._told.add(self._heard)
         self._task = asyncio.create_task(self._run())
 
@@ -40,7 +42,7 @@ class DependencyRelease:
         if self._ours:
             return not self._ended and not self._busy
         try:
-            left = await self._session.store.records(ENDED)
+            left = await records_of(self._session.store, ENDED)
             making = [id for id, kept in left.items() if pending(kept).making is not None]
             return len(making) == len(left) and not any(await self._session.store.get(making))
         except HoldfastError:
@@ -79,7 +81,8 @@ class DependencyRelease:
                 ended = []
             if (now := self._loop.time()) >= self._next_look:  # however many end here
                 self._next_look = now + self._every * (0.5 + self._session.entropy.fraction())
-                self._seen = await self._release.repair(self._seen, self._making)
+                left = await self._session.watched.of(ENDED, self._every / 2)
+                self._seen = await self._release.repair(self._seen, self._making, left)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the ends are told, and looked for again
             pause = self._session.outages.failed("flows", error, self._every)
             self._next_look = max(self._next_look, self._loop.time() + pause * 0.5)

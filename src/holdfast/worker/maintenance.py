@@ -43,7 +43,7 @@ class Maintenance:
                 sweeps = "sweeps" not in session.store.features  # else whoever has the store does
                 if sweeps:
                     await self._claims.recover()
-                await session.holds.refresh()
+                await session.holds.refresh(self._every / 2)
                 if sweeps:
                     await session.holds.release_late()
                 if sweeps and clock.monotonic() >= tidy_at:

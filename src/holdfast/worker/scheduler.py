@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 
-from ..observe.outages import Outages
+from ..client.session import Session
+from ..schedules.schedule import KIND
 from ..schedules.service import Schedules
 
 
 class Scheduler:
     """Puts the app's own schedules into the store, then makes whatever is due there."""
 
-    def __init__(self, schedules: Schedules, outages: Outages, poll: float) -> None:
+    def __init__(self, schedules: Schedules, session: Session, poll: float) -> None:
         self._schedules = schedules
-        self._outages = outages
+        self._outages = session.outages
         self._poll = poll
+        session.watched.watch(KIND)
         self._task = asyncio.create_task(self._run())
 
     def stop(self) -> None:
@@ -29,7 +31,7 @@ class Scheduler:
                 if not declared:
                     await self._schedules.declare()
                     declared = True
-                soon = await self._schedules.make_due_runs()
+                soon = await self._schedules.make_due_runs(self._poll / 2)
                 # Looking reads a few small records: others may have changed them meanwhile.
                 pause = pause if soon is None else min(pause, soon)
             except Exception as error:  # noqa: BLE001  # whatever a driver raises, the next look may fare better

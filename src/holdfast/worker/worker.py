@@ -173,7 +173,7 @@ class Worker:
         runtime.before_close.add(self._end)
         heartbeat.start()
         maintenance = Maintenance(session, claims, poll, min(RECOVERY_DELAY, 3 * poll))
-        scheduler = Scheduler(parts.schedules, session.outages, poll)
+        scheduler = Scheduler(parts.schedules, session, poll)
         claiming, stopped = asyncio.create_task(claimer.run(listener)), asyncio.create_task(self._stopping.wait())
         events.worker_started(holder.id, queues, size)
         try:

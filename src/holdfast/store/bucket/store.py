@@ -256,9 +256,9 @@ class BucketStore:
 
         return await self._shared.run(work)
 
-    async def records(self, kind: str) -> dict[str, Versioned]:
-        async def work(engine: Engine) -> dict[str, Versioned]:
-            return dict((await engine.recent()).jobs.kept.get(kind, {}))
+    async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+        async def work(engine: Engine) -> dict[str, dict[str, Versioned]]:
+            return (await engine.recent()).jobs.records(kinds)
 
         return await self._shared.run(work)
 

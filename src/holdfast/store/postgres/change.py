@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from ...core.job import TERMINAL, Record, State
-from ...core.operations import Change
+from ...core.operations import HANDLED, Change
 from ..reference import apply
 from . import sql
 from .pool import Link
@@ -37,6 +37,7 @@ class Changes:
         self._left: dict[str, bool] = {}
         """Limit keys that a job has left, and whether they held others then."""
         self._ended_ids: list[str] = []
+        self._handled: list[str] = []
         self._moved: list[tuple[str, str]] = []
         self.queues: set[str] = set()
         self.ended: set[str] = set()
@@ -62,8 +63,12 @@ class Changes:
         kept = self._jobs.get(change.id)
         if kept is None or kept.state != change.expected_state or kept.fence != change.expected_fence:
             return False
-        if change.expected_task not in (None, kept.task):
+        if change.expected_task not in (None, kept.task) or change.expected_seq not in (None, kept.seq):
             return False
+        if change.patch is not None and change.patch.handled:
+            self._handled.append(kept.id)
+        if change.patch == HANDLED:
+            return True
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
         if kept.waiting_for is not None and kept.waiting_for.kind == "limit":
             self._holding[kept.waiting_for.name] -= 1
@@ -139,6 +144,8 @@ class Changes:
             await self._link.fetch(self._say(sql.SET_FINGERPRINTS), *zip(*keys, strict=True), prints)
         if self._left:
             await self._link.fetch(self._say(sql.MAKE_ROOM), list(self._left), list(self._left.values()))
+        if self._handled:
+            await self._link.fetch(self._say(sql.END_HANDLED), self._handled)
         if self._ended_ids:
             await self._link.fetch(self._say(sql.TELL_ENDED), self._ended_ids)
         if self._moved:

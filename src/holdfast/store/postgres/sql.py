@@ -96,6 +96,8 @@ GROUP BY u.held
 """
 """Jobs of these limit keys have left the ready or the running; and whether others were held then."""
 TELL_ENDED = "SELECT holdfast.tell_ended($1)"
+END_HANDLED = "DELETE FROM holdfast.record WHERE kind = 'ended' AND name = ANY ($1) AND value = '{}'"
+"""Remove the records of ends, unless something was added to `{}`."""
 HINT = "SELECT holdfast.hint($1, $2, $3)"
 TELL = "SELECT holdfast.record_end(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"
@@ -161,7 +163,7 @@ MINUTES = """
 SELECT at, queue, outcome, sum(count)::bigint, sum(waited)::bigint, sum(ran)::bigint
 FROM holdfast.minute WHERE at >= $1 GROUP BY at, queue, outcome ORDER BY at, queue, outcome
 """
-RECORDS = "SELECT name, value, version FROM holdfast.record WHERE kind = $1"
+RECORDS = "SELECT kind, name, value, version FROM holdfast.record WHERE kind = ANY ($1)"
 PUT_RECORD = """
 INSERT INTO holdfast.record AS r (kind, name, value) SELECT $1, $2, $3
 WHERE $4::bigint IS NULL OR $4 = 0

@@ -28,7 +28,7 @@ from ...core.operations import (
     Where,
     holder_of,
 )
-from ..protocol import Answers, Batch, Finding, Listener, Versioned
+from ..protocol import Answers, Batch, Finding, Listener, Versioned, records_of
 from . import bound, doctor, observe, round_trips, schema, sql, transitions, trouble
 from .call import Call, is_lone, lone_arguments
 from .driver import asyncpg
@@ -356,7 +356,7 @@ class PostgresStore:
         return [Printed(*row) for row in await self._fetch(sql.OUTPUT, id, position, limit)]
 
     async def stats(self) -> list[QueueStats]:
-        paused = set(await self.records("pause"))
+        paused = set(await records_of(self, "pause"))
         counts: dict[str, dict[str, int]] = {name: {} for name in paused}
         oldest: dict[str, int] = {}
         for queue, state, count, first in await self._fetch(sql.STATS):
@@ -386,8 +386,11 @@ class PostgresStore:
             for about, heartbeat, age, alive, id in known
         ]
 
-    async def records(self, kind: str) -> dict[str, Versioned]:
-        return {name: Versioned(value, version) for name, value, version in await self._fetch(sql.RECORDS, kind)}
+    async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+        found: dict[str, dict[str, Versioned]] = {kind: {} for kind in kinds}
+        for kind, name, value, version in await self._fetch(sql.RECORDS, list(kinds)):
+            found[kind][name] = Versioned(value, version)
+        return found
 
     async def now(self) -> int:
         return (await self._fetch(sql.NOW))[0][0]

@@ -119,13 +119,17 @@ class EndMessage(PlainEndMessage):
 
 
 class ChangeMessage(Message):
-    """An operator's change. No patch deletes; a task: only where the job is of it."""
+    """An operator's change. No patch deletes; a task or a seq: only where the job has it. `only_handled`: it removes
+    the record of the job's end, and changes nothing else.
+    """
 
     id: str
     state: str
     fence: int
     patch: dict[str, Any] | None
     task: str | None
+    seq: str | None
+    only_handled: bool | None
 
 
 class AskMessage(Message):

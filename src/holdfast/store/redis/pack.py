@@ -10,7 +10,7 @@ import msgspec
 from ...core import waiting
 from ...core.clock import MICROS
 from ...core.job import Attempt, LimitKey, NewJob
-from ...core.operations import Ask, Change, Holder, Note, Patch, Settlement, Where
+from ...core.operations import HANDLED, Ask, Change, Holder, Note, Patch, Settlement, Where
 from ..protocol import Batch
 from .messages import (
     AskMessage,
@@ -192,6 +192,8 @@ def _change(change: Change, args: Args) -> ChangeMessage:
         fence=change.expected_fence,
         patch=None if change.patch is None else _patch(change.patch, args),
         task=change.expected_task,
+        seq=None if change.expected_seq is None else str(change.expected_seq),
+        only_handled=change.patch == HANDLED or None,
     )
 
 
@@ -233,6 +235,8 @@ def _patch(patch: Patch, args: Args) -> dict[str, Any]:
         wanted["checkpoint"] = _beside(patch.checkpoint, args) or 0
     if patch.record_end:
         wanted["record_end"] = True
+    if patch.handled:
+        wanted["handled"] = True
     if drop:
         wanted["drop"] = drop
     return wanted

@@ -38,6 +38,7 @@ def _together(name: str, *parts: str) -> Script:
 NEEDS = {
     "common": ("head",),
     "told": ("head",),
+    "records": ("head",),
     "enqueue_one": ("told",),
     "limit_key": ("common",),
     "gather": ("limit_key",),

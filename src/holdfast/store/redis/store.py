@@ -47,6 +47,7 @@ _STATS = script("stats")
 _MOVES = script("transitions")
 _HOLDERS = script("holders")
 _RECORD = script("record")
+_RECORDS = lone_script("records")
 
 
 class RedisStore:
@@ -267,14 +268,9 @@ class RedisStore:
     async def holders(self) -> list[HolderInfo]:
         return unpack.holders(await self._open().read(_HOLDERS))
 
-    async def records(self, kind: str) -> dict[str, Versioned]:
-        link = self._open()
-        flat = await link.command("HGETALL", f"{{{self.address.prefix}}}:records:{kind}")
-        found: dict[str, Versioned] = {}
-        for name, kept in zip(flat[::2], flat[1::2], strict=True):
-            version, _, value = kept.partition(b":")
-            found[name.decode(errors="replace")] = Versioned(value, int(version) if version.isdigit() else 0)
-        return found
+    async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+        answers = await self._open().read(_RECORDS, kinds)
+        return {kind: unpack.versioned(flat) for kind, flat in zip(kinds, answers, strict=True)}
 
     async def now(self) -> int:
         seconds, micro = await self._open().command("TIME")

@@ -30,6 +30,7 @@ from ...core.operations import (
     holder_of,
 )
 from ...core.waiting import Waiting
+from ..protocol import Versioned
 from .messages import Body, ClaimHead, Life, Line
 from .names import DELETED, HELD, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
 
@@ -239,6 +240,15 @@ def records(row: Row) -> Iterator[Record | None]:
         if state == _HELD and made.limit_key is not None:
             made.waiting_for = Waiting("limit", made.limit_key.name)
         yield made
+
+
+def versioned(flat: Row) -> dict[str, Versioned]:
+    """Small shared records by name, from names and values in turn."""
+    found: dict[str, Versioned] = {}
+    for name, kept in zip(flat[::2], flat[1::2], strict=True):
+        version, _, value = kept.partition(b":")
+        found[name.decode(errors="replace")] = Versioned(value, int(version) if version.isdigit() else 0)
+    return found
 
 
 def texts(row: Row) -> list[str | None]:

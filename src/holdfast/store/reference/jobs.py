@@ -19,6 +19,7 @@ import msgspec
 from ...core.clock import MICROS
 from ...core.job import TERMINAL, WAITING, NewJob, Record, State
 from ...core.operations import (
+    HANDLED,
     Ask,
     Change,
     Claims,
@@ -41,6 +42,8 @@ from ...core.operations import (
 from ..protocol import MINUTE_STATS_KEPT, TRANSITIONS_KEPT, Answers, Batch, Versioned
 from . import apply
 from .ready_queues import Picking, ReadyQueues
+
+_NO_RECORD = Versioned(b"", 0)
 
 
 class Key(msgspec.Struct):
@@ -296,7 +299,7 @@ class Jobs:
         record = self.jobs.get(change.id)
         if record is None or record.state != change.expected_state or record.fence != change.expected_fence:
             return False
-        if change.expected_task not in (None, record.task):
+        if change.expected_task not in (None, record.task) or change.expected_seq not in (None, record.seq):
             return False
         if change.patch is None:
             known = None if record.key is None else self.keys.get(record.key)
@@ -305,6 +308,10 @@ class Jobs:
             self.forget(record)
             self._make_room(record)
             self._tell(record.id, "deleted", now)
+            return True
+        if change.patch.handled and self.kept.get("ended", {}).get(record.id, _NO_RECORD).value == b"{}":
+            self.put_record("ended", record.id, None, None)
+        if change.patch == HANDLED:
             return True
         self._exit(record)
         was_over, was_ready = record.state in TERMINAL, record.state in (State.QUEUED, State.RUNNING)
@@ -408,6 +415,9 @@ class Jobs:
         return Tidied(len(jobs), len(keys), len(gone))
 
     # -- records
+
+    def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+        return {kind: dict(self.kept.get(kind, {})) for kind in kinds}
 
     def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:
         kept = self.kept.setdefault(kind, {})

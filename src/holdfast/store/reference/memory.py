@@ -192,9 +192,9 @@ class MemoryStore:
                 for known in self._data.jobs.holders.values()
             ]
 
-    async def records(self, kind: str) -> dict[str, Versioned]:
+    async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
         with self._data.lock:
-            return dict(self._data.jobs.kept.get(kind, {}))
+            return self._data.jobs.records(kinds)
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         with self._data.lock:

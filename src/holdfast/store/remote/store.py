@@ -146,8 +146,8 @@ class RemoteStore:
     async def holders(self) -> list[HolderInfo]:
         return await self._open().call(wire.HOLDERS)
 
-    async def records(self, kind: str) -> dict[str, Versioned]:
-        return await self._open().call(wire.RECORDS, kind)
+    async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+        return await self._open().call(wire.RECORDS, kinds)
 
     async def now(self) -> int:
         return await self._open().call(wire.NOW)

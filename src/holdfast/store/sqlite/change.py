@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ...core.job import TERMINAL, Record, State
-from ...core.operations import Change
+from ...core.operations import HANDLED, Change
 from ..reference import apply
 from . import limits, sql, transitions
 from .rows import record, row_of, saved_row, to_json
@@ -40,12 +40,13 @@ class _Changes:
         self._left: dict[str, set[str]] = {}
         """Limit keys that jobs have left, by queue."""
         self._ended: list[str] = []
+        self._handled: list[tuple[str]] = []
 
     def make(self, wanted: Change) -> bool:
         step, kept = self._step, self._jobs.get(wanted.id)
         if kept is None or kept.state != wanted.expected_state or kept.fence != wanted.expected_fence:
             return False
-        if wanted.expected_task not in (None, kept.task):
+        if wanted.expected_task not in (None, kept.task) or wanted.expected_seq not in (None, kept.seq):
             return False
         was_over, was_ready = kept.state in TERMINAL, kept.state in (State.QUEUED, State.RUNNING)
         patch = wanted.patch
@@ -57,6 +58,10 @@ class _Changes:
             self._remove(kept, wanted.id)
             self._moved.append((kept.id, "deleted"))
             self._leave(kept)
+            return True
+        if patch.handled:
+            self._handled.append((kept.id,))
+        if patch == HANDLED:
             return True
         changed = patch.state is not UNSET
         if was_over and changed:
@@ -102,6 +107,7 @@ class _Changes:
             (sql.END_KEY, self._keys),
             (sql.REMOVE_KEY, self._forgotten),
             (sql.REMOVE, self._removed),
+            (sql.END_HANDLED, self._handled),
         ):
             if rows:
                 many(statement, rows)

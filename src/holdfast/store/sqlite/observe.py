@@ -79,9 +79,14 @@ def stats(step: Step) -> list[QueueStats]:
     return [QueueStats(name, counts[name], oldest.get(name), name in paused) for name in sorted(counts)]
 
 
-def records(step: Step, kind: str) -> dict[str, Versioned]:
-    rows = step.connection.execute(sql.RECORDS, (kind,))
-    return {text_of(name): Versioned(value, version) for name, value, version in rows}
+def records(step: Step, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+    return {
+        kind: {
+            text_of(name): Versioned(value, version)
+            for name, value, version in step.connection.execute(sql.RECORDS, (kind,))
+        }
+        for kind in kinds
+    }
 
 
 def put_record(step: Step, kind: str, name: str, value: bytes | None, expect: int | None) -> bool:

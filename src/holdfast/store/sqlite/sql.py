@@ -395,6 +395,8 @@ SELECT queue, count(*), sum(max(0, coalesce(started_at, ?) - run_at)), sum(max(0
 WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY queue
 """
 """How long claims that end now (given three times) have waited and run, by queue, and their limit keys."""
+END_HANDLED = "DELETE FROM holdfast_record WHERE kind = 'ended' AND name = ? AND CAST(value AS BLOB) = X'7B7D'"
+"""Remove the record of an end, unless something was added to `{}`."""
 TELL_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
 ADD_MINUTE = """
 INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)

@@ -277,8 +277,8 @@ class SqliteStore:
     async def holders(self) -> list[HolderInfo]:
         return await self._read(leases.seen)
 
-    async def records(self, kind: str) -> dict[str, Versioned]:
-        return await self._read(lambda step: observe.records(step, kind))
+    async def records(self, kinds: Sequence[str]) -> dict[str, dict[str, Versioned]]:
+        return await self._read(lambda step: observe.records(step, kinds))
 
     async def now(self) -> int:
         return self._clock.now()

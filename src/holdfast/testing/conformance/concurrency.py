@@ -6,7 +6,7 @@ import asyncio
 from collections import Counter
 
 from holdfast.core.job import Record, State
-from holdfast.store.protocol import Batch, Store
+from holdfast.store.protocol import Batch, Store, records_of
 from holdfast.testing.build import ask, dead, holder, new_job, released, succeeded, swept
 from holdfast.testing.verbs import claim, every, insert, job, running, settle
 
@@ -127,7 +127,7 @@ class TestConcurrency(Topic):
         async def count(mine: Store) -> None:
             for _ in range(10):
                 while True:
-                    kept = (await mine.records("config")).get("n")
+                    kept = (await records_of(mine, "config")).get("n")
                     value, version = (int(kept.value), kept.version) if kept else (0, 0)
                     if await mine.put_record("config", "n", str(value + 1).encode(), expect=version):
                         break
@@ -135,7 +135,7 @@ class TestConcurrency(Topic):
 
         async with asyncio.timeout(LIMIT):
             await asyncio.gather(*(count(mine) for mine in stores))
-        assert (await store.records("config"))["n"].value == b"40"
+        assert (await records_of(store, "config"))["n"].value == b"40"
 
     async def test_siblings_in_other_threads_share_the_work(self, store: Store) -> None:
         names = {f"{n}" for n in range(120)}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.core.operations import Inserted, Where
-from holdfast.store.protocol import Store
+from holdfast.store.protocol import Store, records_of
 from holdfast.testing.build import dead, new_job, says, succeeded
 from holdfast.testing.verbs import claim_one, enqueue, every, insert, job, note, running, settle
 
@@ -49,7 +49,7 @@ class TestHostileText(Topic):
     @every_word
     async def test_words_survive_as_names_of_records(self, store: Store, word: str) -> None:
         assert await store.put_record(word, word, word.encode(), expect=0)
-        assert (await store.records(word))[word].value == word.encode()
+        assert (await records_of(store, word))[word].value == word.encode()
 
     @every_word
     async def test_a_queue_of_any_name_can_be_paused(self, store: Store, word: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.core.job import State
 from holdfast.core.operations import Inserted
-from holdfast.store.protocol import Store
+from holdfast.store.protocol import Store, records_of
 from holdfast.testing.build import dead, failed, holder, new_job, says, succeeded
 from holdfast.testing.verbs import claim_one, every, insert, job, note, running, settle
 
@@ -43,12 +43,12 @@ class TestReopening(Topic):
     async def test_keys_ids_records_and_numbers_are_remembered(self, store: Store, harness: Harness) -> None:
         await insert(store, new_job("a", key="k", nonce=1))
         await store.put_record("config", "x", b"1")
-        kept = await store.records("config")
+        kept = await records_of(store, "config")
         first = await job(store, "a")
         store = await harness.reopen(store)
         assert await insert(store, new_job("b", key="k")) == [Inserted("existing", "a")]
         assert await insert(store, new_job("a", nonce=2)) == [Inserted("exists", "a")]
-        assert await store.records("config") == kept
+        assert await records_of(store, "config") == kept
         await insert(store, new_job("c"))
         assert (await job(store, "c")).seq > first.seq
 

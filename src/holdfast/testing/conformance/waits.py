@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.job import State
-from holdfast.core.operations import Where
+from holdfast.core.operations import HANDLED, Change, Patch, Where
 from holdfast.core.waiting import Kind, Waiting
-from holdfast.store.protocol import Batch, Store
+from holdfast.store.protocol import Batch, Store, records_of
 from holdfast.testing.build import (
     ask,
     cancellation,
@@ -176,7 +176,7 @@ class TestRecordedEnds(Topic):
     """An end that somebody waits for is told by a record in the same commit."""
 
     async def told(self, store: Store) -> set[str]:
-        return set(await store.records("ended"))
+        return set(await records_of(store, "ended"))
 
     @pytest.mark.parametrize("end", [succeeded, dead, cancelled])
     async def test_every_end_is_reported(self, store: Store, end: object) -> None:
@@ -206,6 +206,45 @@ class TestRecordedEnds(Topic):
         assert await self.told(store) == {"a"}
         assert await store.put_record("ended", "a", None)
         assert await self.told(store) == set()
+
+    async def test_the_record_of_an_end_that_is_handled_is_removed_with_what_it_frees(self, store: Store) -> None:
+        await settle(store, succeeded(await running(store, "a"), record_end=True))
+        await settle(store, succeeded(await running(store, "b"), record_end=True, keep=None))
+        first, second, waiting_for = (
+            await job(store, "a"),
+            await job(store, "b"),
+            await enqueue(store, "c", waiting_for=X),
+        )
+        handled = [
+            Change("c", waiting_for.state, waiting_for.fence, Patch(state=State.QUEUED), expected_seq=waiting_for.seq),
+            Change("a", first.state, first.fence, HANDLED, expected_seq=first.seq),
+            Change("b", second.state, second.fence, Patch(keep=60.0, handled=True), expected_seq=second.seq),
+        ]
+        assert (await store.write(Batch(changes=handled))).changes == [True, True, True]
+        assert await self.told(store) == set()
+        assert (await job(store, "c")).state == State.QUEUED
+        assert await job(store, "a") == first, "it is as it was"
+        assert (await job(store, "b")).expires_at is not None
+        assert (await store.write(Batch(changes=handled[1:2]))).changes == [True], "it may be sent again"
+
+    async def test_the_record_of_an_end_stays_where_something_was_added_to_it(self, store: Store) -> None:
+        await settle(store, succeeded(await running(store, "a"), record_end=True))
+        await store.put_record("ended", "a", b'{"also":["b"]}')
+        seen = await job(store, "a")
+        assert (await store.write(Batch(changes=[Change("a", seen.state, seen.fence, HANDLED)]))).changes == [True]
+        assert await self.told(store) == {"a"}
+
+    async def test_the_record_of_another_end_is_not_removed(self, store: Store) -> None:
+        await settle(store, succeeded(await running(store, "a"), record_end=True))
+        seen = await job(store, "a")
+        others = [
+            Change("a", seen.state, seen.fence + 1, HANDLED),
+            Change("a", State.DEAD, seen.fence, HANDLED),
+            Change("a", seen.state, seen.fence, HANDLED, expected_seq=seen.seq + 1),
+            Change("b", seen.state, seen.fence, HANDLED),
+        ]
+        assert (await store.write(Batch(changes=others))).changes == [False] * 4
+        assert await self.told(store) == {"a"}
 
     async def test_many_at_once_are_reported(self, store: Store) -> None:
         await insert(store, *(new_job(f"a{n}") for n in range(40)))

@@ -1,7 +1,7 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
 -- Each is a ChangeMessage. A patch has the letters of a life, with `drop` for letters to clear, and state, delay, keep
--- (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, and the indexes of result, progress,
--- extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
+-- (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, handled, and the indexes of result,
+-- progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
 local PLAIN = {
   LIFE.attempt, LIFE.life, LIFE.quarantined, LIFE.crashes, LIFE.cancel, LIFE.error, LIFE.traceback, LIFE.history,
@@ -68,9 +68,9 @@ local function patch_beside(id, seq, key, body, life, patch, its_key)
 end
 
 -- Returns 1 or 0, the limit key that the job has left, its queue, and whether its end is to be told.
-local function change_one(id, expected_state, expected_fence, patch, expected_task)
+local function change_one(id, expected_state, expected_fence, patch, expected_task, expected_seq, only_handled)
   local seq = seq_of(id)
-  if not seq then
+  if not seq or (expected_seq and expected_seq ~= seq) then
     return 0
   end
   local key = chunk_of(seq)
@@ -88,6 +88,9 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
   local _, queue, task, _, its_key = words(body)
   if expected_task and expected_task ~= task then
     return 0
+  end
+  if only_handled then
+    return 1
   end
   local limit_key = limit_key_of(body)
   exit(seq, body, life, state, queue)
@@ -145,11 +148,15 @@ end
 local function change(changes)
   local answers = {}
   for place, wanted in ipairs(changes) do
-    local answer, limit_key, queue, tells = change_one(wanted.id, wanted.state, wanted.fence, wanted.patch, wanted.task)
+    local answer, limit_key, queue, tells = change_one(
+      wanted.id, wanted.state, wanted.fence, wanted.patch, wanted.task, wanted.seq, wanted.only_handled)
     answers[place] = answer
     flush()
     if limit_key then
       make_room({ name_of(limit_key) }, queue)
+    end
+    if answer == 1 and wanted.patch and wanted.patch.handled then
+      remove_ended(wanted.id)
     end
     if tells then
       put_ended(wanted.id)

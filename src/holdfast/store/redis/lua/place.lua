@@ -102,6 +102,14 @@ local function put_ended(id)
   call('HSET', P .. 'records:ended', id, text(call('INCR', P .. 'record-version')) .. ':{}')
 end
 
+-- What follows from an end is done: remove the record of it, unless something was added to it.
+local function remove_ended(id)
+  local kept = call('HGET', P .. 'records:ended', id)
+  if kept and string.find(kept, '^%d+:{}$') then
+    call('HDEL', P .. 'records:ended', id)
+  end
+end
+
 -- The key of a job that ended (or lives again) is remembered until then (or for as long as it lives).
 local function mind_key(key, id, ends)
   local known = call('HGET', P .. 'keys', key)
