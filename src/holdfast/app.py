@@ -340,9 +340,9 @@ class Holdfast:
         """Add to the meta of a job that lives."""
         await self._parts.operations.update_meta(id, meta)
 
-    async def fail(self, id: str, error: str | BaseException) -> None:
+    async def mark_failed(self, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
-        await self._parts.claims.fail(id, error)
+        await self._parts.claims.mark_failed(id, error)
 
     async def signal(self, name: str, value: Any = None) -> int:
         """Wake every job that waits for this signal, and hand it the value; how many.

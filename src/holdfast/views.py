@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from datetime import datetime
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -16,7 +17,7 @@ from .core.clock import moment
 from .core.damage import STATES, damage_of
 from .core.errors import InvalidJob
 from .core.internal import expires_at, flow_of
-from .core.job import UNDECODABLE, Attempt, Record, State
+from .core.job import UNDECODABLE, Attempt, LimitKey, Record, State
 from .core.lifecycle import failures, history, updated_at
 from .core.operations import Holder, HolderInfo, QueueStats
 from .core.waiting import Waiting
@@ -62,6 +63,28 @@ class StepInfo(msgspec.Struct, frozen=True):
     result: Any
 
 
+class LimitInfo(msgspec.Struct, frozen=True):
+    """A limit of a job: which one, and the key whose jobs share it."""
+
+    name: str
+    """The task that has the limit; `#queue` for a queue's, `@name` for a named one."""
+    key: str | None
+    """None where all jobs of the limit share it. A very long key is cut and ends in a digest."""
+
+
+def limits_of(limit_key: LimitKey | None) -> tuple[LimitInfo, ...]:
+    """The limits that a stored limit key stands for."""
+    if limit_key is None:
+        return ()
+    name, separator, key = limit_key.name.partition("/")
+    return (LimitInfo(unquote(name), key if separator else None),)
+
+
+def limits_text(limits: Iterable[LimitInfo]) -> str | None:
+    """Limits on one line; None where there are none."""
+    return ", ".join(limit.name if limit.key is None else f"{limit.name}: {limit.key}" for limit in limits) or None
+
+
 class Job(msgspec.Struct, frozen=True):
     """A job as it was when it was read."""
 
@@ -101,8 +124,8 @@ class Job(msgspec.Struct, frozen=True):
     """What it waits for besides its time."""
     expires_at: datetime | None = None
     """Too late to start, from then on."""
-    limit_key: str | None = None
-    """The limit key that its limit puts it in."""
+    limits: tuple[LimitInfo, ...] = ()
+    """The limits that apply to it."""
     flow: str | None = None
     """The flow that it belongs to."""
     steps: tuple[StepInfo, ...] = ()
@@ -153,7 +176,7 @@ def job_view(record: Record) -> Job:
         history=attempts,
         waiting_for=record.waiting_for,
         expires_at=_maybe(expires_at(record)),
-        limit_key=None if record.limit_key is None else record.limit_key.name,
+        limits=limits_of(record.limit_key),
         flow=flow_of(record),
         steps=tuple(_step(step) for step in memory.steps),
         damage=damage_of(record),

@@ -192,7 +192,7 @@ def test_claim_by_hand(app):
 def test_a_monitors_word(app):
     app.sync.submit("raw", b"", id="job")
     [claim] = app.sync.claim()
-    app.sync.fail("job", "gone")
+    app.sync.mark_failed("job", "gone")
     with pytest.raises(LeaseLost):
         claim.cancel()
 

@@ -24,7 +24,7 @@ async def claim(app):
 
 async def lose(app, claim):
     """Let somebody else end the claim, as a sweeper or an operator would."""
-    await app.fail(claim.job.id, "a monitor says it is lost")
+    await app.mark_failed(claim.job.id, "a monitor says it is lost")
 
 
 # -- submit

@@ -174,7 +174,7 @@ async def test_one_job_that_cannot_be_shown_does_not_hide_the_others(app):
 
 @pytest.mark.parametrize("id", ["", "\ud800", "a\0b", 5, None, b"x", ["x"], "x" * 10_000], ids=words)
 async def test_what_can_be_no_id_is_not_found(app, id):
-    for call in (app.job, app.cancel, app.retry, app.delete, app.update_meta, lambda id: app.fail(id, "x")):
+    for call in (app.job, app.cancel, app.retry, app.delete, app.update_meta, lambda id: app.mark_failed(id, "x")):
         with pytest.raises(JobNotFound):
             await call(id)
     with pytest.raises(JobNotFound):

@@ -53,7 +53,7 @@ NO_SUCH_JOB = {
     "cancel": lambda app: app.cancel("none"),
     "retry": lambda app: app.retry("none"),
     "delete": lambda app: app.delete("none"),
-    "fail": lambda app: app.fail("none", "lost"),
+    "fail": lambda app: app.mark_failed("none", "lost"),
     "update_meta": lambda app: app.update_meta("none", a=1),
     "wait": lambda app: app.handle("none").wait(30),
     "result": lambda app: app.handle("none").result(30),
@@ -176,7 +176,7 @@ async def test_a_running_job_cannot_be_retried(app, running):
 
 
 async def test_a_monitor_can_fail_a_running_job(app, running):
-    await app.fail("job", "the machine is gone")
+    await app.mark_failed("job", "the machine is gone")
     job = await app.job("job")
     assert (job.state, job.error) == (State.FAILED, "the machine is gone")
     with pytest.raises(LeaseLost):
@@ -186,7 +186,7 @@ async def test_a_monitor_can_fail_a_running_job(app, running):
 async def test_only_a_running_job_can_be_failed(app, ended, task):
     for handle in (ended["succeeded"], await task("good").enqueue()):
         with pytest.raises(InvalidState, match="only a running job can be failed"):
-            await app.fail(handle.id, "gone")
+            await app.mark_failed(handle.id, "gone")
 
 
 # -- delete

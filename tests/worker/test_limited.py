@@ -88,13 +88,13 @@ async def test_a_task_may_slow_its_key_for_everyone(app, in_thread):
     async def call(ctx: Context, tenant: str) -> None:
         ran.append(tenant)
         if tenant == "slow":
-            await ctx.report_rate_limit(600)
+            await ctx.report_rate_limit(retry_after=600)
             raise Retry("429", after=600)
 
     def call_in_thread(ctx: Context, tenant: str) -> None:
         ran.append(tenant)
         if tenant == "slow":
-            ctx.report_rate_limit(600)
+            ctx.report_rate_limit(retry_after=600)
             raise Retry("429", after=600)
 
     task = app.task(call_in_thread if in_thread else call, name="call", limit=limit(key="tenant", concurrency=1))
@@ -117,7 +117,7 @@ async def test_a_limit_key_that_was_slowed_goes_on_when_the_time_is_over(app):
     async def call(ctx: Context, n: int) -> None:
         ran.append(n)
         if n == 0:
-            await ctx.report_rate_limit(0.1)
+            await ctx.report_rate_limit(retry_after=0.1)
 
     async with working(app):
         handles = await app.enqueue_many([(call, n) for n in range(3)])
@@ -130,7 +130,7 @@ async def test_a_job_of_no_limit_key_cannot_be_slowed_down(app):
     @app.task(max_attempts=1)
     async def call(ctx: Context) -> None:
         with pytest.raises(ConfigError, match="is in no limit key that could be slowed down: give the task a limit="):
-            await ctx.report_rate_limit(5)
+            await ctx.report_rate_limit(retry_after=5)
 
     handle = await call.enqueue()
     await work_off(app)
@@ -140,7 +140,7 @@ async def test_a_job_of_no_limit_key_cannot_be_slowed_down(app):
 async def test_how_long_to_slow_down_is_checked(app):
     @app.task(limit=limit(concurrency=1), max_attempts=1)
     async def call(ctx: Context, seconds: float) -> None:
-        await ctx.report_rate_limit(seconds)
+        await ctx.report_rate_limit(retry_after=seconds)
 
     for seconds, says in ((-1, "must be more than 0 seconds"), (86401, "takes a time from now of at most a day")):
         handle = await call.enqueue(seconds)

@@ -93,6 +93,7 @@ def show(
 
 def print_job(job: Job) -> None:
     """One job for the eye."""
+    from ..views import limits_text
     from .printing import moment, safe, say, work
 
     result = None if job.result is None else job.result
@@ -108,7 +109,7 @@ def print_job(job: Job) -> None:
         "created": moment(job.created_at),
         "updated": moment(job.updated_at),
         "due": moment(job.run_at) if job.state.value in ("scheduled", "failed") else None,
-        "limit_key": job.limit_key,
+        "limits": limits_text(job.limits),
         "flow": job.flow,
         "waits for": job.waiting_for,
         "expires": None if job.finished_at else moment(job.expires_at) or None,

@@ -386,7 +386,7 @@ class ManualClaims:
         return self._registry.encode_result(record, result), limit
 
     @on_app_loop
-    async def fail(self, session: Session, id: str, error: str | BaseException) -> None:
+    async def mark_failed(self, session: Session, id: str, error: str | BaseException) -> None:
         """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
         text = error_text(error)
         record = await session.record(id)

@@ -117,7 +117,8 @@ class Record(msgspec.Struct, gc=False):
     key: str | None
     created_at: int
     attempt: int = 0
-    reset_count: int = 1
+    reset_count: int = 0
+    """Manual retries and replacements of the job so far: each starts its attempts again."""
     fence: int = 0
     token: int = 0
     holder: str | None = None

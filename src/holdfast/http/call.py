@@ -202,7 +202,7 @@ class Call:
             self.access = await door.admit(self.headers)
         except WrongToken:
             client, self.scope[REFUSED] = self.scope.get("client"), True
-            await door.failures.report_rate_limit(subnet(client[0]) if client else "an unknown address")
+            await door.failures.throttle(subnet(client[0]) if client else "an unknown address")
             raise
         if (admitted := self.scope.get(ADMITTED)) is not None:
             admitted()

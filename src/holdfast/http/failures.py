@@ -39,7 +39,7 @@ class Failures:
         """By when they last failed, oldest first."""
         self._waiting = 0
 
-    async def report_rate_limit(self, address: str) -> None:
+    async def throttle(self, address: str) -> None:
         """Note that a wrong token came from here; returns when that may be answered."""
         delay = self.delay(address)
         if delay and self._waiting < ANSWERS_WAITING:

@@ -19,7 +19,7 @@ from ..core.validation import KEY_LIMIT, checked_text
 from ..core.writes import Writes
 from ..store.reference.apply import first_run_at, new_record
 from ..tasks.options import Options
-from ..views import job_view, moment
+from ..views import job_view, limits_of, moment
 from . import limits, scoping, shapes
 from .call import Answer, Call, encode, json, nothing
 from .problems import Refused, refused
@@ -237,7 +237,7 @@ def as_stored(job: NewJob, now: int) -> shapes.JobOut:
         created_at=created,
         updated_at=created,
         expires_at=None if expires is None else moment(expires),
-        limit_key=None if job.limit_key is None else job.limit_key.name,
+        limits=limits_of(job.limit_key),
     )
 
 

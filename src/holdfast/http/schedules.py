@@ -13,6 +13,7 @@ from ..core.lifecycle import DELAY_LIMIT
 from ..core.retry import Backoff
 from ..schedules.schedule import Schedule
 from ..schedules.service import made_rule
+from ..views import LimitInfo
 from . import scoping
 from .call import Answer, Call, json, nothing
 from .endpoint import Endpoint
@@ -51,7 +52,7 @@ class NewSchedule(Work, kw_only=True):
     last_run: Any = None
     next_run: Any = None
     last_job: Any = None
-    limit_key: Any = None
+    limits: Any = None
     error: Any = None
 
 
@@ -86,8 +87,8 @@ class ScheduleOut(msgspec.Struct, kw_only=True):
     """Null while it is paused, or where it is never due again."""
     last_job: str | None
     """The job of the last run."""
-    limit_key: str | None
-    """The limit key of its jobs, where the task or the queue has a limit."""
+    limits: tuple[LimitInfo, ...]
+    """The limits of its jobs, where the task or the queue has one."""
     error: str | None
     """Why the last run could not be made; null once one was."""
 

@@ -17,7 +17,7 @@ from ..core.settings import MANUAL_LEASE
 from ..core.validation import KEY_LIMIT, NAME_LIMIT, TAGS_LIMIT, WEEK
 from ..core.waiting import Waiting
 from ..tasks.options import JOB_OPTIONS, JobOptions
-from ..views import AttemptInfo, Job, Progress, StepInfo, WorkerInfo
+from ..views import AttemptInfo, Job, LimitInfo, Progress, StepInfo, WorkerInfo
 from . import limits
 
 MAX_ATTEMPTS = 25
@@ -134,8 +134,8 @@ class JobOut(msgspec.Struct):
     """What it waits for besides its time."""
     expires_at: datetime | None
     """Too late to start, from then on."""
-    limit_key: str | None
-    """The limit key that its limit puts it in."""
+    limits: tuple[LimitInfo, ...]
+    """The limits that apply to it."""
     flow: str | None
     """The flow that it belongs to."""
     steps: tuple[StepInfo, ...]

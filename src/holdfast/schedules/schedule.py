@@ -16,7 +16,7 @@ from ..core.retry import Backoff
 from ..core.validation import error_text
 from ..store.protocol import Store, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
-from ..views import moment
+from ..views import limits_of, moment
 
 KIND = "schedule"
 SCHEDULE_ERROR_LIMIT = 1000
@@ -77,7 +77,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
             "words": self.words,
             "last_run": self.last_run,
             "next_run": self.next_run,
-            "limit_key": None if self.limit_key is None else self.limit_key.name,
+            "limits": limits_of(self.limit_key),
         }
 
     def from_now(self, now: int) -> Schedule:

@@ -143,7 +143,7 @@ class SyncApp:
     queues = blocking(Inspection.queues)
     workers = blocking(Inspection.workers)
     transitions = blocking(Inspection.transitions)
-    fail = blocking(ManualClaims.fail)
+    mark_failed = blocking(ManualClaims.mark_failed)
 
     # -- services
 

@@ -200,18 +200,18 @@ class Context:
         note = Note(record.id, record.seq, record.fence, record.token, meta=added)
         return stored(save(self._write_note, note), self._loop)
 
-    def report_rate_limit(self, seconds: float | timedelta) -> Awaitable[None]:
-        """Let no job of this job's limit key start for so long, a day at most, whoever runs it: for a service that says 429.
+    def report_rate_limit(self, retry_after: float | timedelta) -> Awaitable[None]:
+        """Start no job of this job's limit key for `retry_after` seconds, one day at most: for a service that answers 429.
 
         This job itself goes on; raise Retry to have it run again when the time is over. Await it in async code; in
         a thread it returns once stored.
         """
-        record, rest = self._record, checked_seconds(seconds, "report_rate_limit(…)", positive=True)
+        record, rest = self._record, checked_seconds(retry_after, "retry_after", positive=True)
         if rest > REST_MOST:
-            raise InvalidJob(f"report_rate_limit(…) takes a time from now of at most a day, not {seconds!r:.100}")
+            raise InvalidJob(f"report_rate_limit(retry_after=…) is at most one day, not {retry_after!r:.100}")
         if record.limit_key is None:
             raise ConfigError(
-                f"job {record.id!r} of task {record.task!r} is in no limit key that could be slowed down: "
+                f"job {record.id!r} of task {record.task!r} has no limit, so there is no rate to reduce: "
                 "give the task a limit=, or its queue one in queue_limits="
             )
         note = Note(record.id, record.seq, record.fence, record.token, rest=rest)

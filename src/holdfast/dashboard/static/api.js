@@ -50,13 +50,13 @@ async function ask(method, path, { body, signal } = {}) {
     throw new Problem(0, "The server does not answer", "The server does not answer.");
   }
   if (answer.ok) return answer;
-  let told = {};
+  let problem = {};
   try {
-    told = await answer.json();
+    problem = await answer.json();
   } catch {
     // whoever answered is not ours
   }
-  throw new Problem(answer.status, told.title || `HTTP ${answer.status}`, told.detail);
+  throw new Problem(answer.status, problem.title || `HTTP ${answer.status}`, problem.detail);
 }
 
 export const get = async (path, params, options) => (await ask("GET", path + query(params), options)).json();
@@ -72,10 +72,10 @@ export async function output(id, position, signal) {
 
 const SILENCE = 40000; // the server says something every 15 seconds
 
-/** The stream of moves: told(moves, missed) as they come, state(live, seconds until the next try). */
+/** The stream of transitions: changed(transitions, missed) as they come, state(live, seconds until the next try). */
 export class Stream {
-  constructor(told, state) {
-    this.told = told;
+  constructor(changed, state) {
+    this.changed = changed;
     this.state = state;
     this.last = null;
     this.stopped = false;
@@ -168,6 +168,6 @@ export class Stream {
       if (kind === "job") transitions.push(JSON.parse(data));
       else if (kind === "reset") missed = true;
     }
-    if (transitions.length || missed) this.told(transitions, missed);
+    if (transitions.length || missed) this.changed(transitions, missed);
   }
 }

@@ -70,9 +70,9 @@ export async function change(action, which) {
     } catch (error) {
       problem = error;
     }
-    const told = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: ${why(reasons)}` : ""}`;
-    if (problem) say(`${told}, then: ${problem.message}`, "bad");
-    else say(stopped ? `Stopped. ${told}` : told);
+    const summary = `${plural(sum.changed, "job")} ${done}${sum.skipped ? `, ${count(sum.skipped)} skipped: ${why(reasons)}` : ""}`;
+    if (problem) say(`${summary}, then: ${problem.message}`, "bad");
+    else say(stopped ? `Stopped. ${summary}` : summary);
     close(true);
   }
 

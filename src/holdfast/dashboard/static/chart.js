@@ -50,9 +50,9 @@ export class Chart {
   }
 
   show(spec) {
-    const told = JSON.stringify(spec);
-    if (told === this.told) return;
-    this.told = told;
+    const drawn = JSON.stringify(spec);
+    if (drawn === this.drawn) return;
+    this.drawn = drawn;
     this.spec = spec;
     this.draw();
   }
@@ -198,9 +198,9 @@ export class Chart {
 
 /** A line without axes, for a row of a table. */
 export function sparkline(element, values, label) {
-  const told = values.join();
-  if (element.told === told) return;
-  element.told = told;
+  const drawn = values.join();
+  if (element.drawn === drawn) return;
+  element.drawn = drawn;
   const width = 84;
   const height = 22;
   const svg = make("svg", {

@@ -13,7 +13,7 @@ export default function dead(context) {
 
   async function load() {
     const counting = get("v1/stats");
-    counting.catch(() => {}); // told below
+    counting.catch(() => {}); // reported below
     known = await get("v1/errors", { dead: true });
     context.draw();
     total = (await counting).counts.dead;

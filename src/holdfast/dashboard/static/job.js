@@ -1,4 +1,4 @@
-// One job: its life as a timeline, what it was given and gave back, what it prints, and what can be done about it.
+// One job: its history as a timeline, what it was given and gave back, what it prints, and what can be done about it.
 
 import { get, jobPath, output, post, remove } from "./api.js";
 import { h } from "./dom.js";
@@ -47,14 +47,14 @@ export default function job(context, id) {
       gone = true;
       return;
     }
-    const [told, whole, workers] = await Promise.all([
+    const [reason, whole, workers] = await Promise.all([
       get(jobPath(id, "/explain"), null, { signal: abort.signal }).catch(() => null),
       job.type === "flow"
         ? get(`v1/flows/${encodeURIComponent(id)}`, null, { signal: abort.signal }).catch(() => null)
         : null,
       job.status === "running" ? get("v1/workers", null, { signal: abort.signal }) : null,
     ]);
-    why = told;
+    why = reason;
     flow = whole;
     worker = workers ? workers.workers.find((one) => one.id === job.worker) || null : null;
     page.every = job.status === "running" ? 1000 : ENDED.has(job.status) ? 30000 : 3000;
@@ -262,8 +262,8 @@ export default function job(context, id) {
       tabindex: "0",
       "aria-label": "Output of the job",
       update: (element) => {
-        if (element.told === text) return;
-        element.told = text;
+        if (element.shownText === text) return;
+        element.shownText = text;
         const low = element.scrollHeight - element.scrollTop - element.clientHeight < 40;
         element.textContent = text || "It has printed nothing.";
         if (low) element.scrollTop = element.scrollHeight;
@@ -295,11 +295,11 @@ export default function job(context, id) {
       ["Queue", h("a", { href: jobsHref({ queue: job.queue }) }, line(job.queue, 128))],
       [
         "Attempt",
-        `${job.attempts} of ${job.max_attempts || "any number"}${job.life > 1 ? `, in its ${ordinal(job.life)} life` : ""}`,
+        `${job.attempts} of ${job.max_attempts || "any number"}${job.reset_count ? `, reset ${times(job.reset_count)}` : ""}`,
       ],
       ["Priority", job.priority ? String(job.priority) : null],
       ["Flow", job.flow ? h("a", { href: jobHref(job.flow), class: "mono breakable" }, line(job.flow, 160)) : null],
-      ["LimitKey", job.limit_key ? h("span", { class: "mono breakable" }, line(job.limit_key, 160)) : null],
+      ["Limits", job.limits.length ? h("span", { class: "mono breakable" }, line(job.limits.map(limitText).join(", "), 160)) : null],
       ["Time limit", job.timeout === null ? null : span(job.timeout)],
       ["Enqueued", when(job.created_at)],
       ["Due", ["scheduled", "failed"].includes(job.status) ? when(job.run_at) : null],
@@ -345,10 +345,10 @@ export default function job(context, id) {
     const events = [["queued", "Enqueued", job.created_at, null]];
     if (Date.parse(job.run_at) - Date.parse(job.created_at) > 1500 && !job.history.length && !job.started_at)
       events.push(["scheduled", age(job.run_at) < 0 ? "Due" : "Was due", job.run_at, null]);
-    let life = 1;
+    let resets = 0;
     for (const one of job.history) {
-      if (one.life > life) events.push(["queued", "Started anew", null, `by an operator; life ${one.life}`]);
-      life = Math.max(life, one.life);
+      if (one.reset_count > resets) events.push(["queued", "Reset", null, `attempts start again; reset ${one.reset_count}`]);
+      resets = Math.max(resets, one.reset_count);
       events.push([
         outcome(one.outcome),
         `Attempt ${one.number}: ${one.outcome}`,
@@ -367,7 +367,7 @@ export default function job(context, id) {
         ),
       ]);
     }
-    if (job.life > life) events.push(["queued", "Started anew", null, `by an operator; life ${job.life}`]);
+    if (job.reset_count > resets) events.push(["queued", "Reset", null, `attempts start again; reset ${job.reset_count}`]);
     if (job.status === "running")
       events.push([
         "running",
@@ -418,7 +418,7 @@ export default function job(context, id) {
     load,
     view,
     every: 3000,
-    told: (transitions) => transitions.some((one) => one.id === id),
+    concerns: (transitions) => transitions.some((one) => one.id === id),
     stop: () => abort.abort(),
   };
   return page;
@@ -426,7 +426,8 @@ export default function job(context, id) {
 
 const outcome = (word) =>
   ({ succeeded: "succeeded", failed: "failed", lost: "dead", dead: "dead", cancelled: "cancelled" })[word] || "queued";
-const ordinal = (n) => (n === 2 ? "second" : n === 3 ? "third" : `${n}th`);
+const times = (n) => (n === 1 ? "once" : `${n} times`);
+const limitText = (limit) => (limit.key === null ? limit.name : `${limit.name}: ${limit.key}`);
 
 /** What stands between backticks is a command. */
 const coded = (text) =>

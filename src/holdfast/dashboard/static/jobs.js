@@ -77,7 +77,7 @@ export default function jobs(context, search) {
     const cursor = cursors.at(-1);
     const asked = filters;
     const counting = get("v1/stats", null, { signal: asking.signal });
-    counting.catch(() => {}); // told below
+    counting.catch(() => {}); // reported below
     try {
       found = await get("v1/search", { ...wanted(), limit: ROWS, cursor }, { signal: asking.signal });
     } catch (error) {

@@ -219,10 +219,10 @@ function tick() {
   if (ticks % 4 === 0) draw();
 }
 
-function told(transitions, missed) {
+function changed(transitions, missed) {
   const { page } = shell;
-  if (page?.told && !missed) {
-    if (page.told(transitions)) shell.dirty = true;
+  if (page?.concerns && !missed) {
+    if (page.concerns(transitions)) shell.dirty = true;
   } else shell.dirty = true;
 }
 
@@ -426,7 +426,7 @@ async function start() {
   shell.me = me;
   shell.refused = null;
   if (stream) stream.stop();
-  stream = new Stream(told, lineState);
+  stream = new Stream(changed, lineState);
   draw();
 }
 

@@ -29,7 +29,7 @@ export default function overview(context) {
     const asked = range;
     const late = performance.now() - troubles > 8000; // groups of errors are the dearest, and change the slowest
     const waiting = late ? get("v1/errors") : null;
-    if (late) waiting.catch(() => {}); // told below
+    if (late) waiting.catch(() => {}); // reported below
     const [stats, workers, rates, depths, hour] = await Promise.all([
       get("v1/stats"),
       get("v1/workers"),
@@ -264,14 +264,14 @@ function attention({ stats, workers, errors, hour }) {
       found.push([
         "warn",
         "Paused",
-        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waiting_for" : "wait"}`,
+        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}`,
         "#/queues",
       ]);
     else if (!serving.some((one) => one.queues.includes(queue.name)))
       found.push([
         "bad",
         "No worker",
-        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waiting_for" : "wait"}, and no live worker serves it`,
+        `Queue ${name}: ${plural(waiting, "job")} ${waiting === 1 ? "waits" : "wait"}, and no live worker serves it`,
         where,
       ]);
     else if (late > LATE)

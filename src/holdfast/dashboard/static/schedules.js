@@ -18,7 +18,7 @@ import {
   when,
 } from "./parts.js";
 
-const LATE = 60; // seconds after which a run that nobody has made is told as late
+const LATE = 60; // seconds after which a run that was not made counts as late
 const FIRST_SCHEDULE = "holdfast schedule put backup --cron '0 3 * * *' --tz Europe/Oslo -- echo saved";
 
 export default function schedules(context) {

@@ -1,6 +1,6 @@
 """What travels between the client and the scripts, and how a job is stored: the fields of each, in their order.
 
-The one place that says where a field stands. Arrays: the place of a field is its place in its class. Life: the letter
+The one place that says where a field stands. Arrays: the place of a field is its place in its class. Mutable: the letter
 of a field is its `name`. The scripts are written with the names of the fields; `names.py` puts in what stands here.
 """
 
@@ -185,12 +185,12 @@ class Body(Message):
 _NOTHING = msgspec.Raw()
 
 
-class Life(msgspec.Struct, frozen=True, gc=False):
-    """What a life has changed of a job: a MessagePack map by letter. What is not in it is as at the start."""
+class Mutable(msgspec.Struct, frozen=True, gc=False):
+    """What a mutable has changed of a job: a MessagePack map by letter. What is not in it is as at the start."""
 
     run_at: Micros | None = field(default=None, name="u")
     attempt: int = field(default=0, name="a")
-    life: int = field(default=1, name="l")
+    reset_count: int = field(default=0, name="l")
     fence: int = field(default=0, name="f")
     token: str = field(default="0", name="t")
     holder: str | None = field(default=None, name="h")
@@ -215,11 +215,11 @@ class Life(msgspec.Struct, frozen=True, gc=False):
     """The number of its checkpoint."""
     changed_at: Micros | None = field(default=None, name="C")
     damage: msgspec.Raw = field(default=_NOTHING, name="D")
-    """The bytes of a life that a script could not read."""
+    """The bytes of a mutable that a script could not read."""
 
 
-class WholeLife(Life, frozen=True, gc=False):
-    """A life with what only scripts read. While a job runs, `due` and `limit_key` stand in front (see settle.lua)."""
+class WholeMutable(Mutable, frozen=True, gc=False):
+    """A mutable with what only scripts read. While a job runs, `due` and `limit_key` stand in front (see settle.lua)."""
 
     state: str | None = field(default=None, name="s")
     nonce: str | None = field(default=None, name="n")
@@ -240,7 +240,7 @@ class Line(Message):
 
     number: int
     fence: int
-    life: int
+    reset_count: int
     worker: str | None
     started_at: Micros | None
     ended_at: Micros
@@ -304,7 +304,7 @@ class JobRow(NamedTuple):
     seq: bytes
     state: bytes
     body: bytes
-    life: bytes | None
+    mutable: bytes | None
     checkpoint: bytes | None
 
 
@@ -323,7 +323,7 @@ class ClaimedRow(NamedTuple):
 
     seq: bytes
     body: bytes
-    life: bytes
+    mutable: bytes
     checkpoint: bytes | None
 
 
@@ -356,7 +356,7 @@ class StoredJob(NamedTuple):
     """The fields of a job that are read together."""
 
     body: bytes | None
-    life: bytes | None
+    mutable: bytes | None
 
 
 class StoredHolder(NamedTuple):

@@ -1,7 +1,7 @@
 """The names that the Lua files use, and what stands for each in the text that the server gets.
 
 A script is written with names, and costs what numbers and letters cost: the names are gone before it is sent.
-`e.fence` is the fence of an end, `life.state` a letter of a life, `STATE.queued` the letter of a state, and
+`e.fence` is the fence of an end, `mutable.state` a letter of a mutable, `STATE.queued` the letter of a state, and
 `PROMOTE_LIMIT` a number of the protocol. tests/redis/names.txt has all of them.
 """
 
@@ -32,11 +32,11 @@ LETTER = {
     State.CANCELLED.value: "c",
     State.BLOCKED.value: "b",
 }
-"""The states that a life or a count knows."""
+"""The states that a mutable or a count knows."""
 HELD = "h"
 """A job that its limit key holds: blocked to everybody else."""
 UNREADABLE = "D"
-"""A job whose life the scripts cannot read: blocked to everybody else."""
+"""A job whose mutable the scripts cannot read: blocked to everybody else."""
 DELETED = "x"
 """In moves: the job was deleted."""
 MINUTE_FIELDS = {"count": "n", "waited": "w", "ran": "r"}
@@ -52,8 +52,8 @@ MESSAGE_PACK = {
     "uint64": 0xCF, "int16": 0xD1, "str8": 0xD9, "str16": 0xDA, "str32": 0xDB,
 }  # fmt: skip
 """The first bytes of the MessagePack values that scripts read and write by themselves."""
-LETTERS = {f.name: f.encode_name for f in msgspec.structs.fields(m.WholeLife)}
-"""The letters of a life by name."""
+LETTERS = {f.name: f.encode_name for f in msgspec.structs.fields(m.WholeMutable)}
+"""The letters of a mutable by name."""
 
 
 class Code(str):
@@ -78,7 +78,7 @@ _BODY = _places(m.Body)
 
 
 def _lua_kind(hint: Any) -> str | None:
-    """The Lua type of a value that a life has; None where any will do."""
+    """The Lua type of a value that a mutable has; None where any will do."""
     if isinstance(hint, types.UnionType):
         [hint] = [part for part in get_args(hint) if part is not type(None)]
     known = {int: "number", str: "string", msgspec.Raw: "string", dict: "table", list: "table", bool: None}
@@ -100,7 +100,7 @@ def _body_places() -> dict[str, int]:
 
 
 def _front() -> dict[str, int]:
-    """The front of the life of a job that runs: the head of the map, then `due`: a letter, a number of eight bytes."""
+    """The front of the mutable of a job that runs: the head of the map, then `due`: a letter, a number of eight bytes."""
     letter = MESSAGE_PACK["fixstr"] + 1
     return {
         "letter": letter,
@@ -140,7 +140,7 @@ RECORDS = {
     "CHANGE": _Records(("wanted",), _places(m.ChangeMessage)),
     "ASK": _Records(("ask",), _places(m.AskMessage)),
     "FIND": _Records(("want",), _places(m.FindMessage)),
-    "LIFE": _Records(("life", "after"), LETTERS),
+    "MUTABLE": _Records(("mutable", "after"), LETTERS),
     "TIME": _Records(("clock",), _places(m.ServerTime)),
     "STORED": _Records(("kept",), _places(m.StoredJob)),
     "HOLDER": _Records(("known_holder",), _places(m.StoredHolder)),
@@ -152,7 +152,7 @@ RECORDS = {
     "SUMS": _Records(("sums",), _places(m.EndSums)),
     "TURNS": _Records(("turns",), _places(m.TurnRange)),
 }
-"""Tables whose fields have names: `job.queue` in a script is `job[2]`, `life.state` is `life.s`."""
+"""Tables whose fields have names: `job.queue` in a script is `job[2]`, `mutable.state` is `mutable.s`."""
 GROUPS: dict[str, dict[str, Any]] = {
     **{name: records.fields for name, records in RECORDS.items()},
     "ONE": _places(m.OneArguments),
@@ -203,7 +203,7 @@ CONSTANTS: dict[str, Any] = {
     "LIFE_KINDS": _table(
         {
             LETTERS[name]: f"'{kind}'"
-            for name, hint in get_type_hints(m.WholeLife).items()
+            for name, hint in get_type_hints(m.WholeMutable).items()
             if (kind := _lua_kind(hint)) is not None
         }
     ),

@@ -31,7 +31,7 @@ from ...core.operations import (
 )
 from ...core.waiting import Waiting
 from ..protocol import Versioned
-from .messages import Body, ClaimHead, Life, Line
+from .messages import Body, ClaimHead, Line, Mutable
 from .names import DELETED, HELD, LETTER, LETTERS, MESSAGE_PACK, MINUTE_FIELDS, UNREADABLE
 
 HOUR, MINUTE = 3600 * MICROS, 60 * MICROS
@@ -46,13 +46,13 @@ Row = Sequence[Any]
 
 
 _body = msgspec.msgpack.Decoder(Body).decode
-_life = msgspec.msgpack.Decoder(Life).decode
+_mutable = msgspec.msgpack.Decoder(Mutable).decode
 _line = msgspec.json.Decoder(Line).decode
 _tags = msgspec.json.Decoder(tuple[str, ...]).decode
 _meta = msgspec.json.Decoder(dict[str, Any]).decode
 _json = msgspec.json.Decoder().decode
 _moved = msgspec.msgpack.Decoder(list[str]).decode
-_NEW = Life()
+_NEW = Mutable()
 _CLAIM_HEAD = len(ClaimHead._fields)
 _COUNT, _WAITED, _RAN = MINUTE_FIELDS["count"], MINUTE_FIELDS["waited"], MINUTE_FIELDS["ran"]
 _COUNTED = re.compile(rf"{_COUNT}:\d{{1,2}}:[^:]*:")
@@ -74,22 +74,22 @@ def _bytes(raw: msgspec.Raw) -> bytes | None:
     return data[_HEAD.get(head, 1) :]
 
 
-T = TypeVar("T", Body, Life)
+T = TypeVar("T", Body, Mutable)
 _BODY = get_type_hints(Body)
-_LIFE = get_type_hints(Life)
-_NAMES = {LETTERS[name]: name for name in _LIFE}
+_MUTABLE = get_type_hints(Mutable)
+_NAMES = {LETTERS[name]: name for name in _MUTABLE}
 _LEAST = Body(0, 0, 0, "", "", "", None, None, "damaged", 1, None, None, None, b"")
 
 
 def _part_by_part(data: bytes, types: dict[str, Any], least: T, damage: dict[str, str], what: str) -> T:
-    """What can be decoded of a body or a life, part by part; the rest is as in `least`, and damage."""
+    """What can be decoded of a body or a mutable, part by part; the rest is as in `least`, and damage."""
     try:
         found: Any = msgspec.msgpack.decode(data)
     except (ValueError, RecursionError):
         found = None
     if isinstance(found, list) and types is _BODY:
         found = dict(zip(types, cast("list[Any]", found), strict=False))
-    elif isinstance(found, dict) and types is _LIFE:
+    elif isinstance(found, dict) and types is _MUTABLE:
         found = {_NAMES.get(letter, letter): value for letter, value in cast("dict[Any, Any]", found).items()}
     if not isinstance(found, dict):
         damage[what] = raw_text(data)
@@ -123,7 +123,7 @@ def _limit_key(text: str) -> LimitKey:
 
 
 def record(
-    seq: bytes, state: str, body: bytes, life: bytes | None, checkpoint: bytes | None, *, unreadable: bool = False
+    seq: bytes, state: str, body: bytes, mutable: bytes | None, checkpoint: bytes | None, *, unreadable: bool = False
 ) -> Record:
     """A job from its stored parts. What cannot be decoded harms this one job only."""
     damage: dict[str, str] = {}
@@ -134,16 +134,16 @@ def record(
         if not its_body.id:
             its_body = msgspec.structs.replace(its_body, id=f"{DAMAGED_ID}{int(seq)}")
     try:
-        its_life = _NEW if life is None or unreadable else _life(life)
+        its_mutable = _NEW if mutable is None or unreadable else _mutable(mutable)
     except ValueError:
-        its_life = _part_by_part(life or b"", _LIFE, _NEW, damage, "life")
+        its_mutable = _part_by_part(mutable or b"", _MUTABLE, _NEW, damage, "mutable")
     if unreadable:  # to the scripts, which go by nothing of it
-        damage["life"] = raw_text(life or b"")
-    return _record(int(seq), state, its_body, its_life, checkpoint, damage=damage)
+        damage["mutable"] = raw_text(mutable or b"")
+    return _record(int(seq), state, its_body, its_mutable, checkpoint, damage=damage)
 
 
 def _record(
-    seq: int, state: str, body: Body, life: Life, checkpoint: bytes | None, *, damage: dict[str, str]
+    seq: int, state: str, body: Body, mutable: Mutable, checkpoint: bytes | None, *, damage: dict[str, str]
 ) -> Record:
     made = Record(
         seq,
@@ -152,50 +152,50 @@ def _record(
         body.task,
         state,
         body.priority,
-        body.run_at if life.run_at is None else life.run_at,
+        body.run_at if mutable.run_at is None else mutable.run_at,
         body.payload,
         body.codec,
         body.max_attempts,
         body.timeout,
         body.key,
         body.created_at,
-        life.attempt,
-        life.life,
-        life.fence,
-        int(life.token) if life.token.isdecimal() else 0,
-        life.holder,
-        life.pid,
-        life.quarantined,
-        life.crashes,
-        life.cancel,
-        life.started_at,
-        life.finished_at,
-        life.expires_at,
-        _bytes(life.result) if life.result else None,
-        life.error,
-        life.traceback,
-        _bytes(life.progress) if life.progress else None,
+        mutable.attempt,
+        mutable.reset_count,
+        mutable.fence,
+        int(mutable.token) if mutable.token.isdecimal() else 0,
+        mutable.holder,
+        mutable.pid,
+        mutable.quarantined,
+        mutable.crashes,
+        mutable.cancel,
+        mutable.started_at,
+        mutable.finished_at,
+        mutable.expires_at,
+        _bytes(mutable.result) if mutable.result else None,
+        mutable.error,
+        mutable.traceback,
+        _bytes(mutable.progress) if mutable.progress else None,
         checkpoint,
         retry=body.retry,
     )
     if body.tags is not None:
         made.tags = _read(_tags, body.tags, (), "tags", damage)
     made.meta = {} if body.meta is None else _read(_meta, body.meta, {}, "meta", damage)
-    if life.meta is not None:
-        for name, value in life.meta.items():
+    if mutable.meta is not None:
+        for name, value in mutable.meta.items():
             made.meta[name] = _read(_json, value, None, f"meta.{name}", damage)
-    made.waiting_for = waiting.read(life.waiting_for)
+    made.waiting_for = waiting.read(mutable.waiting_for)
     if body.limit_key is not None:
         made.limit_key = _read(_limit_key, body.limit_key, None, "limit_key", damage)
-    if life.extra:
-        made.extra = _bytes(life.extra)
-    made.saves = life.saves
-    made.changed_at = life.changed_at
-    if life.history is not None:
-        lines = [_read(_line, line, None, "history", damage) for line in life.history]
+    if mutable.extra:
+        made.extra = _bytes(mutable.extra)
+    made.saves = mutable.saves
+    made.changed_at = mutable.changed_at
+    if mutable.history is not None:
+        lines = [_read(_line, line, None, "history", damage) for line in mutable.history]
         made.history = tuple([Attempt(*msgspec.structs.astuple(line)) for line in lines if line is not None])
-    if life.damage:
-        damage["life"] = raw_text(_bytes(life.damage))
+    if mutable.damage:
+        damage["mutable"] = raw_text(_bytes(mutable.damage))
     if damage:
         made.damage = damage
     return made
@@ -208,16 +208,16 @@ def claimed(row: Row) -> Claims:
     if len(row) == _CLAIM_HEAD:
         return Claims([], waiting, None if head.due_in < 0 else head.due_in / MICROS)
     records: list[Record] = []
-    lives: dict[bytes, Life] = {}
+    mutables: dict[bytes, Mutable] = {}
     values = iter(row[_CLAIM_HEAD:])
-    for seq, body, life, checkpoint in zip(values, values, values, values, strict=True):
+    for seq, body, mutable, checkpoint in zip(values, values, values, values, strict=True):
         try:
-            known = lives.get(life)
+            known = mutables.get(mutable)
             if known is None:
-                known = lives[life] = _life(life)
+                known = mutables[mutable] = _mutable(mutable)
             records.append(_record(int(seq), RUNNING, _body(body), known, checkpoint, damage={}))
         except ValueError:  # msgspec's errors are ValueErrors
-            records.append(record(seq, RUNNING, body, life, checkpoint))
+            records.append(record(seq, RUNNING, body, mutable, checkpoint))
     return Claims(records, waiting)
 
 
@@ -232,11 +232,11 @@ def inserted(jobs: Sequence[NewJob], exceptions: Row | None) -> list[Inserted]:
 def records(row: Row) -> Iterator[Record | None]:
     """Jobs from JobRows; None where there is none."""
     values = iter(row)
-    for seq, state, body, life, checkpoint in zip(values, values, values, values, values, strict=True):
+    for seq, state, body, mutable, checkpoint in zip(values, values, values, values, values, strict=True):
         if seq is None:
             yield None
             continue
-        made = record(seq, STATE[state], body, life, checkpoint, unreadable=state == _UNREADABLE)
+        made = record(seq, STATE[state], body, mutable, checkpoint, unreadable=state == _UNREADABLE)
         if state == _HELD and made.limit_key is not None:
             made.waiting_for = Waiting("limit", made.limit_key.name)
         yield made
@@ -259,7 +259,8 @@ def lost(row: Row) -> list[Lost]:
     values = iter(row)
     parts = zip(values, values, values, values, values, values, strict=True)
     return [
-        Lost(record(seq, STATE[s], body, life, kept), int(heartbeat)) for heartbeat, seq, s, body, life, kept in parts
+        Lost(record(seq, STATE[s], body, mutable, kept), int(heartbeat))
+        for heartbeat, seq, s, body, mutable, kept in parts
     ]
 
 

@@ -1,52 +1,52 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
--- Each is a ChangeMessage. A patch has the letters of a life, with `drop` for letters to clear, and state, delay, keep
+-- Each is a ChangeMessage. A patch has the letters of a mutable, with `drop` for letters to clear, and state, delay, keep
 -- (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, handled, and the indexes of result,
 -- progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
 local PLAIN = {
-  LIFE.attempt, LIFE.life, LIFE.quarantined, LIFE.crashes, LIFE.cancel, LIFE.error, LIFE.traceback, LIFE.history,
+  MUTABLE.attempt, MUTABLE.mutable, MUTABLE.quarantined, MUTABLE.crashes, MUTABLE.cancel, MUTABLE.error, MUTABLE.traceback, MUTABLE.history,
 }
-local BESIDE = { [LIFE.result] = 'result', [LIFE.progress] = 'progress', [LIFE.extra] = 'extra' }
+local BESIDE = { [MUTABLE.result] = 'result', [MUTABLE.progress] = 'progress', [MUTABLE.extra] = 'extra' }
 
-local function patch_life(life, patch)
-  life.changed_at = now
+local function patch_mutable(mutable, patch)
+  mutable.changed_at = now
   for _, letter in ipairs(PLAIN) do
     if patch[letter] ~= nil then
-      life[letter] = patch[letter]
+      mutable[letter] = patch[letter]
     end
   end
   for _, letter in ipairs(patch.drop or {}) do
-    life[letter] = nil
+    mutable[letter] = nil
   end
   for letter, name in pairs(BESIDE) do
     if patch[name] then
-      life[letter] = ARGV[patch[name]]
+      mutable[letter] = ARGV[patch[name]]
     end
   end
   if patch.meta then
-    merge_meta(life, patch.meta)
+    merge_meta(mutable, patch.meta)
   end
   if patch.delay then
-    life.run_at = now + patch.delay
-    life.due = life.due and life.run_at
+    mutable.run_at = now + patch.delay
+    mutable.due = mutable.due and mutable.run_at
   end
   if not patch.state then
-    if patch.keep ~= nil and TERMINAL[life.state] then
-      life.expires_at = patch.keep and now + patch.keep or nil
+    if patch.keep ~= nil and TERMINAL[mutable.state] then
+      mutable.expires_at = patch.keep and now + patch.keep or nil
     end
     return
   end
-  life.state = patch.state
-  if TERMINAL[life.state] then
-    life.finished_at, life.expires_at = now, patch.keep and now + patch.keep or nil
+  mutable.state = patch.state
+  if TERMINAL[mutable.state] then
+    mutable.finished_at, mutable.expires_at = now, patch.keep and now + patch.keep or nil
   else
-    life.finished_at, life.expires_at, life.holder, life.started_at, life.pid = nil, nil, nil, nil, nil
+    mutable.finished_at, mutable.expires_at, mutable.holder, mutable.started_at, mutable.pid = nil, nil, nil, nil, nil
   end
-  life.due, life.limit_key = nil, nil
+  mutable.due, mutable.limit_key = nil, nil
 end
 
--- What is kept beside the life: the payload, and what its key stands for; the checkpoint.
-local function patch_beside(id, seq, key, body, life, patch, its_key)
+-- What is kept beside the mutable: the payload, and what its key stands for; the checkpoint.
+local function patch_beside(id, seq, key, body, mutable, patch, its_key)
   if patch.payload then
     local from, to = payload_of(body)
     gather('HSET', key, seq, string.sub(body, 1, from - 1) .. ARGV[patch.payload] .. string.sub(body, to))
@@ -59,10 +59,10 @@ local function patch_beside(id, seq, key, body, life, patch, its_key)
     end
   end
   if patch.checkpoint == 0 then
-    life.checkpoint = nil
+    mutable.checkpoint = nil
     gather('HDEL', key, seq .. '^')
   elseif patch.checkpoint then
-    life.checkpoint = 1
+    mutable.checkpoint = 1
     gather('HSET', key, seq .. '^', ARGV[patch.checkpoint])
   end
 end
@@ -79,10 +79,10 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
   if not body then
     return 0
   end
-  local life = kept.life and life_of(kept.life) or {}
-  local state = state_of(seq, body, life)
+  local mutable = kept.mutable and mutable_of(kept.mutable) or {}
+  local state = state_of(seq, body, mutable)
   local shown = (state == STATE.held or state == STATE.unreadable) and STATE.blocked or state
-  if shown ~= expected_state or (life.fence or 0) ~= expected_fence then
+  if shown ~= expected_state or (mutable.fence or 0) ~= expected_fence then
     return 0
   end
   local _, queue, task, _, its_key = words(body)
@@ -93,7 +93,7 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
     return 1
   end
   local limit_key = limit_key_of(body)
-  exit(seq, body, life, state, queue)
+  exit(seq, body, mutable, state, queue)
   if not patch then
     if its_key and not TERMINAL[state] then
       local known = call('HGET', P .. 'keys', its_key)
@@ -102,46 +102,46 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
         gather('ZREM', P .. 'key-ends', its_key)
       end
     end
-    forget(seq, id, queue, life)
+    forget(seq, id, queue, mutable)
     tell(id, STATE.deleted)
     return 1, limit_key, queue
   end
   local stays_held = state == STATE.held and not patch.state and patch.waiting_for == nil
   if not stays_held then
-    life.state = shown
+    mutable.state = shown
   end
-  patch_life(life, patch)
-  life.queue = queue
+  patch_mutable(mutable, patch)
+  mutable.queue = queue
   if patch.state then
-    tell(id, life.state)
+    tell(id, mutable.state)
   end
-  local over = TERMINAL[life.state]
+  local over = TERMINAL[mutable.state]
   local left = patch.state and (state == STATE.queued or state == STATE.running) and limit_key
   local tells = over and patch.tell
   if its_key and not (over and TERMINAL[state]) then
     mind_key(its_key, id, over and now + (patch.key_keep or 0) or nil)
   end
   if over then
-    if not TERMINAL[state] and life.expires_at and life.expires_at <= now then
-      forget(seq, id, queue, life)
+    if not TERMINAL[state] and mutable.expires_at and mutable.expires_at <= now then
+      forget(seq, id, queue, mutable)
       ended[#ended + 1] = id
       return 1, left, queue, tells
     end
-    enter_ended(seq, life, queue, id)
-  elseif life.state == STATE.running then
+    enter_ended(seq, mutable, queue, id)
+  elseif mutable.state == STATE.running then
     count(STATE.running, queue, 1)
-    gather('SADD', P .. 'held:' .. life.holder, seq)
+    gather('SADD', P .. 'held:' .. mutable.holder, seq)
     if limit_key then
       run(name_of(limit_key), 1)
     end
   else
-    enter_waiting(seq, body, life, stays_held and STATE.held or life.state, queue)
+    enter_waiting(seq, body, mutable, stays_held and STATE.held or mutable.state, queue)
   end
   if patch.waiting_for ~= nil or patch.state then
-    wait_for(life, seq, patch.waiting_for or nil)
+    wait_for(mutable, seq, patch.waiting_for or nil)
   end
-  patch_beside(id, seq, key, body, life, patch, its_key)
-  gather('HSET', key, seq .. '~', cmsgpack.pack(life))
+  patch_beside(id, seq, key, body, mutable, patch, its_key)
+  gather('HSET', key, seq .. '~', cmsgpack.pack(mutable))
   return 1, left, queue, tells
 end
 

@@ -139,8 +139,8 @@ end
 
 local function crashes_of(member)
   local seq = seq_of_ready(member)
-  local life = call('HGET', chunk_of(seq), seq .. '~')
-  return life and life_of(life)[LIFE.crashes] or 0
+  local mutable = call('HGET', chunk_of(seq), seq .. '~')
+  return mutable and mutable_of(mutable)[MUTABLE.crashes] or 0
 end
 
 -- Take the first quarantined jobs that may run beside each other: those that have died as often as the first one, as many as
@@ -209,7 +209,7 @@ local function renew(holder, lease, about)
   end
 end
 
--- Hand the jobs of one queue to the holder: seq, body, life and checkpoint of each are added to `answer`.
+-- Hand the jobs of one queue to the holder: seq, body, mutable and checkpoint of each are added to `answer`.
 local function hand_over(queue, seqs, limited, ask, answer)
   local held, fresh, rest, with_due, with_limit_key = bucket('SADD', P .. 'held:' .. ask.holder), nil, nil, nil, nil
   local at, last, handed = 1, #seqs, 0
@@ -221,53 +221,53 @@ local function hand_over(queue, seqs, limited, ask, answer)
       size, at = size + 2, at + 1
     until at > last or size >= MANY or chunk_of(seqs[at]) ~= key
     local kept = call('HMGET', key, unpack(fields))
-    local lives = bucket('HSET', key)
-    local written, answered = #lives, #answer
+    local mutables = bucket('HSET', key)
+    local written, answered = #mutables, #answer
     for n = 1, size, 2 do
-      local body, life = kept[n], kept[n + 1]
+      local body, mutable = kept[n], kept[n + 1]
       if body then
-        local checkpoint, kept_life, limit_key = false, nil, limited[fields[n]]
-        if not life then
-          -- Jobs that were never claimed have the same life from now on, but for due and limit key, which stand in front.
+        local checkpoint, kept_mutable, limit_key = false, nil, limited[fields[n]]
+        if not mutable then
+          -- Jobs that were never claimed have the same mutable from now on, but for due and limit key, which stand in front.
           if not fresh then
             fresh = cmsgpack.pack({
-              [LIFE.state] = STATE.running, [LIFE.attempt] = 1, [LIFE.fence] = above + 1, [LIFE.token] = ask.token,
-              [LIFE.holder] = ask.holder, [LIFE.started_at] = now, [LIFE.queue] = queue,
+              [MUTABLE.state] = STATE.running, [MUTABLE.attempt] = 1, [MUTABLE.fence] = above + 1, [MUTABLE.token] = ask.token,
+              [MUTABLE.holder] = ask.holder, [MUTABLE.started_at] = now, [MUTABLE.queue] = queue,
             })
             rest = string.sub(fresh, 2)
             with_due = string.char(string.byte(fresh) + 1) .. PACKED.due
             with_limit_key = string.char(string.byte(fresh) + 2) .. PACKED.due
           end
-          life = fresh
+          mutable = fresh
           if limit_key then
-            kept_life = with_limit_key .. packed_run_at(body) .. PACKED.limit_key .. word(limit_key) .. rest
+            kept_mutable = with_limit_key .. packed_run_at(body) .. PACKED.limit_key .. word(limit_key) .. rest
           else
-            kept_life = with_due .. packed_run_at(body) .. rest
+            kept_mutable = with_due .. packed_run_at(body) .. rest
           end
         else
-          life = life_of(life)
-          life.state, life.holder, life.token = STATE.running, ask.holder, ask.token
-          life.started_at, life.pid, life.queue, life.limit_key = now, nil, queue, limit_key
-          life.attempt, life.fence = (life.attempt or 0) + 1, math.max(life.fence or 0, above) + 1
-          life.due = run_at_of(body, life)
-          checkpoint = life.checkpoint and call('HGET', key, fields[n] .. '^') or false
-          if life.waiting_for then
-            wait_for(life, fields[n], nil)
+          mutable = mutable_of(mutable)
+          mutable.state, mutable.holder, mutable.token = STATE.running, ask.holder, ask.token
+          mutable.started_at, mutable.pid, mutable.queue, mutable.limit_key = now, nil, queue, limit_key
+          mutable.attempt, mutable.fence = (mutable.attempt or 0) + 1, math.max(mutable.fence or 0, above) + 1
+          mutable.due = run_at_of(body, mutable)
+          checkpoint = mutable.checkpoint and call('HGET', key, fields[n] .. '^') or false
+          if mutable.waiting_for then
+            wait_for(mutable, fields[n], nil)
           end
-          if last == 1 and life.crashes and life.crashes < 0 then
-            life.crashes = nil -- a quarantined job without company: if it dies now, it dies alone
+          if last == 1 and mutable.crashes and mutable.crashes < 0 then
+            mutable.crashes = nil -- a quarantined job without company: if it dies now, it dies alone
           end
-          life = cmsgpack.pack(life)
-          kept_life = life
+          mutable = cmsgpack.pack(mutable)
+          kept_mutable = mutable
         end
         if somebody_watches() then
           tell((words(body)), STATE.running)
         end
-        lives[written + 1], lives[written + 2] = fields[n + 1], kept_life
+        mutables[written + 1], mutables[written + 2] = fields[n + 1], kept_mutable
         written, handed = written + 2, handed + 1
         held[#held + 1] = fields[n]
         answer[answered + CLAIMED.seq], answer[answered + CLAIMED.body] = fields[n], body
-        answer[answered + CLAIMED.life], answer[answered + CLAIMED.checkpoint] = life, checkpoint
+        answer[answered + CLAIMED.mutable], answer[answered + CLAIMED.checkpoint] = mutable, checkpoint
         answered = answered + CLAIMED.checkpoint
       end
     end

@@ -127,12 +127,12 @@ local function enqueue(jobs)
       end
       add(bodies, chunk_of(seq), name, head .. ARGV[job.body])
       if job.waiting_for or job.extra then
-        local life = {
-          [LIFE.state] = job.waiting_for and STATE.blocked,
-          [LIFE.waiting_for] = job.waiting_for,
-          [LIFE.extra] = job.extra and ARGV[job.extra],
+        local mutable = {
+          [MUTABLE.state] = job.waiting_for and STATE.blocked,
+          [MUTABLE.waiting_for] = job.waiting_for,
+          [MUTABLE.extra] = job.extra and ARGV[job.extra],
         }
-        add(bodies, chunk_of(seq), name .. '~', cmsgpack.pack(life))
+        add(bodies, chunk_of(seq), name .. '~', cmsgpack.pack(mutable))
       end
       added[queue] = (added[queue] or 0) + 1
       if key then

@@ -39,15 +39,15 @@ local function look_at(seq)
     return
   end
   if states or want.finished_before or want.limit_key then
-    local life = kept.life and life_of(kept.life)
-    local state = (states or want.limit_key) and state_of(seq, body, life)
+    local mutable = kept.mutable and mutable_of(kept.mutable)
+    local state = (states or want.limit_key) and state_of(seq, body, mutable)
     if want.limit_key and not (state == STATE.held and name_of(limit_key_of(body)) == want.limit_key) then
       return
     end
     if states and not states[(state == STATE.held or state == STATE.unreadable) and STATE.blocked or state] then
       return
     end
-    if want.finished_before and not (life and life.finished_at and life.finished_at < want.finished_before) then
+    if want.finished_before and not (mutable and mutable.finished_at and mutable.finished_at < want.finished_before) then
       return
     end
   end

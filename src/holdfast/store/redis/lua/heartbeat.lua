@@ -11,11 +11,11 @@ for at = 1, #ARGV, 3 do
   call('ZADD', P .. 'holders', text(now + lease), id)
   for _, seq in ipairs(call('SMEMBERS', P .. 'held:' .. id)) do
     local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
-    if kept.body and kept.life then
-      local life = life_of(kept.life)
+    if kept.body and kept.mutable then
+      local mutable = mutable_of(kept.mutable)
       local size = #held
-      held[size + 1], held[size + 2], held[size + 3] = (words(kept.body)), seq, life.fence or 0
-      held[size + 4], held[size + 5] = life.token or '0', life.cancel and 1 or 0
+      held[size + 1], held[size + 2], held[size + 3] = (words(kept.body)), seq, mutable.fence or 0
+      held[size + 4], held[size + 5] = mutable.token or '0', mutable.cancel and 1 or 0
     end
   end
   answer[#answer + 1] = held

@@ -1,27 +1,27 @@
 -- How a job is read. It is up to three fields of one hash, {prefix}:jobs:<seq / PER_CHUNK>:
 --   <seq>    what never changes: a MessagePack array, Body of messages.py, whose first numbers have fixed places
---   <seq>~   its life so far, a MessagePack map, WholeLife of messages.py; missing until it says more than the body
+--   <seq>~   its mutable so far, a MessagePack map, WholeMutable of messages.py; missing until it says more than the body
 --   <seq>^   its last checkpoint
 
 local TERMINAL = TERMINAL_STATES
 
 -- Any stored byte can be invalid, and must harm this job alone: what is read of a body is 0 or '' where it cannot be,
--- and a life that cannot be read has the state `unreadable` and its bytes as damage: it is that of a job which is shown
+-- and a mutable that cannot be read has the state `unreadable` and its bytes as damage: it is that of a job which is shown
 -- as blocked, and whose bytes are kept until it is deleted.
 local KINDS, STATES = LIFE_KINDS, KNOWN_STATES
 
-local function life_of(kept)
-  local ok, life = pcall(cmsgpack.unpack, kept)
-  local sound = ok and type(life) == 'table' and (life.state == nil or STATES[life.state])
+local function mutable_of(kept)
+  local ok, mutable = pcall(cmsgpack.unpack, kept)
+  local sound = ok and type(mutable) == 'table' and (mutable.state == nil or STATES[mutable.state])
   if sound then
-    for letter, value in pairs(life) do
+    for letter, value in pairs(mutable) do
       sound = sound and (not KINDS[letter] or type(value) == KINDS[letter])
     end
-    if life.state == STATE.running then
-      sound = sound and life.attempt and life.fence and life.token and life.holder and life.started_at and life.queue
+    if mutable.state == STATE.running then
+      sound = sound and mutable.attempt and mutable.fence and mutable.token and mutable.holder and mutable.started_at and mutable.queue
     end
   end
-  return sound and life or { [LIFE.state] = STATE.unreadable, [LIFE.damage] = kept }
+  return sound and mutable or { [MUTABLE.state] = STATE.unreadable, [MUTABLE.damage] = kept }
 end
 
 -- The number of a job by its id; a job whose own id cannot be read is called by its number.
@@ -110,8 +110,8 @@ local function limit_key_of(body)
   end
 end
 
-local function run_at_of(body, life)
-  return life and life.run_at or first_run_at(body)
+local function run_at_of(body, mutable)
+  return mutable and mutable.run_at or first_run_at(body)
 end
 
 -- The number of a job from where it stands, and its limit key, where it has one.
@@ -125,8 +125,8 @@ end
 
 -- The state as it is kept. A job that a claim made queued, or set aside, has only changed its sorted set: one that its
 -- limit key holds is `h` here, and blocked to everybody else.
-local function state_of(seq, body, life)
-  local state, limit_key = life and life.state, limit_key_of(body)
+local function state_of(seq, body, mutable)
+  local state, limit_key = mutable and mutable.state, limit_key_of(body)
   if state == STATE.unreadable then
     return state
   end
@@ -136,12 +136,12 @@ local function state_of(seq, body, life)
   if state == STATE.scheduled or state == STATE.failed then
     local _, queue = words(body)
     local set = state == STATE.scheduled and 'later:' or 'retry:'
-    if not call('ZSCORE', P .. set .. queue, later_member(seq, priority_of(body), life and life.quarantined, limit_key)) then
+    if not call('ZSCORE', P .. set .. queue, later_member(seq, priority_of(body), mutable and mutable.quarantined, limit_key)) then
       state = STATE.queued
     end
   end
   if limit_key and state == STATE.queued then
-    local member = ready_member(run_at_of(body, life), seq, limit_key)
+    local member = ready_member(run_at_of(body, mutable), seq, limit_key)
     return call('ZSCORE', held_key(name_of(limit_key)), member) and STATE.held or STATE.queued
   end
   return state

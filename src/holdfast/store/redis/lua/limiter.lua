@@ -126,11 +126,11 @@ local function hold(queue, places, some, seqs, limit_keys)
   end
   count(STATE.blocked, queue, #places)
   for field, kept in pairs(read_fields(wanted)) do
-    local life = kept and life_of(kept)
-    if life and life.waiting_for then
+    local mutable = kept and mutable_of(kept)
+    if mutable and mutable.waiting_for then
       local seq = string.sub(field, 1, -2)
-      wait_for(life, seq, nil)
-      gather('HSET', chunk_of(seq), field, cmsgpack.pack(life))
+      wait_for(mutable, seq, nil)
+      gather('HSET', chunk_of(seq), field, cmsgpack.pack(mutable))
     end
   end
 end
@@ -145,10 +145,10 @@ local function put_back(some)
   end
   local kept = read_fields(wanted)
   for at = 1, #some, 2 do
-    local body, life = kept[seqs[at]], kept[seqs[at] .. '~']
+    local body, mutable = kept[seqs[at]], kept[seqs[at] .. '~']
     if body then
       local _, queue = words(body)
-      local quarantined = life and life_of(life)[LIFE.quarantined]
+      local quarantined = mutable and mutable_of(mutable)[MUTABLE.quarantined]
       count(STATE.blocked, queue, -1)
       gather('ZADD', P .. (quarantined and 'quarantined:' or 'ready:') .. queue, some[at + 1], some[at])
     end

@@ -34,35 +34,35 @@ local function note(notes)
     local seq = said.seq
     local key = chunk_of(seq)
     local kept = call('HGET', key, seq .. '~')
-    local life = kept and life_of(kept)
-    if not life or life.state ~= STATE.running or life.fence ~= said.fence or life.token ~= said.token then
+    local mutable = kept and mutable_of(kept)
+    if not mutable or mutable.state ~= STATE.running or mutable.fence ~= said.fence or mutable.token ~= said.token then
       answers[place] = 0
     else
       answers[place] = 1
       if said.progress then
-        life.progress = ARGV[said.progress]
+        mutable.progress = ARGV[said.progress]
       end
       local checkpoint = said.checkpoint
-      if checkpoint and checkpoint.number > (life.saves or 0) then
-        life.checkpoint, life.saves = 1, checkpoint.number
-        life.crashes = life.crashes and life.crashes < 0 and life.crashes or nil
+      if checkpoint and checkpoint.number > (mutable.saves or 0) then
+        mutable.checkpoint, mutable.saves = 1, checkpoint.number
+        mutable.crashes = mutable.crashes and mutable.crashes < 0 and mutable.crashes or nil
         call('HSET', key, seq .. '^', ARGV[checkpoint.data])
       end
-      life.pid = said.pid or life.pid
+      mutable.pid = said.pid or mutable.pid
       if said.progress or checkpoint or said.pid or said.meta then
-        life.changed_at = now
+        mutable.changed_at = now
       end
       if said.meta then
-        merge_meta(life, said.meta)
+        merge_meta(mutable, said.meta)
       end
       if said.output then
-        life.printed = 1
-        print_behind(seq, life.fence, said.output)
+        mutable.printed = 1
+        print_behind(seq, mutable.fence, said.output)
       end
-      if said.rest and life.limit_key then
-        call('ZADD', P .. 'limit_key-rest', 'GT', text(now + said.rest), life.limit_key)
+      if said.rest and mutable.limit_key then
+        call('ZADD', P .. 'limit_key-rest', 'GT', text(now + said.rest), mutable.limit_key)
       end
-      call('HSET', key, seq .. '~', cmsgpack.pack(life))
+      call('HSET', key, seq .. '~', cmsgpack.pack(mutable))
     end
   end
   return answers

@@ -1,25 +1,25 @@
 -- Where a job stands: every change of state leaves one index and enters another.
 
-local function exit(seq, body, life, state, queue)
+local function exit(seq, body, mutable, state, queue)
   if state == STATE.unreadable then -- nobody knows where it stands: what still points at it is passed over
     gather('ZREM', P .. 'ended', seq)
     gather('ZREM', P .. 'parked', seq)
     return
   end
   local priority, limit_key = priority_of(body), limit_key_of(body)
-  local quarantined = life and life.quarantined
+  local quarantined = mutable and mutable.quarantined
   if state == STATE.queued then
-    gather('ZREM', P .. (quarantined and 'quarantined:' or 'ready:') .. queue, ready_member(run_at_of(body, life), seq, limit_key))
+    gather('ZREM', P .. (quarantined and 'quarantined:' or 'ready:') .. queue, ready_member(run_at_of(body, mutable), seq, limit_key))
   elseif state == STATE.scheduled or state == STATE.failed then
     local set = state == STATE.scheduled and 'later:' or 'retry:'
     gather('ZREM', P .. set .. queue, later_member(seq, priority, quarantined, limit_key))
   elseif state == STATE.held then
     count(STATE.blocked, queue, -1)
-    gather('ZREM', held_key(name_of(limit_key)), ready_member(run_at_of(body, life), seq, limit_key))
+    gather('ZREM', held_key(name_of(limit_key)), ready_member(run_at_of(body, mutable), seq, limit_key))
   else
     count(state, queue, -1)
     if state == STATE.running then
-      gather('SREM', P .. 'held:' .. life.holder, seq)
+      gather('SREM', P .. 'held:' .. mutable.holder, seq)
       if limit_key then
         run(name_of(limit_key), -1)
       end
@@ -32,10 +32,10 @@ local function exit(seq, body, life, state, queue)
   end
 end
 
-local function enter_waiting(seq, body, life, state, queue)
-  local priority, run_at, limit_key = priority_of(body), run_at_of(body, life), limit_key_of(body)
+local function enter_waiting(seq, body, mutable, state, queue)
+  local priority, run_at, limit_key = priority_of(body), run_at_of(body, mutable), limit_key_of(body)
   if state == STATE.queued then
-    gather('ZADD', P .. (life.quarantined and 'quarantined:' or 'ready:') .. queue, priority, ready_member(run_at, seq, limit_key))
+    gather('ZADD', P .. (mutable.quarantined and 'quarantined:' or 'ready:') .. queue, priority, ready_member(run_at, seq, limit_key))
   elseif state == STATE.blocked then
     count(STATE.blocked, queue, 1)
   elseif state == STATE.held then
@@ -43,34 +43,34 @@ local function enter_waiting(seq, body, life, state, queue)
     gather('ZADD', held_key(name_of(limit_key)), priority, ready_member(run_at, seq, limit_key))
   else
     local set = state == STATE.scheduled and 'later:' or 'retry:'
-    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, life.quarantined, limit_key))
+    gather('ZADD', P .. set .. queue, text(run_at), later_member(seq, priority, mutable.quarantined, limit_key))
   end
   notified['queue/' .. queue] = true
 end
 
-local function enter_ended(seq, life, queue, id)
-  count(life.state, queue, 1)
-  if life.expires_at then
-    gather('ZADD', P .. 'ended', text(life.expires_at), seq)
+local function enter_ended(seq, mutable, queue, id)
+  count(mutable.state, queue, 1)
+  if mutable.expires_at then
+    gather('ZADD', P .. 'ended', text(mutable.expires_at), seq)
   end
-  if life.state ~= STATE.succeeded then
+  if mutable.state ~= STATE.succeeded then
     gather('ZADD', P .. 'parked', seq, seq)
   end
   ended[#ended + 1] = id
 end
 
 -- Take a job away that stands in no index any more.
-local function forget(seq, id, queue, life)
+local function forget(seq, id, queue, mutable)
   local chunk = text(math.floor(seq / PER_CHUNK))
   local key = P .. 'jobs:' .. chunk
   gather('HDEL', key, seq, seq .. '~')
   gather('HDEL', key, seq .. '^')
   gather('HDEL', P .. 'ids', id)
-  if life and life.printed then
+  if mutable and mutable.printed then
     call('DEL', P .. 'output:' .. seq)
   end
-  if life and life.waiting_for then
-    wait_for(life, seq, nil)
+  if mutable and mutable.waiting_for then
+    wait_for(mutable, seq, nil)
   end
   count(TOTAL, queue, -1)
   shrunk[chunk] = true
@@ -124,10 +124,10 @@ local function mind_key(key, id, ends)
 end
 
 -- Meta is merged name by name; its values are JSON and never looked into.
-local function merge_meta(life, words)
-  local meta = life.meta or {}
+local function merge_meta(mutable, words)
+  local meta = mutable.meta or {}
   for name, value in pairs(words) do
     meta[name] = value
   end
-  life.meta = next(meta) and meta or nil
+  mutable.meta = next(meta) and meta or nil
 end

@@ -6,10 +6,10 @@ local function add_job(answer, seq)
   if not kept.body then
     return false
   end
-  local life = kept.life and life_of(kept.life)
+  local mutable = kept.mutable and mutable_of(kept.mutable)
   local size = #answer
-  answer[size + ROW.seq], answer[size + ROW.state] = seq, state_of(seq, kept.body, life)
-  answer[size + ROW.body], answer[size + ROW.life] = kept.body, kept.life
-  answer[size + ROW.checkpoint] = life and life.checkpoint and call('HGET', key, seq .. '^') or false
+  answer[size + ROW.seq], answer[size + ROW.state] = seq, state_of(seq, kept.body, mutable)
+  answer[size + ROW.body], answer[size + ROW.mutable] = kept.body, kept.mutable
+  answer[size + ROW.checkpoint] = mutable and mutable.checkpoint and call('HGET', key, seq .. '^') or false
   return true
 end

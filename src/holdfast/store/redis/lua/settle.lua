@@ -6,14 +6,14 @@ local function json(value)
 end
 
 -- One line of history, as JSON: numbers beyond 14 digits are not for cjson.
-local function line(life, outcome, err)
-  return '[' .. text(life.attempt or 0) .. ',' .. text(life.fence) .. ',' .. text(life.life or 1) .. ','
-    .. json(life.holder) .. ',' .. (life.started_at and text(life.started_at) or 'null') .. ',' .. NOW .. ','
+local function line(mutable, outcome, err)
+  return '[' .. text(mutable.attempt or 0) .. ',' .. text(mutable.fence) .. ',' .. text(mutable.reset_count or 0) .. ','
+    .. json(mutable.holder) .. ',' .. (mutable.started_at and text(mutable.started_at) or 'null') .. ',' .. NOW .. ','
     .. json(outcome) .. ',' .. json(err) .. ']'
 end
 
--- The lives of these jobs by field, and the hash that each is in by its place.
-local function read_lives(ends)
+-- The mutable parts of these jobs by field, and the hash that each is in by its place.
+local function read_mutables(ends)
   local wanted, chunks = {}, {}
   for at = 1, #ends do
     local key = chunk_of(ends[at][END.seq])
@@ -43,7 +43,7 @@ local function leave(limit_key, queue)
   end
 end
 
--- Jobs of one claim that succeeded have lives that differ in run_at, limit key, nonce and result only: the rest is packed
+-- Jobs of one claim that succeeded have mutable parts that differ in run_at, limit key, nonce and result only: the rest is packed
 -- once.
 local alike = {}
 
@@ -51,8 +51,8 @@ local function plainly_succeeded(e)
   return e.state == STATE.succeeded and not e.outcome and e.keep and e.keep > 0
 end
 
--- The life of such a job after its end, from its life before; nil where it is not one of them.
-local function succeeded_life(kept, e)
+-- The mutable of such a job after its end, from its mutable before; nil where it is not one of them.
+local function succeeded_mutable(kept, e)
   local entries, one, two, three = string.byte(kept, 1, 4)
   if one ~= FRONT.letter or two ~= FRONT.due or three ~= MP.uint64 or entries > MP.fixmap_last then
     return nil -- when it was due does not stand in front
@@ -65,19 +65,19 @@ local function succeeded_life(kept, e)
   local rest = string.sub(kept, from)
   local known = alike[rest]
   if not known then
-    local life = life_of(string.char(entries - (limit_key and 2 or 1)) .. rest)
-    known = { life = life, held = bucket('SREM', P .. 'held:' .. (life.holder or '')), ends = 0, waited = 0 }
-    known.fits = life.state == STATE.running and not (life.cancel or life.result or life.nonce or life.error)
-      and not (life.traceback or life.crashes or life.quarantined or life.waiting_for or life.limit_key)
+    local mutable = mutable_of(string.char(entries - (limit_key and 2 or 1)) .. rest)
+    known = { mutable = mutable, held = bucket('SREM', P .. 'held:' .. (mutable.holder or '')), ends = 0, waited = 0 }
+    known.fits = mutable.state == STATE.running and not (mutable.cancel or mutable.result or mutable.nonce or mutable.error)
+      and not (mutable.traceback or mutable.crashes or mutable.quarantined or mutable.waiting_for or mutable.limit_key)
     alike[rest] = known
   end
-  local life = known.life
-  if not known.fits or life.fence ~= e.fence or life.token ~= e.token then
+  local mutable = known.mutable
+  if not known.fits or mutable.fence ~= e.fence or mutable.token ~= e.token then
     return nil
   end
   if known.attempt ~= e.attempt or known.keep ~= e.keep then
     local after = {}
-    for letter, value in pairs(life) do
+    for letter, value in pairs(mutable) do
       after[letter] = value
     end
     after.state, after.attempt, after.finished_at, after.expires_at = STATE.succeeded, e.attempt, now, now + e.keep
@@ -91,10 +91,10 @@ local function succeeded_life(kept, e)
     known.without = string.char(size + 1) .. string.sub(packed, 2) .. PACKED.nonce
   end
   known.ends = known.ends + 1
-  known.waited = known.waited + math.max(0, life.started_at - struct.unpack('>I8', kept, FRONT.due_number))
+  known.waited = known.waited + math.max(0, mutable.started_at - struct.unpack('>I8', kept, FRONT.due_number))
   known.held[#known.held + 1] = e.seq
   if limit_key then
-    leave(limit_key, life.queue)
+    leave(limit_key, mutable.queue)
   end
   if e.result then
     return known.with_result .. word(e.nonce) .. PACKED.result .. word(ARGV[e.result]), known.expires
@@ -102,25 +102,25 @@ local function succeeded_life(kept, e)
   return known.without .. word(e.nonce), known.expires
 end
 
--- End one claim in whatever way; the life of the job afterwards, or false where the job is gone.
-local function settle_one(e, life)
+-- End one claim in whatever way; the mutable of the job afterwards, or false where the job is gone.
+local function settle_one(e, mutable)
   local seq, id, nonce = e.seq, e.id, e.nonce
-  local state, outcome, keep, queue = e.state, e.outcome, e.keep, life.queue
-  if life.cancel and not TERMINAL[state] then
+  local state, outcome, keep, queue = e.state, e.outcome, e.keep, mutable.queue
+  if mutable.cancel and not TERMINAL[state] then
     state, outcome, keep = STATE.cancelled, 'cancelled', e.cancelled_keep
   end
-  gather('SREM', P .. 'held:' .. life.holder, seq)
-  if life.limit_key then
-    leave(life.limit_key, queue)
+  gather('SREM', P .. 'held:' .. mutable.holder, seq)
+  if mutable.limit_key then
+    leave(mutable.limit_key, queue)
   end
   count(STATE.running, queue, -1)
-  local waited = math.max(0, life.started_at - (life.due or life.started_at))
-  tell_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - life.started_at))
-  life.due, life.limit_key = nil, nil
-  life.attempt, life.quarantined, life.crashes, life.cancel, life.nonce = e.attempt, e.quarantined, e.crashes, nil, nonce
-  life.result, life.error, life.traceback = e.result and ARGV[e.result], e.error, e.traceback
+  local waited = math.max(0, mutable.started_at - (mutable.due or mutable.started_at))
+  tell_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - mutable.started_at))
+  mutable.due, mutable.limit_key = nil, nil
+  mutable.attempt, mutable.quarantined, mutable.crashes, mutable.cancel, mutable.nonce = e.attempt, e.quarantined, e.crashes, nil, nonce
+  mutable.result, mutable.error, mutable.traceback = e.result and ARGV[e.result], e.error, e.traceback
   if TERMINAL[state] then
-    life.state, life.finished_at, life.expires_at = state, now, keep and now + keep
+    mutable.state, mutable.finished_at, mutable.expires_at = state, now, keep and now + keep
     tell(id, state)
     if e.tell then
       told_of[#told_of + 1] = id
@@ -129,57 +129,57 @@ local function settle_one(e, life)
       mind_key(e.key, id, now + e.key_keep)
     end
     if keep and keep <= 0 then
-      forget(seq, id, queue, life)
+      forget(seq, id, queue, mutable)
       gather('ZADD', P .. 'gone', NOW, nonce)
       call('ZREMRANGEBYSCORE', P .. 'gone', '-inf', text(now - GONE_KEPT))
       ended[#ended + 1] = id
       return false
     end
-    wait_for(life, seq, nil)
-    enter_ended(seq, life, queue, id)
-    return cmsgpack.pack(life)
+    wait_for(mutable, seq, nil)
+    enter_ended(seq, mutable, queue, id)
+    return cmsgpack.pack(mutable)
   end
   local body = call('HGET', chunk_of(seq), seq)
-  local history = life.history or {}
-  history[#history + 1] = line(life, outcome, e.error)
+  local history = mutable.history or {}
+  history[#history + 1] = line(mutable, outcome, e.error)
   if #history > HISTORY_LIMIT then
     table.remove(history, 1)
   end
-  life.history = history
+  mutable.history = history
   if e.delay then
-    life.run_at = now + e.delay
+    mutable.run_at = now + e.delay
   end
-  life.state = (state == STATE.blocked or run_at_of(body, life) > now) and state or STATE.queued
-  life.holder, life.started_at, life.pid = nil, nil, nil
-  tell(id, life.state)
-  wait_for(life, seq, e.waiting_for)
-  enter_waiting(seq, body, life, life.state, queue)
+  mutable.state = (state == STATE.blocked or run_at_of(body, mutable) > now) and state or STATE.queued
+  mutable.holder, mutable.started_at, mutable.pid = nil, nil, nil
+  tell(id, mutable.state)
+  wait_for(mutable, seq, e.waiting_for)
+  enter_waiting(seq, body, mutable, mutable.state, queue)
   if e.key then
     mind_key(e.key, id, nil)
   end
-  return cmsgpack.pack(life)
+  return cmsgpack.pack(mutable)
 end
 
 -- Whether this settlement was written before: by the job's last nonce, or, where it was removed as it ended, by what is
 -- remembered of that.
-local function sent_again(e, life)
-  if life then
-    return life.nonce == e.nonce
+local function sent_again(e, mutable)
+  if mutable then
+    return mutable.nonce == e.nonce
   end
   return call('HEXISTS', P .. 'ids', e.id) == 0 and call('ZSCORE', P .. 'gone', e.nonce)
 end
 
 local function settle(ends)
-  local lives, chunks = read_lives(ends)
+  local mutables, chunks = read_mutables(ends)
   local answers, expiry = {}, nil
   for place = 1, #ends do
     local e = ends[place]
     local seq = e.seq
     local field = seq .. '~'
-    local kept = lives[field]
+    local kept = mutables[field]
     local after, expires
     if kept and plainly_succeeded(e) then
-      after, expires = succeeded_life(kept, e)
+      after, expires = succeeded_mutable(kept, e)
     end
     if after then
       tell(e.id, STATE.succeeded)
@@ -188,19 +188,19 @@ local function settle(ends)
       expiry[size + 1], expiry[size + 2] = expires, seq
       ended[#ended + 1] = e.id
     else
-      local life = kept and life_of(kept)
-      local holds = life and life.state == STATE.running and life.fence == e.fence and life.token == e.token
+      local mutable = kept and mutable_of(kept)
+      local holds = mutable and mutable.state == STATE.running and mutable.fence == e.fence and mutable.token == e.token
       if not holds then
-        answers[place] = sent_again(e, life) and 1 or 0
-      elseif e.expected_heartbeat and heartbeats_of(life.holder) ~= e.expected_heartbeat then
+        answers[place] = sent_again(e, mutable) and 1 or 0
+      elseif e.expected_heartbeat and heartbeats_of(mutable.holder) ~= e.expected_heartbeat then
         answers[place] = 0
       else
-        after = settle_one(e, life)
+        after = settle_one(e, mutable)
       end
     end
     if after ~= nil then
       answers[place] = 1
-      lives[field] = after
+      mutables[field] = after
       if after then
         local list = bucket('HSET', chunks[place])
         local size = #list
@@ -210,10 +210,10 @@ local function settle(ends)
   end
   for _, known in pairs(alike) do
     if known.ends > 0 then
-      count(STATE.running, known.life.queue, -known.ends)
-      count(STATE.succeeded, known.life.queue, known.ends)
-      local ran = math.max(0, now - known.life.started_at)
-      tell_ends(known.life.queue, 'succeeded', known.ends, known.waited, known.ends * ran)
+      count(STATE.running, known.mutable.queue, -known.ends)
+      count(STATE.succeeded, known.mutable.queue, known.ends)
+      local ran = math.max(0, now - known.mutable.started_at)
+      tell_ends(known.mutable.queue, 'succeeded', known.ends, known.waited, known.ends * ran)
     end
   end
   flush()

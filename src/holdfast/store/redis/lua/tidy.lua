@@ -7,11 +7,11 @@ local jobs = call('ZRANGEBYSCORE', P .. 'ended', '-inf', NOW, 'LIMIT', 0, limit)
 for _, seq in ipairs(jobs) do
   local kept = call('HMGET', chunk_of(seq), seq, seq .. '~')
   gather('ZREM', P .. 'ended', seq)
-  if kept.body and kept.life then
+  if kept.body and kept.mutable then
     local id, queue = words(kept.body)
-    local life = life_of(kept.life)
-    exit(seq, kept.body, life, life.state, queue)
-    forget(seq, id, queue, life)
+    local mutable = mutable_of(kept.mutable)
+    exit(seq, kept.body, mutable, mutable.state, queue)
+    forget(seq, id, queue, mutable)
   end
 end
 local keys = call('ZRANGEBYSCORE', P .. 'key-ends', '-inf', NOW, 'LIMIT', 0, limit)

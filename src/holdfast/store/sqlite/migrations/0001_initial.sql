@@ -25,7 +25,7 @@ CREATE TABLE holdfast_job (
     key TEXT,
     created_at INTEGER NOT NULL,
     attempt INTEGER NOT NULL DEFAULT 0,
-    reset_count INTEGER NOT NULL DEFAULT 1,
+    reset_count INTEGER NOT NULL DEFAULT 0,
     fence INTEGER NOT NULL DEFAULT 0,
     token INTEGER NOT NULL DEFAULT 0,
     holder TEXT,

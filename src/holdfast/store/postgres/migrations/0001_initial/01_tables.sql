@@ -27,7 +27,7 @@ CREATE TABLE holdfast.job (
     key text COLLATE "C",
     created_at bigint NOT NULL,
     attempt integer NOT NULL DEFAULT 0,
-    reset_count integer NOT NULL DEFAULT 1,
+    reset_count integer NOT NULL DEFAULT 0,
     fence bigint NOT NULL DEFAULT 0,
     token bigint NOT NULL DEFAULT 0,
     holder text COLLATE "C",

@@ -1,4 +1,4 @@
-"""`holdfast log`: the log that a bucket store is, entry by entry."""
+"""`holdfast bucket`: commands for a bucket store."""
 
 from __future__ import annotations
 
@@ -28,17 +28,26 @@ KINDS = (
 )
 
 
+app = typer.Typer(no_args_is_help=True, help="Inspect a bucket store.")
+
+
+@app.callback()
+def bucket() -> None:
+    """Inspect a bucket store."""
+
+
+@app.command()
 def log(
     first: Annotated[int, typer.Option("--from", min=1, help="The first entry to print.")] = 1,
     as_json: options.AsJson = False,
     url: options.Url = None,
 ) -> None:
-    """Print the log of a bucket: what was asked for in each commit, and by whom."""
+    """Print the entries of the bucket's log: the operations of each commit, and who wrote it."""
     from ..store.protocol import Replayable
 
     store = parts_of(make_app(url)).runtime.store
     if not isinstance(store, Replayable):
-        print(f"The {store.name} store is no log.")
+        print(f"The {store.name} store has no log: `holdfast bucket log` needs a bucket or a folder.")
         raise typer.Exit(2)
     asyncio.run(_print(store, first, as_json=as_json))
 
