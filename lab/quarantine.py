@@ -41,14 +41,14 @@ def command(url: str | None, jobs: int, seconds: float, lease: float) -> int:
             took, crashes, counts = _measure(url, Path(folder), jobs, seconds, lease, poison=poison)
         ends = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
         what = "one poisonous job" if poison else "no poison"
-        print(f"{jobs} jobs of {seconds:g} s, {what}: {took:.1f} s, {crashes} process deaths; {ends}", flush=True)
+        print(f"{jobs} jobs of {seconds:g} s, {what}: {took:.1f} s, {crashes} process crashes; {ends}", flush=True)
     return 0
 
 
 def _measure(
     url: str | None, folder: Path, jobs: int, seconds: float, lease: float, *, poison: bool
 ) -> tuple[float, int, dict[str, int]]:
-    """Seconds from the crash until all jobs have ended, the deaths since then, and how the jobs ended."""
+    """Seconds from the crash until all jobs have ended, the crashes since then, and how the jobs ended."""
     url = url or f"sqlite:///{folder}/queue.db"
     program = folder / "program.py"
     program.write_text(PROGRAM)

@@ -52,8 +52,8 @@ DEFECTS = (
     ),
     Defect(
         "F", "a sweep is not refused when the holder has beaten since", "store/reference/jobs.py",
-        "if end.expected_heartbeat is not None and self.holders[record.holder].beat != end.expected_heartbeat:",
-        "if end.expected_heartbeat is not None and self.holders[record.holder].beat < 0:",
+        "if end.expected_heartbeat is not None and self.holders[record.holder].heartbeat != end.expected_heartbeat:",
+        "if end.expected_heartbeat is not None and self.holders[record.holder].heartbeat < 0:",
         MEMORY + "test_a_sweeper_is_refused_when_the_holder_has_renewed_since",
     ),
     Defect(
@@ -141,7 +141,7 @@ DEFECTS = (
     ),
     Defect(
         "C", "a limit key that has room opens by the clock of whoever made it", "store/reference/ready_queues.py",
-        "self._opens(record.lane.name, AT_ONCE)", "self._opens(record.lane.name, record.finished_at or AT_ONCE)",
+        "self._opens(record.limit_key.name, AT_ONCE)", "self._opens(record.limit_key.name, record.finished_at or AT_ONCE)",
         MEMORY + "test_room_made_by_a_process_whose_clock_is_ahead",
     ),
     Defect(
@@ -264,18 +264,18 @@ DEFECTS = (
     ),
     Defect(
         "B", "a release is charged", "core/lifecycle.py",
-        "        attempt, error, traceback = attempt - 1, record.error, record.traceback\n        quarantined job, deaths",
-        "        attempt, error, traceback = attempt, record.error, record.traceback\n        quarantined job, deaths",
+        "        attempt, error, traceback = attempt - 1, record.error, record.traceback\n        quarantined, crashes",
+        "        attempt, error, traceback = attempt, record.error, record.traceback\n        quarantined, crashes",
         LIFE + "test_what_is_given_back_is_not_charged",
     ),
     Defect(
         "Q", "neighbours are blamed", "core/lifecycle.py",
-        "deaths = -COMPANY if not record.suspect else", "deaths = 1 if not record.suspect else",
+        "crashes = -COMPANY if not record.quarantined else", "crashes = 1 if not record.quarantined else",
         LIFE + "test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted",
     ),
     Defect(
         "Q", "a job is never called poisonous", "core/lifecycle.py",
-        "if deaths >= rules.max_crashes:", "if deaths >= rules.max_crashes * 1000:",
+        "if crashes >= rules.max_crashes:", "if crashes >= rules.max_crashes * 1000:",
         seeds=100,
     ),
     Defect(
@@ -420,8 +420,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "a signal that was sent first is missed", "worker/settle.py",
-        'if answer and end.waits is not None and end.waits.kind == "signal":',
-        "if answer and end.waits is None and end.tell:",
+        'if answer and end.waiting_for is not None and end.waiting_for.kind == "signal":',
+        "if answer and end.waiting_for is None and end.tell:",
         WAITING + "test_a_signal_that_was_sent_first_is_not_missed",
     ),
     Defect(
@@ -503,40 +503,40 @@ DEFECTS = (
     # -- limits
     Defect(
         "", "a limit key's room is not counted", "store/reference/ready_queues.py",
-        "gate.starts(limit key, self.running.get(lane.name, 0), picking.now) <= before",
-        "gate.starts(limit key, 0, picking.now) <= before",
+        "limiter.starts(limit_key, self.running.get(limit_key.name, 0), picking.now) <= before",
+        "limiter.starts(limit_key, 0, picking.now) <= before",
         seeds=400,
     ),
     Defect(
         "", "a rate is not kept", "core/limiter.py",
-        "self.tat = max(self.tat, now) + lane.interval", "self.tat = max(self.tat, now)",
+        "self.tat = max(self.tat, now) + limit_key.interval", "self.tat = max(self.tat, now)",
         seeds=400,
     ),
     Defect(
         "N", "a limiter is not opened again when a job leaves", "store/reference/ready_queues.py",
-        "            self._opens(record.lane.name, AT_ONCE)\n        return held",
+        "            self._opens(record.limit_key.name, AT_ONCE)\n        return held",
         "            pass\n        return held",
         seeds=400,
     ),
     Defect(
         "", "a weight is not minded", "core/limiter.py",
-        "step = max(1, STEP // lane.weight)", "step = STEP",
+        "step = max(1, STEP // limit_key.weight)", "step = STEP",
         MEMORY + "TestFairOrder",
     ),
     Defect(
-        "", "Postgres does not count a limit key's room", "store/postgres/migrations/0001_initial/04_limit_keys.sql",
-        "greatest(0, (limit key ->> 'running')::bigint - running)", "greatest(0, (limit key ->> 'running')::bigint)",
+        "", "Postgres does not count a limit key's room", "store/postgres/migrations/0001_initial/04_limits.sql",
+        "greatest(0, (limit_key ->> 'concurrency')::bigint - running)", "greatest(0, (limit_key ->> 'concurrency')::bigint)",
         POSTGRES + "TestRunningAtOnce",
     ),
     Defect(
         "", "Redis does not keep a rate", "store/redis/lua/limiter.lua",
-        "text(math.max(gates.tat[limit key], now) + used)", "text(math.max(gates.tat[limit key], now))",
+        "text(math.max(limiters.tat[limit_key], now) + used)", "text(math.max(limiters.tat[limit_key], now))",
         REDIS + "TestRates",
     ),
     # -- flows
     Defect(
         "", "a flow's job is freed before the last of those before it has ended", "core/flow_rules.py",
-        "            waits = end_of(id)\n            continue\n", "            continue\n",
+        "            waiting_for = end_of(id)\n            continue\n", "            continue\n",
         seeds=400,
     ),
     Defect(
@@ -576,12 +576,12 @@ DEFECTS = (
     ),
     Defect(
         "N", "an end is not told with its commit", "store/reference/jobs.py",
-        "        if end.tell:\n            self._tell_ended(record)\n", "",
+        "        if end.record_end:\n            self._tell_ended(record)\n", "",
         seeds=400,
     ),
     Defect(
         "N", "SQLite does not tell of ends in bulk", "store/sqlite/settle.py",
-        "    told.ended(step, [end.id for end in ends if end.tell])\n", "",
+        "    transitions.ended(step, [end.id for end in ends if end.record_end])\n", "",
         SQLITE + "TestRecordedEnds",
     ),
     # -- one job for many calls, and one call for many jobs
@@ -656,12 +656,12 @@ DEFECTS = (
     # -- Redis
     Defect(
         "F", "Redis ends a claim without comparing the token", "store/redis/lua/settle.lua",
-        "life.fence == e.fence and life.token == e.token\n", "life.fence == e.fence\n",
+        "mutable.fence == e.fence and mutable.token == e.token\n", "mutable.fence == e.fence\n",
         REDIS + "TestFences",
     ),
     Defect(
         "U", "Redis does not recognise a settlement that is sent again", "store/redis/lua/settle.lua",
-        "    return life.nonce == e.nonce\n", "    return false\n",
+        "    return mutable.nonce == e.nonce\n", "    return false\n",
         REDIS + "test_a_settlement_sent_again_is_recognised",
     ),
     Defect(
@@ -701,8 +701,8 @@ DEFECTS = (
         DAMAGED + "test_a_damaged_job_that and redis",
     ),
     Defect(
-        "N", "Redis counts the deaths of a quarantined job without a look at its life", "store/redis/lua/claim.lua",
-        "life_of(life)[LIFE.deaths] or 0", "cmsgpack.unpack(life)[LIFE.deaths] or 0",
+        "N", "Redis counts the crashes of a quarantined job from unchecked bytes", "store/redis/lua/claim.lua",
+        "mutable_of(mutable)[MUTABLE.crashes] or 0", "cmsgpack.unpack(mutable)[MUTABLE.crashes] or 0",
         DAMAGED + "test_a_damaged_quarantined and redis-life",
     ),
     Defect(

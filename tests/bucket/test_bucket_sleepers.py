@@ -13,7 +13,7 @@ from held import HeldClaim
 from holdfast.core.errors import HoldfastError, OutcomeUnknown
 from holdfast.store.bucket.seam import NotWritten
 from holdfast.store.bucket.wire import Mark, Segment
-from holdfast.store.bucket.write_request import Wish
+from holdfast.store.bucket.write_request import WriteRequest
 from holdfast.store.bucket.writer import ALONE
 from holdfast.testing.build import change, new_job, succeeded
 from holdfast.testing.verbs import apply, claim_one, insert, job, settle
@@ -118,8 +118,8 @@ def test_a_segment_that_may_have_been_cleaned_away_is_overlooked():
             assert await settle(store, succeeded(await claim_one(store), b"1", keep=1e6))
             engine, seen = store._shared.engine, await job(store, "a")
             segment = Segment("gone", engine.replica.position, [(seen.seq, seen.fence)], "a", "a", None)
-            await engine.write(Wish(marks=[Mark(1, 100)]))
-            await engine.write(Wish(segments=[segment]))
+            await engine.write(WriteRequest(marks=[Mark(1, 100)]))
+            await engine.write(WriteRequest(segments=[segment]))
             return await job(store, "a") == seen
 
     assert virtually(story)

@@ -98,7 +98,7 @@ DAMAGES = {
         "crashes": (in_sqlite, "crashes", "many"),
         "the largest fence": (in_sqlite, "fence", 2**63 - 1),
         "the largest attempt": (in_sqlite, "attempt", 2**63 - 1),
-        "the largest deaths": (in_sqlite, "crashes", 2**63 - 1),
+        "the largest crashes": (in_sqlite, "crashes", 2**63 - 1),
         "the largest saves": (in_sqlite, "saves", 2**63 - 1),
         "the least run_at": (in_sqlite, "run_at", -(2**63)),
         "the least fence": (in_sqlite, "fence", -(2**63)),

@@ -36,12 +36,12 @@ async def test_a_dead_job_whose_key_is_anothers_is_not_retried(http, app):
     }
 
 
-async def test_a_waiting_job_is_replaced_and_put_off(http):
+async def test_a_waiting_job_is_replaced_and_delayed(http):
     first = (await http.submit("t", {"a": 1}, "k", debounce=3600)).json
     again = await http.submit("t", {"a": 2}, "k", debounce=7200)
     assert (again.status, again.json["id"], again.json["payload"]) == (200, first["id"], {"a": 2})
-    put_off = datetime.fromisoformat(again.json["run_at"]) - datetime.fromisoformat(first["run_at"])
-    assert put_off > timedelta(minutes=30)
+    delayed = datetime.fromisoformat(again.json["run_at"]) - datetime.fromisoformat(first["run_at"])
+    assert delayed > timedelta(minutes=30)
     now = await http.submit("t", {"a": 3}, "k", replace=True)
     assert (now.json["status"], now.json["payload"]) == ("queued", {"a": 3})
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.cron import MOST_RUNS, Rule, checked, in_words, next_after, put_off, runs_due
+from holdfast.core.cron import MOST_RUNS, Rule, checked, in_words, next_after, delayed, runs_due
 from holdfast.core.errors import InvalidJob
 from support.sizes import size
 
@@ -209,10 +209,10 @@ def test_what_is_made_was_due_and_comes_in_order(every: int, catch_up: int, gap:
 
 def test_jitter_is_the_same_for_the_same_run_and_differs_between_runs() -> None:
     rule = Rule(every=60, jitter=30)
-    delays = {put_off(rule, "report", due) - due for due in range(0, 100 * MINUTE, MINUTE)}
+    delays = {delayed(rule, "report", due) - due for due in range(0, 100 * MINUTE, MINUTE)}
     assert all(0 <= delay < 30 * MICROS for delay in delays)
     assert len(delays) > 90
-    assert put_off(rule, "report", 0) == put_off(rule, "report", 0)
+    assert delayed(rule, "report", 0) == delayed(rule, "report", 0)
 
 
 @pytest.mark.parametrize(

@@ -229,8 +229,8 @@ class Enqueue:
         return (await self._insert_jobs([job]))[0]
 
     @on_app_loop
-    async def _insert_or_replace(self, session: Session, put_off: float | None, job: NewJob) -> Inserted:
-        return await insert_or_replace(session, self._insert_one, job, put_off)
+    async def _insert_or_replace(self, session: Session, max_delay: float | None, job: NewJob) -> Inserted:
+        return await insert_or_replace(session, self._insert_one, job, max_delay)
 
     @on_app_loop
     async def _commit_jobs(self, session: Session, jobs: Sequence[NewJob]) -> Sequence[Inserted]:

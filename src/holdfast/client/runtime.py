@@ -28,7 +28,7 @@ from ..store.callers import refuse_caller, refuse_program, running_loop
 from ..store.protocol import Store
 from .loop_calls import CALLS_LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
 from .loop_end import Ending
-from .session import MakeFeed, Moved, Session, UnderWay
+from .session import MakeFeed, Moved, Session, CallsInProgress
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -71,9 +71,9 @@ def on_app_loop(
         session = runtime._session  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001  # its own module
         if session is not None and session.loop is running_loop():
             try:
-                if session.under_way is None:
+                if session.calls_in_progress is None:
                     return await method(self, session, *args, **kwargs)
-                return await session.under_way.run(lambda: method(self, session, *args, **kwargs))
+                return await session.calls_in_progress.run(lambda: method(self, session, *args, **kwargs))
             except Moved:
                 pass
         return await runtime.carry(functools.partial(method, self), args, kwargs)
@@ -199,11 +199,11 @@ class Runtime:
     async def carry(self, work: Work[R], args: Any, kwargs: Any) -> R:
         """Call a function with the open session on the app's loop, whichever that is by then."""
         loop, leaving = running_loop(), self._leaving
-        if leaving is not None and leaving.loop is loop and leaving.under_way is not None:
+        if leaving is not None and leaving.loop is loop and leaving.calls_in_progress is not None:
             try:  # a part of a call that is under way there, or one that begins there: the app leaves after it
-                return await leaving.under_way.run(lambda: work(leaving, *args, **kwargs))
+                return await leaving.calls_in_progress.run(lambda: work(leaving, *args, **kwargs))
             except Moved:
-                return await leaving.under_way.pause(self._carry_over(work, args, kwargs))
+                return await leaving.calls_in_progress.pause(self._carry_over(work, args, kwargs))
         return await self._carry_over(work, args, kwargs)
 
     async def _carry_over(self, work: Work[R], args: Any, kwargs: Any) -> R:
@@ -248,9 +248,9 @@ class Runtime:
                     opening = self._opening = Ending(loop)
                     opening.follow(loop.create_task(self._open(opening, self._before)))
             await opening.ended()
-        if session.under_way is None:
+        if session.calls_in_progress is None:
             return await work(session, *args, **kwargs)
-        return await session.under_way.run(lambda: work(session, *args, **kwargs))
+        return await session.calls_in_progress.run(lambda: work(session, *args, **kwargs))
 
     def choose_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
         """The loop that the app lives on. Where it has none that runs: `loop`, if it seems to last, else its own."""
@@ -308,7 +308,7 @@ class Runtime:
         with self._choosing:
             if self._opening is opening:
                 self._session = session
-                session.under_way = UnderWay() if self.in_background() else None
+                session.calls_in_progress = CallsInProgress() if self.in_background() else None
                 self._watch_drop(session.loop)
         if self._session is not session:
             await session.close()  # the app was closed, or moved, meanwhile
@@ -339,8 +339,8 @@ class Runtime:
                 with suppress(Exception):
                     await opening.ended()
             if session is not None:
-                if session.under_way is not None and session.moved:
-                    await session.under_way.ended(CALLS_LINGER)
+                if session.calls_in_progress is not None and session.moved:
+                    await session.calls_in_progress.ended(CALLS_LINGER)
                     self._leaving = None
                 await session.close()
 

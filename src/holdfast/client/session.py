@@ -71,7 +71,7 @@ class Moved(Exception):
     """The app has left this loop for another before the call did anything: it is to be made there."""
 
 
-class UnderWay:
+class CallsInProgress:
     """The calls that are under way on a loop which the app may leave: it leaves when they have ended."""
 
     def __init__(self) -> None:
@@ -157,7 +157,7 @@ class Session:
         """Once `identify` was asked for it, or the app has the cloudpickle codec."""
         self.moved = False
         """The app leaves it for another loop."""
-        self.under_way: UnderWay | None = None
+        self.calls_in_progress: CallsInProgress | None = None
         """Where the app may leave it."""
         self._loop_end: LoopEnd | None = None
 
@@ -340,11 +340,11 @@ class Session:
 
     async def wait(self, listener: Listener, seconds: float) -> None:
         """Wait for a notification. Raises Moved where the app leaves meanwhile."""
-        if self.under_way is None:
+        if self.calls_in_progress is None:
             await listener.wait(seconds)
             return
         if not self.moved:
-            await self.under_way.pause(listener.wait(seconds))
+            await self.calls_in_progress.pause(listener.wait(seconds))
         if self.moved:
             raise Moved
 

@@ -22,11 +22,11 @@ REPLACED = "replaced"
 
 
 async def insert_or_replace(
-    session: Session, insert: Callable[[NewJob], Awaitable[Inserted]], job: NewJob, put_off: float | None
+    session: Session, insert: Callable[[NewJob], Awaitable[Inserted]], job: NewJob, max_delay: float | None
 ) -> Inserted:
     """Store a job; or, where the job of its key still waits, have that one do what this was to do.
 
-    `put_off`: seconds from that one's creation, after which it is due however often it is replaced.
+    `max_delay`: seconds from that one's creation, after which it is due however often it is replaced.
     """
     while True:
         answer = await insert(job)
@@ -36,10 +36,10 @@ async def insert_or_replace(
         if found is None or found.state not in WAITING:
             continue  # claimed, ended or removed since: its key is free for another
         _check_limit_key(found, job)
-        by_the_clock = put_off is not None or job.run_at is not None or job.extra is not None
+        by_the_clock = max_delay is not None or job.run_at is not None or job.extra is not None
         now = await session.store.now() if by_the_clock else 0
         try:
-            if (await session.commit.change([replacing(found, job, now, put_off)]))[0]:
+            if (await session.commit.change([replacing(found, job, now, max_delay)]))[0]:
                 return Inserted(REPLACED, found.id)
         except OutcomeUnknown as error:
             said = f"job {found.id!r} may have been replaced: {error}"
@@ -69,11 +69,11 @@ def _name(limit_key: LimitKey | None) -> str:
     return "no limit key" if limit_key is None else f"limit key {limit_key.name!r}"
 
 
-def replacing(found: Record, job: NewJob, now: int, put_off: float | None) -> Change:
+def replacing(found: Record, job: NewJob, now: int, max_delay: float | None) -> Change:
     """The change that has a waiting job do what another was to do, from its beginning."""
     delay = job.delay if job.run_at is None else max(0.0, (job.run_at - now) / MICROS)
-    if put_off is not None:
-        delay = max(0.0, min(delay, (found.created_at - now) / MICROS + put_off))
+    if max_delay is not None:
+        delay = max(0.0, min(delay, (found.created_at - now) / MICROS + max_delay))
     wanted = extra.read(job.extra)
     if wanted.expires_in is not None:  # from this call on, not from the first one; never less, whatever clocks say
         age = max(0.0, (now - found.created_at) / MICROS)

@@ -120,7 +120,7 @@ def _between(rule: Rule, begin: int, end: int) -> list[int]:
     return list(takewhile(lambda due: due <= end, _due(rule, begin - 1)))
 
 
-def put_off(rule: Rule, name: str, due: int) -> int:
+def delayed(rule: Rule, name: str, due: int) -> int:
     """When the run that is due then may start: later by its own share of the jitter."""
     if not rule.jitter:
         return due

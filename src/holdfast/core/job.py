@@ -126,7 +126,7 @@ class Record(msgspec.Struct, gc=False):
     quarantined: bool = False
     """Was in flight when its process died: its next run is alone in its process."""
     crashes: int = 0
-    """Silent deaths in a row while alone. Below 0: so many more may happen beside other quarantined jobs."""
+    """Crashes in a row while alone. Below 0: so many more may happen beside other quarantined jobs."""
     cancel: bool = False
     """Somebody asked for its cancellation while it ran."""
     started_at: int | None = None

@@ -16,7 +16,7 @@ STREAMS_MOST = 1024
 TOPICS_MOST = 10_000
 """Topics of one stream; whoever listens for more polls for the rest."""
 LONG = 3600.0
-"""Seconds after which a listener that never rings is taken for rung: nobody can tell, and a hint is only a hint."""
+"""Seconds after which a listener without notifications is notified anyway: a notification is only a hint."""
 
 
 class Hints:
@@ -69,7 +69,7 @@ class Hints:
 
 
 class Stream:
-    """What one client listens for, and what has rung since it was last told."""
+    """What one client listens for, and what was notified since the last answer."""
 
     def __init__(self, name: str) -> None:
         self.name = name

@@ -58,7 +58,7 @@ class Seam:
     2. A request that must not be made twice has an id, and its answer is kept for a while (`recall.py`).
     3. What a worker does needs the role `work`; to change other people's jobs, pause, or set anything, `operate` too.
        Which records and changes are a worker's, and what else is to be checked of them, is `declared` by the services.
-    4. `checks`: what comes is held to the same rules as what an app takes (`visitors.py`).
+    4. `checks`: what comes is held to the same rules as what an app takes (`rpc_validation.py`).
     5. `sweeps`: clients are told to leave lost leases and retention to this server (`sweeper.py`).
     """
 

@@ -269,7 +269,7 @@ class Schedules:
         return kept.from_now(now)
 
     async def _enqueue_run(self, kept: Schedule, due: int) -> tuple[str, LimitKey | None]:
-        later = schedule.put_off(kept.rule, kept.name, due)
+        later = schedule.delayed(kept.rule, kept.name, due)
         try:
             return await self._store_run(
                 kept,

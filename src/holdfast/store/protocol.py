@@ -107,7 +107,7 @@ class Listener(Protocol):
     """Rings when something that it listens for may have happened; a hint, never a promise."""
 
     async def wait(self, timeout: float) -> None:
-        """Return when the listener has rung since the last wait, or after `timeout` seconds."""
+        """Return when it was notified since the last wait, or after `timeout` seconds."""
         ...
 
     def close(self) -> None:

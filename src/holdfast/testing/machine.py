@@ -263,7 +263,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(
         leave=leaving,
         which=picks,
-        what=st.sampled_from(("cancel", "retry", "delete", "meta", "put_off", "fail", "free", "block", "replace")),
+        what=st.sampled_from(("cancel", "retry", "delete", "meta", "delay", "fail", "free", "block", "replace")),
         keep=st.sampled_from((None, *DURATIONS)),
         stale=st.sampled_from((False, False, False, True)),
     )
@@ -291,7 +291,7 @@ class StoreMachine(RuleBasedStateMachine):
             return build.retrial(seen)
         if what == "meta":
             return build.change(seen, meta={"changed": self.number()})
-        if what == "put_off" and seen.state in WAITING:
+        if what == "delay" and seen.state in WAITING:
             return build.change(seen, state=State.SCHEDULED, delay=2.5 * self.unit)
         if what == "fail" and seen.state == State.RUNNING:
             return build.change(seen, state=State.DEAD, error="monitor", keep=keep, key_keep=key_keep, record_end=True)

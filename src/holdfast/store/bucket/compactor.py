@@ -25,7 +25,7 @@ from .requests import Counted
 from .seam import Listed
 from .timings import Pace
 from .wire import Mark, Segment, encode, log_key, number_of, snapshot_key
-from .write_request import Wish
+from .write_request import WriteRequest
 
 logger = logging.getLogger("holdfast")
 AMPLIFY = 2
@@ -50,7 +50,7 @@ class Keeper:
         entropy: Entropy,
         clock: Clock,
         pace: Pace,
-        write: Callable[[Wish], Awaitable[Done]],
+        write: Callable[[WriteRequest], Awaitable[Done]],
     ) -> None:
         self._bucket = bucket
         self._log = log
@@ -110,7 +110,7 @@ class Keeper:
                 *(self._contents.write_segment(name, replica, as_of, part) for name, part in named)
             )
         if segments and self._log.replica is replica:
-            await self._write(_wish(segments=segments))
+            await self._write(_request(segments=segments))
 
     async def _ended_long_before(self) -> set[tuple[int, int]]:
         """Jobs that had ended in a snapshot which is old by the bucket's own clock; found once by each process.
@@ -137,7 +137,7 @@ class Keeper:
         number, data = replica.position, encode(dump(replica))
         await self._log.verify(replica, number + 1)
         await self._bucket.put_surely(snapshot_key(number), data)  # another process's would be the same
-        await self._write(_wish(marks=[Mark(number, len(data))]))
+        await self._write(_request(marks=[Mark(number, len(data))]))
         return number
 
     # -- cleaning
@@ -189,5 +189,5 @@ def _unneeded(listed: Iterable[Listed], than: int, needed: set[str]) -> list[str
     return [key for key in _older(listed, than) if key not in needed]
 
 
-def _wish(segments: list[Segment] | None = None, marks: list[Mark] | None = None) -> Wish:
-    return Wish(segments=segments or [], marks=marks or [])
+def _request(segments: list[Segment] | None = None, marks: list[Mark] | None = None) -> WriteRequest:
+    return WriteRequest(segments=segments or [], marks=marks or [])

@@ -30,7 +30,7 @@ from .seam import Bucket
 from .timings import Pace
 from .watch import Watch
 from .wire import Batched, Revived, pack
-from .write_request import Wish
+from .write_request import WriteRequest
 from .writer import Writer
 
 logger = logging.getLogger("holdfast")
@@ -42,7 +42,7 @@ OPERATIONS = 5000
 class Engine:
     """Opened once, used by every store object of a process that shares it.
 
-    1. `write` gathers wishes; one task takes all that wait, and writes them as one batch.
+    1. `write` gathers requests; one task takes all that wait, and writes them as one batch.
     2. `view` brings the state up to the log's head; callers at the same time share one look.
     3. While somebody listens, the log is looked at, ever more seldom while nothing happens.
     4. After commits the keeper is asked whether a snapshot is due.
@@ -61,7 +61,7 @@ class Engine:
         self._keeper = Keeper(
             self.bucket, self.log, self.contents, entropy=entropy, clock=clock, pace=pace, write=self.write
         )
-        self._wishes: list[Wish] = []
+        self._requests: list[WriteRequest] = []
         self._wake = asyncio.Event()
         self._transitions_until = 0.0
         self.notify: Callable[[set[str]], None] = lambda _topics: None
@@ -96,7 +96,7 @@ class Engine:
         """Write down what was watched, and stop."""
         if watched := self.watch.worth_telling(self.replica, self.pace.watch_least):
             with contextlib.suppress(HoldfastError):
-                await self.write(Wish(watches=watched))
+                await self.write(WriteRequest(watches=watched))
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -189,23 +189,23 @@ class Engine:
             later = min(self.pace.look_latest, self._pause * 1.5)
             self._pause, self._happened = self.pace.look_soonest if self._happened else later, False
             if watched := self.watch.long_silent(self.replica):
-                await self._quietly(Wish(watches=watched))
+                await self._quietly(WriteRequest(watches=watched))
 
-    async def _quietly(self, wish: Wish) -> None:
+    async def _quietly(self, request: WriteRequest) -> None:
         with contextlib.suppress(HoldfastError):
-            await self.write(wish)
+            await self.write(request)
 
     # -- writing
 
-    async def write(self, wish: Wish) -> Done:
-        """Have a wish written, together with whatever else waits; what became of it."""
-        self._wishes.append(wish)
+    async def write(self, request: WriteRequest) -> Done:
+        """Have a request written, together with whatever else waits; what became of it."""
+        self._requests.append(request)
         self._wake.set()
-        await asyncio.wait([wish.future], timeout=self.pace.patience)
-        if wish.future.done():
-            return wish.future.result()
-        if wish in self._wishes:
-            self._wishes.remove(wish)
+        await asyncio.wait([request.future], timeout=self.pace.patience)
+        if request.future.done():
+            return request.future.result()
+        if request in self._requests:
+            self._requests.remove(request)
             raise StoreUnavailable(f"{self.bucket} has not answered for {self.pace.patience:g} s; nothing was written")
         raise OutcomeUnknown(
             f"{self.bucket} has not answered for {self.pace.patience:g} s; the write may have happened"
@@ -215,66 +215,66 @@ class Engine:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while self._wishes or await self._writer.adopt():
-                wishes = self._take()
+            while self._requests or await self._writer.adopt():
+                requests = self._take()
                 try:
-                    await self._commit(wishes)
+                    await self._commit(requests)
                 except Exception as error:  # noqa: BLE001  # belongs to those who wished
                     self.watch.begin_anew()
-                    for wish in wishes:
-                        _fail(wish, error)
+                    for request in requests:
+                        _fail(request, error)
                 if self._keeper.is_due():
                     self._spawn(self._keeper.keep())
 
-    def _take(self) -> list[Wish]:
-        taken: list[Wish] = []
+    def _take(self) -> list[WriteRequest]:
+        taken: list[WriteRequest] = []
         room = OPERATIONS
-        while self._wishes and room > 0:
-            wish = self._wishes.pop(0)
-            room -= len(wish)
-            if not wish.future.done():
-                taken.append(wish)
+        while self._requests and room > 0:
+            request = self._requests.pop(0)
+            room -= len(request)
+            if not request.future.done():
+                taken.append(request)
         return taken
 
-    async def _commit(self, wishes: list[Wish]) -> None:
-        if not wishes or not (wishes := await self._without_vain_asks(wishes)):
+    async def _commit(self, requests: list[WriteRequest]) -> None:
+        if not requests or not (requests := await self._without_vain_asks(requests)):
             return
         self._tell_or_not()
         while True:
-            done = await self._writer.write(await self._batch(wishes))
+            done = await self._writer.write(await self._batch(requests))
             if not done.refused:
                 break
             if done.refused != "old":
                 raise StoreUnavailable(f"a batch {done.refused}; nothing of it was written")
         self._look()
-        for wish, part in zip(wishes, _split(done, wishes), strict=True):
-            self._spawn(self._deliver(wish, part))
+        for request, part in zip(requests, _split(done, requests), strict=True):
+            self._spawn(self._deliver(request, part))
 
-    async def _without_vain_asks(self, wishes: list[Wish]) -> list[Wish]:
+    async def _without_vain_asks(self, requests: list[WriteRequest]) -> list[WriteRequest]:
         """Answer those who only ask, in vain, at once: nothing is written for them."""
-        if not all(wish.only_asks for wish in wishes):
-            return wishes
-        if not any(self._finds(wish, self.clock.now()) for wish in wishes):
+        if not all(request.only_asks for request in requests):
+            return requests
+        if not any(self._finds(request, self.clock.now()) for request in requests):
             await self.recent()
         now, jobs = self.clock.now(), self.replica.jobs
-        if any(self._finds(wish, now) for wish in wishes):
-            return wishes
-        for wish in wishes:
-            claims = [jobs.claim(ask, now, _never) for ask in wish.batch.asks]
-            _resolve(wish, Done(answers=Answers(asks=claims)))
+        if any(self._finds(request, now) for request in requests):
+            return requests
+        for request in requests:
+            claims = [jobs.claim(ask, now, _never) for ask in request.batch.asks]
+            _resolve(request, Done(answers=Answers(asks=claims)))
         return []
 
-    def _finds(self, wish: Wish, now: int) -> bool:
-        return any(self.replica.jobs.finds(ask, now) for ask in wish.batch.asks)
+    def _finds(self, request: WriteRequest, now: int) -> bool:
+        return any(self.replica.jobs.finds(ask, now) for ask in request.batch.asks)
 
-    async def _batch(self, wishes: list[Wish]) -> Batched:
-        """All wishes as one batch."""
+    async def _batch(self, requests: list[WriteRequest]) -> Batched:
+        """All requests as one batch."""
         base = self.replica.position  # before anything is looked up: what comes later was not seen
-        inserts = [new for wish in wishes for new in wish.batch.inserts]
-        settles = [end for wish in wishes for end in wish.batch.settles]
-        changes = [change for wish in wishes for change in wish.batch.changes]
-        asks = [ask for wish in wishes for ask in wish.batch.asks]
-        heartbeats = [holder for wish in wishes for holder in wish.heartbeats]
+        inserts = [new for request in requests for new in request.batch.inserts]
+        settles = [end for request in requests for end in request.batch.settles]
+        changes = [change for request in requests for change in request.batch.changes]
+        asks = [ask for request in requests for ask in request.batch.asks]
+        heartbeats = [holder for request in requests for holder in request.heartbeats]
         revives = await self._revives(inserts, [change.id for change in changes])
         inserts = [await self.contents.outgoing(new, "payload") for new in inserts]
         settles = [await self.contents.outgoing(end, "result") for end in settles]
@@ -292,19 +292,19 @@ class Engine:
             any(payload_storage.own_key(value) for value in values),
             revives,
             pack(inserts),
-            pack([note for wish in wishes for note in wish.batch.notes]),
+            pack([note for request in requests for note in request.batch.notes]),
             pack(settles),
             pack(changes),
             pack(asks),
             sorted({ask.holder.id for ask in asks if self._half_spent(replica, ask.holder)}),
-            [holder for wish in wishes for holder in wish.leaves],
+            [holder for request in requests for holder in request.leaves],
             heartbeats,
-            [put for wish in wishes for put in wish.records],
-            [tidy for wish in wishes for tidy in wish.tidies],
-            [watched for wish in wishes for watched in wish.watches],
+            [put for request in requests for put in request.records],
+            [tidy for request in requests for tidy in request.tidies],
+            [watched for request in requests for watched in request.watches],
             self.bucket.take(),
-            [segment for wish in wishes for segment in wish.segments],
-            [mark for wish in wishes for mark in wish.marks],
+            [segment for request in requests for segment in request.segments],
+            [mark for request in requests for mark in request.marks],
         )
 
     def _half_spent(self, replica: Replica, holder: Holder) -> bool:
@@ -321,18 +321,18 @@ class Engine:
         ended = [await self.contents.ended(replica, id) for id in sorted(wanted) if id not in living]
         return [Revived(each[0], each[1], each[2]) for each in ended if each is not None]
 
-    async def _deliver(self, wish: Wish, done: Done) -> None:
+    async def _deliver(self, request: WriteRequest, done: Done) -> None:
         try:
             for claims in done.answers.asks:
                 await self.contents.fill(claims.records)
         except HoldfastError as error:
             # The claims are made and cannot be handed over: the holder's next beat finds and releases them.
-            _fail(wish, OutcomeUnknown(str(error)))
+            _fail(request, OutcomeUnknown(str(error)))
         else:
-            _resolve(wish, done)
+            _resolve(request, done)
 
 
-def _split(done: Done, wishes: list[Wish]) -> list[Done]:
+def _split(done: Done, requests: list[WriteRequest]) -> list[Done]:
     """Everybody's own answers."""
     answers = done.answers
     inserts, notes, settles = iter(answers.inserts), iter(answers.notes), iter(answers.settles)
@@ -342,17 +342,17 @@ def _split(done: Done, wishes: list[Wish]) -> list[Done]:
         Done(
             "",
             Answers(
-                [next(inserts) for _ in wish.batch.inserts],
-                [next(notes) for _ in wish.batch.notes],
-                [next(settles) for _ in wish.batch.settles],
-                [next(changes) for _ in wish.batch.changes],
-                [next(asks) for _ in wish.batch.asks],
+                [next(inserts) for _ in request.batch.inserts],
+                [next(notes) for _ in request.batch.notes],
+                [next(settles) for _ in request.batch.settles],
+                [next(changes) for _ in request.batch.changes],
+                [next(asks) for _ in request.batch.asks],
             ),
-            [next(heartbeats) for _ in wish.heartbeats],
-            [next(records) for _ in wish.records],
-            [next(tidied) for _ in wish.tidies],
+            [next(heartbeats) for _ in request.heartbeats],
+            [next(records) for _ in request.records],
+            [next(tidied) for _ in request.tidies],
         )
-        for wish in wishes
+        for request in requests
     ]
 
 
@@ -360,13 +360,13 @@ def _never(holder: Holder) -> bool:  # noqa: ARG001  # a claim that takes nothin
     return False
 
 
-def _resolve(wish: Wish, done: Done) -> None:
-    if not wish.future.done():
-        wish.future.set_result(done)
+def _resolve(request: WriteRequest, done: Done) -> None:
+    if not request.future.done():
+        request.future.set_result(done)
 
 
-def _fail(wish: Wish, error: Exception) -> None:
-    if not wish.future.done():
+def _fail(request: WriteRequest, error: Exception) -> None:
+    if not request.future.done():
         wrapped = error if isinstance(error, HoldfastError) else StoreUnavailable(f"{type(error).__name__}: {error}")
-        wish.future.set_exception(wrapped)
-        wish.future.exception()
+        request.future.set_exception(wrapped)
+        request.future.exception()

@@ -1,4 +1,4 @@
-"""Bells of a bucket store, rung from the engine's thread, heard on the loop of whoever listens."""
+"""Listeners of a bucket store, notified from the engine's thread."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from .seam import Bucket
 from .thread import Shared
 from .timings import FOLDER, Pace
 from .wire import Put, Tidy, log_key, number_of
-from .write_request import Wish
+from .write_request import WriteRequest
 
 T = TypeVar("T")
 
@@ -122,13 +122,13 @@ class BucketStore:
 
     async def write(self, batch: Batch) -> Answers:
         async def work(engine: Engine) -> Answers:
-            return (await engine.write(Wish(batch))).answers
+            return (await engine.write(WriteRequest(batch))).answers
 
         return await self._shared.run(work)
 
     async def heartbeat(self, holders: Sequence[Holder]) -> list[HeartbeatReply]:
         async def work(engine: Engine) -> list[HeartbeatReply]:
-            return (await engine.write(Wish(heartbeats=list(holders)))).heartbeats
+            return (await engine.write(WriteRequest(heartbeats=list(holders)))).heartbeats
 
         return await self._shared.run(work) if holders else []
 
@@ -136,7 +136,7 @@ class BucketStore:
         async def work(engine: Engine) -> None:
             known = (await engine.view()).jobs.holders
             if leaves := [holder for holder in holders if holder in known]:
-                await engine.write(Wish(leaves=leaves))
+                await engine.write(WriteRequest(leaves=leaves))
 
         await self._shared.run(work)
 
@@ -151,13 +151,13 @@ class BucketStore:
             stalled = engine.stalls.over(late, int(engine.clock.monotonic() * MICROS))
             if not (gone or jobs or keys or over or stalled):
                 return Tidied()
-            return (await engine.write(Wish(tidies=[Tidy(limit, gone, stalled)]))).tidied[0]
+            return (await engine.write(WriteRequest(tidies=[Tidy(limit, gone, stalled)]))).tidied[0]
 
         return await self._shared.run(work)
 
     async def put_record(self, kind: str, name: str, value: bytes | None, expect: int | None = None) -> bool:
         async def work(engine: Engine) -> bool:
-            return (await engine.write(Wish(records=[Put(kind, name, value, expect)]))).records[0]
+            return (await engine.write(WriteRequest(records=[Put(kind, name, value, expect)]))).records[0]
 
         return await self._shared.run(work)
 

@@ -11,7 +11,7 @@ from .replica import Done
 from .wire import Mark, Put, Segment, Tidy, Watched
 
 
-class Wish:
+class WriteRequest:
     """What one caller wants written, and where the answer goes."""
 
     def __init__(self, batch: Batch | None = None, **parts: Any) -> None:

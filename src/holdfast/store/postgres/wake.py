@@ -1,4 +1,4 @@
-"""Waking: listeners, rung by hints that other connections send (and this store's own, by the same way).
+"""Waking: listeners, notified by hints that other connections send (and this store's own, by the same way).
 
 One connection of its own listens. While it is down nothing is lost: whoever waits looks again after its time-out,
 and every listener rings once when the connection is back, because a hint may have been missed meanwhile.

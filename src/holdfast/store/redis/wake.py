@@ -1,4 +1,4 @@
-"""Waking: listeners, rung by this store's own writes at once and by everybody's through the server's sharded channels.
+"""Waking: listeners, notified by this store's own writes at once and by everybody's through the server's sharded channels.
 
 One connection per store object, made when somebody first listens. Whoever waits for the end of a job listens on the
 channel `job` as well, which tells the scripts that it is worth naming each one. A listener also rings once its topics are

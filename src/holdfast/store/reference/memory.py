@@ -111,7 +111,7 @@ class MemoryStore:
         return MemoryStore(_data=self._data)
 
     def release(self) -> None:
-        """Nothing to let go: listeners of a loop that has ended are not rung."""
+        """Nothing to let go: listeners of a loop that has ended are not notified."""
 
     def abandon(self) -> None:
         """A forked child has its own copy of the jobs; a lock that another thread held at the fork is replaced."""

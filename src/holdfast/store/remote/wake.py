@@ -1,4 +1,4 @@
-"""Waking: listeners, rung through one stream of hints from the server.
+"""Waking: listeners, notified through one stream of hints from the server.
 
 The stream is opened when somebody first listens, with all topics of then. Later ones are told to it by calls of their
 own; a server that does not know the stream (it is another process, or was restarted) gets a new one. A listener also rings

@@ -111,7 +111,7 @@ _READY = (
     "FROM holdfast_job INDEXED BY holdfast_ready WHERE queue = ? AND state = 'queued' AND quarantined = {quarantined}"
 )
 _PLACE = "CAST(priority AS INTEGER), CAST(run_at AS INTEGER), seq"
-_CRASHES = ", CAST(deaths AS INTEGER)"
+_CRASHES = ", CAST(crashes AS INTEGER)"
 """As numbers, whatever stands there."""
 _OF_TASKS = " AND task IN (SELECT value FROM json_each(?))"
 _IN_ORDER = " ORDER BY priority, run_at, seq LIMIT {limit}"
@@ -120,7 +120,7 @@ UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence 
     holder = ?, token = ?, started_at = ?"""
 _FEW = f"""
 seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, reset_count, fence,
-deaths = 0 AND cancel = 0 AND saves = 0
+crashes = 0 AND cancel = 0 AND saves = 0
     AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, extra,
         changed_at) IS NULL,
 limit key, bounds
@@ -132,8 +132,8 @@ FIRST = {
     for quarantined in (0, 1)
     for some in (False, True)
 }
-"""The place of the first ready job of a queue, a quarantined job's deaths behind it, by (quarantined jobs?, of certain tasks only?)."""
-_OF_CRASHES = " AND CAST(deaths AS INTEGER) = ?"
+"""The place of the first ready job of a queue, a quarantined job's crashes behind it, by (quarantined jobs?, of certain tasks only?)."""
+_OF_CRASHES = " AND CAST(crashes AS INTEGER) = ?"
 _FIRST_READY = {
     (quarantined, some): f"{_READY}{_OF_TASKS * some}{_OF_CRASHES * quarantined}{_IN_ORDER}".format(
         quarantined=quarantined, limit="?"

@@ -1,4 +1,4 @@
-"""Waking: listeners, rung by this store's own commits at once and by other processes' through SQLite's data version.
+"""Waking: listeners, notified by this store's own commits at once and by other processes' through SQLite's data version.
 
 The watcher thread looks every few milliseconds, and only while somebody waits. A look that sees no change costs some
 microseconds; one that sees a change asks, per topic, whether it concerns it, so that a busy neighbour wakes nobody.

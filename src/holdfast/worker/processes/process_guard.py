@@ -2,7 +2,7 @@
 
 Run as a script with nothing but the standard library, since one is started for every job:
 
-    python -I -S nanny.py STATUS_FD WORKER_PID COMMAND…
+    python -I -S process_guard.py STATUS_FD WORKER_PID COMMAND…
 
 1. It adopts whatever its descendants leave behind (a subreaper), so that a double-forked daemon stays within reach.
 2. SIGTERM: end the job's processes, with SIGTERM. SIGUSR1: end them now, with SIGKILL.

@@ -136,7 +136,7 @@ CREATE TABLE holdfast_record (
     UNIQUE (kind, name)
 );
 
--- What is remembered of a limit key (holdfast.core.limiter.Gate). One of which nothing is to be remembered has no row.
+-- What is remembered of a limit key (holdfast.core.limiter.Limiter). One of which nothing is to be remembered has no row.
 CREATE TABLE holdfast_limiter (
     limit_key TEXT NOT NULL PRIMARY KEY,
     tat INTEGER NOT NULL DEFAULT 0,

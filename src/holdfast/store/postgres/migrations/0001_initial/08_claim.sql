@@ -18,7 +18,7 @@ CREATE FUNCTION holdfast.cohort(crashes integer, room integer) RETURNS integer L
     SELECT CASE WHEN crashes <= -2 THEN room WHEN crashes = -1 THEN least(room, {COHORT}) ELSE 1 END
 $$;
 
--- The place of the first ready job of a queue, in all generations, and its deaths.
+-- The place of the first ready job of a queue, in all generations, and its crashes.
 CREATE FUNCTION holdfast.first_ready(of_queue text, quarantined boolean, of_tasks text[], gens integer[])
 RETURNS TABLE (priority integer, run_at bigint, seq bigint, crashes integer) LANGUAGE sql STABLE AS $$
     SELECT f.priority, f.run_at, f.seq, f.crashes
