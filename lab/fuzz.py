@@ -39,7 +39,7 @@ HOSTILE: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2**31, 2**53, 2**63, -(2**63), 10**30, 0.5, -1e300, 1e300, 1e308, "", " ", "a\0b", "é",
     "\ud7ff", "x" * 600, "fuzz", "queued", "running", "dead", "shell", "os:system", "flow", "holdfast.call", "../..",
     "%00", "null", "[" * 3000, [], {}, [[]], [None], [[[[[[]]]]]], {"": ""}, {"a": {"b": "c\0"}}, "e30=", "/w==", "!!!",
-    "2026-01-01T00:00:00Z", {"name": "l", "running": 1, "interval": 1, "burst": 1, "weight": 1},
+    "2026-01-01T00:00:00Z", {"name": "l", "concurrency": 1, "interval": 1, "burst": 1, "weight": 1},
 )  # fmt: skip
 
 
@@ -138,7 +138,7 @@ class Messages:
                 "codec": "json", "priority": 0, "delay": 0.0, "max_attempts": 1, "timeout": 5.0, "key": None,
                 "fingerprint": "f", "nonce": 1, "max_depth": None, "tags": ["t"], "meta": {"m": 1}, "window": 0.0,
                 "retry": {"base": 1.0, "factor": 1.0, "jitter": 0.0, "cap": 1.0}, "unique": "", "waiting_for": None,
-                "limit_key": chance.choice((None, {"name": f"{FUZZ}-limit_key", "running": 2, "weight": 1})),
+                "limit_key": chance.choice((None, {"name": f"{FUZZ}-limit_key", "concurrency": 2, "weight": 1})),
                 "extra": chance.choice((None, _b64(b'{"expires_in": 5.0}'), _b64(b'{"after": [[0, "fail"]]}'))),
             }  # fmt: skip
         elif kind == "notes":

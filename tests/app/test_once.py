@@ -244,7 +244,7 @@ async def test_a_job_that_waits_for_its_retry_begins_anew(app, send):
     await claim.fail("not today", retry_in=3600)
     replaced = await send.using(key="k", replace=True).enqueue("bob")
     job = await replaced.job()
-    assert (job.state, job.attempt, job.reset_count, job.error) == (State.QUEUED, 0, 2, None)
+    assert (job.state, job.attempt, job.reset_count, job.error) == (State.QUEUED, 0, 1, None)
     assert [line.outcome for line in job.history] == ["failed"]
     await work_off(app)
     assert app.ran == [("bob", 1)]

@@ -132,12 +132,12 @@ async def test_retrying_a_dead_job_opens_a_new_life(app, ended):
     handle = ended["dead"]
     before = await handle.job()
     job = await app.retry(handle.id)
-    assert (job.state, job.attempt, job.reset_count, job.error, job.traceback) == (State.QUEUED, 0, 2, None, None)
+    assert (job.state, job.attempt, job.reset_count, job.error, job.traceback) == (State.QUEUED, 0, 1, None, None)
     assert job.history == before.history
     await work_off(app)
     again = await handle.job()
-    assert (again.state, again.attempt, again.reset_count) == (State.DEAD, 1, 2)
-    assert [(line.reset_count, line.outcome) for line in again.history] == [(1, "dead"), (2, "dead")]
+    assert (again.state, again.attempt, again.reset_count) == (State.DEAD, 1, 1)
+    assert [(line.reset_count, line.outcome) for line in again.history] == [(0, "dead"), (1, "dead")]
     assert again.failures == 1, "of this life"
     assert again.fence > before.fence
 
@@ -147,7 +147,7 @@ async def test_retrying_a_succeeded_job_runs_it_again(app, ended):
     assert (await app.retry(handle.id)).result is None
     await work_off(app)
     assert await handle.result(timeout=30) == "fine"
-    assert (await handle.job()).reset_count == 2
+    assert (await handle.job()).reset_count == 1
 
 
 async def test_retrying_a_cancelled_job_is_a_change_of_mind(app, task):
@@ -161,7 +161,7 @@ async def test_retrying_a_cancelled_job_is_a_change_of_mind(app, task):
 async def test_retrying_a_scheduled_job_makes_it_due(app, task):
     handle = await task("good").using(delay=600).enqueue()
     job = await app.retry(handle.id)
-    assert (job.state, job.reset_count) == (State.QUEUED, 1)
+    assert (job.state, job.reset_count) == (State.QUEUED, 0)
     await work_off(app)
     assert await handle.result(timeout=30) == "fine"
 

@@ -54,8 +54,8 @@ def test_queuectls_own_flow(terminal, store, request):
     assert terminal("logs", "long") == "done\n"
     assert "bad" in terminal("dlq", "list")
     assert terminal("dlq", "retry", "bad") == "Job bad moved from DLQ to 'queued'.\n"
-    again = terminal.until(lambda: (job := terminal.job("bad"))["state"] == "dead" and job["reset_count"] == 2 and job)
-    assert [(line["reset_count"], line["number"]) for line in again["history"]] == [(1, 1), (1, 2), (2, 1), (2, 2)]
+    again = terminal.until(lambda: (job := terminal.job("bad"))["state"] == "dead" and job["reset_count"] == 1 and job)
+    assert [(line["reset_count"], line["number"]) for line in again["history"]] == [(0, 1), (0, 2), (1, 1), (1, 2)]
     assert "Stopped." in terminal("worker", "stop")
     assert terminal.process_table() == {}
     assert terminal("worker", "list") == "No workers are alive.\n"

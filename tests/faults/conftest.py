@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.journal import Journal
-from support.limiters import Limiters
+from support.gates import Gates
 from support.look import looking
 from support.processes import Processes
 from support.stores import EVERY, store
@@ -48,8 +48,8 @@ def journal(tmp_path):
 
 
 @pytest.fixture
-def limiters(journal):
-    return Limiters(journal.path)
+def gates(journal):
+    return Gates(journal.path)
 
 
 @pytest.fixture

@@ -239,7 +239,7 @@ async def test_postgres_refuses_a_limit_key_that_it_could_not_count_with(tmp_pat
         async with Holdfast(url) as app:
             job = await app.submit("add", b"{}", json=True)
             with pytest.raises(asyncpg.CheckViolationError):
-                await in_postgres(app, job.id, "limit_key", '{"name": "l", "running": "many"}')
+                await in_postgres(app, job.id, "limit_key", '{"name": "l", "concurrency": "many"}')
 
 
 # -- what is stored through the store's own protocol, on every store

@@ -24,12 +24,12 @@ def test_a_killed_consumer_does_not_hold_its_job_for_the_rest_of_its_lease(look,
     assert [line.outcome for line in look.job(job).history] == ["lost", "succeeded"]
 
 
-def test_the_jobs_of_a_killed_program_do_not_wait_for_the_end_of_its_lease(look, processes, journal, limiters):
+def test_the_jobs_of_a_killed_program_do_not_wait_for_the_end_of_its_lease(look, processes, journal, gates):
     job = look.enqueue("gated", 1)
     first = processes.worker(lease=LONG)
     until(lambda: journal.count("start", pid=first.pid) == 1, "the worker in the program runs its job")
     first.kill()
-    limiters.open(1, 2)
+    gates.open(1, 2)
     processes.worker(lease=LONG)
     until(lambda: look.job(job).state == State.SUCCEEDED, "the next program runs it again")
     assert [line.outcome for line in look.job(job).history] == ["lost", "succeeded"]

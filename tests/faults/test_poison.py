@@ -18,12 +18,12 @@ def enqueue_poison(look, n, company):
     return look.enqueue(parts_of(look.app).registry.tasks["poison"].using(max_attempts=0), n, company)
 
 
-def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look, processes, journal, limiters):
+def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look, processes, journal, gates):
     poison = enqueue_poison(look, 0, NEIGHBOURS)
     neighbours = [look.enqueue("gated", n) for n in range(1, NEIGHBOURS + 1)]
     for n in range(1, NEIGHBOURS + 1):
         for fence in range(2, 6):
-            limiters.open(n, fence)  # the first run never ends by itself: it dies with the poisonous one
+            gates.open(n, fence)  # the first run never ends by itself: it dies with the poisonous one
     crashes, deadline = [], time.monotonic() + 60
     while {look.job(id).state for id in [poison, *neighbours]} - {State.DEAD, State.SUCCEEDED}:
         assert len(crashes) < 10, f"{crashes}\n{look.stories([poison, *neighbours], 10)}"

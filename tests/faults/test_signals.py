@@ -15,7 +15,7 @@ TURNS = int(os.environ.get("HOLDFAST_ROUNDS", "2")) * 2
 
 
 def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing_more(
-    look, processes, journal, limiters
+    look, processes, journal, gates
 ):
     worker = processes.worker(concurrency=4, grace=30.0)
     look.until_ended([look.enqueue("work", 0)])  # it has been idle before: that must not count as being done later
@@ -27,8 +27,8 @@ def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing
     until(lambda: look.held_by(worker.pid) == set(running), "only the two long jobs are left in its hands")
     taken = journal.entries("start", "claimed")
     look.until_renewed(3, worker.pid)  # in its grace period it keeps its lease, and takes nothing from the full queue
-    limiters.open(1)
-    limiters.open(2)
+    gates.open(1)
+    gates.open(2)
     assert worker.ended() == 0, worker.output()
     late = journal.entries("start", "claimed")[len(taken) :]
     assert not late, f"claimed or started after it had stopped to: {late}"
@@ -44,7 +44,7 @@ def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing
 
 @pytest.mark.parametrize("signals", [1, 2])
 def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_it(
-    look, processes, journal, limiters, signals
+    look, processes, journal, gates, signals
 ):
     """Once its grace is over; or, told twice, at once."""
     ids = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2), look.enqueue("gated", 3)]
@@ -70,7 +70,7 @@ def test_what_does_not_finish_is_released_uncharged_and_another_worker_finishes_
     broken = {entry["job"]: entry["why"] for entry in journal.entries("broken")}
     assert broken == {ids[0]: "CancelledError", ids[2]: "CancelledError"}, "coroutines are interrupted"
     for n in (1, 2, 3):
-        limiters.open(n, fence=2)
+        gates.open(n, fence=2)
     processes.worker(concurrency=4)
     look.until_ended(ids)
     look.demand_finished_once(dict.fromkeys(ids, 2))

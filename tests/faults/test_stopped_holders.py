@@ -53,7 +53,7 @@ def test_a_stopped_holder_may_settle_when_nobody_has_ended_its_claim(look, proce
 @task_on_every_store("gated", in_thread="gated_in_thread")
 @pytest.mark.parametrize("second_has", ["ended", "not ended"])
 def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixtures come by position
-    look, processes, journal, limiters, task, second_has
+    look, processes, journal, gates, task, second_has
 ):
     id = look.enqueue(task, 1)
     first = processes.worker(lease=1.0)
@@ -62,9 +62,9 @@ def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixt
     second = processes.worker(lease=1.0)
     look.until_started(id, fence=2)
     if second_has == "ended":
-        limiters.open(1, fence=2)
+        gates.open(1, fence=2)
         look.until_ended([id])
-    limiters.open(1, fence=1)  # so the first one's run ends as soon as it wakes
+    gates.open(1, fence=1)  # so the first one's run ends as soon as it wakes
     first.thaw()
     until(
         lambda: journal.count("refused", pid=first.pid, jobs=[id]),
@@ -73,20 +73,20 @@ def test_a_stopped_worker_cannot_write_its_late_result(  # noqa: PLR0917  # fixt
     )
     if second_has == "not ended":
         look.demand(id, look.held_by(second.pid) == {id}, "the second's claim was touched")
-        limiters.open(1, fence=2)
+        gates.open(1, fence=2)
         look.until_ended([id])
     look.demand_finished_once({id: 2})
     look.demand(id, journal.per_job("start")[id] == 2, "two starts were to be seen")
 
 
-def test_a_stopped_worker_goes_on_working_when_it_wakes(look, processes, limiters):
+def test_a_stopped_worker_goes_on_working_when_it_wakes(look, processes, gates):
     lost = look.enqueue("gated", 1)
     first = processes.worker(lease=1.0)
     look.until_started(lost)
     look.freeze(first)
     second = processes.worker(lease=1.0)
     look.until_started(lost, fence=2)
-    limiters.open(1)
+    gates.open(1)
     look.until_ended([lost])
     second.kill()
     first.thaw()

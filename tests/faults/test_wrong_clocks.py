@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize("skew", [HOUR, -HOUR], ids=["fast", "slow"])
-def test_a_wall_clock_an_hour_off_ends_no_lease_early(look, processes, journal, limiters, skew):
+def test_a_wall_clock_an_hour_off_ends_no_lease_early(look, processes, journal, gates, skew):
     """Each of the two holds a job, and each would take the other's over if it thought that the lease had ended."""
     held: dict[int, str] = {}
     workers = []
@@ -35,7 +35,7 @@ def test_a_wall_clock_an_hour_off_ends_no_lease_early(look, processes, journal, 
     for id in held.values():
         look.demand(id, look.job(id).fence == 1, "a lease was ended early")
     for n in held:
-        limiters.open(n)
+        gates.open(n)
     look.until_ended(held.values())
     look.demand_finished_once(dict.fromkeys(held.values(), 1))
     assert set(journal.per_job("start").values()) == {1}
@@ -44,14 +44,14 @@ def test_a_wall_clock_an_hour_off_ends_no_lease_early(look, processes, journal, 
 
 @pytest.mark.parametrize("skew", [HOUR, -HOUR], ids=["fast", "slow"])
 @pytest.mark.parametrize("who", ["holder", "sweeper"])
-def test_a_wall_clock_an_hour_off_does_not_make_a_lost_lease_last(look, processes, limiters, skew, who):
+def test_a_wall_clock_an_hour_off_does_not_make_a_lost_lease_last(look, processes, gates, skew, who):
     id = look.enqueue("gated", 1)
     holder = processes.worker(lease=1.0, wall_skew=skew if who == "holder" else 0.0)
     look.until_started(id)
     holder.kill()
     processes.worker(lease=1.0, wall_skew=skew if who == "sweeper" else 0.0)
     look.until_started(id, fence=2)
-    limiters.open(1)
+    gates.open(1)
     look.until_ended([id], limit=20)
     look.demand_finished_once({id: 2})
 

@@ -144,7 +144,7 @@ async def test_a_limit_key_is_looked_at_by_its_indexes_though_planned_on_an_empt
     await settle(store, succeeded(first))
     plans = [plan for plan in await explained(store, ask(me, "limited", limit=10)) if f"{schema}.job AS" in plan]
     assert [record.id for record in await every(store, Where(states=("running",), queue="limited"))] == ["a1"]
-    for name in ("job_limit_key", "job_held"):
+    for name in ("job_limit_key", "job_deferred"):
         assert any(f"using {name}" in plan for plan in plans), name
     for plan in plans:
         assert "Seq Scan on job" not in plan
@@ -160,7 +160,7 @@ async def test_an_end_and_a_claim_read_no_more_where_many_limit_keys_are_full(st
         assert await claim(store, me, limit=500) == []
     plans = await explained(store, ask(me, limit=5), settles=[succeeded(record) for record in running[:5]])
     assert len(await every(store, Where(states=("running",)))) == 500
-    looks = [plan for plan in plans if re.search("using job_(held|limit key|waits)", plan)]
+    looks = [plan for plan in plans if re.search("using job_(held|limit_key|waiting_for)", plan)]
     assert len(looks) > 3
     for plan in looks:
         assert buffers(plan) < 150, plan
@@ -179,7 +179,7 @@ async def test_what_waits_is_found_by_its_index(store, sql, schema, analyzed):
         statement, values = observe.find(where, None, 11)
         said = await sql.fetch(f"EXPLAIN {statements.for_schema(statement, schema)}", *values)
         plan = "\n".join(row[0] for row in said)
-        assert "job_waits" in plan
+        assert "job_waiting_for" in plan
         assert "job_pkey" not in plan
         assert "Seq Scan on job" not in plan
 

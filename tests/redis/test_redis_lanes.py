@@ -151,7 +151,7 @@ async def test_a_hundred_limit_keys_cost_as_many_commands_as_one(start_server, o
         return sum(calls(server).values()), answers.asks[0].records if batch.asks else []
 
     async def live(limit_keys: int) -> list[int]:
-        kinds = ({"running": 100}, {"interval": 1, "burst": 100}, {"running": 100, "weight": 1})
+        kinds = ({"concurrency": 100}, {"interval": 1, "burst": 100}, {"concurrency": 100, "weight": 1})
         costs = []
         for kind in kinds:
             jobs = [new_job(limit_key=LimitKey(f"{limit_keys}-{n % limit_keys}", **kind)) for n in range(100)]

@@ -69,7 +69,7 @@ def test_every_name_in_a_script_is_known():
 
 
 def test_a_field_that_a_message_does_not_have_is_an_error():
-    for text in ("return e.fences", "return life.s", "return STATE.waiting", "return LIFE.q", "return NOTHING.id"):
+    for text in ("return e.fences", "return mutable.s", "return STATE.waiting", "return MUTABLE.q", "return NOTHING.id"):
         with pytest.raises(KeyError):
             names.rendered(text)
 
@@ -77,8 +77,8 @@ def test_a_field_that_a_message_does_not_have_is_an_error():
 def test_comments_and_strings_stay_as_they_are():
     text = "call('MICROS e.fence') -- STATE.queued and e.fence"
     assert names.rendered(text) == text
-    assert names.rendered("if e.fence == known.life.fence then tell(STATE.queued) end") == (
-        "if e[2] == known.life.f then tell('q') end"
+    assert names.rendered("if e.fence == known.mutable.fence then tell(STATE.queued) end") == (
+        "if e[2] == known.mutable.f then tell('q') end"
     )
 
 

@@ -180,7 +180,7 @@ async def test_a_hundred_limit_keys_cost_as_many_statements_as_one(path, store):
         connection.close()
         return len(made)
 
-    assert statements(100, {"running": 100}) == statements(1, {"running": 100})
+    assert statements(100, {"concurrency": 100}) == statements(1, {"concurrency": 100})
     rate = {"interval": 1, "burst": 100}
     assert statements(100, rate) <= statements(1, rate) + 100 // sql.MANY
 

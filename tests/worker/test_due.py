@@ -161,13 +161,13 @@ async def test_a_worker_takes_over_what_a_dead_one_held(make_app):
 def watched(make_app):
     """An app whose task `work` notes who runs beside it, and goes on when its limiter opens."""
     app = make_app(poll=0.02, lease=0.9)
-    app.running, app.together, app.limiters = set(), [], defaultdict(asyncio.Event)
+    app.running, app.together, app.gates = set(), [], defaultdict(asyncio.Event)
 
     @app.task
     async def work(name: str) -> None:
         app.running.add(name)
         app.together.append(frozenset(app.running))
-        await app.limiters[name].wait()
+        await app.gates[name].wait()
         app.running.discard(name)
 
     return app
@@ -199,25 +199,25 @@ async def ended(app, count):
 
 
 async def test_what_was_in_flight_when_a_process_died_is_next_run_together_and_apart_from_the_rest(watched):
-    await quarantined(watched, "quarantined job 1", "quarantined job 2")
+    await quarantined(watched, "quarantined 1", "quarantined 2")
     await watched.enqueue_many([("work", f"sound {n}") for n in range(4)])
     async with working(watched, concurrency=4):
-        await eventually(lambda: watched.running == {"quarantined job 1", "quarantined job 2"})
-        await still(lambda: watched.running == {"quarantined job 1", "quarantined job 2"})  # though two slots are free
-        watched.limiters["quarantined job 1"].set()
-        await eventually(lambda: watched.running == {"quarantined job 2"})
-        await still(lambda: watched.running == {"quarantined job 2"}, 0.05)
-        watched.limiters["quarantined job 2"].set()
+        await eventually(lambda: watched.running == {"quarantined 1", "quarantined 2"})
+        await still(lambda: watched.running == {"quarantined 1", "quarantined 2"})  # though two slots are free
+        watched.gates["quarantined 1"].set()
+        await eventually(lambda: watched.running == {"quarantined 2"})
+        await still(lambda: watched.running == {"quarantined 2"}, 0.05)
+        watched.gates["quarantined 2"].set()
         await eventually(lambda: len(watched.running) == 4)
         for n in range(4):
-            watched.limiters[f"sound {n}"].set()
+            watched.gates[f"sound {n}"].set()
         await ended(watched, 6)
     for seen in watched.together:
         assert len({"quarantined" in name for name in seen}) == 1
 
 
 async def test_what_died_beside_other_quarantined_twice_is_next_run_alone(watched):
-    names = ["quarantined job 1", "quarantined job 2"]
+    names = ["quarantined 1", "quarantined 2"]
     await quarantined(watched, *names)
     for _ in range(2):
         claims = await watched.claim(limit=2, lease=60.0)
@@ -226,7 +226,7 @@ async def test_what_died_beside_other_quarantined_twice_is_next_run_alone(watche
         for name in names:
             await eventually(lambda name=name: watched.running == {name})
             await still(lambda name=name: watched.running == {name}, 0.05)
-            watched.limiters[name].set()
+            watched.gates[name].set()
         await ended(watched, 2)
     assert all(len(seen) == 1 for seen in watched.together)
 
@@ -240,10 +240,10 @@ async def test_a_quarantined_waits_until_its_process_runs_nothing_else_but_not_e
         await sound.enqueue("other")
         await eventually(lambda: watched.running == {"long", "other"})  # once a lease has passed
         await still(lambda: watched.running == {"long", "other"}, 0.7)  # another lease, and free slots
-        watched.limiters["long"].set()
-        watched.limiters["other"].set()
+        watched.gates["long"].set()
+        watched.gates["other"].set()
         await eventually(lambda: watched.running == {"quarantined"})
-        watched.limiters["quarantined"].set()
+        watched.gates["quarantined"].set()
         await ended(watched, 3)
 
 

@@ -40,12 +40,12 @@ IDS = ("id-1", "id-2", "id-3")
 LEASE = 5.5
 DURATIONS = (0.0, 2.5, 20.5)
 LIMIT_KEYS = (
-    {"name": "one", "running": 1},
-    {"name": "two", "running": 2},
+    {"name": "one", "concurrency": 1},
+    {"name": "two", "concurrency": 2},
     {"name": "slow", "interval": 2.5},
-    {"name": "both", "running": 2, "interval": 2.5, "burst": 2},
+    {"name": "both", "concurrency": 2, "interval": 2.5, "burst": 2},
 )
-FAIR = ({"name": "ann", "weight": 1}, {"name": "bob", "weight": 2, "running": 2})
+FAIR = ({"name": "ann", "weight": 1}, {"name": "bob", "weight": 2, "concurrency": 2})
 """Turns depend on the very times, so these are for stores whose time is set."""
 STEPS = (1, 3, 7, 30)
 ONE, TWO = Waiting("signal", "one"), Waiting("dependency", "two")

@@ -154,8 +154,8 @@ class Sight:
             self._check_job(record)
         self.ended = {r.id: (r.state, r.finished_at) for r in records if r.state in TERMINAL}
         self.retried.clear()
-        first_lives = [record for record in records if record.reset_count == 1 and record.state not in TERMINAL]
-        living = Counter(record.key for record in first_lives if record.key is not None)
+        never_reset = [record for record in records if record.reset_count == 0 and record.state not in TERMINAL]
+        living = Counter(record.key for record in never_reset if record.key is not None)
         for key, number in living.items():
             must(number == 1 or key.startswith(FREE_KEY), f"key {key} has {number} living jobs")
         # One that was forgotten may count its beats from the start again.

@@ -10,11 +10,11 @@ LIMIT = 60.0
 LOOK_EVERY = 0.005
 
 
-class Limiters:
-    """The limiters beside one journal."""
+class Gates:
+    """The gates beside one journal."""
 
     def __init__(self, journal: Path) -> None:
-        self._folder = journal.with_name("limiters")
+        self._folder = journal.with_name("gates")
         self._folder.mkdir(exist_ok=True)
 
     def open(self, n: int, fence: int | None = None) -> None:

@@ -15,7 +15,7 @@ from holdfast.core.clock import SystemClock
 
 from . import flow_tasks, step_tasks
 from .journal import Journal
-from .limiters import Limiters
+from .gates import Gates
 
 
 class SkewedClock(SystemClock):
@@ -32,7 +32,7 @@ class SkewedClock(SystemClock):
 def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any) -> Holdfast:
     """An app with every task of these tests."""
     app = Holdfast(url, clock=SkewedClock(wall_skew), **settings)
-    limiters = Limiters(journal.path)
+    gates = Gates(journal.path)
 
     @contextmanager
     def journalled(ctx: Context, n: int) -> Iterator[None]:
@@ -67,13 +67,13 @@ def build(url: str, journal: Journal, *, wall_skew: float = 0.0, **settings: Any
     async def gated(ctx: Context, n: int) -> int:
         """Ends when its limiter opens, and says under which fence it ran."""
         with journalled(ctx, n):
-            await limiters.wait(n, ctx.fence)
+            await gates.wait(n, ctx.fence)
         return ctx.fence
 
     @app.task(name="gated_in_thread")
     def gated_in_thread(ctx: Context, n: int) -> int:
         with journalled(ctx, n):
-            limiters.wait_in_thread(n, ctx.fence)
+            gates.wait_in_thread(n, ctx.fence)
         return ctx.fence
 
     @app.task(name="poison")

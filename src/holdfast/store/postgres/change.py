@@ -147,7 +147,7 @@ class Changes:
         if self._handled:
             await self._link.fetch(self._say(sql.END_HANDLED), self._handled)
         if self._ended_ids:
-            await self._link.fetch(self._say(sql.TELL_ENDED), self._ended_ids)
+            await self._link.fetch(self._say(sql.RECORD_ENDED), self._ended_ids)
         if self._moved:
             ids, states = zip(*self._moved, strict=True)
-            await self._link.fetch(self._say(sql.TELL), ids, states)
+            await self._link.fetch(self._say(sql.RECORD_TRANSITION), ids, states)

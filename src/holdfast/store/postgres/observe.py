@@ -32,12 +32,12 @@ def find(where: Where, cursor: str | None, limit: int) -> tuple[str, list[Any]]:
     if where.tag is not None:
         add("tags ? {}::text", where.tag)
     if where.waiting_for is not None:
-        add("waits = {}::text", waiting.write(where.waiting_for))
+        add("waiting_for = {}::text", waiting.write(where.waiting_for))
     if where.finished_before is not None:
         add("finished_at < {}::bigint", where.finished_before)
     condition = " AND ".join(parts)
     if len(states) == 1 and states[0] in ("dead", "cancelled"):
-        condition += f" AND state = '{states[0]}'"  # the very words of ended_parked
+        condition += f" AND state = '{states[0]}'"  # the very words of ended_unsuccessful
     tables: list[str] = []
     if not states or not _ENDS.issuperset(states):
         tables.append("holdfast.job")

@@ -95,11 +95,11 @@ SELECT holdfast.open_generation(), array_agg(u.limit_key), u.held FROM unnest($1
 GROUP BY u.held
 """
 """Jobs of these limit keys have left the ready or the running; and whether others were held then."""
-TELL_ENDED = "SELECT holdfast.tell_ended($1)"
+RECORD_ENDED = "SELECT holdfast.record_ended($1)"
 END_HANDLED = "DELETE FROM holdfast.record WHERE kind = 'ended' AND name = ANY ($1) AND value = '{}'"
 """Remove the records of ends, unless something was added to `{}`."""
 HINT = "SELECT holdfast.hint($1, $2, $3)"
-TELL = "SELECT holdfast.record_end(holdfast.micros(), $1, $2)"
+RECORD_TRANSITION = "SELECT holdfast.record_transition(holdfast.micros(), $1, $2)"
 NOW = "SELECT holdfast.micros()"
 
 # -- holders
@@ -190,11 +190,11 @@ SELECT pg_snapshot_xmin(s)::text::bigint, pg_snapshot_xmax(s)::text::bigint FROM
 """The first transaction that has not ended, and the next one to begin."""
 TRANSITIONS = """
 SELECT m.number, m.at, m.ids, m.states, m.emptied_at IS NOT NULL FROM (
-    (SELECT * FROM holdfast.move WHERE number > greatest($1::bigint, $4::bigint)
+    (SELECT * FROM holdfast.transition WHERE number > greatest($1::bigint, $4::bigint)
         AND pg_visible_in_snapshot(xid, $3::text::pg_snapshot)
         AND NOT pg_visible_in_snapshot(xid, $2::text::pg_snapshot) ORDER BY number LIMIT $5::bigint)
     UNION ALL
-    (SELECT * FROM holdfast.move WHERE number > $4::bigint AND number <= $1::bigint
+    (SELECT * FROM holdfast.transition WHERE number > $4::bigint AND number <= $1::bigint
         AND xid = ANY (ARRAY(SELECT pg_snapshot_xip($2::text::pg_snapshot)))
         AND pg_visible_in_snapshot(xid, $3::text::pg_snapshot) ORDER BY number LIMIT $5::bigint)
 ) AS m ORDER BY m.number LIMIT $5::bigint

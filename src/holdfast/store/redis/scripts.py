@@ -37,15 +37,15 @@ def _together(name: str, *parts: str) -> Script:
 
 NEEDS = {
     "common": ("head",),
-    "told": ("head",),
+    "record_transition": ("head",),
     "records": ("head",),
-    "enqueue_one": ("told",),
+    "enqueue_one": ("record_transition",),
     "limit_key": ("common",),
     "gather": ("limit_key",),
-    "turn": ("limit_key",),
+    "fair_order": ("limit_key",),
     "owner": ("key",),
     "key_owners": ("owner",),
-    "enqueue": ("owner", "turn"),
+    "enqueue": ("owner", "fair_order"),
     "note": ("place",),
     "settle": ("place",),
     "change": ("place",),
@@ -92,5 +92,5 @@ def write_script(*kinds: str) -> Script:
     """The script that does these kinds of operation: no more of them than a batch has, since each call defines them."""
     missing = [kind for kind in KINDS if kind not in kinds]
     absent = f"local {', '.join(missing)}\n" if missing else ""
-    parts = _with_needs(("common", "told", *(kind for kind in KINDS if kind in kinds)), [])
+    parts = _with_needs(("common", "record_transition", *(kind for kind in KINDS if kind in kinds)), [])
     return _together("write", *map(_part, parts), absent + _part("write"))

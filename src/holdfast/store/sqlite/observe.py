@@ -35,7 +35,7 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
         parts.append(f"state IN ({', '.join('?' * len(states))})")
         values += states
         if len(states) == 1 and _PARKED.issuperset(states):
-            index, parts[-1] = "INDEXED BY holdfast_parked", "state = ? AND state IN ('dead', 'cancelled')"
+            index, parts[-1] = "INDEXED BY holdfast_unsuccessful", "state = ? AND state IN ('dead', 'cancelled')"
         elif _DUE.issuperset(states):
             index, parts = "INDEXED BY holdfast_due", [*parts, "state IN ('scheduled', 'failed')"]
         elif states == ["running"]:
@@ -43,11 +43,11 @@ def find(step: Step, where: Where, cursor: str | None, limit: int) -> Found:
         elif states == ["blocked"]:
             index, parts[-1], values = "INDEXED BY holdfast_blocked", "state = 'blocked'", []
     if where.waiting_for is not None:
-        index = "INDEXED BY holdfast_waits"
+        index = "INDEXED BY holdfast_waiting_for"
     before = None if cursor is None else int(cursor)
     for column, value in (
         ("seq <", before),
-        ("waits =", waiting.write(where.waiting_for)),
+        ("waiting_for =", waiting.write(where.waiting_for)),
         ("queue =", where.queue),
         ("task =", where.task),
     ):

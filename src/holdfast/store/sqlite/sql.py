@@ -18,7 +18,7 @@ INLINE_PAYLOAD = 2048
 """Bytes of payload that stay in the job's row; longer ones go to holdfast_payload."""
 
 _PAYLOAD = "coalesce(payload, (SELECT body FROM holdfast_payload AS big WHERE big.seq = holdfast_job.seq))"
-_SPELT_OUT = {"payload": _PAYLOAD, "limit_key": "limit key, bounds"}
+_SPELT_OUT = {"payload": _PAYLOAD, "limit_key": "limit_key, bounds"}
 JOB = ", ".join(_SPELT_OUT.get(name, name) for name in STORED)
 """The columns of a Record, in its order; a limit key is two."""
 
@@ -121,9 +121,9 @@ UPDATE holdfast_job SET state = 'running', attempt = attempt + 1, fence = fence 
 _FEW = f"""
 seq, id, task, priority, run_at, {_PAYLOAD}, codec, max_attempts, timeout, key, created_at, attempt, reset_count, fence,
 crashes = 0 AND cancel = 0 AND saves = 0
-    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waits, extra,
+    AND coalesce(result, error, traceback, progress, checkpoint, tags, meta, retry, history, waiting_for, extra,
         changed_at) IS NULL,
-limit key, bounds
+limit_key, bounds
 """
 FIRST = {
     (quarantined, some): f"SELECT {_PLACE}{_CRASHES * quarantined} {_READY}{_OF_TASKS * some}{_IN_ORDER}".format(
@@ -181,7 +181,7 @@ REST = """
 INSERT INTO holdfast_limiter (limit_key, rest_until) VALUES (?, ?)
 ON CONFLICT (limit_key) DO UPDATE SET rest_until = max(rest_until, excluded.rest_until)
 """
-_HELD = "FROM holdfast_job AS held INDEXED BY holdfast_held WHERE held.waiting_for = {limit_key} AND held.limit_key IS NOT NULL"
+_HELD = "FROM holdfast_job AS held INDEXED BY holdfast_deferred WHERE held.waiting_for = {limit_key} AND held.limit_key IS NOT NULL"
 MAKE_ROOM = f"""
 INSERT INTO holdfast_limiter (limit_key, opens_at) SELECT freed.value, ? FROM json_each(?) AS freed
 WHERE EXISTS (SELECT 1 {_HELD.format(limit_key=f"'{LIMIT_PREFIX}' || freed.value")})
@@ -397,7 +397,7 @@ WHERE seq IN (SELECT value FROM json_each(?)) GROUP BY queue
 """How long claims that end now (given three times) have waited and run, by queue, and their limit keys."""
 END_HANDLED = "DELETE FROM holdfast_record WHERE kind = 'ended' AND name = ? AND CAST(value AS BLOB) = X'7B7D'"
 """Remove the record of an end, unless something was added to `{}`."""
-TELL_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
+RECORD_ENDED = "INSERT OR REPLACE INTO holdfast_record (kind, name, value) VALUES ('ended', ?, ?)"
 ADD_MINUTE = """
 INSERT INTO holdfast_minute (at, queue, outcome, count, waited, ran) VALUES (?, ?, ?, ?, ?, ?)
 ON CONFLICT (at, queue, outcome) DO UPDATE SET

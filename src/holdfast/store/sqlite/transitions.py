@@ -54,7 +54,7 @@ def count_all(step: Step, ends: Sequence[Settlement]) -> list[tuple[str, str]]:
 def ended(step: Step, ids: Sequence[str]) -> None:
     """Put down that jobs have ended, for whoever waits for that."""
     if ids:
-        step.connection.executemany(sql.TELL_ENDED, [(id, b"{}") for id in ids])
+        step.connection.executemany(sql.RECORD_ENDED, [(id, b"{}") for id in ids])
 
 
 def keep(step: Step, queue: str, state: str, number: int = 1) -> None:

@@ -55,7 +55,7 @@ class TestRetry(Topic):
         await settle(store, dead(record, error="E"))
         assert await apply(store, retrial(await job(store, record.id)))
         again = await job(store, record.id)
-        assert (again.state, again.attempt, again.reset_count, again.fence) == (State.QUEUED, 0, 2, record.fence)
+        assert (again.state, again.attempt, again.reset_count, again.fence) == (State.QUEUED, 0, 1, record.fence)
         assert (again.finished_at, again.expires_at, again.holder, again.started_at) == (None, None, None, None)
         assert (again.pid, again.error) == (None, None)
         claim = await claim_one(store)

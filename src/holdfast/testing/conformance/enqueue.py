@@ -19,7 +19,7 @@ class TestEnqueue(Topic):
 
     async def test_a_new_job_is_queued_and_has_not_been_tried(self, store: Store) -> None:
         record = await enqueue(store)
-        assert (record.state, record.attempt, record.fence, record.reset_count) == (State.QUEUED, 0, 0, 1)
+        assert (record.state, record.attempt, record.fence, record.reset_count) == (State.QUEUED, 0, 0, 0)
         assert (record.holder, record.pid, record.started_at, record.finished_at) == (None, None, None, None)
         assert (record.expires_at, record.quarantined, record.crashes, record.cancel) == (None, False, 0, False)
         assert (record.result, record.error, record.traceback, record.history) == (None, None, None, ())

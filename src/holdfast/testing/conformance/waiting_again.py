@@ -62,7 +62,7 @@ class TestHistory(Topic):
         before = await store.now()
         await settle(store, failed(record, error="E: x"))
         [line] = (await job(store, record.id)).history
-        assert (line.number, line.fence, line.reset_count, line.worker) == (1, record.fence, 1, "ann")
+        assert (line.number, line.fence, line.reset_count, line.worker) == (1, record.fence, 0, "ann")
         assert (line.started_at, line.outcome, line.error) == (record.started_at, "failed", "E: x")
         assert before <= line.ended_at <= await store.now()
 
@@ -96,4 +96,4 @@ class TestHistory(Topic):
         await settle(store, dead(await claim_one(store)))
         await apply(store, retrial(await job(store, "a")))
         await settle(store, failed(await claim_one(store)))
-        assert [(line.reset_count, line.number) for line in (await job(store, "a")).history] == [(1, 1), (2, 1)]
+        assert [(line.reset_count, line.number) for line in (await job(store, "a")).history] == [(0, 1), (1, 1)]

@@ -1,10 +1,10 @@
 -- CHANGE: an operator's change of one job, made only if state and fence are still those that were seen.
 -- Each is a ChangeMessage. A patch has the letters of a mutable, with `drop` for letters to clear, and state, delay, keep
--- (false: for ever), key_keep, waits (false: for nothing), meta, fingerprint, tell, handled, and the indexes of result,
+-- (false: for ever), key_keep, waiting_for (false: nothing), meta, fingerprint, record_end, handled, and the indexes of result,
 -- progress, extra, payload (as MessagePack) and checkpoint (0: none). Answers with one 1 or 0 each.
 
 local PLAIN = {
-  MUTABLE.attempt, MUTABLE.mutable, MUTABLE.quarantined, MUTABLE.crashes, MUTABLE.cancel, MUTABLE.error, MUTABLE.traceback, MUTABLE.history,
+  MUTABLE.attempt, MUTABLE.reset_count, MUTABLE.quarantined, MUTABLE.crashes, MUTABLE.cancel, MUTABLE.error, MUTABLE.traceback, MUTABLE.history,
 }
 local BESIDE = { [MUTABLE.result] = 'result', [MUTABLE.progress] = 'progress', [MUTABLE.extra] = 'extra' }
 
@@ -103,7 +103,7 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
       end
     end
     forget(seq, id, queue, mutable)
-    tell(id, STATE.deleted)
+    record_transition(id, STATE.deleted)
     return 1, limit_key, queue
   end
   local stays_held = state == STATE.held and not patch.state and patch.waiting_for == nil
@@ -113,11 +113,11 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
   patch_mutable(mutable, patch)
   mutable.queue = queue
   if patch.state then
-    tell(id, mutable.state)
+    record_transition(id, mutable.state)
   end
   local over = TERMINAL[mutable.state]
   local left = patch.state and (state == STATE.queued or state == STATE.running) and limit_key
-  local tells = over and patch.tell
+  local records_end = over and patch.record_end
   if its_key and not (over and TERMINAL[state]) then
     mind_key(its_key, id, over and now + (patch.key_keep or 0) or nil)
   end
@@ -125,7 +125,7 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
     if not TERMINAL[state] and mutable.expires_at and mutable.expires_at <= now then
       forget(seq, id, queue, mutable)
       ended[#ended + 1] = id
-      return 1, left, queue, tells
+      return 1, left, queue, records_end
     end
     enter_ended(seq, mutable, queue, id)
   elseif mutable.state == STATE.running then
@@ -142,13 +142,13 @@ local function change_one(id, expected_state, expected_fence, patch, expected_ta
   end
   patch_beside(id, seq, key, body, mutable, patch, its_key)
   gather('HSET', key, seq .. '~', cmsgpack.pack(mutable))
-  return 1, left, queue, tells
+  return 1, left, queue, records_end
 end
 
 local function change(changes)
   local answers = {}
   for place, wanted in ipairs(changes) do
-    local answer, limit_key, queue, tells = change_one(
+    local answer, limit_key, queue, records_end = change_one(
       wanted.id, wanted.state, wanted.fence, wanted.patch, wanted.task, wanted.seq, wanted.only_handled)
     answers[place] = answer
     flush()
@@ -158,7 +158,7 @@ local function change(changes)
     if answer == 1 and wanted.patch and wanted.patch.handled then
       remove_ended(wanted.id)
     end
-    if tells then
+    if records_end then
       put_ended(wanted.id)
     end
   end

@@ -261,7 +261,7 @@ local function hand_over(queue, seqs, limited, ask, answer)
           kept_mutable = mutable
         end
         if somebody_watches() then
-          tell((words(body)), STATE.running)
+          record_transition((words(body)), STATE.running)
         end
         mutables[written + 1], mutables[written + 2] = fields[n + 1], kept_mutable
         written, handed = written + 2, handed + 1

@@ -108,11 +108,11 @@ local function enqueue(jobs)
         local state
         state, run_at = place_specially(jobs, job, name, run_at, places, blocked)
         head = head_of(created, run_at, priority, limit_key)
-        tell(id, state)
+        record_transition(id, state)
       elseif run_at > now then
         head = head_of(created, run_at, priority)
         add(places, P .. 'later:' .. queue, text(run_at), later_member(name, priority))
-        tell(id, STATE.scheduled)
+        record_transition(id, STATE.scheduled)
       else
         head = heads[priority]
         if not head then
@@ -123,7 +123,7 @@ local function enqueue(jobs)
           take_turn(queue, priority, now)
         end
         add(places, P .. 'ready:' .. queue, priority, NOW .. sortable(name))
-        tell(id, STATE.queued)
+        record_transition(id, STATE.queued)
       end
       add(bodies, chunk_of(seq), name, head .. ARGV[job.body])
       if job.waiting_for or job.extra then

@@ -17,6 +17,6 @@ call('ZADD', P .. 'chunks', chunk, chunk)
 call('ZADD', P .. 'ready:' .. queue, priority, NOW .. string.char(96 + #name) .. name)
 raise(P .. 'counts', TOTAL .. ':' .. queue, 1)
 call('SPUBLISH', P .. 'queue/' .. queue, '')
-tell(id, STATE.queued)
+record_transition(id, STATE.queued)
 write_down()
 return 1

@@ -15,7 +15,7 @@ local function somebody_watches()
 end
 
 -- A job came to this state (STATE.deleted: it was deleted).
-local function tell(id, state)
+local function record_transition(id, state)
   if somebody_watches() then
     local size = #moved
     moved[size + 1], moved[size + 2] = id, state
@@ -23,7 +23,7 @@ local function tell(id, state)
 end
 
 -- So many claims ended; times in microseconds, added up.
-local function tell_ends(queue, outcome, number, waited, ran)
+local function record_ends(queue, outcome, number, waited, ran)
   local place = outcome .. ':' .. queue
   local sums = ends_told[place]
   if not sums then

@@ -28,7 +28,7 @@ local function read_mutables(ends)
   return read_fields(wanted), chunks
 end
 
--- What is written once all claims have ended: the ends to tell of; and by queue the limit keys that jobs have left.
+-- What is written once all claims have ended: the ends to record; and by queue the limit keys that jobs have left.
 local told_of, left = {}, {}
 
 local function leave(limit_key, queue)
@@ -115,14 +115,14 @@ local function settle_one(e, mutable)
   end
   count(STATE.running, queue, -1)
   local waited = math.max(0, mutable.started_at - (mutable.due or mutable.started_at))
-  tell_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - mutable.started_at))
+  record_ends(queue, outcome or 'succeeded', 1, waited, math.max(0, now - mutable.started_at))
   mutable.due, mutable.limit_key = nil, nil
   mutable.attempt, mutable.quarantined, mutable.crashes, mutable.cancel, mutable.nonce = e.attempt, e.quarantined, e.crashes, nil, nonce
   mutable.result, mutable.error, mutable.traceback = e.result and ARGV[e.result], e.error, e.traceback
   if TERMINAL[state] then
     mutable.state, mutable.finished_at, mutable.expires_at = state, now, keep and now + keep
-    tell(id, state)
-    if e.tell then
+    record_transition(id, state)
+    if e.record_end then
       told_of[#told_of + 1] = id
     end
     if e.key then
@@ -151,7 +151,7 @@ local function settle_one(e, mutable)
   end
   mutable.state = (state == STATE.blocked or run_at_of(body, mutable) > now) and state or STATE.queued
   mutable.holder, mutable.started_at, mutable.pid = nil, nil, nil
-  tell(id, mutable.state)
+  record_transition(id, mutable.state)
   wait_for(mutable, seq, e.waiting_for)
   enter_waiting(seq, body, mutable, mutable.state, queue)
   if e.key then
@@ -182,7 +182,7 @@ local function settle(ends)
       after, expires = succeeded_mutable(kept, e)
     end
     if after then
-      tell(e.id, STATE.succeeded)
+      record_transition(e.id, STATE.succeeded)
       expiry = expiry or bucket('ZADD', P .. 'ended')
       local size = #expiry
       expiry[size + 1], expiry[size + 2] = expires, seq
@@ -213,7 +213,7 @@ local function settle(ends)
       count(STATE.running, known.mutable.queue, -known.ends)
       count(STATE.succeeded, known.mutable.queue, known.ends)
       local ran = math.max(0, now - known.mutable.started_at)
-      tell_ends(known.mutable.queue, 'succeeded', known.ends, known.waited, known.ends * ran)
+      record_ends(known.mutable.queue, 'succeeded', known.ends, known.waited, known.ends * ran)
     end
   end
   flush()

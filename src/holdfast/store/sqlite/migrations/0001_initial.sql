@@ -62,13 +62,13 @@ CREATE INDEX holdfast_due ON holdfast_job (queue, run_at, seq) WHERE state IN ('
 -- What a holder has.
 CREATE INDEX holdfast_running ON holdfast_job (holder) WHERE state = 'running';
 -- The dead letters and the cancelled, newest last.
-CREATE INDEX holdfast_parked ON holdfast_job (state, seq) WHERE state IN ('dead', 'cancelled');
+CREATE INDEX holdfast_unsuccessful ON holdfast_job (state, seq) WHERE state IN ('dead', 'cancelled');
 -- What retention removes.
 CREATE INDEX holdfast_expiry ON holdfast_job (expires_at) WHERE expires_at IS NOT NULL;
 -- What waits for something, newest last.
-CREATE INDEX holdfast_waits ON holdfast_job (waiting_for) WHERE waiting_for IS NOT NULL;
+CREATE INDEX holdfast_waiting_for ON holdfast_job (waiting_for) WHERE waiting_for IS NOT NULL;
 -- What limit keys hold, in the order in which it is let go.
-CREATE INDEX holdfast_held ON holdfast_job (waiting_for, priority, run_at, seq) WHERE waiting_for IS NOT NULL AND limit_key IS NOT NULL;
+CREATE INDEX holdfast_deferred ON holdfast_job (waiting_for, priority, run_at, seq) WHERE waiting_for IS NOT NULL AND limit_key IS NOT NULL;
 -- What runs of a limit key; with the state, so that counting reads no job.
 CREATE INDEX holdfast_limit_key ON holdfast_job (limit_key, state) WHERE limit_key IS NOT NULL AND state = 'running';
 -- What waits, but not for its time alone.

@@ -75,10 +75,10 @@ CREATE INDEX job_due ON holdfast.job (gen, queue, run_at, seq) WHERE state IN ('
 -- What a holder has.
 CREATE INDEX job_running ON holdfast.job (gen, holder) WHERE state = 'running';
 -- What waits for the same, newest last.
-CREATE INDEX job_waits ON holdfast.job (waiting_for, seq) WHERE waiting_for IS NOT NULL;
+CREATE INDEX job_waiting_for ON holdfast.job (waiting_for, seq) WHERE waiting_for IS NOT NULL;
 -- What a limit key holds, in the order in which it lets go; and what runs of it. Jobs without a limit key are told by its absence
 -- first, which costs next to nothing.
-CREATE INDEX job_held ON holdfast.job (gen, waiting_for, priority, run_at, seq) WHERE limit_key IS NOT NULL AND state = 'blocked';
+CREATE INDEX job_deferred ON holdfast.job (gen, waiting_for, priority, run_at, seq) WHERE limit_key IS NOT NULL AND state = 'blocked';
 -- The second is put so that no other index seems to serve as well: to a plan made while little runs, all that runs does.
 CREATE INDEX job_limit_key ON holdfast.job (gen, ((limit_key ->> 'name') COLLATE "C"))
     WHERE limit_key IS NOT NULL AND state || '' = 'running';
@@ -95,8 +95,8 @@ CREATE UNIQUE INDEX ended_id ON holdfast.ended (id);
 -- What retention removes.
 CREATE INDEX ended_expiry ON holdfast.ended (expires_at) WHERE expires_at IS NOT NULL;
 -- The dead letters and the cancelled, newest last.
-CREATE INDEX ended_parked ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
-CREATE INDEX ended_waits ON holdfast.ended (waiting_for, seq) WHERE waiting_for IS NOT NULL;
+CREATE INDEX ended_unsuccessful ON holdfast.ended (state, seq) WHERE state IN ('dead', 'cancelled');
+CREATE INDEX ended_waiting_for ON holdfast.ended (waiting_for, seq) WHERE waiting_for IS NOT NULL;
 
 -- What jobs print, in pieces, the newest kept within a limit; it goes with its job.
 CREATE TABLE holdfast.output (

@@ -14,7 +14,7 @@ CREATE SEQUENCE holdfast.transitions_gone;
 
 -- What moved, one row per step of a commit. Numbers are in the order in which things happened to each job: a row is
 -- written after the change that it tells of, and the next change of that job waits for the commit.
-CREATE TABLE holdfast.move (
+CREATE TABLE holdfast.transition (
     number bigint NOT NULL PRIMARY KEY DEFAULT nextval('holdfast.move_number'),
     xid xid8 NOT NULL DEFAULT pg_current_xact_id(),
     at bigint NOT NULL,
@@ -22,7 +22,7 @@ CREATE TABLE holdfast.move (
     states text[] NOT NULL,
     emptied_at bigint                   -- too old to be told; it stays a while, for who has to know of that
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-CREATE INDEX move_xid ON holdfast.move (xid);
+CREATE INDEX transition_xid ON holdfast.transition (xid);
 
 -- How claims ended. Several rows may be about the same minute, queue and outcome: add them up.
 CREATE TABLE holdfast.minute (
@@ -43,19 +43,19 @@ $$;
 COMMENT ON FUNCTION holdfast.watched(bigint) IS 'Whether transitions are to be kept. To be asked after the change: who '
     'begins to watch waiting_for for the transactions that have changed something by then.';
 
-CREATE FUNCTION holdfast.tell(now bigint, ids text[], states text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION holdfast.record_transition(now bigint, ids text[], states text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF ids <> '{}' AND holdfast.watched(now) THEN
-        INSERT INTO holdfast.move (at, ids, states) VALUES (now, tell.ids, tell.states);
+        INSERT INTO holdfast.transition (at, ids, states) VALUES (now, record_transition.ids, record_transition.states);
     END IF;
 END $$;
-COMMENT ON FUNCTION holdfast.tell(bigint, text[], text[]) IS 'These jobs came to these states.';
+COMMENT ON FUNCTION holdfast.record_transition(bigint, text[], text[]) IS 'These jobs came to these states.';
 
 -- Tell of those of these jobs that are new: their numbers are higher than the last one given `before`.
-CREATE FUNCTION holdfast.tell_new(now bigint, new_ids text[], before bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION holdfast.record_new(now bigint, new_ids text[], before bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     IF holdfast.watched(now) THEN
-        INSERT INTO holdfast.move (at, ids, states)
+        INSERT INTO holdfast.transition (at, ids, states)
         SELECT now, array_agg(j.id ORDER BY j.seq), array_agg(j.state ORDER BY j.seq)
         FROM holdfast.job AS j WHERE j.id = ANY (new_ids) AND j.seq > before HAVING count(*) > 0;
     END IF;
@@ -86,16 +86,16 @@ DECLARE
     newest bigint;
 BEGIN
     IF NOT holdfast.watched(now) THEN
-        DELETE FROM holdfast.move;
+        DELETE FROM holdfast.transition;
     ELSE
         SELECT m.number INTO newest FROM (
             SELECT x.number, sum(cardinality(x.ids)) OVER (ORDER BY x.number DESC) AS told
-            FROM holdfast.move AS x WHERE x.emptied_at IS NULL ORDER BY x.number DESC LIMIT {TRANSITIONS_KEPT} + 1
+            FROM holdfast.transition AS x WHERE x.emptied_at IS NULL ORDER BY x.number DESC LIMIT {TRANSITIONS_KEPT} + 1
         ) AS m WHERE m.told >= {TRANSITIONS_KEPT} ORDER BY m.number DESC LIMIT 1;
-        UPDATE holdfast.move AS m SET ids = '{}', states = '{}', emptied_at = now
+        UPDATE holdfast.transition AS m SET ids = '{}', states = '{}', emptied_at = now
         WHERE m.number < newest AND m.emptied_at IS NULL;
         WITH gone AS (
-            DELETE FROM holdfast.move AS m WHERE m.emptied_at < now - {WATCH} RETURNING m.emptied_at
+            DELETE FROM holdfast.transition AS m WHERE m.emptied_at < now - {WATCH} RETURNING m.emptied_at
         ) SELECT setval('holdfast.transitions_gone', max(g.emptied_at)) INTO newest FROM gone AS g;
     END IF;
     WITH parts AS (
@@ -113,7 +113,7 @@ BEGIN
 END $$;
 
 -- Put a record of each of these jobs' end.
-CREATE FUNCTION holdfast.tell_ended(ids text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+CREATE FUNCTION holdfast.record_ended(ids text[]) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     INSERT INTO holdfast.record (kind, name, value)
     SELECT 'ended', u.id, '{}'::bytea FROM (SELECT DISTINCT unnest(ids)) AS u(id) ORDER BY u.id

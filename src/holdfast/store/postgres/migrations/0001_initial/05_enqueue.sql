@@ -95,7 +95,7 @@ BEGIN
         RETURN 'exists';
     END IF;
     IF theirs IS NULL AND holdfast.watched(now) THEN
-        PERFORM holdfast.tell(now, ARRAY[new_id], ARRAY[became]);
+        PERFORM holdfast.record_transition(now, ARRAY[new_id], ARRAY[became]);
     END IF;
     IF told OR holdfast.heard(1) THEN
         RETURN CASE WHEN told THEN 'hint ' END || holdfast.hint(ARRAY[new_queue], '{}', told);
@@ -159,7 +159,7 @@ BEGIN
     IF conflict THEN
         DELETE FROM holdfast.job AS j USING holdfast.ended AS e WHERE j.id = ANY (new_ids) AND e.id = j.id;
     END IF;
-    PERFORM holdfast.tell_new(now, new_ids, before);
+    PERFORM holdfast.record_new(now, new_ids, before);
     IF NOT conflict THEN
         RETURN;
     END IF;
@@ -345,5 +345,5 @@ BEGIN
         WHERE u.finish > 0 ORDER BY u.limit_key COLLATE "C"
         ON CONFLICT (limit_key) DO UPDATE SET finish = greatest(s.finish, excluded.finish);
     END IF;
-    PERFORM holdfast.tell_new(now, new_ids, before);
+    PERFORM holdfast.record_new(now, new_ids, before);
 END $$;

@@ -100,7 +100,7 @@ BEGIN
             sum(greatest(0, g.started_at - g.run_at)), sum(greatest(0, now - g.started_at))
         FROM gone AS g GROUP BY g.queue, coalesce(g.end_state, 'succeeded')
     ), told AS (
-        INSERT INTO holdfast.move (at, ids, states)
+        INSERT INTO holdfast.transition (at, ids, states)
         SELECT now, array_agg(g.id ORDER BY g.place), array_agg(coalesce(g.end_state, 'succeeded') ORDER BY g.place)
         FROM gone AS g WHERE (SELECT holdfast.watched(now)) HAVING count(*) > 0
     ), keys AS (
@@ -137,7 +137,7 @@ BEGIN
         SELECT * FROM jsonb_to_recordset(ends) AS u(place bigint, id text, seq bigint, fence bigint, token bigint,
             nonce bigint, state text, outcome text, attempt integer, delay double precision, quarantined boolean,
             crashes integer, result text, error text, traceback text, keep double precision,
-            cancelled_keep double precision, key_keep double precision, expected_heartbeat bigint, waiting_for text, tell boolean)
+            cancelled_keep double precision, key_keep double precision, expected_heartbeat bigint, waiting_for text, record_end boolean)
     LOOP
         place := e.place;
         queue := NULL;
@@ -192,8 +192,8 @@ BEGIN
                 UPDATE holdfast.key AS k SET expires_at = now + (greatest(0, e.key_keep) * {MICROS})::bigint
                 WHERE k.key = j.key AND k.id = j.id;
             END IF;
-            IF e.tell THEN
-                PERFORM holdfast.tell_ended(ARRAY[j.id]);
+            IF e.record_end THEN
+                PERFORM holdfast.record_ended(ARRAY[j.id]);
             END IF;
         ELSE
             due := CASE WHEN e.delay IS NULL THEN j.run_at ELSE now + (greatest(0, e.delay) * {MICROS})::bigint END;
@@ -214,5 +214,5 @@ BEGIN
         states := states || became;
         RETURN NEXT;
     END LOOP;
-    PERFORM holdfast.tell(now, ids, states);
+    PERFORM holdfast.record_transition(now, ids, states);
 END $$;

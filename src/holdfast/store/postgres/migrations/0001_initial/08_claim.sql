@@ -256,7 +256,7 @@ BEGIN
         RETURN NEXT said;
     END IF;
     IF taken > 0 AND holdfast.watched(now) THEN
-        INSERT INTO holdfast.move (at, ids, states)
+        INSERT INTO holdfast.transition (at, ids, states)
         SELECT now, array_agg(t.id), array_agg(t.state) FROM (
             SELECT j.id, j.state FROM holdfast.job AS j
             WHERE j.holder = ask_holder AND j.gen = ANY (gens) AND j.state = 'running' AND j.token = ask_token

@@ -21,7 +21,7 @@ CREATE FUNCTION holdfast.write(
     end_nonces bigint[] = NULL, end_states text[] = NULL, end_attempts integer[] = NULL,
     end_quarantined boolean[] = NULL, end_crashes integer[] = NULL, end_results bytea[] = NULL, end_errors text[] = NULL,
     end_tracebacks text[] = NULL, end_keeps double precision[] = NULL, end_key_keeps double precision[] = NULL,
-    end_tells boolean[] = NULL, ends text = NULL,
+    end_recorded boolean[] = NULL, ends text = NULL,
     -- claim
     ask_holder text = NULL, ask_about text = NULL, ask_lease double precision = NULL, ask_queues text[] = NULL,
     ask_limit integer = NULL, ask_token bigint = NULL, ask_tasks text[] = NULL, ask_busy boolean = NULL,
@@ -96,8 +96,8 @@ BEGIN
             WHERE u.place <> ALL (coalesce(places, '{}')) AND NOT holdfast.settled_before(u.id, u.nonce);
             said := said || jsonb_build_object('settles', found);
         END IF;
-        IF end_tells IS NOT NULL THEN
-            PERFORM holdfast.tell_ended(array_agg(end_ids[p])) FROM unnest(places) AS p WHERE end_tells[p];
+        IF end_recorded IS NOT NULL THEN
+            PERFORM holdfast.record_ended(array_agg(end_ids[p])) FROM unnest(places) AS p WHERE end_recorded[p];
         END IF;
     END IF;
     IF ends IS NOT NULL THEN
