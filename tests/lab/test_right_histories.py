@@ -62,11 +62,11 @@ def right():
         s.enqueue()
         s.claim()
         s.settle(state="dead")
-        s.change(what="state", state="queued", reset_count=2, fence=1)
-        s.claim(fence=2, reset_count=2, attempt=1)
+        s.change(what="state", state="queued", reset_count=1, fence=1)
+        s.claim(fence=2, reset_count=1, attempt=1)
         s.run(fence=2)
         s.settle(fence=2)
-        s.end(fence=2, reset_count=2)
+        s.end(fence=2, reset_count=1)
 
     yield "an operator's retry opens a new life", second_life
 

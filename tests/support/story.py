@@ -56,7 +56,7 @@ class Story:
         fence=1,
         *,
         attempt=None,
-        reset_count=1,
+        reset_count=0,
         holder="w",
         place=(0, 0, 1),
         max_attempts=5,

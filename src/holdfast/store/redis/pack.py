@@ -200,7 +200,7 @@ def _change(change: Change, args: Args) -> ChangeMessage:
 def _patch(patch: Patch, args: Args) -> dict[str, Any]:
     wanted: dict[str, Any] = {"key_keep": micros(patch.key_keep)}
     drop: list[str] = []
-    for name in ("attempt", "mutable", "error", "traceback", "quarantined", "crashes", "cancel"):
+    for name in ("attempt", "reset_count", "error", "traceback", "quarantined", "crashes", "cancel"):
         value = getattr(patch, name)
         if value is UNSET:
             continue

@@ -84,4 +84,4 @@ def story(history: History, job: str) -> list[str]:
 
 def _unusual(entry: Entry, name: str) -> object:
     value = getattr(entry, name)
-    return "" if name == "reset_count" and value == 1 else value
+    return "" if name == "reset_count" and value == 0 else value

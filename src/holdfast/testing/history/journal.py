@@ -39,7 +39,7 @@ class Entry(msgspec.Struct, omit_defaults=True, gc=False):
     """Ties what was told to what was asked."""
     fence: int = 0
     nonce: int = 0
-    reset_count: int = 1
+    reset_count: int = 0
     attempt: int = 0
     max_attempts: int = 0
     state: str = ""

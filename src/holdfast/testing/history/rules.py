@@ -341,7 +341,7 @@ def _swept(life: Life) -> set[int]:
 
 
 def _retried(life: Life) -> bool:
-    return any(change.entry.what == "state" and change.entry.reset_count > 1 for change in life.changes)
+    return any(change.entry.what == "state" and change.entry.reset_count > 0 for change in life.changes)
 
 
 def _changed(life: Life, fence: int) -> bool:

@@ -147,8 +147,8 @@ end
 -- there is room for at -2, COHORT at -1, one otherwise. Where a sound job stands before the next, or a limit key does not let
 -- one start, no more.
 local function pick_quarantined(queue, picking, tasks, sound)
-  local quarantined = P .. 'quarantined:' .. queue
-  local some = first_of(quarantined, PROMOTE_LIMIT, tasks)
+  local quarantine = P .. 'quarantined:' .. queue
+  local some = first_of(quarantine, PROMOTE_LIMIT, tasks)
   local crashes = crashes_of(some[1])
   local room = crashes <= -2 and picking.limit or crashes == -1 and math.min(picking.limit, COHORT) or 1
   for at = 1, #some, 2 do
@@ -158,7 +158,7 @@ local function pick_quarantined(queue, picking, tasks, sound)
     if crashes_of(some[at]) == crashes then
       local chosen = #picking.seqs
       choose({ some[at], some[at + 1] }, 1, queue, picking)
-      gather('ZREM', quarantined, some[at])
+      gather('ZREM', quarantine, some[at])
       if #picking.seqs == chosen or #picking.seqs >= room then
         break
       end
@@ -170,10 +170,10 @@ end
 -- Choose from one queue: `seqs`, and by number the limit keys of those that are `limited`. `waiting` says that a quarantined job whose
 -- turn it was had to be passed over, `apart` that some were chosen.
 local function pick(queue, picking, tasks, free)
-  local quarantined = P .. 'quarantined:' .. queue
+  local quarantine = P .. 'quarantined:' .. queue
   picking.seqs = {}
   while picking.limit > 0 and picking.spare > 0 do
-    local quarantined = first_of(quarantined, 1, tasks)
+    local quarantined = first_of(quarantine, 1, tasks)
     if not quarantined.member and not tasks then
       return pick_any(queue, picking)
     end

@@ -208,7 +208,7 @@ END $$;
 -- left alone, because another claim is deciding about their limit keys. Of quarantined jobs, those that have died `of_crashes` times and
 -- stand before a place, that of the first sound job.
 CREATE FUNCTION holdfast.choose(
-    of_queue text, ask_tasks text[], quarantined boolean, of_crashes integer,
+    of_queue text, ask_tasks text[], from_quarantine boolean, of_crashes integer,
     bound_priority integer, bound_run_at bigint, bound_seq bigint, most integer, gens integer[], now bigint,
     INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean,
     OUT priority integer, OUT run_at bigint, OUT seq bigint
@@ -243,19 +243,19 @@ BEGIN
         EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
         -- The more it had to leave, the further it looks at once. Jobs are locked only when it comes to them: others may
         -- take those that it does not need.
-        size := CASE WHEN quarantined THEN 1 ELSE most - cardinality(chosen) + past END;
+        size := CASE WHEN from_quarantine THEN 1 ELSE most - cardinality(chosen) + past END;
         SELECT array_agg(f.limit_key), array_agg(f.priority), array_agg(f.run_at), array_agg(f.seq)
         INTO limit_keys, priorities, run_ats, seqs FROM (
             SELECT r.* FROM unnest(gens) AS g(gen)
-            LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT quarantined
+            LEFT JOIN holdfast.floor AS l ON l.gen = g.gen AND l.queue = of_queue AND NOT from_quarantine
             CROSS JOIN LATERAL (
                 SELECT x.priority, x.run_at, x.seq, x.limit_key FROM holdfast.job AS x
-                WHERE x.queue = of_queue AND x.gen = g.gen AND x.quarantined = quarantined AND x.state = 'queued'
+                WHERE x.queue = of_queue AND x.gen = g.gen AND x.quarantined = from_quarantine AND x.state = 'queued'
                     AND (x.priority, x.run_at, x.seq) > (after.priority, after.run_at, after.seq)
                     AND (x.priority, x.run_at, x.seq)
                         >= (coalesce(l.priority, -2147483648), coalesce(l.run_at, 0), coalesce(l.seq, 0))
                     AND (ask_tasks IS NULL OR x.task = ANY (ask_tasks))
-                    AND (NOT quarantined OR x.crashes = of_crashes
+                    AND (NOT from_quarantine OR x.crashes = of_crashes
                         AND (x.priority, x.run_at, x.seq) < (bound_priority, bound_run_at, bound_seq))
                 ORDER BY x.priority, x.run_at, x.seq LIMIT size
             ) AS r ORDER BY r.priority, r.run_at, r.seq LIMIT size
@@ -286,7 +286,7 @@ BEGIN
                 CONTINUE;
             END IF;
             SELECT x.ctid INTO spot FROM holdfast.job AS x
-            WHERE x.seq = seqs[i] AND x.state || '' = 'queued' AND x.quarantined = quarantined AND x.queue || '' = of_queue
+            WHERE x.seq = seqs[i] AND x.state || '' = 'queued' AND x.quarantined = from_quarantine AND x.queue || '' = of_queue
             FOR UPDATE SKIP LOCKED;
             CONTINUE WHEN NOT FOUND;
             IF at IS NULL OR holdfast.starts(limit_keys[i], tats[at], rests[at], running[at], now) > started[at] THEN
@@ -309,7 +309,7 @@ BEGIN
             EXIT WHEN cardinality(chosen) >= most OR cardinality(aside) >= spare;
         END LOOP;
         -- Where the next quarantined job stands is looked at anew.
-        EXIT WHEN cardinality(seqs) < size OR quarantined AND (passed OR aside <> '{}');
+        EXIT WHEN cardinality(seqs) < size OR from_quarantine AND (passed OR aside <> '{}');
         after.priority := priorities[size];
         after.run_at := run_ats[size];
         after.seq := seqs[size];
@@ -331,10 +331,10 @@ END $$;
 -- Choose jobs of a queue, some of which have limit keys: at most `room`; quarantined jobs only where they may be `alone`.
 CREATE FUNCTION holdfast.pick(
     of_queue text, ask_tasks text[], room integer, alone boolean, gens integer[], now bigint,
-    INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean, OUT quarantined boolean, OUT waiting boolean
+    INOUT spare integer, OUT chosen tid[], OUT held text[], OUT passed boolean, OUT from_quarantine boolean, OUT waiting boolean
 ) LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
-    quarantined record;
+    candidate record;
     sound record;
     got record;
     bound_priority integer;
@@ -346,15 +346,15 @@ BEGIN
     held := '{}';
     passed := false;
     LOOP
-        SELECT * INTO quarantined FROM holdfast.first_ready(of_queue, true, ask_tasks, gens) WHERE NOT missed;
-        quarantined := alone AND quarantined.seq IS NOT NULL;
+        SELECT * INTO candidate FROM holdfast.first_ready(of_queue, true, ask_tasks, gens) WHERE NOT missed;
+        from_quarantine := alone AND candidate.seq IS NOT NULL;
         bound_priority := 2147483647;
         bound_run_at := 0;
         bound_seq := 0;
-        IF quarantined AND NOT through THEN
+        IF from_quarantine AND NOT through THEN
             SELECT * INTO sound FROM holdfast.first_ready(of_queue, false, ask_tasks, gens);
-            quarantined := sound.seq IS NULL
-                OR (quarantined.priority, quarantined.run_at, quarantined.seq) < (sound.priority, sound.run_at, sound.seq);
+            from_quarantine := sound.seq IS NULL
+                OR (candidate.priority, candidate.run_at, candidate.seq) < (sound.priority, sound.run_at, sound.seq);
             IF sound.seq IS NOT NULL THEN
                 bound_priority := sound.priority;
                 bound_run_at := sound.run_at;
@@ -362,17 +362,17 @@ BEGIN
             END IF;
         END IF;
         SELECT * INTO got FROM holdfast.choose(
-            of_queue, ask_tasks, quarantined, quarantined.crashes, bound_priority, bound_run_at, bound_seq,
-            CASE WHEN quarantined THEN holdfast.cohort(quarantined.crashes, room) ELSE room END, gens, now, spare);
-        missed := missed OR (quarantined AND got.chosen = '{}' AND got.spare = spare);
-        through := through OR NOT quarantined;
+            of_queue, ask_tasks, from_quarantine, candidate.crashes, bound_priority, bound_run_at, bound_seq,
+            CASE WHEN from_quarantine THEN holdfast.cohort(candidate.crashes, room) ELSE room END, gens, now, spare);
+        missed := missed OR (from_quarantine AND got.chosen = '{}' AND got.spare = spare);
+        through := through OR NOT from_quarantine;
         held := held || got.held;
         passed := passed OR got.passed;
         spare := got.spare;
         chosen := got.chosen;
-        waiting := NOT quarantined AND quarantined.seq IS NOT NULL AND (chosen <> '{}' OR NOT alone)
+        waiting := NOT from_quarantine AND candidate.seq IS NOT NULL AND (chosen <> '{}' OR NOT alone)
             AND (cardinality(chosen) < room
-                OR (quarantined.priority, quarantined.run_at, quarantined.seq) < (got.priority, got.run_at, got.seq));
-        EXIT WHEN spare <= 0 OR chosen <> '{}' OR (NOT quarantined AND (quarantined.seq IS NULL OR NOT alone));
+                OR (candidate.priority, candidate.run_at, candidate.seq) < (got.priority, got.run_at, got.seq));
+        EXIT WHEN spare <= 0 OR chosen <> '{}' OR (NOT from_quarantine AND (candidate.seq IS NULL OR NOT alone));
     END LOOP;
 END $$;

@@ -19,13 +19,13 @@ CREATE FUNCTION holdfast.cohort(crashes integer, room integer) RETURNS integer L
 $$;
 
 -- The place of the first ready job of a queue, in all generations, and its crashes.
-CREATE FUNCTION holdfast.first_ready(of_queue text, quarantined boolean, of_tasks text[], gens integer[])
+CREATE FUNCTION holdfast.first_ready(of_queue text, from_quarantine boolean, of_tasks text[], gens integer[])
 RETURNS TABLE (priority integer, run_at bigint, seq bigint, crashes integer) LANGUAGE sql STABLE AS $$
     SELECT f.priority, f.run_at, f.seq, f.crashes
     FROM unnest(gens) AS g(gen)
     CROSS JOIN LATERAL (
         SELECT j.priority, j.run_at, j.seq, j.crashes FROM holdfast.job AS j
-        WHERE j.queue = of_queue AND j.gen = g.gen AND j.quarantined = quarantined AND j.state = 'queued'
+        WHERE j.queue = of_queue AND j.gen = g.gen AND j.quarantined = from_quarantine AND j.state = 'queued'
             AND (of_tasks IS NULL OR j.task = ANY (of_tasks))
         ORDER BY j.priority, j.run_at, j.seq LIMIT 1
     ) AS f
@@ -216,7 +216,7 @@ BEGIN
         taken := taken + got;
         IF picking THEN
             waiting := waiting OR picked.waiting;
-            alone := picked.quarantined;
+            alone := picked.from_quarantine;
         END IF;
         EXIT WHEN spare <= 0 OR (alone AND got > 0);
         IF first_quarantined.seq IS NOT NULL AND NOT picking THEN
