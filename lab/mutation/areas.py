@@ -45,7 +45,7 @@ AREAS = (
         "limiter",
         ("core/limiter.py", "store/reference/ready_queues.py"),
         (
-            "tests/unit/test_gate.py",
+            "tests/unit/test_limiter.py",
             "tests/conformance/test_memory.py",
             "tests/conformance/test_bucket.py::TestFolderWithABusyKeeper",
             "tests/app/test_limits.py",
@@ -67,8 +67,8 @@ AREAS = (
         ("worker/claim.py", "worker/slots.py", "worker/queue_rotation.py", "client/claims.py"),
         (
             "tests/unit/test_worker_slots.py",
-            "tests/unit/test_turns.py",
-            "tests/app/test_by_hand.py",
+            "tests/unit/test_queue_rotation.py",
+            "tests/app/test_manual_claims.py",
             "tests/app/test_waiting_claims.py",
             "tests/app/test_expiry.py",
             "tests/worker/test_late_claims.py",
@@ -102,7 +102,7 @@ AREAS = (
     Area(
         "HTTP auth",
         ("http/auth.py", "http/tokens.py", "http/scoping.py", "http/failures.py"),
-        ("tests/http/test_http_door.py", "tests/http/test_http_scopes.py", "tests/http/test_http_wrong_tokens.py"),
+        ("tests/http/test_http_auth.py", "tests/http/test_http_scopes.py", "tests/http/test_http_wrong_tokens.py"),
         only="",
     ),
     Area(

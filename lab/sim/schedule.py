@@ -18,12 +18,12 @@ from holdfast.testing.history import Broken, Entry, Pages, Terms, Verdict, calm,
 from holdfast.testing.verbs import every
 
 from .bucket import Bucket
+from .fair_order import unfair, waited
 from .network import LATE, PATIENCE
 from .people import LEASE, POLL, Member, quiet
 from .plan import Fault, Plan, Rates
 from .server import Server
 from .stage import staged
-from .turns import unfair, waited
 from .world import MOST_STEPS, Process, World
 
 SWEEP = RECOVERY_DELAY + 1.5 * POLL + 4 * PATIENCE

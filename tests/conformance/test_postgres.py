@@ -92,7 +92,19 @@ class PostgresHarness(ManualTimeHarness):
 
     async def close(self):
         await super().close()
-        tables = ("job", "ended", "key", "holder", "record", "output", "transition", "minute", "limiter", "notice", "share")
+        tables = (
+            "job",
+            "ended",
+            "key",
+            "holder",
+            "record",
+            "output",
+            "transition",
+            "minute",
+            "limiter",
+            "notice",
+            "share",
+        )
         swept = [f"DELETE FROM {self.schema}.{table}" for table in tables]
         await self._run("; ".join([*swept, f"SELECT setval('{self.schema}.watched_until', 1)"]))
         self.swept[self.major].append(self.schema)

@@ -7,8 +7,8 @@ import random
 from pathlib import Path
 
 import pytest
-from support.journal import Journal
 from support.gates import Gates
+from support.journal import Journal
 from support.look import looking
 from support.processes import Processes
 from support.stores import EVERY, store

@@ -14,9 +14,7 @@ from holdfast import State
 TURNS = int(os.environ.get("HOLDFAST_ROUNDS", "2")) * 2
 
 
-def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing_more(
-    look, processes, journal, gates
-):
+def test_a_worker_that_is_reported_to_stop_finishes_what_runs_and_starts_nothing_more(look, processes, journal, gates):
     worker = processes.worker(concurrency=4, grace=30.0)
     look.until_ended([look.enqueue("work", 0)])  # it has been idle before: that must not count as being done later
     running = [look.enqueue("gated", 1), look.enqueue("gated_in_thread", 2)]

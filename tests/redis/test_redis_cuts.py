@@ -5,7 +5,7 @@ import itertools
 from collections import Counter
 
 import pytest
-from process_table import strays
+from key_census import strays
 from proxy import Proxy
 
 from holdfast.core.errors import OutcomeUnknown, StoreUnavailable

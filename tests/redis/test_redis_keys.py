@@ -1,6 +1,6 @@
 """No key without an owner: after every kind of run all keys are walked, and each one is accounted for."""
 
-from process_table import strays
+from key_census import strays
 
 from holdfast.core.clock import MICROS
 from holdfast.core.job import LimitKey, State

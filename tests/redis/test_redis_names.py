@@ -69,7 +69,13 @@ def test_every_name_in_a_script_is_known():
 
 
 def test_a_field_that_a_message_does_not_have_is_an_error():
-    for text in ("return e.fences", "return mutable.s", "return STATE.waiting", "return MUTABLE.q", "return NOTHING.id"):
+    for text in (
+        "return e.fences",
+        "return mutable.s",
+        "return STATE.waiting",
+        "return MUTABLE.q",
+        "return NOTHING.id",
+    ):
         with pytest.raises(KeyError):
             names.rendered(text)
 

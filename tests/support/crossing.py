@@ -11,7 +11,7 @@ from holdfast.store.protocol import Batch
 
 async def write_on(connection: Any, schema: str, batch: Batch, *, patient: bool = True) -> bool:
     """Make a write there; whether it is answered with a wish to be asked again."""
-    call = Call(batch, told=False, patient=patient)
+    call = Call(batch, with_hint=False, patient=patient)
     rows = await connection.fetch(sql.for_schema(sql.WRITE, schema), *call.arguments)
     *_, again = call.answers(rows)
     return again

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core.cron import MOST_RUNS, Rule, checked, in_words, next_after, delayed, runs_due
+from holdfast.core.cron import MOST_RUNS, Rule, checked, delayed, in_words, next_after, runs_due
 from holdfast.core.errors import InvalidJob
 from support.sizes import size
 

@@ -28,7 +28,7 @@ from ..store.callers import refuse_caller, refuse_program, running_loop
 from ..store.protocol import Store
 from .loop_calls import CALLS_LINGER, BackgroundLoop, LoopEnded, NotStarted, call_on_loop
 from .loop_end import Ending
-from .session import MakeFeed, Moved, Session, CallsInProgress
+from .session import CallsInProgress, MakeFeed, Moved, Session
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -98,7 +98,7 @@ def check_kinds(kinds: Sequence[str]) -> None:
 
 
 def _check_since(since: int) -> None:
-    _check_number("minutes", "since", since, least=-INT64 + 1)
+    _check_number("stats_by_minute", "since", since, least=-INT64 + 1)
 
 
 def _check_ids(ids: Sequence[str]) -> None:
@@ -157,7 +157,7 @@ CHECKS: dict[str, Callable[..., None]] = {
     "key_owners": _check_keys,
     "transitions": _check_moves,
     "output": _check_output,
-    "minutes": _check_since,
+    "stats_by_minute": _check_since,
 }
 """By the name of the call: what its arguments must be like."""
 

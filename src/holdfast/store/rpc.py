@@ -96,14 +96,28 @@ KEY_OWNERS = Method[list[str | None]]("key_owners", tuple[list[str]], list[str |
 OUTPUT = Method[list[Printed]]("output", tuple[str, int, int], list[Printed])
 STATS = Method[list[QueueStats]]("stats", tuple[()], list[QueueStats])
 TRANSITIONS = Method[Transitions]("transitions", tuple[str | None, int], Transitions)
-MINUTES = Method[list[MinuteStats]]("minutes", tuple[int], list[MinuteStats])
+STATS_BY_MINUTE = Method[list[MinuteStats]]("stats_by_minute", tuple[int], list[MinuteStats])
 HOLDERS = Method[list[HolderInfo]]("holders", tuple[()], list[HolderInfo])
 RECORDS = Method[dict[str, dict[str, Versioned]]]("records", tuple[list[str]], dict[str, dict[str, Versioned]])
 PUT_RECORD = Method[bool]("put_record", tuple[str, str, bytes | None, int | None], bool, "once")
 WARNINGS = Method[list[Finding]]("warnings", tuple[()], list[Finding])
 NOW = Method[int]("now", tuple[()], int)
 
-PLAIN = (HEARTBEAT, LEAVE, EXPIRED, TIDY, GET, FIND, KEY_OWNERS, OUTPUT, STATS, TRANSITIONS, MINUTES, HOLDERS, NOW)
+PLAIN = (
+    HEARTBEAT,
+    LEAVE,
+    EXPIRED,
+    TIDY,
+    GET,
+    FIND,
+    KEY_OWNERS,
+    OUTPUT,
+    STATS,
+    TRANSITIONS,
+    STATS_BY_MINUTE,
+    HOLDERS,
+    NOW,
+)
 """The calls that a server hands to its store as they are."""
 
 RECALL = "recall"

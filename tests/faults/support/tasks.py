@@ -14,8 +14,8 @@ from holdfast import Context, Holdfast
 from holdfast.core.clock import SystemClock
 
 from . import flow_tasks, step_tasks
-from .journal import Journal
 from .gates import Gates
+from .journal import Journal
 
 
 class SkewedClock(SystemClock):

@@ -141,7 +141,7 @@ class RemoteStore:
         return await self._open().call(wire.TRANSITIONS, since, limit)
 
     async def stats_by_minute(self, since: int) -> list[MinuteStats]:
-        return await self._open().call(wire.MINUTES, since)
+        return await self._open().call(wire.STATS_BY_MINUTE, since)
 
     async def holders(self) -> list[HolderInfo]:
         return await self._open().call(wire.HOLDERS)

@@ -112,7 +112,9 @@ async def test_moves_that_were_let_go_are_missed_by_who_comes_late_only(store, s
     assert (await store.transitions(old, 10)).missed
     assert not (await store.transitions(new, 10)).missed
     # Even once nothing is left of them.
-    await sql.execute(f"UPDATE {schema}.transition SET emptied_at = emptied_at - 400000000 WHERE emptied_at IS NOT NULL")
+    await sql.execute(
+        f"UPDATE {schema}.transition SET emptied_at = emptied_at - 400000000 WHERE emptied_at IS NOT NULL"
+    )
     await store.tidy(100)
     assert await sql.fetchval(f"SELECT count(*) FROM {schema}.transition WHERE emptied_at IS NOT NULL") == 0
     await sql.execute(f"SELECT setval('{schema}.transitions_gone', {schema}.micros())")

@@ -5,7 +5,7 @@ import multiprocessing
 from collections import Counter, defaultdict
 
 import pytest
-from process_table import strays
+from key_census import strays
 from test_redis_depth import calls
 
 from holdfast.core.clock import SystemClock

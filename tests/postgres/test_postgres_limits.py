@@ -273,7 +273,7 @@ async def test_limit_keys_that_nobody_uses_are_forgotten(store, sql, schema):
     await store.tidy(100)
     assert await names(sql, schema) == {"idle", "busy"}
     day = 86_400_000_000
-    await sql.execute(f"UPDATE {schema}.gate SET used_at = used_at - 2 * {day}")
+    await sql.execute(f"UPDATE {schema}.limiter SET used_at = used_at - 2 * {day}")
     await sql.execute(f"UPDATE {schema}.share SET finish = finish - 2 * {day}")
     await store.tidy(100)
     assert await names(sql, schema) == {"busy"}
@@ -293,7 +293,7 @@ async def test_an_idle_claim_writes_nothing_once_limit_keys_are_quiet(store, sql
 
 
 async def names(sql, schema):
-    return {row[0] for row in await sql.fetch(f"SELECT name FROM {schema}.gate")}
+    return {row[0] for row in await sql.fetch(f"SELECT name FROM {schema}.limiter")}
 
 
 async def one_of_two(store):
