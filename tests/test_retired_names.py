@@ -17,7 +17,7 @@ def retired():
 
 def pattern(names):
     longest_first = sorted(names, key=len, reverse=True)
-    return re.compile(r"(?<![\w-])(" + "|".join(map(re.escape, longest_first)) + r")(?![\w-])(?<!\w=(?===))")
+    return re.compile(r"(?<![\w-])(" + "|".join(map(re.escape, longest_first)) + r")(?![\w-])")
 
 
 def hits(text, found):

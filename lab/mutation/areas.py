@@ -73,7 +73,7 @@ AREAS = (
             "tests/app/test_expiry.py",
             "tests/worker/test_late_claims.py",
             "tests/worker/test_batches.py",
-            "tests/worker/test_room_for_quarantined.py",
+            "tests/worker/test_quarantine_slots.py",
         ),
     ),
     Area(

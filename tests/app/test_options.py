@@ -161,4 +161,4 @@ def test_an_option_of_none_is_left_as_it_was(app):
     async def send() -> None: ...
 
     assert send.using(**dict.fromkeys(JOB_OPTIONS)).options == send.options
-    assert (send.options.queue, send.options.unique, send.options.expires_in) == ("mail", "live", 60)
+    assert (send.options.queue, send.options.unique, send.options.expires_in) == ("mail", "until_end", 60)

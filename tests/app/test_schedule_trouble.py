@@ -12,6 +12,7 @@ from holdfast.core.errors import ScheduleNotFound
 from holdfast.schedules.service import KIND
 from holdfast.store.reference.memory import MemoryStore
 from holdfast.testing import ManualClock
+from holdfast.views import LimitInfo
 
 HOUR, DAY = 3600, 86400
 
@@ -147,7 +148,7 @@ async def test_a_service_that_does_not_know_the_task_makes_its_runs_in_its_limit
     clock.advance(HOUR)
     await stranger.schedules.make_due_runs()
     await stranger.schedules.run_now("s")
-    assert [job.limit_key for job in (await owner.jobs()).jobs] == ["@api"] * 2
+    assert [job.limits for job in (await owner.jobs()).jobs] == [(LimitInfo("@api", None),)] * 2
     assert len(await owner.claim(limit=10)) == 1
     await stranger.schedules.put("s", "sync", every=60)
     assert (await owner.schedules.get("s")).limit_key.name == "@api", "a change of the rule alone"

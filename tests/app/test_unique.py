@@ -352,9 +352,9 @@ async def test_many_at_once_cannot_replace(app, send):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"unique": "always"}, "once is 'queued', 'live', or a number of seconds"),
-        ({"unique": 0}, "once must be more than 0 seconds"),
-        ({"unique": True}, "once must be more than 0 seconds"),
+        ({"unique": "always"}, "unique= is 'until_start', 'until_end' or a number of seconds"),
+        ({"unique": 0}, "unique must be more than 0 seconds"),
+        ({"unique": True}, "unique must be more than 0 seconds"),
         ({"replace": True}, "need key="),
         ({"debounce": 30}, "need key="),
         ({"debounce": 0, "key": "k"}, "debounce must be more than 0 seconds"),

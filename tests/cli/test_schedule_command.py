@@ -21,7 +21,7 @@ def test_all_that_a_schedule_keeps_is_shown(terminal):
     terminal("schedule", "put", "report", "--every", "15m", *what)
     shown = terminal.json("schedule", "show", "report")
     assert (shown["payload"], shown["queue"], shown["every"], shown["error"]) == ({"day": "x"}, "reports", 900, None)
-    assert set(shown) >= {"priority", "max_attempts", "timeout", "retry", "tags", "expires", "limit_key", "last_job"}
+    assert set(shown) >= {"priority", "max_attempts", "timeout", "retry", "tags", "expires", "limits", "last_job"}
     said = terminal("schedule", "show", "report")
     assert "when       Every 15 minutes" in said
     assert '{"day":"x"}' in said

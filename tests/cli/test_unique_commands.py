@@ -4,8 +4,8 @@ import json
 
 
 def test_the_same_command_once(terminal):
-    first = terminal.json("enqueue", "--json", "--unique", "queued", "--", "make report")
-    again = terminal.json("enqueue", "--json", "--unique", "queued", "--", "make report")
+    first = terminal.json("enqueue", "--json", "--unique", "until_start", "--", "make report")
+    again = terminal.json("enqueue", "--json", "--unique", "until_start", "--", "make report")
     assert (first["created"], again) == (True, {"id": first["id"], "created": False})
     terminal("enqueue", "--unique", "15m", "--key", "k", "--", "echo a")
     assert "is there already, by its key" in terminal("enqueue", "--unique", "15m", "--key", "k", "--", "echo b")
@@ -74,7 +74,7 @@ def test_to_resume_what_is_not_paused_names_what_is(terminal):
 
 def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
     for id in ("first", "second"):
-        terminal("enqueue", "--id", id, "--unique", "live", "--key", "k", "--max-attempts", "1", "--", "exit 3")
+        terminal("enqueue", "--id", id, "--unique", "until_end", "--key", "k", "--max-attempts", "1", "--", "exit 3")
         if id == "first":
             terminal("worker", "start", "--foreground", "--drain")
     refused = "job 'first' is dead: its key 'k' belongs to job 'second' by now, which lives; let that end, or cancel it"

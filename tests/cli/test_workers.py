@@ -86,7 +86,7 @@ def test_five_workers_and_two_hundred_jobs_each_run_once(terminal):
     terminal.until(lambda: terminal.states() == {"succeeded": 201}, 60)
     done = (terminal.folder / "out").read_text().split()
     assert sorted(map(int, done)) == list(range(200))
-    assert (terminal.folder / "single").read_text() == "unique\n"
+    assert (terminal.folder / "single").read_text() == "once\n"
 
 
 def test_workers_in_the_background_survive_their_shell(terminal):

@@ -187,7 +187,7 @@ def test_one_job_shows_its_life_and_can_be_retried(lab, page):
     page.get_by_role("button", name="Retry").click()
     expect(page.locator(".job-title .state")).to_have_text("queued")
     expect(page.locator(".why")).to_contain_text("No worker is alive")
-    expect(page.locator(".timeline")).to_contain_text("Started anew")
+    expect(page.locator(".timeline")).to_contain_text("Reset")
     page.get_by_role("button", name="Cancel").click()
     page.get_by_role("dialog").get_by_role("button", name="Cancel it").click()
     expect(page.locator(".job-title .state")).to_have_text("cancelled")

@@ -48,10 +48,11 @@ async def test_a_job_of_a_limited_task_stands_in_its_limit_key(http, app):
     async def send(customer: int) -> None: ...
 
     made = (await http.submit("send", {"customer": 5})).json
-    assert made["limit_key"] == (await http("GET", f"/v1/jobs/{made['id']}")).json["limit_key"] == "send/5"
+    limits = [{"name": "send", "key": "5"}]
+    assert made["limits"] == (await http("GET", f"/v1/jobs/{made['id']}")).json["limits"] == limits
     batch = [{"type": "send", "payload": {"customer": n}, "key": str(n)} for n in (1, None)]
     taken, refused = (await http("POST", "/v1/jobs/batch", {"jobs": batch})).json["jobs"]
-    assert (await http("GET", f"/v1/jobs/{taken['id']}")).json["limit_key"] == "send/1"
+    assert (await http("GET", f"/v1/jobs/{taken['id']}")).json["limits"] == [{"name": "send", "key": "1"}]
     assert refused["status"] == 422
     assert "parameter 'customer' of send() does not fit" in refused["problem"]["detail"]
 

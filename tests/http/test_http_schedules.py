@@ -13,7 +13,7 @@ BODY = {"type": "report", "payload": {"day": "monday"}, "cron": "0 3 * * *", "tz
 FIELDS = {
     "name", "type", "payload", "queue", "priority", "max_attempts", "timeout", "retry", "tags", "expires_in", "cron",
     "every", "tz", "words", "catch_up", "jitter", "overlap", "paused", "in_code", "last_run", "next_run", "last_job",
-    "limit_key", "error",
+    "limits", "error",
 }  # fmt: skip
 
 

@@ -158,7 +158,7 @@ CALLS = [
     ("output", ["bad", -1, 1]),
     ("output", [NUL, 0, 1]),
     ("transitions", ["é", 1]),
-    ("minutes", [MANY]),
+    ("stats_by_minute", [MANY]),
     ("records", [NUL]),
     ("put_record", ["k", NUL, "", None]),
     ("put_record", ["", "n", "", None]),

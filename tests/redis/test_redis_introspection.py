@@ -32,7 +32,7 @@ def test_queues_and_workers_are_shown_and_counts_return_to_zero_after_kill_9(at_
     listed = at_redis.json("worker", "list")
     assert sorted(job for one in listed for job in one["jobs"]) == ["m0", "m1"]
     assert all(one["queues"] == ["mail"] and one["node"] and one["pid"] for one in listed if one["kind"] == "worker")
-    for pid in at_redis.key_census():  # supervisor, workers, nannies and jobs, all at once
+    for pid in at_redis.process_table():  # supervisor, workers, nannies and jobs, all at once
         kill(pid)
     at_redis.until(lambda: not at_redis.json("worker", "list"))
     assert at_redis("worker", "list") == "No workers are alive.\n"

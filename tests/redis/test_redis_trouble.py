@@ -281,8 +281,8 @@ async def test_one_who_waits_for_job_after_job_keeps_its_listening_connection(st
 
 async def test_a_worker_whose_user_may_only_read_ends(server, url):
     server.call("ACL", "SETUSER", "reader", "on", ">x", "~*", "&*", "+@all", "-@write", "-@scripting")
-    async with Holdfast(url.replace("redis://", "redis://reader:x@")) as app:
-        with pytest.raises(ConfigError, match="NOPERM"):
+    with pytest.raises(ConfigError, match="NOPERM"):
+        async with Holdfast(url.replace("redis://", "redis://reader:x@")) as app:
             await Worker(app).run()
 
 

@@ -36,7 +36,7 @@ PLANS = {
     "running of limit keys": sql.RUNNING_OF_LIMIT_KEYS,
     "first held": sql.FIRST_HELD,
     "holds any": sql.HOLDS_ANY,
-    "put limiter": sql.PUT_GATE[sql.MANY],
+    "put limiter": sql.PUT_LIMITER[sql.MANY],
     "hold": sql.HOLD,
     "let go": sql.LET_GO,
     "let go these": sql.LET_GO_THESE,

@@ -307,8 +307,8 @@ def test_a_pause_keeps_everything_and_says_what_it_waits_for():
         ({"extra": b'{"expires_in":0.000005}'}, True),
         ({"extra": b'{"expires_in":0.000005}', "created_at": 1}, False),
         ({"extra": b'{"expires_at":5}', "checkpoint": b"1"}, False),
-        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 1, "w", 1, 2, "parked"),)}, False),
-        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 1, "w", 1, 2, "failed"),)}, True),
+        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "parked"),)}, False),
+        ({"extra": b'{"expires_at":5}', "history": (Attempt(0, 1, 0, "w", 1, 2, "failed"),)}, True),
     ],
 )
 def test_it_is_too_late_from_its_expiry_on_unless_it_has_begun(fields, too_late_then):
@@ -478,9 +478,9 @@ def test_a_job_of_a_flow_is_kept_until_its_flow_has_ended_and_its_end_is_reporte
 
 
 def test_the_last_attempt_of_an_ended_job_is_in_its_history():
-    lost = Attempt(1, 2, 1, "node:0:b", 1, 2, "lost", "lost")
+    lost = Attempt(1, 2, 0, "node:0:b", 1, 2, "lost", "lost")
     record = job(state=State.DEAD, attempt=2, finished_at=9, error="Boom", history=(lost,))
-    assert history(record) == (lost, Attempt(2, 3, 1, "node:1:a", 5, 9, "dead", "Boom"))
+    assert history(record) == (lost, Attempt(2, 3, 0, "node:1:a", 5, 9, "dead", "Boom"))
 
 
 def test_a_job_that_never_ran_has_no_history():
@@ -492,16 +492,16 @@ def test_a_running_attempt_is_not_yet_history():
 
 
 def test_failures_are_those_of_this_life_and_a_dead_end_that_ran_is_one():
-    failed = Attempt(2, 2, 1, None, 1, 2, "failed")
+    failed = Attempt(2, 2, 0, None, 1, 2, "failed")
     assert failures(job()) == 0
     assert failures(job(history=(failed,))) == 2
-    assert failures(job(history=(failed,), reset_count=2)) == 0
+    assert failures(job(history=(failed,), reset_count=1)) == 0
     assert failures(job(history=(failed,), state=State.DEAD)) == 3
     assert failures(job(state=State.DEAD, started_at=None)) == 0
 
 
 def test_a_job_was_updated_when_it_last_moved_or_was_changed():
-    failed = Attempt(1, 2, 1, None, 1, 4, "failed")
+    failed = Attempt(1, 2, 0, None, 1, 4, "failed")
     assert updated_at(job(created_at=1, started_at=None)) == 1
     assert updated_at(job(created_at=1, started_at=None, history=(failed,))) == 4
     assert updated_at(job(created_at=1, started_at=5, history=(failed,))) == 5

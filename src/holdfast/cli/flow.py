@@ -67,7 +67,7 @@ def show(
     """Show how far a flow is, and what became of its jobs. Watching ends with the flow."""
 
     async def look(app: Holdfast) -> None:
-        async def unique() -> bool:
+        async def show_once() -> bool:
             from msgspec import to_builtins
 
             from ..core.job import TERMINAL
@@ -82,7 +82,7 @@ def show(
                 _print(status, members)
             return status.state in TERMINAL
 
-        await watching(unique, watch=watch, as_json=as_json)
+        await watching(show_once, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 

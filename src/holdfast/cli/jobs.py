@@ -35,11 +35,11 @@ def list_jobs(
     """List jobs, newest first."""
 
     async def look(app: Holdfast) -> None:
-        async def unique() -> None:
+        async def show_once() -> None:
             page = await app.jobs(state=state, queue=queue, task=task, tag=tag, limit=limit, cursor=cursor)
             show_page(app, page, ", ".join(state or []), as_json=as_json, watch=watch)
 
-        await watching(unique, watch=watch, as_json=as_json)
+        await watching(show_once, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
@@ -77,7 +77,7 @@ def show(
     """Show one job: what it is, how it went, its whole history."""
 
     async def look(app: Holdfast) -> None:
-        async def unique() -> None:
+        async def show_once() -> None:
             from .printing import document, json
 
             job = await app.job(id)
@@ -86,7 +86,7 @@ def show(
             else:
                 print_job(job)
 
-        await watching(unique, watch=watch, as_json=as_json)
+        await watching(show_once, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 

@@ -57,7 +57,7 @@ class Top(App[None]):
         yield Static(id="head", markup=False)
         with Horizontal(id="above"):
             yield self._table("queues", "Queues", ("Queue", "Queued", "Sched.", "Running", "Failed", "Dead", ""))
-            yield self._table("workers", "Workers", ("Node", "PID", "Queues", "Busy", "HeartbeatReply"))
+            yield self._table("workers", "Workers", ("Node", "PID", "Queues", "Busy", "Heartbeat"))
         yield self._table("running", "Running", ("Job", "What", "Attempt", "For", "Progress", "Node", "PID"))
         yield self._table("failures", "Failures", ("Job", "What", "State", "Attempt", "Error"))
         yield Static(id="said", markup=False)

@@ -20,7 +20,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
     """Count the jobs by state and queue, and name the live workers."""
 
     async def look(app: Holdfast) -> None:
-        async def unique() -> None:
+        async def show_once() -> None:
             from ..store.protocol import Costing
             from .printing import document, json, say
 
@@ -49,7 +49,7 @@ def status(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                     price = f", ${cost.dollars_per_million:.2f} per million jobs (list price of S3)" if paid else ""
                     print(f"Requests: {cost.requests_per_job:.3g} per job{price}")
 
-        await watching(unique, watch=watch, as_json=as_json)
+        await watching(show_once, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)
 
@@ -94,7 +94,7 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
     """Show every queue: what waits, what runs, how many workers listen, whether it is paused."""
 
     async def look(app: Holdfast) -> None:
-        async def unique() -> None:
+        async def show_once() -> None:
             from .printing import document, json
 
             stats = await app.stats()
@@ -108,6 +108,6 @@ def queues(url: options.Url = None, as_json: options.AsJson = False, watch: opti
                 say_none(app, "queues")
             _print_paused(await app.paused_tasks())
 
-        await watching(unique, watch=watch, as_json=as_json)
+        await watching(show_once, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)

@@ -152,7 +152,7 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
     """List the live workers, on every machine: node, pid, queues, what they run."""
 
     async def look(app: Holdfast) -> None:
-        async def unique() -> None:
+        async def show_once() -> None:
             from .printing import document, json, moment, table
 
             workers = await app.workers()
@@ -177,6 +177,6 @@ def list_workers(url: options.Url = None, as_json: options.AsJson = False, watch
                 columns = ("Node", "PID", "Kind", "Queues", "Busy", "Jobs", "Since", "Last Beat")
                 table("Workers", columns, rows, keep=("Node", "PID"))
 
-        await watching(unique, watch=watch, as_json=as_json)
+        await watching(show_once, watch=watch, as_json=as_json)
 
     with_app(url, look, watch=watch)

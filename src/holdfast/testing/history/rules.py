@@ -65,7 +65,7 @@ def one_end_per_life(life: Life) -> Found:
                 terminal.setdefault(lived, []).append((end.entry.fence, end.entry.state))
     for change in life.changes:
         if change.says == "ok" and change.entry.state in TERMINAL:
-            lived = life.life_of(change.entry.fence) or 1 if change.entry.fence else 1
+            lived = life.life_of(change.entry.fence) or 0 if change.entry.fence else 0
             if not _retried(life):
                 terminal.setdefault(lived, []).append((change.entry.fence, change.entry.state))
     for lived, ends in terminal.items():
