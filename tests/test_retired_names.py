@@ -16,8 +16,9 @@ def retired():
 
 
 def pattern(names):
-    longest_first = sorted(names, key=len, reverse=True)
-    return re.compile(r"(?<![\w-])(" + "|".join(map(re.escape, longest_first)) + r")(?![\w-])")
+    """Whole words; a name that ends in a sign, as `name=` does, is found whatever follows."""
+    ends = [re.escape(name) + (r"(?![\w-])" if name[-1].isalnum() else "(?!=)") for name in names]
+    return re.compile(r"(?<![\w-])(" + "|".join(sorted(ends, key=len, reverse=True)) + ")")
 
 
 def hits(text, found):
@@ -43,5 +44,8 @@ def test_no_retired_name_is_used():
 
 
 def test_a_retired_name_is_found_as_a_whole_word_only():
-    found = pattern(["lane", "once="])
-    assert [name for _, name, _ in hits("a lane\nlanes, planes\nusing(once=5)\nnonce=5", found)] == ["lane", "once="]
+    found = pattern(["plum", "pear="])
+    assert [name for _, name, _ in hits("a plum\nplums, aplum\nusing(pear=5)\nspear=5, pear == 5", found)] == [
+        "plum",
+        "pear=",
+    ]

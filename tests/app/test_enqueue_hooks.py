@@ -111,7 +111,7 @@ async def test_failures_and_what_operators_do_can_be_heard(app, heard):
         "job_failed",
         "job_dead",
         "job_retried",
-        "job_annotated",
+        "job_meta_updated",
         "job_cancelled",
         "job_deleted",
     ]

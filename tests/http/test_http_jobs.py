@@ -298,7 +298,7 @@ async def test_cancel_retry_and_delete(http, app):
     for method, path in (("DELETE", f"/v1/jobs/{id}"), ("POST", f"/v1/jobs/{id}/retry")):
         reply = await http(method, path)
         assert reply.status == 409
-        assert reply.problem == "wrong-state"
+        assert reply.problem == "invalid-state"
         assert reply.json["job_id"] == id
     assert (await http("POST", f"/v1/jobs/{id}/cancel")).json["job"]["cancel_requested"] is True
     await claim.release()
@@ -320,7 +320,7 @@ async def test_dead_letters_are_listed_and_run_again_one_or_all(http, app):
     assert len((await http("GET", "/v1/dlq?queue=b")).json["jobs"]) == 1
     again = (await http("POST", f"/v1/dlq/{ids[0]}/retry")).json
     assert (again["status"], again["attempts"]) == ("queued", 0)
-    assert (await http("POST", f"/v1/dlq/{ids[0]}/retry")).problem == "wrong-state"
+    assert (await http("POST", f"/v1/dlq/{ids[0]}/retry")).problem == "invalid-state"
     assert (await http("POST", f"/v1/dlq/{UNKNOWN}/retry")).problem == "job-not-found"
     assert (await http("POST", "/v1/dlq/retry", {"queue": "b"})).json == {
         "matched": 1,

@@ -47,7 +47,7 @@ def list_all(url: options.Url = None, as_json: options.AsJson = False) -> None:
 @app.command()
 def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -> None:
     """Show one schedule: when it runs, and the jobs that it makes."""
-    from ..views import limits_of, limits_text
+    from ..views import limits_text
 
     kept = with_app(url, lambda app: app.schedules.get(name))
     from .printing import document, moment, say
@@ -71,7 +71,7 @@ def show(name: Name, url: options.Url = None, as_json: options.AsJson = False) -
         "retry": None if retry is None else f"{retry.base:g} s, times {retry.factor:g}, up to {retry.cap:g} s",
         "tags": ", ".join(kept.tags) or None,
         "expires": None if kept.expires is None else f"after {kept.expires:g} s",
-        "limits": limits_text(limits_of(kept.limit_key)),
+        "limits": limits_text(kept.limits),
         "last run": moment(kept.last_run) or None,
         "last job": kept.last_job,
         "next run": "paused" if kept.paused else moment(kept.next_run),

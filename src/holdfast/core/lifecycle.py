@@ -196,7 +196,7 @@ def settle(
 
 
 def _crashes(record: Record, *, alone: bool) -> int:
-    """The count of a job that died without a report. Only deaths while it is alone are above 0.
+    """The crash count of a job whose process died. Only crashes while it runs alone are above 0.
 
     A quarantined job may die COMPANY times beside other quarantined jobs; not where its last attempt would be spent in their company.
     """

@@ -52,7 +52,7 @@ KINDS: dict[str, Kind] = {
     "lease_lost": Kind(logging.WARNING, "a claim's end came too late and was refused", ("fence",)),
     "cancel_requested": Kind(logging.INFO, "an operator asked a running job to stop"),
     "job_retried": Kind(logging.INFO, "an operator had a job run again"),
-    "job_annotated": Kind(logging.INFO, "an operator added to a job's meta"),
+    "job_meta_updated": Kind(logging.INFO, "an operator added to a job's meta"),
     "job_deleted": Kind(logging.INFO, "an operator removed a job"),
     "sweep_complete": Kind(logging.INFO, "claims of lost leases were ended", ("requeued", "job_ids")),
     "worker_started": Kind(logging.INFO, "a worker of this process began", ("queues", "slots")),
@@ -300,4 +300,4 @@ def _changed(change: Change) -> str:
         return "cancel_requested"
     if patch.state == State.CANCELLED:
         return "job_cancelled"
-    return "job_retried" if patch.state == State.QUEUED else "job_annotated"
+    return "job_retried" if patch.state == State.QUEUED else "job_meta_updated"

@@ -16,7 +16,7 @@ from ..core.retry import Backoff
 from ..core.validation import error_text
 from ..store.protocol import Store, records_of
 from ..store.worker_writes import RecordKind, RecordWrite, WorkerWrites
-from ..views import limits_of, moment
+from ..views import LimitInfo, limits_of, moment
 
 KIND = "schedule"
 SCHEDULE_ERROR_LIMIT = 1000
@@ -69,6 +69,11 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
         """Its rule as one would say it."""
         return schedule.in_words(self.rule)
 
+    @property
+    def limits(self) -> tuple[LimitInfo, ...]:
+        """The limits of its jobs."""
+        return limits_of(self.limit_key)
+
     def shown(self) -> dict[str, Any]:
         """What people see of it, its rule and its times included."""
         return {
@@ -77,7 +82,7 @@ class Schedule(msgspec.Struct, frozen=True, omit_defaults=True):
             "words": self.words,
             "last_run": self.last_run,
             "next_run": self.next_run,
-            "limits": limits_of(self.limit_key),
+            "limits": self.limits,
         }
 
     def from_now(self, now: int) -> Schedule:
