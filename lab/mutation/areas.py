@@ -39,7 +39,12 @@ AREAS = (
     Area(
         "lifecycle",
         ("core/lifecycle.py", "core/retry.py"),
-        ("tests/unit/test_lifecycle.py", "tests/unit/test_retry.py", "tests/worker/test_ends.py"),
+        (
+            "tests/unit/test_lifecycle.py",
+            "tests/unit/test_retry.py",
+            "tests/app/test_expiry.py",
+            "tests/worker/test_ends.py",
+        ),
     ),
     Area(
         "limiter",
@@ -55,7 +60,13 @@ AREAS = (
     Area(
         "flow rules",
         ("core/flow_rules.py", "flows/completion.py", "flows/release.py"),
-        ("tests/app/test_flows.py", "tests/app/test_flow_ends.py", "tests/app/test_flow_retries.py"),
+        (
+            "tests/unit/test_flow_rules.py",
+            "tests/app/test_flows.py",
+            "tests/app/test_flow_ends.py",
+            "tests/app/test_flow_making.py",
+            "tests/app/test_flow_retries.py",
+        ),
     ),
     Area(
         "group commit",
@@ -66,6 +77,8 @@ AREAS = (
         "claim",
         ("worker/claim.py", "worker/slots.py", "worker/queue_rotation.py", "client/claims.py"),
         (
+            "tests/unit/test_claimer.py",
+            "tests/unit/test_claim_ends.py",
             "tests/unit/test_worker_slots.py",
             "tests/unit/test_queue_rotation.py",
             "tests/app/test_manual_claims.py",
@@ -73,6 +86,7 @@ AREAS = (
             "tests/app/test_expiry.py",
             "tests/worker/test_late_claims.py",
             "tests/worker/test_batches.py",
+            "tests/worker/test_refused_ends.py",
             "tests/worker/test_quarantine_slots.py",
         ),
     ),
@@ -93,6 +107,7 @@ AREAS = (
         ("client/heartbeat.py", "worker/lease.py"),
         (
             "tests/unit/test_heartbeat.py",
+            "tests/unit/test_leases.py",
             "tests/worker/test_late_claims.py",
             "tests/worker/test_cancelling.py",
             "tests/worker/test_store_trouble.py",

@@ -10,15 +10,17 @@ import hashlib
 import json
 import os
 import queue
+import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor as Threads
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -26,12 +28,14 @@ from typing import Any
 
 from .areas import AREAS, SECONDS, Area
 from .explained import EXPLAINED
-from .generate import Mutant, compiles, mutants
+from .generate import Mutant, compiles, function_at, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "lab" / "results" / "mutate.json"
 LEAST_LIMIT = 30.0
 """Seconds that the tests of a mutant get at the least, on a machine that does other things too."""
+LEAST_TEST_LIMIT = 10.0
+"""Seconds that one test of a mutant gets at the least."""
 TARGET = 0.95
 """The part of all mutants that has to be caught."""
 
@@ -69,59 +73,125 @@ def sample(root: Path, seed: int, count: int, areas: list[Area]) -> list[Chosen]
 
 
 class Copy:
-    """A copy of the tree that mutants are written into, one at a time."""
+    """A copy of the tree that mutants are written into, one at a time, and the process that runs its tests."""
 
     def __init__(self, folder: Path) -> None:
         self.tree = folder
         for name in ("src", "lab", "tests"):
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "results"))
         shutil.copy(ROOT / "pyproject.toml", folder)
-
-    def run(self, area: Area, limit: float | None) -> tuple[str, float]:
-        """What the tests of an area say of the copy as it is: "passed", the test that failed, or "timeout"."""
-        command = ["-m", "pytest", "-q", "-x", "--assert=plain", "-m", "not extended", "--no-header"]
-        command += ["-p", "no:cacheprovider", "-p", "no:schemathesis"]
-        command += [*(["-k", area.only] if area.only else []), *area.selected(self.tree)]
+        self._output = folder / "output"
+        self._report = folder / "report.json"
+        self._modified = int(time.time())
         path = f"{self.tree / 'src'}{os.pathsep}{self.tree}"
-        env = os.environ | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
-        begun = time.monotonic()
-        process = subprocess.Popen(
-            [sys.executable, *command],
+        self._runner = subprocess.Popen(
+            [sys.executable, folder / "lab" / "mutation" / "warm.py"],
             cwd=self.tree,
-            env=env,
+            env=os.environ | {"PYTHONPATH": path},
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
             text=True,
-            start_new_session=True,
         )
-        try:
-            said, _ = process.communicate(timeout=limit)
-        except subprocess.TimeoutExpired:
-            said = "timeout"
-        finally:
-            _end(process)
-        took = time.monotonic() - begun
-        if said == "timeout" or process.returncode == 0:
-            return "timeout" if said == "timeout" else "passed", took
-        failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
-        last = said.strip().splitlines() or [f"exit code {process.returncode}"]
-        return (failed[0].split(" - ")[0] if failed else last[-1]), took
 
-    def plant(self, chosen: Chosen, limit: float) -> tuple[str, float]:
+    def close(self) -> None:
+        """End the process; it is in the middle of nothing."""
+        self._runner.communicate()
+
+    def measure(self, area: Area) -> Measured:
+        """Run an area's tests without a mutant: they pass, how long each takes, and what it calls."""
+        said, took = self._run(area, None, (), None, report=True)
+        if said != "passed":
+            raise RuntimeError(f"the tests of {area.name} fail without any mutant: {said}\n{self._output.read_text()}")
+        seconds = {name: test["seconds"] for name, test in json.loads(self._report.read_text()).items()}
+        self._run(area, None, (), None, report=True, files=area.sources(self.tree))
+        calls = {name: set(test["calls"]) for name, test in json.loads(self._report.read_text()).items()}
+        return Measured(took, seconds, calls)
+
+    def plant(self, chosen: Chosen, measured: Measured) -> tuple[str, float]:
+        """What the tests say of a mutant: "passed", "timeout", or the test that failed. Those that call it go first."""
         file = self.tree / "src" / "holdfast" / chosen.mutant.file
-        source = file.read_text()
-        file.write_text(chosen.mutant.applied(source))
+        self._write(file, chosen.mutant.applied(chosen.source))
         try:
-            return self.run(chosen.area, limit)
+            return self._run(chosen.area, measured.limit, measured.order(chosen), measured.test_limit)
         finally:
-            file.write_text(source)
+            self._write(file, chosen.source)
+
+    def _write(self, file: Path, source: str) -> None:
+        """Write a source with a new time in whole seconds, by which Python knows that compiled code is out of date."""
+        file.write_text(source)
+        self._modified += 1
+        os.utime(file, (self._modified, self._modified))
+
+    def _run(
+        self,
+        area: Area,
+        limit: float | None,
+        order: Sequence[str],
+        test_limit: float | None,
+        *,
+        report: bool = False,
+        files: Sequence[str] = (),
+    ) -> tuple[str, float]:
+        args = ["-q", "--assert=plain", "-m", "not extended", "--no-header", "--tb=line", "--hypothesis-seed=0"]
+        args += ["-p", "no:cacheprovider", "-p", "no:schemathesis", "-p", "no:randomly", "-p", "no:xdist"]
+        args += [] if files else ["-x"]
+        args += [] if test_limit is None else ["-o", f"timeout={test_limit:.0f}"]
+        args += [*(["-k", area.only] if area.only else []), *area.selected(self.tree)]
+        request = {
+            "args": args,
+            "limit": limit,
+            "order": list(order),
+            "output": str(self._output),
+            "report": str(self._report) if report else "",
+            "files": list(files),
+        }
+        assert self._runner.stdin is not None
+        assert self._runner.stdout is not None
+        self._runner.stdin.write(json.dumps(request) + "\n")
+        self._runner.stdin.flush()
+        answer = json.loads(self._runner.stdout.readline())
+        said = self._output.read_text(errors="replace")
+        return _verdict(answer["code"], said), answer["seconds"]
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """End the run and the servers and workers that its tests have started."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
+def _verdict(code: int | None, said: str) -> str:
+    if code is None:
+        return "timeout"
+    if code == 0:
+        return "passed"
+    if re.search(r"^E?\s*Failed: Timeout \(>|: Failed: Timeout \(>|^\++ Timeout \++$", said, re.MULTILINE):
+        return "timeout"
+    failed = [line for line in said.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    last = said.strip().splitlines() or [f"exit code {code}"]
+    return failed[0].split(" - ")[0] if failed else last[-1]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """How an area's tests went without a mutant."""
+
+    took: float
+    seconds: dict[str, float]
+    """By test."""
+    calls: dict[str, set[str]]
+    """By test: the functions of the area that it calls, each as file and first line."""
+
+    @property
+    def limit(self) -> float:
+        """Seconds after which all tests together are ended."""
+        return max(LEAST_LIMIT, 4 * self.took)
+
+    @property
+    def test_limit(self) -> float:
+        """Seconds after which one test is ended."""
+        return max(LEAST_TEST_LIMIT, 4 * max(self.seconds.values()))
+
+    def order(self, chosen: Chosen) -> list[str]:
+        """Tests that call the function with the mutant first, and the shortest of them first of all."""
+        function = f"{chosen.mutant.file}:{function_at(chosen.source, chosen.mutant.start[0])}"
+        return sorted(
+            self.seconds, key=lambda test: (function not in self.calls.get(test, set()), self.seconds[test], test)
+        )
 
 
 def run(seed: int, count: int, jobs: int, only: str, results: Path, *, again: str = "") -> int:
@@ -138,68 +208,89 @@ def run(seed: int, count: int, jobs: int, only: str, results: Path, *, again: st
     for one in left:
         todo.put(one)
     print(f"{len(chosen)} mutants, seed {seed}; {len(chosen) - len(left)} are known from before", flush=True)
-    limits: dict[str, float] = {}
-    lock = threading.Lock()
+    measured: dict[str, Measured] = {}
+    measuring, writing = threading.Lock(), threading.Lock()
 
-    def write(one: Chosen, said: str, took: float) -> None:
-        caught = said != "passed"
-        known[one.mutant.key] = {
-            "area": one.area.name,
-            "mutant": one.mutant.key,
-            "digest": one.digest,
-            "result": "timeout" if said == "timeout" else "caught" if caught else "survived",
-            "by": said if caught else "",
-            "seconds": round(took, 1),
-        }
-        mine = [known[each.mutant.key] for each in chosen if each.mutant.key in known]
-        results.parent.mkdir(exist_ok=True)
-        results.write_text(json.dumps({"seed": seed, "count": count, "mutants": mine}, indent=1) + "\n")
-        print(f"{known[one.mutant.key]['result']:8} {one.mutant.key}  ({took:.0f} s)", flush=True)
+    def tests_of(area: Area, copy: Copy) -> Measured:
+        with measuring:
+            if area.name not in measured:
+                found = measured[area.name] = copy.measure(area)
+                much = "" if found.took <= SECONDS else ", too long"
+                print(f"the {len(found.seconds)} tests of {area.name} take {found.took:.1f} s{much}", flush=True)
+            return measured[area.name]
+
+    def note(one: Chosen, said: str, took: float) -> None:
+        result = "survived" if said == "passed" else "timeout" if said == "timeout" else "caught"
+        entry = {"area": one.area.name, "mutant": one.mutant.key, "digest": one.digest, "result": result}
+        if result == "caught":
+            entry["by"] = said
+        known[one.mutant.key] = entry
+        print(f"{result:8} {one.mutant.key}  ({took:.1f} s)", flush=True)
+        write(results, seed, count, [(each, known[each.mutant.key]) for each in chosen if each.mutant.key in known])
 
     def work(copy: Copy) -> None:
-        while True:
-            try:
+        with suppress(queue.Empty):
+            while True:
                 one = todo.get_nowait()
-            except queue.Empty:
-                return
-            said, took = copy.plant(one, limits[one.area.name])
-            with lock:
-                write(one, said, took)
+                said, took = copy.plant(one, tests_of(one.area, copy))
+                with writing:
+                    note(one, said, took)
 
-    with tempfile.TemporaryDirectory(prefix="holdfast-mutate-") as made:
-        copies = [Copy(Path(made) / str(number)) for number in range(jobs if left else 0)]
-        for area in areas if left else []:
-            said, took = copies[0].run(area, None)
-            if said != "passed":
-                raise RuntimeError(f"the tests of {area.name} fail without any mutant: {said}")
-            print(f"the tests of {area.name} take {took:.0f} s{'' if took <= SECONDS else ', too long'}", flush=True)
-            limits[area.name] = max(LEAST_LIMIT, 4 * took)
-        threads = [threading.Thread(target=work, args=(copy,), daemon=True) for copy in copies]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    return report([(one, known[one.mutant.key]["result"]) for one in chosen])
+    with tempfile.TemporaryDirectory(prefix="holdfast-mutate-") as made, ExitStack() as copies, Threads(jobs) as pool:
+        running = []
+        for number in range(jobs if left else 0):
+            copy = Copy(Path(made) / str(number))
+            copies.callback(copy.close)
+            running.append(pool.submit(work, copy))
+        for each in running:
+            each.result()
+    found = [(one, known[one.mutant.key]) for one in chosen]
+    write(results, seed, count, found)
+    return report(found)
 
 
-def report(found: list[tuple[Chosen, str]]) -> int:
-    """A table by area, then the mutants that survived without an explanation."""
+def explained(one: Chosen) -> str | None:
+    return EXPLAINED.get((one.mutant.file, one.mutant.line, one.mutant.old, one.mutant.new))
+
+
+def write(results: Path, seed: int, count: int, found: list[tuple[Chosen, dict[str, str]]]) -> None:
+    """Keep what is known so far, with the reason of each that survived, where there is one."""
+    entries = []
+    for one, entry in found:
+        reason = explained(one) if entry["result"] == "survived" else None
+        entries.append(
+            {name: entry[name] for name in entry if name != "reason"} | ({"reason": reason} if reason else {})
+        )
+    table = {name: dict(counts) for name, counts in counted(found).items()}
+    results.parent.mkdir(exist_ok=True)
+    results.write_text(
+        json.dumps({"seed": seed, "count": count, "areas": table, "mutants": entries}, indent=1, ensure_ascii=False)
+        + "\n"
+    )
+
+
+def counted(found: list[tuple[Chosen, dict[str, str]]]) -> dict[str, Counter[str]]:
+    """By area: how many were caught, took too long, survived with an explanation, or without one."""
     table: dict[str, Counter[str]] = {}
-    open_ones: list[str] = []
-    for one, result in found:
-        reason = EXPLAINED.get((one.mutant.file, one.mutant.line, one.mutant.old, one.mutant.new))
-        word = "explained" if result == "survived" and reason else result
+    for one, entry in found:
+        result = entry["result"]
+        word = "explained" if result == "survived" and explained(one) else result
         table.setdefault(one.area.name, Counter())[word] += 1
-        if word == "survived":
-            open_ones.append(one.mutant.key)
+    return table
+
+
+def report(found: list[tuple[Chosen, dict[str, str]]]) -> int:
+    """A table by area, then the mutants that survived without an explanation."""
     words = ("caught", "timeout", "explained", "survived")
     print(f"\n| area | mutants | {' | '.join(words)} |\n| --- |" + " --: |" * 5)
     total: Counter[str] = Counter()
-    for name, counts in table.items():
+    for name, counts in counted(found).items():
         total += counts
         print(f"| {name} | {counts.total()} | {' | '.join(str(counts[word]) for word in words)} |")
     print(f"| all | {total.total()} | {' | '.join(str(total[word]) for word in words)} |")
     share = (total["caught"] + total["timeout"]) / max(1, total.total())
-    print(f"\n{share:.1%} caught; {len(open_ones)} survived without an explanation")
-    print("".join(f"- {key}\n" for key in open_ones), end="")
-    return 0 if share >= TARGET and not open_ones else 1
+    print(f"\n{share:.1%} caught; {total['survived']} survived without an explanation")
+    for one, entry in found:
+        if entry["result"] == "survived" and not explained(one):
+            print(f"- {one.mutant.key}")
+    return 0 if share >= TARGET and not total["survived"] else 1

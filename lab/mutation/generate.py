@@ -1,7 +1,8 @@
 """Mutants of one source file, by its syntax tree, in the order of the file.
 
 What cannot change behaviour, or only its texts or its timing, is left alone: docstrings, annotations, code for type
-checkers, log lines, messages of errors, assertions, decorators, `__repr__`, module constants, and how long a pause is.
+checkers, log lines, messages of errors, assertions (`zip(…, strict=True)` is one), decorators, `__repr__`, module
+constants, how long a pause is, a choice between texts for people, and the order of arguments that are compared.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
 }
 PAUSES = {"sleep", "timeout", "wait_for", "call_later"}
 """Calls whose numbers say how long something takes: no test may assert a time."""
-BUILT_IN = {"isinstance", "issubclass", "getattr", "setattr", "hasattr"}
-"""Calls that fail at once where their arguments are swapped."""
+NOT_SWAPPED = {"isinstance", "issubclass", "getattr", "setattr", "hasattr", "compare_digest"}
+"""Calls that fail at once where their arguments are swapped, or do the same."""
 LOGGERS = {"logger", "log", "logging", "warnings"}
 TEXT_METHODS = {"__repr__", "__rich_repr__", "__str__"}
 
@@ -99,6 +100,17 @@ def compiles(source: str) -> bool:
     return True
 
 
+def function_at(source: str, line: int) -> int:
+    """The first line, by decorators too, of the innermost function around a line; 0 where it is in none."""
+    found = 0
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            first = min([node.lineno, *(mark.lineno for mark in node.decorator_list)])
+            if first <= line <= (node.end_lineno or 0):
+                found = max(found, first)
+    return found
+
+
 def _changes(tree: ast.Module) -> Iterator[tuple[str, ast.expr | ast.stmt, str]]:
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -145,6 +157,10 @@ def _is_idle(node: ast.AST) -> bool:
         case ast.Call(func=func) if _root(func) in LOGGERS or _name(func) in {"cast", "TypeVar", "ParamSpec"}:
             return True
         case ast.If(test=test) if _name(test) == "TYPE_CHECKING":
+            return True
+        case ast.keyword(arg="strict"):
+            return True
+        case ast.IfExp(body=body, orelse=orelse) if _is_prose(body) or _is_prose(orelse):
             return True
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) if name in TEXT_METHODS:
             return True
@@ -198,7 +214,7 @@ def _of_expression(node: ast.expr) -> Iterator[tuple[str, ast.expr, str]]:
             other.func = ast.Name("max" if name == "min" else "min")
             yield "bound", node, ast.unparse(other)
         case ast.Call(args=[first, second, *_]) if not any(isinstance(each, ast.Starred) for each in node.args):
-            if _name(node.func) not in BUILT_IN and ast.dump(first) != ast.dump(second):
+            if _name(node.func) not in NOT_SWAPPED and ast.dump(first) != ast.dump(second):
                 swapped = copy.deepcopy(node)
                 swapped.args[:2] = [second, first]
                 yield "arguments", node, ast.unparse(swapped)
@@ -208,6 +224,12 @@ def _of_expression(node: ast.expr) -> Iterator[tuple[str, ast.expr, str]]:
 
 def _is_text(*nodes: ast.expr) -> bool:
     return any(isinstance(each, ast.JoinedStr | ast.Constant) and not _is_number(each) for each in nodes)
+
+
+def _is_prose(node: ast.expr) -> bool:
+    """Whether it is a text for people: one with a space."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    return any(isinstance(each, ast.Constant) and isinstance(each.value, str) and " " in each.value for each in parts)
 
 
 def _is_number(node: ast.expr) -> bool:

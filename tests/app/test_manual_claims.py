@@ -204,6 +204,14 @@ async def test_a_result_over_the_limit_is_refused_and_the_claim_stays(make_app):
     assert (await app.job("job")).state == State.RUNNING
 
 
+async def test_a_result_of_just_the_limit_is_stored(make_app):
+    async with make_app(max_payload=1000) as app:
+        handle = await app.enqueue("work")
+        [claim] = await app.claim()
+        await claim.complete("x" * 998)  # and two quotes
+        assert await handle.result(timeout=30) == "x" * 998
+
+
 async def test_a_cancellation_that_was_asked_for_turns_a_failure_into_a_cancellation(app, claim):
     assert await app.cancel("job") is True
     job = await app.job("job")

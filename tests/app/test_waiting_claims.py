@@ -7,20 +7,24 @@ import pytest
 
 from holdfast import Discard, InvalidJob, State
 from holdfast.app import parts_of
-from support.eventually import eventually
+from support.eventually import eventually, still
 from support.workers import work_off
 
 
 async def test_a_claim_waits_for_the_first_job(app):
+    await app.open()
     waiting = asyncio.create_task(app.claim("mail", wait=30))
-    await asyncio.sleep(0)
+    await still(lambda: not waiting.done())
     handle = await app.submit("t", b"x", queue="mail")
     [claim] = await asyncio.wait_for(waiting, 10)
     assert claim.job.id == handle.id
 
 
 async def test_a_claim_that_waits_in_vain_is_empty(app):
+    await app.open()
+    begun = asyncio.get_running_loop().time()
     assert await app.claim(wait=0.05) == []
+    assert asyncio.get_running_loop().time() - begun >= 0.05
     assert await asyncio.to_thread(lambda: app.sync.claim(wait=0.05)) == []
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import msgspec
 import pytest
 
 from holdfast import ConfigError, Holdfast, HoldfastError
 from holdfast.app import parts_of
+from holdfast.core.clock import SystemClock
 from holdfast.http import asgi, tokens
+from holdfast.http.auth import Door, is_loopback
+from holdfast.http.problems import Refused
+from holdfast.http.tokens import Keyring
+from holdfast.store.protocol import Versioned
+from holdfast.testing import ManualClock
 from support.eventually import eventually
 from support.http import serving
 
@@ -100,6 +109,7 @@ async def test_a_token_is_stored_as_a_digest_and_shown_nowhere(app):
     _, id, secret = token.split("_", 2)
     [(name, kept)] = (await parts_of(app).records.all("token")).items()
     assert name == id
+    assert len(id) == 12
     assert secret.encode() not in kept.value
     [seen] = await tokens.tokens(parts_of(app).records)
     assert (seen.id, seen.label, seen.roles) == (id, "grafana", ("read",))
@@ -236,3 +246,63 @@ async def test_its_address_behind_a_proxy_can_be_listed_and_no_wildcard_is_ever_
         preflight = await client("OPTIONS", "/v1/jobs", Origin="https://evil.example")
         assert preflight.status == 403
         assert "access-control-allow-origin" not in preflight.headers
+
+
+# -- the door alone
+
+
+def door(*hosts):
+    parts = SimpleNamespace(records=None, runtime=SimpleNamespace(clock=SystemClock()))
+    return Door(parts, token=None, unguarded=False, hosts=hosts, origins=())
+
+
+def test_a_server_for_every_name_still_refuses_what_is_no_name():
+    every = door("*")
+    assert every.check_place([(b"host", b"jobs.example.com:8080")]) is None
+    for broken in (b"example.com:port", b"[::1", b"example.com/", b"me@example.com"):
+        with pytest.raises(Refused, match="is not called"):
+            every.check_place([(b"host", broken)])
+
+
+def test_no_more_than_a_thousand_names_are_remembered():
+    one = door()
+    for number in range(1500):
+        with pytest.raises(Refused):
+            one.check_place([(b"host", b"name-%d.example.com" % number)])
+    assert len(one._checked) == 1000
+    assert one.check_place([(b"host", b"127.0.0.1")]) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "only_here"),
+    [("127.0.0.1", True), ("::1", True), ("192.0.2.1", False), ("0.0.0.0", False), ("localhost", False), ("", False)],
+)
+def test_only_an_address_of_this_machine_is_out_of_reach_for_others(address, only_here):
+    assert is_loopback(address) is only_here
+
+
+@pytest.mark.parametrize("token", ["x" * 15, "", "x" * 16 + "\n", "\xe9" * 16])
+def test_a_token_of_the_environment_that_is_short_or_no_plain_text_is_refused(token):
+    with pytest.raises(ConfigError, match="at least 16 plain characters"):
+        Keyring(None, SystemClock(), token)
+    assert Keyring(None, SystemClock(), "x" * 16).seen
+
+
+async def test_a_token_holds_until_the_very_moment_at_which_it_ends():
+    clock = ManualClock()
+    stored = tokens.Stored(tokens._digest("secret"), ("read",), "", 0, expires_at=clock.now() + 2_000_000)
+
+    class Records:
+        async def all(self, kind):
+            return {"id": Versioned(msgspec.json.encode(stored), 1)}
+
+        async def now(self):
+            return clock.now()
+
+    keyring = Keyring(Records(), clock, None)
+    assert (await keyring.access("hf_id_secret")).roles == {"read"}
+    clock.advance(1.5)
+    assert await keyring.access("hf_id_secret") is not None
+    assert await keyring.access("hf_id_other") is None
+    clock.advance(0.5)
+    assert await keyring.access("hf_id_secret") is None

@@ -7,8 +7,12 @@ import pytest
 from holdfast import ConfigError, Flow, InvalidJob
 from holdfast.app import parts_of
 from holdfast.client.search import Scope
+from holdfast.core.errors import JobNotFound
+from holdfast.core.internal import Internal, write
 from holdfast.http import scoping, tokens
 from holdfast.store import rpc as wire
+from holdfast.store.reference.memory import MemoryStore
+from holdfast.testing.verbs import enqueue
 from support.eventually import eventually
 from support.http import serving
 from support.inside import session_of
@@ -320,6 +324,8 @@ async def test_a_token_ends_while_the_store_is_away(app, closed, monkeypatch):
     [
         ({"expires": 0}, "more than 0"),
         ({"expires": "soon"}, "more than 0"),
+        ({"label": "x" * 101}, "a label must be 1 to 100"),
+        ({"label": "a\n"}, "a label"),
         ({"queues": [""]}, "queue name"),
         ({"tasks": ["a\n"]}, "task name"),
         ({"tasks": [f"{number}" for number in range(51)]}, "at most 50"),
@@ -329,3 +335,13 @@ async def test_a_token_that_makes_no_sense_is_not_made(app, options, words):
     with pytest.raises((ConfigError, InvalidJob), match=words):
         await tokens.create(parts_of(app).records, ["read"], **options)
     assert await tokens.tokens(parts_of(app).records) == []
+
+
+async def test_a_flows_own_job_is_outside_even_of_a_scope_for_its_queue():
+    store = MemoryStore()
+    own = await enqueue(store, "f", queue="flows", task="flow", extra=write(Internal(flow="f", allow_unfinished=0)))
+    job = await enqueue(store, "f.0", queue="flows", task="flow", extra=write(Internal(flow="f")))
+    scope = Scope(("flows",), ("flow",))
+    assert scoping._check_record(scope, job, "f.0") is job
+    with pytest.raises(JobNotFound):
+        scoping._check_record(scope, own, "f")

@@ -10,7 +10,8 @@ import pytest
 from holdfast.app import parts_of
 from holdfast.core.clock import SystemClock
 from holdfast.http import failures, tokens
-from holdfast.http.failures import ADDRESSES, FORGOTTEN, FREE, LONGEST_DELAY, Failures
+from holdfast.http.failures import ADDRESSES, FIRST_DELAY, FORGOTTEN, FREE, LONGEST_DELAY, Failures
+from holdfast.http.limits import LOG_EVERY
 from support.eventually import eventually
 from support.http import serving
 
@@ -42,11 +43,43 @@ def test_an_address_that_failed_long_ago_begins_anew():
     assert seen.delay("192.0.2.1") == 0.0
 
 
+def test_each_wrong_token_waits_twice_as_long_as_the_one_before():
+    seen = Failures(Clock())
+    delays = [seen.delay("192.0.2.1") for _ in range(FREE + 4)]
+    assert delays[FREE:] == [FIRST_DELAY * factor for factor in (1, 2, 4, 8)]
+    assert [seen.delay("192.0.2.1") for _ in range(2000)][-1] == LONGEST_DELAY
+
+
+def test_an_address_is_remembered_for_as_long_as_it_was_said():
+    clock = Clock()
+    seen = Failures(clock)
+    for _ in range(FREE):
+        seen.delay("192.0.2.1")
+    clock.time += FORGOTTEN
+    assert seen.delay("192.0.2.1") == FIRST_DELAY
+    clock.time += FORGOTTEN
+    assert seen.delay("192.0.2.1") == 2 * FIRST_DELAY, "each wrong token counts anew"
+
+
+def test_an_address_is_reported_in_the_log_again_after_a_while(caplog):
+    clock = Clock()
+    seen = Failures(clock)
+    with caplog.at_level(logging.WARNING, "holdfast.http"):
+        for pause in (0.0, LOG_EVERY - 1, 1.0, LOG_EVERY - 1, 0.5, 0.5):
+            clock.time += pause
+            seen.delay("192.0.2.1")
+    counts = [int(record.getMessage().split("(")[1].split()[0]) for record in caplog.records]
+    assert counts == [1, 3, 6]
+
+
 def test_no_more_than_so_many_addresses_are_remembered():
     seen = Failures(Clock())
     for number in range(ADDRESSES + 10):
         seen.delay(f"address {number}")
     assert len(seen._known) == ADDRESSES
+    assert (next(iter(seen._known)), list(seen._known)[-1]) == ("address 10", f"address {ADDRESSES + 9}")
+    seen.delay("address 10")
+    assert next(iter(seen._known)) == "address 11", "those that failed longest ago are forgotten first"
 
 
 @pytest.fixture
@@ -93,6 +126,20 @@ async def test_beyond_so_many_that_wait_answers_are_given_at_once(closed, monkey
     guesses = [asyncio.create_task(closed("GET", "/v1/jobs", token="wrong")) for _ in range(3)]
     done, late = await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
     assert [guess.result().status for guess in done] == [401]
+    assert closed.service.door.failures._waiting == 2
     for guess in late:
         guess.cancel()
     await asyncio.gather(*late, return_exceptions=True)
+
+
+async def test_an_answer_that_nobody_waits_for_any_more_makes_room_for_another(monkeypatch):
+    monkeypatch.setattr(failures, "FREE", 0)
+    monkeypatch.setattr(failures, "FIRST_DELAY", 3600.0)
+    monkeypatch.setattr(failures, "LONGEST_DELAY", 3600.0)
+    seen = Failures(Clock())
+    waiting = asyncio.create_task(seen.report_rate_limit("192.0.2.1"))
+    await asyncio.sleep(0)
+    assert seen._waiting == 1
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert seen._waiting == 0

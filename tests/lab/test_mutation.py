@@ -11,7 +11,7 @@ import pytest
 from lab.mutation import command
 from lab.mutation.areas import AREAS
 from lab.mutation.explained import EXPLAINED
-from lab.mutation.generate import compiles, mutants
+from lab.mutation.generate import compiles, function_at, mutants
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = '''
@@ -29,6 +29,9 @@ def check(a: int = 1, b: "str | None" = None) -> bool:
         raise ValueError(f"{a + 1} is too much" + "!")
     self.kept = min(a, 2)
     await asyncio.sleep(0.5)
+    said = "a few" if a < 3 else "many"
+    hmac.compare_digest(said, b)
+    each = [one for one in zip(a, b, strict=True)]
     return pair(a, b)
 '''
 EXPECTED = {
@@ -46,6 +49,8 @@ EXPECTED = {
     ("statement", "self.kept = min(a, 2)", "pass"),
     ("bound", "min(a, 2)", "max(a, 2)"),
     ("constant", "2", "3"),
+    ("statement", "hmac.compare_digest(said, b)", "pass"),
+    ("arguments", "zip(a, b, strict=True)", "zip(b, a, strict=True)"),
     ("return", "return pair(a, b)", "return None"),
     ("arguments", "pair(a, b)", "pair(b, a)"),
 }
@@ -62,6 +67,20 @@ def test_mutants_change_what_a_program_does_and_nothing_else():
 def test_letters_of_several_bytes_do_not_move_a_mutant():
     source = "def f():\n    g('é…', y < 1)\n"
     assert "def f():\n    g('é…', (y <= 1))\n" in {one.applied(source) for one in mutants("x.py", source)}
+
+
+def test_a_line_belongs_to_the_innermost_function_around_it():
+    source = "x = 1\n\n@mark\ndef f():\n    def g():\n        y\n    z\n"
+    assert [function_at(source, line) for line in range(1, 8)] == [0, 0, 3, 3, 5, 5, 3]
+
+
+def test_a_test_that_calls_the_mutant_goes_first_and_a_short_one_before_a_long_one():
+    area = next(area for area in AREAS if area.name == "group commit")
+    [one] = command.sample(ROOT, 1, 1, [area])
+    function = f"{one.mutant.file}:{function_at(one.source, one.mutant.start[0])}"
+    seconds = {"other": 0.1, "long": 2.0, "short": 1.0}
+    calls = {"other": {"elsewhere.py:1"}, "long": {function}, "short": {function}}
+    assert command.Measured(3.0, seconds, calls).order(one) == ["short", "long", "other"]
 
 
 def test_a_seed_chooses_the_same_mutants_evenly_over_the_areas():

@@ -5,6 +5,7 @@ import functools
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.codec import Arguments, encode_untyped
@@ -306,3 +307,60 @@ def test_a_whole_payload_needs_a_function_with_one_parameter():
     for fn in (add, lambda: None, lambda *, a, b=1, c: None, max):
         with pytest.raises(ConfigError, match="one parameter"):
             Arguments(fn, whole=True)
+
+
+def test_a_function_without_parameters_takes_an_empty_object():
+    def work() -> None: ...
+
+    arguments = Arguments(work)
+    assert arguments.encode((), {}) == b"{}"
+    assert arguments.decode(b"{}") == ((), {})
+
+
+# -- functions that handle a batch
+
+
+def test_a_call_of_a_batch_function_has_one_item_of_its_list():
+    def work(items: list[int]) -> None: ...
+
+    arguments = Arguments(work, batch=True)
+    payload = arguments.encode((3,), {})
+    assert payload == b'{"items":3}'
+    assert arguments.decode(payload) == ((), {"items": 3})
+    with pytest.raises(InvalidJob):
+        arguments.encode(([3],), {})
+
+
+def no_parameter() -> None: ...
+def two_parameters(a: list[int], b: list[int]) -> None: ...
+def optional(items: list[int] = []) -> None: ...  # noqa: B006
+def positionals(items: list[int], *more: int) -> None: ...
+def named(items: list[int], **more: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [no_parameter, two_parameters, optional, positionals, named])
+def test_a_batch_function_has_one_parameter_and_nothing_else(function):
+    with pytest.raises(ConfigError, match="handles a batch"):
+        Arguments(function, batch=True)
+
+
+# -- annotations
+
+
+def test_annotations_are_read_where_the_function_was_defined_though_no_module_has_its_name():
+    names = {"__name__": "a_notebook", "Day": dt.date}
+    exec("def work(day: 'Day') -> 'Day': ...", names)
+    assert Arguments(names["work"]).decode(b'{"day":"2026-01-02"}') == ((), {"day": DAY})
+
+
+def test_a_refusal_says_what_was_passed_and_what_would_arrive():
+    class Base(msgspec.Struct):
+        a: int
+
+    class Sub(Base):
+        b: int
+
+    def work(it: Base) -> None: ...
+
+    with pytest.raises(InvalidJob, match="turn the Sub into Base"):
+        Arguments(work).encode((Sub(1, 2),), {})

@@ -449,6 +449,30 @@ async def test_a_caller_that_is_cancelled_in_flight_does_not_disturb_the_others(
     assert await kept == [Inserted("created", "b")]
 
 
+@pytest.mark.parametrize("outage", [None, StoreUnavailable("away")])
+async def test_who_gave_up_a_note_an_end_or_a_change_in_flight_does_not_disturb_the_others(
+    commit, store, claimed, outage
+):
+    first = enqueue(commit, "0")
+    await turns()
+    calls = (
+        lambda: commit.note(build.says(claimed, progress=b"1")),
+        lambda: commit.settle(build.succeeded(claimed)),
+        lambda: commit.change([build.change(claimed, meta={"a": 1})]),
+    )
+    given_up, kept = ([asyncio.create_task(call()) for call in calls] for _ in range(2))
+    store.answer()
+    await first
+    await turns()
+    for one in given_up:
+        one.cancel()
+    await turns()
+    store.answer() if outage is None else store.fail(outage)
+    answers = await asyncio.wait_for(asyncio.gather(*kept, return_exceptions=True), 5)
+    assert answers == ([True, True, [True]] if outage is None else [outage] * 3)
+    assert all(one.cancelled() for one in given_up)
+
+
 async def test_a_claim_that_was_given_up_before_its_turn_is_never_asked(commit, store):
     first = enqueue(commit, "first")
     await turns()

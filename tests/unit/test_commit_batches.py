@@ -123,6 +123,25 @@ async def test_what_a_batch_claimed_for_a_sender_that_is_gone_is_given_back(stor
     assert [(record.state, record.attempt) for record in await every(store)] == [("queued", 0)]
 
 
+async def test_a_sender_that_is_cancelled_strands_no_claim_whenever_it_is_cancelled():
+    outcomes = set()
+    for steps in range(12):
+        store = MemoryStore()
+        commit = GroupCommit(store, Entropy(1))
+        await commit.insert([new_job("a")])
+        sender = asyncio.create_task(commit.write(Batch(asks=[ask("ann")])))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        sender.cancel()
+        [ended] = await asyncio.gather(sender, return_exceptions=True)
+        await commit.drain()
+        cancelled = isinstance(ended, asyncio.CancelledError)
+        [record] = await every(store)
+        assert (record.state, record.attempt) == (("queued", 0) if cancelled else ("running", 1)), f"{steps} steps"
+        outcomes.add((cancelled, record.fence))
+    assert outcomes == {(True, 0), (True, 1), (False, 1)}
+
+
 async def test_a_flood_of_operations_does_not_keep_a_batch_waiting(store, commit):
     first = asyncio.create_task(commit.insert([new_job()]))
     await asyncio.sleep(0)
@@ -176,3 +195,18 @@ async def test_the_guard_is_not_asked_about_claims_and_their_ends(store, guarded
     commit = GroupCommit(store, Entropy(1))
     await commit.write(Batch(asks=[ask()]))
     assert guarded == []
+
+
+async def test_a_change_can_be_checked_before_it_is_made(store, guarded):
+    await GroupCommit(store, Entropy(1)).insert([new_job("fine")])
+    [fine] = await store.get(["fine"])
+    commit, told = GroupCommit(store, Entropy(1)), guarded.copy()
+    await commit.check([change(fine, meta={"a": 1})])
+    assert guarded[len(told) :] == [([], ["fine"])]
+    assert [one.meta for one in await store.get(["fine"])] == [{}]
+
+
+async def test_without_a_guard_every_change_passes_the_check(store, commit):
+    await commit.insert([new_job("fine")])
+    [fine] = await store.get(["fine"])
+    await commit.check([change(fine, meta={"a": 1})])

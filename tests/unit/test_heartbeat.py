@@ -114,3 +114,83 @@ async def test_a_heartbeat_that_cannot_start_says_so(monkeypatch):
     with pytest.raises(StoreUnavailable, match="could not start"):
         one.start()
     one.stop()
+
+
+class Heard:
+    """Stands for the log of outages."""
+
+    def __init__(self):
+        self.said = []
+
+    def failed(self, activity, error):
+        self.said.append(("failed", activity, str(error)))
+
+    def worked(self, activity):
+        self.said.append(("worked", activity))
+
+
+@pytest.mark.parametrize(
+    ("lease", "patience", "pause", "pause_after_failure"), [(30.0, 10.0, 10.0, 1.0), (9.0, 5.0, 3.0, 1.0)]
+)
+async def test_how_long_a_heartbeat_may_take_and_when_the_next_one_comes(
+    monkeypatch, lease, patience, pause, pause_after_failure
+):
+    store, told, heard, spans = Failing(), Reported(), Heard(), []
+    store.fails, timeout = 1, asyncio.timeout
+
+    def noted(seconds):
+        spans.append(seconds)
+        return timeout(min(seconds, 0.05))
+
+    monkeypatch.setattr(heartbeat.asyncio, "timeout", noted)
+    one = Heartbeat(store, build.holder("ann", lease), frozenset, told.after, told.failed, outages=heard)
+    one.start()
+    await eventually(lambda: len(told.known) >= 2)
+    await one.stopped()
+    assert spans[:5] == pytest.approx([patience, pause_after_failure, patience, pause, patience])
+    assert heard.said[:2] == [("failed", "heartbeat", "away"), ("worked", "heartbeat")]
+
+
+async def test_a_heartbeat_without_an_answer_says_how_long_it_was_waited_for(monkeypatch):
+    monkeypatch.setattr(heartbeat, "SHORTEST_PATIENCE", 0.02)
+    store, told, heard = Failing(), Reported(), Heard()
+    store.hangs = True
+    one = Heartbeat(store, build.holder("ann", LEASE), frozenset, told.after, told.failed, outages=heard)
+    one.start()
+    await eventually(lambda: heard.said)
+    await one.stopped()
+    assert heard.said[0] == ("failed", "heartbeat", "no answer within 0.02 s")
+
+
+async def test_who_stops_a_heartbeat_waits_until_its_store_is_closed():
+    class Slow(Failing):
+        async def close(self):
+            await asyncio.sleep(0.05)
+            await super().close()
+
+    for stop in (Heartbeat.stopped, lambda one: asyncio.to_thread(one.stop)):
+        store, told = Slow(), Reported()
+        one = heartbeat(store, told)
+        one.start()
+        await eventually(lambda told=told: told.known)
+        assert store.opened == 1
+        await stop(one)
+        assert (store.opened, one._thread.is_alive()) == (0, False)
+
+
+async def test_a_store_that_cannot_be_opened_is_tried_again_and_closed_once():
+    class Closed(Failing):
+        tries = 0
+
+        async def open(self):
+            self.tries += 1
+            if self.tries == 1:
+                raise StoreUnavailable("not yet")
+            await super().open()
+
+    store, told = Closed(), Reported()
+    one = heartbeat(store, told)
+    one.start()
+    await eventually(lambda: len(told.known) >= 3)
+    await one.stopped()
+    assert (store.tries, store.opened, told.failures) == (2, 0, 1)

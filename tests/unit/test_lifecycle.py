@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from holdfast import Backoff, InvalidState, State
 from holdfast.core.job import HISTORY_LIMIT, TERMINAL, WAITING, Attempt, Record
 from holdfast.core.lifecycle import (
+    ERROR_LIMIT,
+    TRACEBACK_LIMIT,
     Outcome,
     Rules,
     cancel,
@@ -256,6 +258,10 @@ def test_a_lost_claim_names_the_worker_that_lost_it():
     assert end(job(attempt=5), Outcome.lost()).error.endswith("and all 5 attempts are spent")
 
 
+def test_a_lost_claim_keeps_the_reason_that_was_given_for_it():
+    assert end(job(), Outcome.lost("lost: killed by signal 9")).error == "lost: killed by signal 9"
+
+
 # -- when it runs again
 
 
@@ -374,6 +380,15 @@ def test_a_long_traceback_keeps_its_end_where_the_error_is():
     assert len(trace) == 32_768
     assert trace.startswith("…")
     assert trace.endswith("ValueError: here")
+
+
+def test_a_text_of_just_the_limit_is_kept_whole():
+    error, trace = "x" * ERROR_LIMIT, "y" * TRACEBACK_LIMIT
+    for outcome in (Outcome.failed(error, trace), Outcome.dead(error, trace)):
+        assert (outcome.error, outcome.traceback) == (error, trace)
+    assert Outcome.expired(error).error == error
+    assert Outcome.failed(error + "x", "a" + trace).error == error[:-1] + "…"
+    assert Outcome.failed(error, "a" + trace).traceback == "…" + trace[:-1]
 
 
 # -- an operator's wishes

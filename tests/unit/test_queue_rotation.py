@@ -23,3 +23,11 @@ def test_weights_are_shares_evenly_spread():
     order = firsts({"mail": 5, "default": 1}, 12)
     assert Counter(order) == {"mail": 10, "default": 2}
     assert order.index("default") < 6
+
+
+def test_a_queue_that_is_added_has_its_turn_once():
+    turns = QueueRotation({"a": 1})
+    for _ in range(2):
+        turns.add("b")
+        turns.add("a")
+    assert Counter(turns.next()[0] for _ in range(6)) == {"a": 3, "b": 3}

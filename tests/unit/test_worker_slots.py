@@ -50,3 +50,27 @@ async def test_a_run_that_was_given_up_is_not_removed_twice():
     assert slots.remove(one)
     assert not slots.remove(one)
     assert slots.free() == 2
+
+
+async def test_a_quarantined_in_a_process_of_its_own_takes_one_slot():
+    slots, quarantined = Slots(4, isolate_quarantined=True), run("quarantined", quarantined=True)
+    slots.add(quarantined)
+    assert slots.free() == 3
+    slots.remove(quarantined)
+    assert slots.free() == 4
+
+
+async def test_all_is_quiet_once_nothing_runs_and_nothing_is_to_be_written():
+    slots, one = Slots(2), run("one")
+    assert not slots
+    slots.add(one)
+    slots.settling.add(one.key)
+    slots.note_quiet()
+    assert slots
+    slots.remove(one)
+    assert slots.freed.is_set()
+    slots.note_quiet()
+    assert not slots.quiet.is_set()
+    slots.settling.clear()
+    slots.note_quiet()
+    assert slots.quiet.is_set()
