@@ -71,7 +71,7 @@ def main() -> int:
         "all", help="the simulation, every store and its state machine, and the planted defects, in turn"
     )
     everything.add_argument("--minutes", type=float, default=30.0, help="for each of them")
-    commands.add_parser("report", help="put the figures into docs/explain/reliability.md")
+    commands.add_parser("report", help="write the figures into docs/explain/reliability.md and lab/results/README.md")
     given = parser.parse_args()
     if given.command not in ("sim", "report") and find_spec("pytest") is None:
         parser.error(f"`{given.command}` needs the packages and servers of the tests: make venv installs them")

@@ -1,4 +1,4 @@
-"""`python -m lab report`: the figures of `lab/results/` as tables, put into docs/explain/reliability.md."""
+"""`python -m lab report`: the figures of `lab/results/` as tables, in docs/explain/reliability.md and lab/results/README.md."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .real.places import PLACES
 from .sim.plan import PLACES as SIMULATED
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PAGE = RESULTS.parent.parent / "docs" / "explain" / "reliability.md"
+PAGES = (RESULTS.parent.parent / "docs" / "explain" / "reliability.md", RESULTS / "README.md")
 GOALS = {
     "acknowledged jobs": f"{JOBS:,} (100,000 on a bucket)",
     **{name: f"{goal:,}" for name, goal in FAULTS.items()},
@@ -36,8 +36,7 @@ MORE = (
 
 
 def run() -> int:
-    """Rewrite what stands between the page's marks."""
-    page = PAGE.read_text()
+    """Rewrite the tables between the marks of the pages."""
     tables = {
         "simulation": simulation(),
         "stores": stores(),
@@ -45,10 +44,12 @@ def run() -> int:
         "machine": machines(),
         "mutants": mutants(),
     }
-    for name, table in tables.items():
-        mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-        page = mark.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page)
-    PAGE.write_text(page)
+    for path in PAGES:
+        page = path.read_text()
+        for name, table in tables.items():
+            mark = re.compile(rf"(<!-- {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+            page = mark.sub(lambda found, table=table: f"{found[1]}{table}\n{found[2]}", page)
+        path.write_text(page)
     return 0
 
 

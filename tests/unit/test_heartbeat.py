@@ -170,7 +170,7 @@ async def test_who_stops_a_heartbeat_waits_until_its_store_is_closed():
 
     for stop in (Heartbeat.stopped, lambda one: asyncio.to_thread(one.stop)):
         store, told = Slow(), Reported()
-        one = heartbeat(store, told)
+        one = new_heartbeat(store, told)
         one.start()
         await eventually(lambda told=told: told.known)
         assert store.opened == 1
@@ -189,7 +189,7 @@ async def test_a_store_that_cannot_be_opened_is_tried_again_and_closed_once():
             await super().open()
 
     store, told = Closed(), Reported()
-    one = heartbeat(store, told)
+    one = new_heartbeat(store, told)
     one.start()
     await eventually(lambda: len(told.known) >= 3)
     await one.stopped()
