@@ -45,7 +45,8 @@ HOSTILE: tuple[Any, ...] = (
 
 BYTES = ("extra", "payload", "progress", "checkpoint")
 GARBAGE = (
-    b"", b"\xff", b"{", b"null", b"[1]", b'{"flow": 5}', b'{"flow": "x", "allow_unfinished": -1}', b'{"after": [[0, "fail"]]}',
+    b"", b"\xff", b"{", b"null", b"[1]", b'{"flow": 5}', b'{"flow": "x", "allow_unfinished": -1}',
+    b'{"after": [[0, "fail"]]}',
     b'{"after": [[-1, "x"]]}', b'{"expires_at": -1}', b'{"expires_in": 1e300}', b'{"holes": true}', b"[" * 3000,
     b'{"$steps": [{}]}', b'{"command": "id"}', b'{"a": NaN}',
 )  # fmt: skip
@@ -68,7 +69,9 @@ class Messages:
         """A method of the store API, and its body."""
         chance = self._chance
         method = chance.choice(
-            ("write",) * 12 + ("heartbeat", "leave", "expired", "tidy", "get", "find", "output", "stats", "transitions", "minutes")
+            ("write",) * 12
+            + ("heartbeat", "leave", "expired", "tidy", "get", "find", "output", "stats", "transitions")
+            + ("stats_by_minute",)
             + ("holders", "records", "put_record", "now", "hello", "recall", "topics")
         )  # fmt: skip
         arguments = self._arguments(method)

@@ -1,4 +1,4 @@
-"""`python -m lab report`: the figures of `lab/results/` as tables, in docs/explain/reliability.md and lab/results/README.md."""
+"""`python -m lab report`: the figures of `lab/results/` as tables in reliability.md and lab/results/README.md."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ LOOK_EVERY = 0.01
 
 
 def until(condition: Callable[[], T], what: str, limit: float = 30.0, record_end: Callable[[], str] = str) -> T:
-    """The condition's first true answer; AssertionError that says `what` was awaited, and `record_end()`, after `limit` s."""
+    """The condition's first true answer; after `limit` s an AssertionError with `what` and `record_end()`."""
     deadline = time.monotonic() + limit
     while not (answer := condition()):
         assert time.monotonic() < deadline, f"not within {limit:g} s: {what}\n{record_end()}"

@@ -141,7 +141,8 @@ DEFECTS = (
     ),
     Defect(
         "C", "a limit key that has room opens by the clock of whoever made it", "store/reference/ready_queues.py",
-        "self._opens(record.limit_key.name, AT_ONCE)", "self._opens(record.limit_key.name, record.finished_at or AT_ONCE)",
+        "self._opens(record.limit_key.name, AT_ONCE)",
+        "self._opens(record.limit_key.name, record.finished_at or AT_ONCE)",
         MEMORY + "test_room_made_by_a_process_whose_clock_is_ahead",
     ),
     Defect(
@@ -525,7 +526,8 @@ DEFECTS = (
     ),
     Defect(
         "", "Postgres does not count a limit key's room", "store/postgres/migrations/0001_initial/04_limits.sql",
-        "greatest(0, (limit_key ->> 'concurrency')::bigint - running)", "greatest(0, (limit_key ->> 'concurrency')::bigint)",
+        "greatest(0, (limit_key ->> 'concurrency')::bigint - running)",
+        "greatest(0, (limit_key ->> 'concurrency')::bigint)",
         POSTGRES + "TestRunningAtOnce",
     ),
     Defect(
@@ -593,7 +595,8 @@ DEFECTS = (
     ),
     Defect(
         "I", "SQLite frees a key while its job waits for a retry", "store/sqlite/enqueue.py",
-        'return state in WAITING if new.unique == "until_start"', 'return state == "queued" if new.unique == "until_start"',
+        'return state in WAITING if new.unique == "until_start"',
+        'return state == "queued" if new.unique == "until_start"',
         SQLITE + "TestUnique",
     ),
     Defect(

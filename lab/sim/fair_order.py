@@ -14,7 +14,7 @@ ROUNDING = 0.01
 
 
 class Waited(NamedTuple):
-    """A job of a limit key, in the order in which jobs started: when it did, where it stood, and since when it was there."""
+    """A job of a limit key, in start order: when it started, its place in the queue, and since when it was ready."""
 
     started: int
     place: tuple[int, int, int]
@@ -54,7 +54,8 @@ def unfair(jobs: list[Waited]) -> Iterator[Broken]:
             ahead[job.limit_key] += gained
             ahead[rival.limit_key] = max(0.0, ahead[rival.limit_key] - gained)
             if ahead[job.limit_key] > gained + 1 / rival.weight + ROUNDING:
-                what = f"limit key {job.limit_key!r} was {ahead[job.limit_key]:.2f} turns ahead of {rival.limit_key!r}, which had jobs waiting"
+                lead = f"{ahead[job.limit_key]:.2f} turns ahead of {rival.limit_key!r}, which had jobs waiting"
+                what = f"limit key {job.limit_key!r} was {lead}"
                 yield Broken("limit_keys_take_turns_by_their_weights", "", what)
                 break
             if not any(later.limit_key == job.limit_key for later in behind):

@@ -262,7 +262,7 @@ async def test_an_end_that_is_reported_again_while_it_is_dealt_with_stays_report
     goes_on = getattr(by, step)
 
     # A glance takes jobs that have succeeded alone. Such a job is not retried, and another that has got its id has
-    # another `seq`, by which stores refuse (TestRecordedEnds of the conformance suite): so its record can only be added to.
+    # another `seq`, by which stores refuse (conformance, TestRecordedEnds): so its record can only be added to.
     value = b'{"also":["x.0"]}' if by is Glance else b"{}"
 
     async def told_again(self, *given):

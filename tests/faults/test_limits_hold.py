@@ -1,4 +1,4 @@
-"""Limits under kill -9: no more of a limit key run, and none start more often, than its limit says; and all of it ends."""
+"""Limits under kill -9: no key runs or starts more jobs than its limit allows, and all jobs end."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from holdfast.testing.verbs import apply, claim, insert, job, settle
 
 
 async def live_a_little(store) -> None:
-    """Some of everything: queues, keys, retries, quarantined jobs, output, checkpoints, changes, holders that come and go."""
+    """Some of everything: queues, keys, retries, quarantined jobs, output, checkpoints, changes, holders."""
     jobs = [
         new_job(queue=f"q{n % 3}", priority=n % 2, key=f"k{n}" if n % 4 == 0 else None, delay=0.0 if n % 5 else 60.0)
         for n in range(300)

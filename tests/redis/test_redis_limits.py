@@ -1,4 +1,4 @@
-"""Limit keys under real concurrency: eight processes, fifty limit keys, and never more of one limit key at a time than it says."""
+"""Limit keys under real concurrency: eight processes, fifty keys, and no key above its concurrency."""
 
 import asyncio
 import multiprocessing

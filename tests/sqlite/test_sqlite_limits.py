@@ -24,7 +24,8 @@ COUNT = """
 CREATE TABLE counted (limit_key TEXT, running INTEGER);
 CREATE TRIGGER counting AFTER UPDATE OF state ON holdfast_job WHEN new.state = 'running'
 BEGIN
-    INSERT INTO counted SELECT limit_key, count(*) FROM holdfast_job WHERE limit_key = new.limit_key AND state = 'running';
+    INSERT INTO counted SELECT limit_key, count(*) FROM holdfast_job
+        WHERE limit_key = new.limit_key AND state = 'running';
 END;
 """
 """Every start of a job, in whatever process, is followed by a count of what runs of its limit key."""

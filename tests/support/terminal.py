@@ -1,4 +1,4 @@
-"""A person's terminal in a folder of its own: the real command, real processes, and a process table of all that came of it."""
+"""A person's terminal in a folder of its own: the real command, real processes, and a table of its processes."""
 
 from __future__ import annotations
 

@@ -212,7 +212,7 @@ def test_only_crashes_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
             crashes += 1
         elif kind != "released":  # a report of any kind is a sign of life; a release is no run at all
             crashes = 0
-        # The first death may be the fault of any neighbour, the next two of another quarantined job; then the job runs alone.
+        # Any neighbour may cause the first crash, another quarantined job the next two; then the job runs alone.
         alone_crashes = crashes - 3
         ended = end(record, OUTCOMES[kind], rules)
         assert (ended.state == State.DEAD) == (alone_crashes >= limit)

@@ -27,7 +27,7 @@ async def test_a_busy_worker_takes_no_more_until_a_quarantined_has_run():
             [seen] = await store.get([later.id])
             await store.write(Batch(changes=[build.change(seen, state=State.QUEUED, delay=0.0, quarantined=True)]))
             await app.enqueue_many([work.call(f"sound {n}") for n in range(3)])
-            # The claim that meets the quarantined job may take a sound job beside it; then it is the quarantined job's turn.
+            # The claim that meets the quarantined job may take a sound job beside it; the quarantined job is next.
             await still(lambda: len(ran) <= 2 and "quarantined" not in ran)
             go_on.set()
             await eventually(lambda: len(ran) == 5)
