@@ -117,8 +117,8 @@ DEFECTS = (
     ),
     Defect(
         "N", "whether a job of a flow is needed is decided before all in front of it have ended", "core/flow_rules.py",
-        "useless = f\"not needed, as {name} was not\"",
-        "return unrun(child, f\"not needed, as {name} was not\")",
+        "useless = f\"not needed, because {name} was not\"",
+        "return unrun(child, f\"not needed, because {name} was not\")",
         "tests/app/test_flows.py -k does_not_depend_on_which_job_ended_first",
     ),
     Defect(
@@ -647,7 +647,7 @@ DEFECTS = (
     Defect(
         "N", "a signal is kept only once its waiters were looked for", "client/signals.py",
         """    await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
-    then = "it is kept, and workers wake the jobs that wait for it; it may be sent again"
+    then = "its value is stored, and workers wake the jobs that wait for it; sending it again is safe"
     with Writes(f"signal {name!r}", then, made=1):
         woken = await _wake(session, name, data)
 """,

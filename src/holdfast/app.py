@@ -114,7 +114,7 @@ class Holdfast:
             given["url"] = store
         start = combine(given, from_environment(os.environ), {})
         if start.cloudpickle and not start.secret:
-            raise ConfigError("the cloudpickle codec signs what it stores: set secret= or HOLDFAST_SECRET")
+            raise ConfigError("the cloudpickle codec needs a secret to sign payloads: set secret= or HOLDFAST_SECRET")
         clock = clock or SystemClock()
         if store is None or isinstance(store, str):
             kept, url = open_store(start.url, clock), start.url
@@ -218,7 +218,7 @@ class Holdfast:
             called = name or task.name
             before, rule_before = self._parts.schedules.declared.get(called, (task, rule))
             if (before.name, rule_before) != (task.name, rule):
-                raise InvalidJob(f"two schedules are called {called!r}: give one of them name= in its @app.cron")
+                raise InvalidJob(f"schedule {called!r} is declared twice: give one of them name= in its @app.cron")
             try:
                 task.encode((), {})
             except InvalidJob as error:

@@ -19,7 +19,7 @@ def refuse_while_loading() -> None:
     """A program that starts to work as soon as it is imported would start itself again and again."""
     if loading:
         raise ConfigError(
-            f"{loading[0]} starts a worker when it is imported: put that under `if __name__ == '__main__'`"
+            f"{loading[0]} starts a worker when it is imported: move that under `if __name__ == '__main__'`"
         )
 
 
@@ -33,7 +33,7 @@ def address_of(app: Holdfast) -> str:
     if found:
         return min(found, key=_from_a_file)  # a module that can be imported, where there is one
     raise ConfigError(
-        "a task runs in a process of its own, which must find the app: make the app a global of an importable module"
+        "a task that runs in its own process needs an app that the process can import: make it a global of a module"
     )
 
 
@@ -61,7 +61,9 @@ def load_address(address: str) -> Holdfast:
     found = runpy.run_path(where, run_name="__mp_main__").get(attribute)
     loading.clear()
     if not isinstance(found, Holdfast):
-        raise ConfigError(f"{where} has no Holdfast app named {attribute!r} unless it is run itself")
+        raise ConfigError(
+            f"{where} has no Holdfast app named {attribute!r} when imported: create it outside of `__main__`"
+        )
     return found
 
 

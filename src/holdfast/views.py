@@ -260,7 +260,7 @@ def states_named(given: str | Sequence[str] | None) -> tuple[str, ...]:
         elif lower in State._value2member_map_:
             found.append(State(lower))
         else:
-            raise InvalidJob(f"there is no state {word!r}; there are: {', '.join([*State, *STATE_WORDS])}")
+            raise InvalidJob(f"unknown state {word!r}; known states: {', '.join([*State, *STATE_WORDS])}")
     return tuple(found)
 
 

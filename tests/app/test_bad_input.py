@@ -83,14 +83,14 @@ async def test_meta_is_no_way_around_the_payload_limit(make_app):
 @pytest.mark.parametrize("name", ["", " ", "a\nb", "a\0b", "x" * 129, "\ud800", "\x1b[31m"])
 async def test_a_wrong_task_name_is_refused(app, name):
     for call in (app.enqueue, lambda name: app.submit(name, b"")):
-        with pytest.raises(InvalidJob, match="a task name is 1 to 128 printable characters"):
+        with pytest.raises(InvalidJob, match="a task name must be 1 to 128 printable characters"):
             await call(name)
     assert await nothing_stored(app)
 
 
 @pytest.mark.parametrize("name", [5, None, b"add", ["add"]])
 async def test_a_task_name_that_is_no_text_is_refused(app, name):
-    with pytest.raises(InvalidJob, match="a task name is 1 to 128"):
+    with pytest.raises(InvalidJob, match="a task name must be 1 to 128"):
         await app.submit(name, b"")
 
 
@@ -103,7 +103,7 @@ def test_a_task_cannot_be_registered_under_a_wrong_name(app, name):
 @pytest.mark.parametrize("name", ["", "x" * 129, "a\nb", 5, None, ["a"], "\ud800"])
 async def test_a_wrong_queue_cannot_be_paused_resumed_or_claimed(app, name):
     for call in (lambda: app.pause(name), lambda: app.resume(name), lambda: app.claim([name])):
-        with pytest.raises(InvalidJob, match=r"a queue name is 1 to 128|name either a queue or a task="):
+        with pytest.raises(InvalidJob, match=r"a queue name must be 1 to 128|give either a queue or task="):
             await call()
 
 
@@ -194,13 +194,13 @@ async def test_one_payload_over_the_limit_among_many_stores_none(make_app):
 
 @pytest.mark.parametrize("limit", [0, -1, 1001, "5", 1.5, None, True])
 async def test_a_claim_of_a_wrong_number_is_refused(app, limit):
-    with pytest.raises(InvalidJob, match="limit is from 1 to 1000"):
+    with pytest.raises(InvalidJob, match="limit must be 1 to 1000"):
         await app.claim(limit=limit)
 
 
 @pytest.mark.parametrize("lease", [0, -1, 8 * 86400, "5", None, float("nan"), True])
 async def test_a_claim_with_a_wrong_lease_is_refused(app, lease):
-    with pytest.raises(InvalidJob, match="lease is more than 0 and at most 7 days"):
+    with pytest.raises(InvalidJob, match="lease must be more than 0 s and at most 7 days"):
         await app.claim(lease=lease)
 
 

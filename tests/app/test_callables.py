@@ -79,7 +79,7 @@ async def test_an_argument_by_name_alone_that_json_would_change_is_refused(app):
 
 async def test_two_tasks_of_one_name_are_refused(app):
     app.task(functions.double, name="work")
-    with pytest.raises(ConfigError, match="there is a task 'work' already"):
+    with pytest.raises(ConfigError, match="task 'work' is already registered"):
         app.task(functions.double_later, name="work")
 
 
@@ -316,14 +316,14 @@ async def test_a_worker_without_the_codec_does_not_open_a_pickle(pickling, make_
     handle = await pickling.enqueue(lambda: 1)
     plain = make_app(session_of(pickling).store.sibling(), max_attempts=1)
     await work_off(plain)
-    assert "does not have the signed cloudpickle codec switched on" in (await handle.job()).error
+    assert "the signed cloudpickle codec is not enabled here" in (await handle.job()).error
 
 
 async def test_a_worker_with_another_secret_does_not_open_a_pickle(pickling, make_app):
     handle = await pickling.enqueue(lambda: 1)
     other = make_app(session_of(pickling).store.sibling(), cloudpickle=True, secret="another")
     await work_off(other)
-    assert "the signature does not match" in (await handle.job()).error
+    assert "the signature of a pickled payload or result does not match" in (await handle.job()).error
 
 
 class Bomb:
@@ -352,7 +352,7 @@ async def test_a_forged_or_changed_pickle_is_never_opened(pickling, nothing_runs
     await work_off(pickling)
     job = await handle.job()
     assert job.state == State.DEAD
-    assert job.error.startswith("InvalidJob: the signature does not match")
+    assert job.error.startswith("InvalidJob: the signature of a pickled payload or result does not match")
 
 
 async def copied(source, handle, app, *, part="payload"):
@@ -374,7 +374,7 @@ async def test_a_pickled_result_is_not_taken_for_a_call(pickling, nothing_runs):
     assert await handle.result(timeout=30) == ((os.system, nothing_runs), {})
     copy = await copied(pickling, handle, pickling, part="result")
     await work_off(pickling)
-    assert "the signature does not match" in (await copy.job()).error
+    assert "the signature of a pickled payload or result does not match" in (await copy.job()).error
 
 
 async def test_secrets_are_rotated_without_losing_what_was_pickled_before(make_app):
@@ -385,7 +385,7 @@ async def test_secrets_are_rotated_without_losing_what_was_pickled_before(make_a
     await work_off(new)
     assert (await new.job(before.id)).state == (await new.job(during.id)).state == State.SUCCEEDED
     assert await during.result(timeout=30) == "during"
-    with pytest.raises(InvalidJob, match="the signature does not match"):
+    with pytest.raises(InvalidJob, match="the signature of a pickled payload or result does not match"):
         await before.result(timeout=30)  # the old app does not know the new secret yet
 
 
@@ -416,5 +416,5 @@ async def test_a_forged_result_is_never_opened_either(pickling, nothing_runs):
     bomb = pickle.dumps(Bomb(nothing_runs))
     await verbs.settle(session_of(pickling).store, build.succeeded(claim._record, result=bytes(32) + bomb))
     assert (await handle.job()).state == State.SUCCEEDED
-    with pytest.raises(InvalidJob, match="the signature does not match"):
+    with pytest.raises(InvalidJob, match="the signature of a pickled payload or result does not match"):
         await handle.result(timeout=30)

@@ -273,7 +273,7 @@ async def test_a_job_can_have_an_id_of_ones_own(app, add):
 
 async def test_an_id_that_is_taken_is_refused_even_for_the_same_call(app, add):
     await add.using(id="mine").enqueue(1)
-    with pytest.raises(JobExists, match="job 'mine' exists already") as refused:
+    with pytest.raises(JobExists, match="job 'mine' already exists") as refused:
         await add.using(id="mine").enqueue(1)
     assert refused.value.job_id == "mine"
     assert len((await app.jobs()).jobs) == 1

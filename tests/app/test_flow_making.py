@@ -127,7 +127,7 @@ async def test_a_caller_starts_a_flow_too_late_is_reported_that_nothing_of_it_ra
     enqueuing = await maker.enqueue(flow)
     await look(app, LOOKS)
     maker.goes_on.set()
-    with pytest.raises(InvalidState, match=r"given up, .* nothing of it ran"):
+    with pytest.raises(InvalidState, match=r"abandoned: .* none of its jobs ran"):
         await enqueuing
     await work_off(app)
     assert tasks.ran == []
@@ -141,7 +141,7 @@ async def test_the_id_of_a_flow_that_was_given_up_stays_taken_where_nothing_is_k
     await look(app, LOOKS)
     await session_of(app).store.tidy(1000)
     maker.goes_on.set()
-    with pytest.raises(InvalidState, match="given up"):
+    with pytest.raises(InvalidState, match="abandoned"):
         await enqueuing
 
 

@@ -314,7 +314,7 @@ async def test_a_key_of_a_job_elsewhere_is_not_taken_for_one_of_the_flow(app, ta
     flow = Flow()
     flow.add(grow)
     _, status = await run(app, flow)
-    assert "'taken' stands for job" in status.error
+    assert "'taken' belongs to job" in status.error
 
 
 async def test_what_a_flow_cannot_do_is_refused_while_it_is_made(app, tasks):
@@ -327,9 +327,9 @@ async def test_what_a_flow_cannot_do_is_refused_while_it_is_made(app, tasks):
 
     flow = Flow()
     first = flow.add(pickled)
-    with pytest.raises(InvalidJob, match="codec of its own"):
+    with pytest.raises(InvalidJob, match="has its own codec"):
         flow.add(tasks.note, first)
-    with pytest.raises(InvalidJob, match="waits for all others already"):
+    with pytest.raises(InvalidJob, match="already waits for all other jobs"):
         flow.on_end(tasks.note, "x", allow_unfinished=1).after(first)
 
 

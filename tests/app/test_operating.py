@@ -185,7 +185,7 @@ async def test_a_monitor_can_fail_a_running_job(app, running):
 
 async def test_only_a_running_job_can_be_failed(app, ended, task):
     for handle in (ended["succeeded"], await task("good").enqueue()):
-        with pytest.raises(InvalidState, match="only a running job can be failed"):
+        with pytest.raises(InvalidState, match="only a running job can be marked as failed"):
             await app.mark_failed(handle.id, "gone")
 
 
@@ -225,7 +225,7 @@ async def test_meta_can_be_added_while_it_runs_and_the_claim_still_holds(app, ru
 
 
 async def test_meta_of_an_ended_job_is_closed(app, ended):
-    with pytest.raises(InvalidState, match="meta can be added to while a job lives"):
+    with pytest.raises(InvalidState, match="meta can only be updated before it ends"):
         await app.update_meta(ended["dead"].id, a=1)
 
 

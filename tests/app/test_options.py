@@ -125,8 +125,8 @@ def test_a_schedule_over_http_has_all_that_is_shown_of_one():
     [
         ("prioritty", "did you mean 'priority'?"),
         ("max_attempt", "did you mean 'max_attempts'?"),
-        ("colour", "there are: queue, priority, "),
-        ("window", "there are: queue, priority, "),
+        ("colour", "known options: queue, priority, "),
+        ("window", "known options: queue, priority, "),
     ],
 )
 @pytest.mark.parametrize("value", [1, None])
@@ -136,7 +136,7 @@ async def test_an_unknown_option_is_refused_before_anything_is_stored(app, name,
         return a
 
     given = {name: value}
-    said = re.escape(f"there is no option {name!r}; {hint}")
+    said = re.escape(f"unknown option {name!r}; {hint}")
     with pytest.raises(TypeError, match=said):
         add.using(**given)
     with pytest.raises(TypeError, match=said):
@@ -152,7 +152,7 @@ async def test_an_unknown_option_is_refused_before_anything_is_stored(app, name,
 
 @pytest.mark.parametrize("name", ["result_codec", "built_in", "delay", "key", "meta"])
 def test_a_task_declares_nothing_that_is_not_a_tasks_to_say(app, name):
-    with pytest.raises(TypeError, match=f"there is no option '{name}'"):
+    with pytest.raises(TypeError, match=f"unknown option '{name}'"):
         app.task(**{name: None})(test_the_reference_names_every_option_of_a_task)
 
 

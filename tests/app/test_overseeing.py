@@ -157,7 +157,7 @@ async def test_a_change_of_many_goes_in_steps(app, tasks):
         ("retry", {"wanted": Filter(queue="money"), "all": True}, "not both"),
         ("retry", {"ids": ["a"] * 1001}, "at most 1000"),
         ("retry", {"wanted": Filter(text="x" * 201)}, "200 characters"),
-        ("retry", {"wanted": Filter(state="no such state")}, "no state"),
+        ("retry", {"wanted": Filter(state="no such state")}, "unknown state"),
     ],
 )
 async def test_a_change_of_many_that_makes_no_sense_is_refused(app, action, which, words):
@@ -174,7 +174,7 @@ async def test_a_filter_that_names_nothing_changes_jobs_only_where_all_are_meant
     async with app:
         await app.enqueue_many([app.call(tasks["resize"], f"{n}") for n in range(3)])
         for action in ("delete", "cancel", "retry"):
-            with pytest.raises(InvalidJob, match=f"every job matches; to {action} them all, set all= to true"):
+            with pytest.raises(InvalidJob, match=f"every job matches; to {action} every job, set all= to true"):
                 await app.bulk.change(action, names_nothing)
         assert len(await ids(app)) == 3
         assert (await app.bulk.change("delete", names_nothing, all=True)).changed == 3
@@ -275,7 +275,7 @@ async def test_rates_are_in_steps(app, tasks):
         assert sum(one.count for one in together if one.outcome == "succeeded") == 4
         assert {one.queue for one in together} == {None}
         assert {one.queue for one in await app.timeseries.rates(3600, 60, by_queue=True)} == {"default", "money"}
-        with pytest.raises(InvalidJob, match="whole minutes"):
+        with pytest.raises(InvalidJob, match="whole number of minutes"):
             await app.timeseries.rates(3600, 61)
 
 

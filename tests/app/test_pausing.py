@@ -297,7 +297,7 @@ async def test_to_resume_frees_what_waits_even_where_no_pause_is_known(app, send
     await work_off(app)
     await parts_of(app).records.put(KIND, "send", None)
     said = await app.explain(held.id)
-    assert "resume it once more" in said.reason
+    assert "resume the task again" in said.reason
     assert await app.resume(task="send")
     assert await states(held) == [State.QUEUED]
 
@@ -351,7 +351,7 @@ async def test_what_was_put_aside_can_be_replaced(app, send):
 async def test_explain_names_the_pause_and_the_way_out_of_it(app, send):
     await app.pause(task="send", where={"customer": "a b"})
     held = await send.enqueue("ann", "a b")
-    way_out = """`holdfast resume --task send --where 'customer="a b"'` goes on with it"""
+    way_out = """`holdfast resume --task send --where 'customer="a b"'` resumes it"""
     for _ in range(2):
         assert way_out in (await app.explain(held.id)).reason
         await work_off(app)
@@ -412,11 +412,11 @@ async def test_what_a_job_a_worker_a_schedule_or_the_code_has_is_known(app, send
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({}, "name either a queue or a task="),
-        ({"queue": "mail", "task": "send"}, "name either a queue or a task="),
-        ({"queue": "mail", "where": {"customer": 42}}, "where= goes with task="),
-        ({"task": ""}, "a task name is"),
-        ({"task": "send", "where": [42]}, "where= is a dict of arguments by name"),
+        ({}, "give either a queue or task="),
+        ({"queue": "mail", "task": "send"}, "give either a queue or task="),
+        ({"queue": "mail", "where": {"customer": 42}}, "where= requires task="),
+        ({"task": ""}, "a task name must be"),
+        ({"task": "send", "where": [42]}, "where= must be a dict of arguments by name"),
         ({"task": "send", "where": {"customer": object()}}, "cannot be encoded"),
         ({"task": "send", "where": {"customer": "x" * 1000}}, "where= must be short"),
     ],

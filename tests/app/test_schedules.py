@@ -245,7 +245,7 @@ async def test_a_plain_function_is_made_a_task(make_app):
 
     assert list(parts_of(app).schedules.declared) == ["tick"]
     assert "tick" in parts_of(app).registry.tasks
-    with pytest.raises(InvalidJob, match="no cron line"):
+    with pytest.raises(InvalidJob, match="invalid cron line"):
         app.cron("every now and then")
 
 
@@ -260,7 +260,7 @@ async def test_what_cannot_be_declared_is_refused_where_it_is_declared(app):
     async def nightly() -> None: ...
 
     assert set(parts_of(app).schedules.declared) == {"nightly", "later"}
-    with pytest.raises(InvalidJob, match=r"two schedules are called 'later'.*name="):
+    with pytest.raises(InvalidJob, match=r"schedule 'later' is declared twice.*name="):
         app.cron(every=60, name="later")(nightly)
 
 

@@ -167,12 +167,10 @@ async def superseded(app, send):
 
 async def test_a_job_whose_key_is_anothers_that_lives_cannot_be_retried(app, superseded):
     first, second = superseded
-    with pytest.raises(
-        InvalidState, match=f"its key .* belongs to job '{second.id}' by now, which lives; let that end"
-    ):
+    with pytest.raises(InvalidState, match=f"its key .* now belongs to job '{second.id}'; wait until that job ends"):
         await app.retry(first.id)
     assert len(await app.claim(limit=10)) == 1
-    with pytest.raises(InvalidState, match="which lives"):
+    with pytest.raises(InvalidState, match="now belongs to job"):
         await app.retry(first.id)
     assert (await first.job()).state == State.DEAD
 
@@ -263,10 +261,12 @@ async def test_a_job_of_another_limit_key_does_not_take_the_place_of_one_that_wa
 
     first = await bill.using(key="k", replace=True).enqueue(1)
     for other in (bill.using(key="k", debounce=5), bill.using(key="k", replace=True, limit=limit(concurrency=1))):
-        with pytest.raises(InvalidJob, match=f"job '{first.id}' has the key 'k' and waits in limit key 'bill/1'"):
+        with pytest.raises(
+            InvalidJob, match=f"job '{first.id}' with key 'k' was not replaced: it waits under limit key 'bill/1'"
+        ):
             await other.enqueue(2)
     stranger = make_app(parts_of(app).runtime.store.sibling())
-    with pytest.raises(InvalidJob, match="it cannot be given the arguments of a job of no limit key"):
+    with pytest.raises(InvalidJob, match="the new call under no limit key"):
         await stranger.submit("bill", b'{"customer":2}', json=True, key="k", replace=True)
     assert (await first.job()).payload == {"customer": 1}
     await bill.using(key="k", replace=True, limit=limit(key="customer", concurrency=9)).enqueue(1, "june")
@@ -352,21 +352,21 @@ async def test_many_at_once_cannot_replace(app, send):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({"unique": "always"}, "unique= is 'until_start', 'until_end' or a number of seconds"),
+        ({"unique": "always"}, "unique= must be 'until_start', 'until_end' or a number of seconds"),
         ({"unique": 0}, "unique must be more than 0 seconds"),
         ({"unique": True}, "unique must be more than 0 seconds"),
         ({"replace": True}, "need key="),
         ({"debounce": 30}, "need key="),
         ({"debounce": 0, "key": "k"}, "debounce must be more than 0 seconds"),
-        ({"debounce": 30, "key": "k", "delay": 5}, "debounce= says itself when"),
-        ({"debounce": 30, "key": "k", "unique": "until_end"}, "debounce= says itself when"),
-        ({"debounce_max": 30, "key": "k"}, "debounce_max= goes with debounce="),
+        ({"debounce": 30, "key": "k", "delay": 5}, "debounce= implies"),
+        ({"debounce": 30, "key": "k", "unique": "until_end"}, "debounce= implies"),
+        ({"debounce_max": 30, "key": "k"}, "debounce_max= requires debounce="),
         ({"debounce": 30, "debounce_max": 20, "key": "k"}, "shorter than debounce="),
-        ({"replace": True, "key": "k", "unique": "until_end"}, "unique= can only be 'until_start'"),
-        ({"replace": True, "key": "k", "connection": object()}, "leave out connection="),
+        ({"replace": True, "key": "k", "unique": "until_end"}, "use unique='until_start'"),
+        ({"replace": True, "key": "k", "connection": object()}, "cannot be used with connection="),
         ({"expires": 0}, "expires must be more than 0 seconds"),
         ({"expires": datetime(2030, 1, 1)}, "expires= needs an aware datetime"),  # noqa: DTZ001  # the point
-        ({"expires": 5, "delay": 10}, "it would expire before it is due"),
+        ({"expires": 5, "delay": 10}, "the job would expire before it is due"),
     ],
 )
 def test_what_makes_no_sense_is_refused_before_anything_is_stored(send, options, says):

@@ -55,13 +55,13 @@ BAD = {
     "both names": ('{"command": "x", "cmd": "y"}', "both given"),
     "a command that is a number": ('{"command": 5}', "needs a 'command'"),
     "an id that is a number": ('{"id": 5, "command": "x"}', "'id' is a text"),
-    "attempts in words": ('{"command": "x", "max_retries": "three"}', "max_attempts is a whole number"),
-    "priority in words": ('{"command": "x", "priority": "high"}', "priority is a whole number"),
+    "attempts in words": ('{"command": "x", "max_retries": "three"}', "max_attempts must be a whole number"),
+    "priority in words": ('{"command": "x", "priority": "high"}', "priority must be a whole number"),
     "a time without a zone": ('{"command": "x", "run_at": "2030-01-01T00:00:00"}', "needs a zone"),
     "no time at all": ('{"command": "x", "run_at": "soon"}', "run_at is a time"),
     "a negative timeout": ('{"command": "x", "timeout": -1}', "timeout must be more than 0"),
     "an environment of numbers": ('{"command": "x", "env": {"A": 1}}', "'env' is an object of texts"),
-    "a queue without a name": ('{"command": "x", "queue": ""}', "a queue name is"),
+    "a queue without a name": ('{"command": "x", "queue": ""}', "a queue name must be"),
     "plain words": ("echo hi", "this is not JSON"),
 }
 
@@ -89,7 +89,7 @@ def test_a_mistake_in_the_arguments_is_reported_where_it_is(terminal):
 
 def test_an_id_that_is_taken_is_refused(terminal):
     terminal("enqueue", '{"id": "job1", "command": "echo hi"}')
-    assert "job 'job1' exists already; leave out --id" in terminal(
+    assert "job 'job1' already exists; the new job was not stored: use another --id" in terminal(
         "enqueue", '{"id": "job1", "command": "echo hi"}', code=1
     )
 
@@ -120,7 +120,7 @@ def test_jobs_from_stdin(terminal):
     assert terminal("enqueue", "-", stdin=lines) == "2 jobs enqueued\n"
     said = terminal("enqueue", "-", stdin=lines + '{"id": "c", "cmd": "echo 3"}\n', code=1)
     assert "1 jobs enqueued, 2 refused" in said
-    assert "job 'a' exists already" in said
+    assert "job 'a' already exists" in said
 
 
 def test_one_bad_line_and_nothing_of_the_file_is_stored(terminal):

@@ -76,7 +76,7 @@ def test_everyday_words_name_states(stocked):
     assert stocked("list", "--state", "completed").startswith(
         "No jobs found with state: completed in sqlite:///holdfast.db"
     )
-    assert "there is no state 'odd'" in stocked("list", "--state", "odd", code=2)
+    assert "unknown state 'odd'" in stocked("list", "--state", "odd", code=2)
 
 
 def test_a_table_never_wraps_an_id_and_is_plain_when_piped(stocked):
@@ -146,7 +146,7 @@ def test_config_is_checked_when_it_is_set(terminal):
     assert terminal("config", "get", "max_retries") == "2\n"
     assert "must be a whole number" in terminal("config", "set", "max_retries", "abc", code=2)
     assert "must be a number" in terminal("config", "set", "backoff_base", "x", code=2)
-    assert "no stored setting 'nope'" in terminal("config", "get", "nope", code=2)
+    assert "unknown stored setting 'nope'" in terminal("config", "get", "nope", code=2)
     assert "is not set" in terminal("config", "get", "lease", code=1)
     assert terminal.json("config", "list") == {"backoff_base": 2, "max_retries": 2}
     assert "System Configuration" in terminal("config", "list")

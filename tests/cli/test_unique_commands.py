@@ -77,7 +77,7 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
         terminal("enqueue", "--id", id, "--unique", "until_end", "--key", "k", "--max-attempts", "1", "--", "exit 3")
         if id == "first":
             terminal("worker", "start", "--foreground", "--drain")
-    refused = "job 'first' is dead: its key 'k' belongs to job 'second' by now, which lives; let that end, or cancel it"
+    refused = "job 'first' is dead: its key 'k' now belongs to job 'second'; wait until that job ends, or cancel it"
     assert refused in terminal("retry", "first", code=1)
     assert refused in terminal("dlq", "retry", "first", code=1)
     said = terminal("dlq", "retry", "--all")
@@ -88,7 +88,7 @@ def test_a_dead_job_whose_key_is_anothers_is_not_retried(terminal):
 
 
 def test_what_makes_no_sense_is_one_clear_line(terminal):
-    assert "name either a queue or a --task" in terminal("pause", code=2)
+    assert "give either a queue or --task" in terminal("pause", code=2)
     assert "--where takes NAME=VALUE" in terminal("pause", "--task", "t", "--where", "customer", code=2)
     assert "'unique' is 'until_start', 'until_end', a number" in terminal(
         "enqueue", "--unique", "ever", "--", "x", code=2

@@ -256,7 +256,7 @@ def test_shell_jobs_run_only_where_somebody_asked_for_them(terminal):
     terminal("worker", "start", "-A", "shop:app")
     terminal.until(lambda: terminal.job("x")["state"] == "dead")
     assert "unknown task 'shell'" in terminal.job("x")["error"]
-    assert "knows task 'shell'" not in terminal("explain", "x")
+    assert "has task 'shell' registered" not in terminal("explain", "x")
     terminal("worker", "stop")
     terminal("worker", "start", "-A", "shop:app", "--shell")
     terminal("dlq", "retry", "x")
@@ -349,10 +349,10 @@ def test_explain_sees_busy_workers_and_queues_that_nobody_serves(terminal):
     terminal("enqueue", "--id", "d", "--task", "nobody_knows")
     assert "all 1 slots of the 1 workers of queue 'default' are busy since" in terminal("explain", "b")
     assert "no live worker serves queue 'mail'" in terminal("explain", "c")
-    assert "knows task 'nobody_knows'" in terminal("explain", "d")
+    assert "has task 'nobody_knows' registered" in terminal("explain", "d")
     running = terminal("explain", "a")
     assert "runs it since" in running
-    assert "its lease holds for another" in running
+    assert "its lease is valid for another" in running
     assert terminal("cancel", "a") == "Job a is asked to stop.\n"
     terminal.until(lambda: terminal.job("a")["state"] == "cancelled", 25)
     terminal("worker", "stop")

@@ -310,7 +310,9 @@ async def test_a_job_that_waits_for_something_unknown_can_be_cancelled_and_delet
     assert (job.id, job.state, job.waiting_for) == ("bad", State.BLOCKED, Waiting("unknown", "whatever"))
     said = await app.explain("bad")
     assert said.reason == "it waits for something unknown: whatever"
-    assert said.details == ("it is damaged and cannot run: its waits cannot be decoded: 'whatever'",)
+    assert said.details == (
+        "it is damaged and cannot run: the stored value of waiting_for cannot be decoded: 'whatever'",
+    )
     assert await app.cancel("bad")
     await delete(app, "bad")
 

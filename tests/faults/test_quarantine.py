@@ -36,7 +36,7 @@ def test_a_job_that_kills_its_process_ends_dead_and_its_neighbours_succeed(look,
             crashes.append(worker.pid)
 
     job = look.job(poison)
-    look.demand(poison, job.state == State.DEAD and "poisonous" in (job.error or ""), "not dead as poisonous")
+    look.demand(poison, job.state == State.DEAD and "quarantined" in (job.error or ""), "not dead as quarantined")
     look.demand(
         poison, 4 <= len(job.history) <= 6, "one death among others, two at most beside quarantined jobs, three alone"
     )
@@ -74,5 +74,5 @@ def test_two_poisonous_jobs_do_not_blame_each_other(look, processes, journal):
         crashes += not worker.running
     for id in ids:
         job = look.job(id)
-        look.demand(id, "poisonous" in (job.error or "") and len(job.history) == 6, "three in company, three alone")
+        look.demand(id, "quarantined" in (job.error or "") and len(job.history) == 6, "three in company, three alone")
     assert crashes == 9, "the first three together, then three each"

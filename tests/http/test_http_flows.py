@@ -38,5 +38,5 @@ async def test_what_is_no_flow_is_not_found_or_refused(http, app):
     assert (await http("GET", "/v1/flows/00000000-0000-7000-8000-000000000000")).status == 404
     refused = await http("GET", "/v1/flows?state=queued")
     assert refused.status == 422
-    assert "one of blocked, cancelled, dead, succeeded" in refused.json["detail"]
+    assert "one of the states blocked, cancelled, dead, succeeded" in refused.json["detail"]
     assert (await http("GET", f"/v1/flows/{(await one.enqueue()).id}")).status == 422

@@ -58,7 +58,7 @@ async def test_a_bulk_change_of_every_job_has_to_say_so(http, everything):
         await http.submit()
     refused = await http("POST", "/v1/bulk", {"action": "delete", "filter": everything})
     assert refused.problem == "invalid"
-    assert refused.json["detail"].endswith("to delete them all, set all to true")
+    assert refused.json["detail"].endswith("to delete every job, set all to true")
     tried = (
         await http("POST", "/v1/bulk", {"action": "delete", "filter": everything, "all": True, "dry_run": True})
     ).json

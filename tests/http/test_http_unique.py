@@ -26,8 +26,8 @@ async def test_a_dead_job_whose_key_is_anothers_is_not_retried(http, app):
     second = (await http.submit("t", {"a": 2}, "k", unique="until_end")).json
     for path in (f"/v1/jobs/{first['id']}/retry", f"/v1/dlq/{first['id']}/retry"):
         refused = await http("POST", path)
-        assert (refused.status, refused.problem) == (409, "invalid-state")
-        assert f"belongs to job '{second['id']}' by now" in refused.json["detail"]
+        assert (refused.status, refused.problem) == (409, "wrong-state")
+        assert f"now belongs to job '{second['id']}'" in refused.json["detail"]
     assert (await http("POST", "/v1/dlq/retry")).json == {
         "matched": 1,
         "retried": 0,
@@ -57,7 +57,7 @@ async def test_expiry_is_reported_from_the_beginning(http, app):
     await work_off(app)
     job = (await http("GET", f"/v1/jobs/{late['id']}")).json
     assert (job["status"], job["attempts"]) == ("cancelled", 0)
-    assert job["error"].startswith("expired: it was to start before 20")
+    assert job["error"].startswith("expired: it did not start before 20")
 
 
 @pytest.mark.parametrize(

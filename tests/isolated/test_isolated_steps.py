@@ -58,4 +58,4 @@ async def test_a_step_beside_what_ends_the_run_of_a_child_runs_once(app, tmp_pat
 async def test_a_wait_of_a_child_ends_in_time(app):
     handle = await tasks.hurried.enqueue()
     async with working(app):
-        assert await handle.result(30) == "signal 'never' has not come in time"
+        assert await handle.result(30) == "signal 'never' did not arrive before its timeout"

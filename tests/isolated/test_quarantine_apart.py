@@ -76,7 +76,7 @@ def test_a_job_that_kills_its_process_is_set_aside_and_its_neighbours_succeed(sh
     shop("worker", "start", "-A", "quarantined_jobs:app")
     shop.until(lambda: shop.states() == {"succeeded": 9, "dead": 1}, 40)
     poison = shop.job("poison")
-    assert "poisonous" in poison["error"]
+    assert "quarantined" in poison["error"]
     # The first death was in company and counts for nobody; then three alone.
     assert [line["outcome"] for line in poison["history"]] == ["lost", "lost", "lost", "dead"]
     assert all(shop.job(f"add{number}")["attempt"] <= 2 for number in range(9))
@@ -90,7 +90,7 @@ def test_the_jobs_of_a_batch_that_killed_its_process_are_reported_apart(shop):
     shop("worker", "start", "-A", "quarantined_jobs:app")
     shop.until(lambda: shop.job("n13")["state"] == "dead", 40)
     shop.until(lambda: shop.job("n4")["state"] == "succeeded" and shop.job("n3")["error"] == "ValueError: odd", 30)
-    assert "poisonous" in shop.job("n13")["error"]
+    assert "quarantined" in shop.job("n13")["error"]
     assert (shop.job("n2")["result"], shop.job("n4")["result"]) == (1.0, 2.0)
     assert [shop.job(f"n{number}")["history"][0]["outcome"] for number in (2, 3, 4)] == ["lost"] * 3
     shop("worker", "stop")

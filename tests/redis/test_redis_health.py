@@ -80,7 +80,7 @@ async def test_a_policy_that_begins_to_evict_under_open_apps_is_reported_and_so_
         assert b"holdfast_store_warnings 1.0" in Metrics().page(await app.queues())
         assert caplog.text.count(EVICTING) == 1
         server.call("CONFIG", "SET", "maxmemory-policy", "noeviction")
-        await eventually(lambda: f"no longer so: {EVICTING}" in caplog.text)
+        await eventually(lambda: f"warning cleared: {EVICTING}" in caplog.text)
         assert b"holdfast_store_warnings 0.0" in Metrics().page(await app.queues())
 
 

@@ -43,7 +43,7 @@ async def test_a_dead_job_is_retried_unless_its_key_is_anothers(serve):
         first = await charge()
         await (await app.claim())[0].fail("exit 3")
         second = await charge()
-        with pytest.raises(InvalidState, match=f"belongs to job '{second.id}' by now"):
+        with pytest.raises(InvalidState, match=f"now belongs to job '{second.id}'"):
             await app.retry(first.id)
         await second.cancel()
         assert (await app.retry(first.id)).state == "queued"

@@ -39,7 +39,7 @@ REFUSED = [
     ("\\\0", "u0000"),
     (nested(100), "nested deeper than 100"),
     (nested(5000), "nested deeper than 100"),
-    (loop(), "holds itself"),
+    (loop(), "contains itself"),
     (10**5000, "cannot be encoded"),
     (object(), "JSON has no form for object"),
     (range(3), "JSON has no form for range"),
@@ -56,7 +56,7 @@ def test_a_value_that_no_store_should_see_is_refused_by_name(value, message):
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_nan_is_refused_even_where_none_would_fit(value):
-    with pytest.raises(InvalidJob, match=r"parameter 'x' of number\(\) holds NaN or infinity"):
+    with pytest.raises(InvalidJob, match=r"parameter 'x' of number\(\) contains NaN or infinity"):
         Arguments(number).encode((value,), {})
     assert Arguments(number).encode((None,), {}) == b'{"x":null}'
 

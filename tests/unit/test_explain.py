@@ -22,22 +22,22 @@ def worker(name="w", *, queues=("mail",), tasks=("send",), slots=2, jobs=(), ali
 
 RUNNING = (
     "worker w on node node1 runs it since 2027-01-15 08:00:00+00:00 (pid 77); "
-    "its lease holds for another 29 s and is renewed by heartbeats"
+    "its lease is valid for another 29 s and is renewed by heartbeats"
 )
 REASONS = [
     (record(), [], (), "no worker is alive"),
     (record(), [worker(alive=False)], (), "no worker is alive"),
     (record(), [worker(kind="hand")], (), "no worker is alive"),
     (record(), [worker(queues=("other",))], (), "no live worker serves queue 'mail' (1 serve others)"),
-    (record(), [worker(tasks=("x",))], (), "no live worker of queue 'mail' knows task 'send'"),
-    (record(), [worker()], ("mail",), "queue 'mail' is paused; `holdfast resume mail` goes on with it"),
+    (record(), [worker(tasks=("x",))], (), "no live worker of queue 'mail' has task 'send' registered"),
+    (record(), [worker()], ("mail",), "queue 'mail' is paused; `holdfast resume mail` resumes it"),
     (record(), [worker(jobs=("a", "b"))], (), "all 2 slots of the 1 workers of queue 'mail' are busy"),
     (record(), [worker(jobs=("a",))], (), "it is ready, and a worker should take it within a poll interval"),
     (
         record(quarantined=True),
         [worker()],
         (),
-        "its process died under it, so it waits for a worker that runs nothing else",
+        "it is quarantined after a crash of its process, so it waits for a worker that runs no other job",
     ),
     (record(task="m:f"), [worker()], (), "it is ready, and a worker should take it within a poll interval"),
     (record(State.BLOCKED), [worker()], (), "it waits for other jobs to end"),
@@ -63,7 +63,7 @@ REASONS = [
         record(State.RUNNING, holder="w", started_at=NOW),
         [worker(jobs=("j",), alive=False)],
         (),
-        "worker w held it since 2027-01-15 08:00:00+00:00, but its lease has ended; any live worker gives it back soon",
+        "worker w ran it since 2027-01-15 08:00:00+00:00, but its lease has expired; a live worker will recover it",
     ),
     (record(State.DEAD, finished_at=NOW), [], (), "it ended at 2027-01-15 08:00:00+00:00"),
 ]

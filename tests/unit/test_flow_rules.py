@@ -13,7 +13,7 @@ WORDS = [
     None,
     "",
     "not run: f.0 (work) is dead",
-    "not run: not needed, f.0 (work) succeeded",
+    "not run: not needed, because f.0 (work) succeeded",
     "cancelled before it ran",
 ]
 

@@ -217,7 +217,7 @@ def test_only_crashes_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
         ended = end(record, OUTCOMES[kind], rules)
         assert (ended.state == State.DEAD) == (alone_crashes >= limit)
         if ended.state == State.DEAD:
-            assert "poisonous" in ended.error
+            assert "quarantined" in ended.error
             assert f"{limit} times in a row" in ended.error
             return
         assert (ended.quarantined, ended.crashes) == (crashes > 0, alone_crashes if crashes else 0)
@@ -227,7 +227,7 @@ def test_only_crashes_in_a_row_while_alone_make_a_job_poisonous(limit, ends):
 def test_poison_ends_a_job_that_has_attempts_left_and_says_so():
     ended = end(job(attempt=4, max_attempts=1000, quarantined=True, crashes=2), Outcome.lost())
     assert (ended.state, ended.outcome) == (State.DEAD, "dead")
-    assert ended.error == "poisonous: its process died 3 times in a row while it ran alone in it"
+    assert ended.error == "quarantined: its process crashed 3 times in a row while no other job ran in it"
 
 
 def test_a_neighbour_that_died_with_its_process_is_quarantined_but_not_counted():
@@ -254,8 +254,8 @@ def test_no_job_spends_its_last_attempt_in_the_company_of_quarantined(attempt, q
 
 
 def test_a_lost_claim_names_the_worker_that_lost_it():
-    assert end(job(), Outcome.lost()).error == "lost: worker node:1:a ended without a report"
-    assert end(job(attempt=5), Outcome.lost()).error.endswith("and all 5 attempts are spent")
+    assert end(job(), Outcome.lost()).error == "lost: worker node:1:a stopped without reporting a result"
+    assert end(job(attempt=5), Outcome.lost()).error.endswith("and all 5 attempts are used")
 
 
 def test_a_lost_claim_keeps_the_reason_that_was_given_for_it():
@@ -324,7 +324,7 @@ def test_it_is_too_late_from_its_expiry_on_unless_it_has_begun(fields, too_late_
 def test_an_expired_job_ends_cancelled_and_was_never_started():
     ended = end(job(), too_late(job(extra=b'{"expires_at":5}')))
     assert (ended.state, ended.outcome, ended.attempt, ended.keep) == (State.CANCELLED, "expired", 0, 60)
-    assert ended.error == "expired: it was to start before 1970-01-01 00:00:00.000+00:00"
+    assert ended.error == "expired: it did not start before 1970-01-01 00:00:00.000+00:00"
 
 
 def test_a_caller_retries_an_ended_job_wants_it_though_it_expired():
@@ -416,7 +416,7 @@ def test_cancelling_a_running_job_is_a_request():
 def test_an_ended_job_cannot_be_cancelled_or_annotated(record, state):
     record = msgspec.structs.replace(record, state=state, cancel=False)
     assert cancel(record, RULES) is None
-    with pytest.raises(InvalidState, match=f"is {state}: meta can be added to while a job lives"):
+    with pytest.raises(InvalidState, match=f"is {state}: its meta can only be updated before it ends"):
         update_meta(record, {"a": 1})
 
 

@@ -199,7 +199,7 @@ def test_a_wrong_value_is_refused_with_what_it_must_be(name, given, said):
 
 
 def test_an_unknown_setting_is_refused_with_those_that_there_are():
-    with pytest.raises(ConfigError, match=r"there is no setting 'max_atempts'; there are: .*max_attempts"):
+    with pytest.raises(ConfigError, match=r"unknown setting 'max_atempts'; known settings: .*max_attempts"):
         Holdfast("memory://", max_atempts=3)
 
 
@@ -236,7 +236,7 @@ def test_a_wrong_backoff_base_is_refused(given):
 
 @pytest.mark.parametrize("name", ["secret", "url", "no_such", ""])
 def test_what_the_store_does_not_keep_is_refused_with_what_it_does(name):
-    with pytest.raises(ConfigError, match=r"there is no stored setting .*; there are: backoff_base, .*max_retries"):
+    with pytest.raises(ConfigError, match=r"unknown stored setting .*; known settings: backoff_base, .*max_retries"):
         stored_name(name)
 
 
@@ -327,8 +327,8 @@ def test_an_error_about_a_url_does_not_show_its_password():
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "this is not a URL"),
-        ("jobs.db", "this is not a URL"),
+        ("", "not a URL"),
+        ("jobs.db", "not a URL"),
         ("sqlite://jobs.db", "a SQLite URL has three slashes: sqlite:///jobs.db"),
         ("sqlite://", "name a file"),
         ("sqlite:///", "name a file"),

@@ -96,9 +96,9 @@ def test_what_is_percent_encoded_is_read_as_it_was(user, password, option):
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("postgresql://u:a/b@host/db", "@ stands behind the host; percent-encode"),
-        ("postgresql://u:a?b@host/db", "@ stands behind the host"),
-        ("postgresql://u:a#b@host/db", "a # means nothing here"),
+        ("postgresql://u:a/b@host/db", "@ after the host; percent-encode"),
+        ("postgresql://u:a?b@host/db", "@ after the host"),
+        ("postgresql://u:a#b@host/db", "it contains a #"),
         ("postgresql://u:a@b@host/db", "more than one @"),
         ("postgresql://u:a%b@host/db", "% is not followed by two hexadecimal digits"),
         ("postgresql://u:%ff@host/db", "not UTF-8"),
@@ -146,12 +146,12 @@ STORE_URLS = (
 @pytest.mark.parametrize(
     ("tail", "why"),
     [
-        ("#b.db", "for a # itself write %23"),
-        ("#", "for a # itself write %23"),
-        ("?b.db", "for a [?] itself write %3F"),
-        ("?", "for a [?] itself write %3F"),
-        ("?&", "for a [?] itself write %3F"),
-        ("?b=c#d", "for a # itself write %23"),
+        ("#b.db", "write %23 for a literal #"),
+        ("#", "write %23 for a literal #"),
+        ("?b.db", "write %3F for a literal [?]"),
+        ("?", "write %3F for a literal [?]"),
+        ("?&", "write %3F for a literal [?]"),
+        ("?b=c#d", "write %23 for a literal #"),
     ],
 )
 def test_no_store_drops_what_stands_behind_a_bare_mark(url, tail, why):

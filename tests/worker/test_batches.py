@@ -361,7 +361,7 @@ def test_a_batch_function_takes_one_list(app):
         (none, "one parameter, the list"),
         (optional, "one parameter, the list"),
         (number, "its parameter is a list"),
-        (with_context, "no context in common: leave out 'ctx'"),
+        (with_context, "share no context: remove parameter 'ctx'"),
     ):
         with pytest.raises(ConfigError, match=reason):
             app.task(fn, batch=10)
@@ -375,7 +375,7 @@ def test_options_of_a_batch_are_checked(app):
         ({"batch": "many"}, "from 1 to 1000"),
         ({"batch": 5, "wait": "long"}, "wait must be"),
         ({"batch": 5, "wait": 9999}, "at most 3600"),
-        ({"wait": 1}, "say batch= too"),
+        ({"wait": 1}, "requires batch="),
         ({"batch": 5, "run_in": "process"}, "on the loop or in a thread"),
         ({"batch": 5, "run_in": "isolated"}, "on the loop or in a thread"),
     ):

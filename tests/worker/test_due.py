@@ -154,7 +154,7 @@ async def test_a_worker_takes_over_what_a_dead_one_held(make_app):
             job = await app.handle(id).wait(timeout=30)
             assert (job.state, job.attempt) == (State.SUCCEEDED, 2)
             assert [line.outcome for line in job.history] == ["lost", "succeeded"]
-            assert "ended without a report" in job.history[0].error
+            assert "stopped without reporting a result" in job.history[0].error
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ async def test_a_job_that_kills_its_process_again_and_again_is_dead_as_poisonous
         await eventually(lost)
     job = await app.job("killer")
     assert (job.state, job.attempt) == (State.DEAD, 4)
-    assert job.error == "poisonous: its process died 3 times in a row while it ran alone in it"
+    assert job.error == "quarantined: its process crashed 3 times in a row while no other job ran in it"
 
 
 async def test_a_cancelled_job_of_a_dead_worker_is_not_run_again(make_app):

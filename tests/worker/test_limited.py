@@ -108,7 +108,7 @@ async def test_a_task_may_slow_its_key_for_everyone(app, in_thread):
         await still(lambda: ran.count("slow") == 1)
     assert [(await handle.job()).state for handle in held] == [State.FAILED, State.BLOCKED, State.BLOCKED]
     said = await app.explain(held[1].id)
-    assert said.details[0] == "it goes on as soon as a claim finds that no job keeps its limit key slowed down"
+    assert said.details[0] == "it starts when a claim finds that no reported rate limit applies"
 
 
 async def test_a_limit_key_that_was_slowed_goes_on_when_the_time_is_over(app):
@@ -173,10 +173,12 @@ async def test_a_job_says_what_its_limit_key_waits_for(app):
         release.set()
         for handle in handles:
             await handle.wait(timeout=30)
-    assert said.reason == "it waits for its limit key 'work/42', of which 2 of 2 run"
-    assert {handles[0].id, handles[1].id} == set(said.details[0].removeprefix("in its limit key runs: ").split(", "))
-    assert (job.limits, job.waiting_for) == ((LimitInfo("work", "42"),), Waiting("limit", "work/42"))
-    assert (await handles[0].job()).limits == (LimitInfo("work", "42"),)
+    assert said.reason == "it waits for its limit key 'work/42', with 2 of 2 jobs running"
+    assert {handles[0].id, handles[1].id} == set(
+        said.details[0].removeprefix("running under its limit key: ").split(", ")
+    )
+    assert (job.limit_key, job.waiting_for) == ("work/42", Waiting("limit", "work/42"))
+    assert (await handles[0].job()).limit_key == "work/42"
 
 
 async def test_a_job_says_how_often_its_limit_key_may_start(app):
@@ -186,8 +188,8 @@ async def test_a_job_says_how_often_its_limit_key_may_start(app):
     handles = await app.enqueue_many([(work,)] * 5)
     await work_off(app)
     said = await app.explain(handles[4].id)
-    assert said.reason == "it waits for its limit key 'work', in which one may start every 30 s, 3 at once after a rest"
-    assert said.details[0].startswith("it goes on as soon as a claim finds that its rate allows it")
+    assert said.reason == "it waits for its limit key 'work', with one start every 30 s, 3 at once after a pause"
+    assert said.details[0].startswith("it starts when a claim finds that its rate allows it")
 
 
 async def test_a_job_whose_turn_comes_later_is_ready_all_the_same(app):

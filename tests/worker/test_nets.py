@@ -35,7 +35,7 @@ async def test_a_codec_that_makes_no_bytes_is_refused_at_the_door(make_app):
     @app.task(codec=json)
     def work(x: int) -> None: ...
 
-    with pytest.raises(InvalidJob, match="must make bytes"):
+    with pytest.raises(InvalidJob, match="must return bytes"):
         await work.enqueue(1)
     assert not (await app.jobs()).jobs
 

@@ -199,7 +199,7 @@ async def test_the_same_name_twice_in_one_run_is_refused_before_it_runs(app, kin
     handle = await work.enqueue()
     await work_off(app)
     error = (await handle.job()).error
-    assert f"step 'send' came before in this run of job {handle.id!r}: give each step a name of its own" in error
+    assert f"step 'send' was already used in this run of job {handle.id!r}: give each step a name of its own" in error
     assert ran == [0]
 
 
@@ -235,7 +235,7 @@ async def test_a_step_whose_result_cannot_be_kept_ends_the_job_since_it_would_ru
     await work_off(app)
     job = await handle.job()
     assert job.state == State.DEAD
-    assert job.error.startswith("step 'charge' has run, but what it returned cannot be kept: ")
+    assert job.error.startswith("step 'charge' has run, but its result cannot be stored: ")
     assert why in job.error
     assert ran == [1]
     assert [step.name for step in job.steps] == ["small"]
@@ -282,8 +282,10 @@ async def test_a_step_for_which_there_is_no_room_left_is_not_run(make_app, kind)
     await work_off(app)
     job = await handle.job()
     assert (job.state, ran) == (State.DEAD, [])
-    assert job.error.startswith("PayloadTooLarge: step 'charge' was not run: it makes 1")
-    assert job.error.endswith("bytes of all that the job remembers, over max_payload (1000)")
+    assert job.error.startswith(
+        "PayloadTooLarge: step 'charge' was not run: it brings the job's checkpoint and steps to 1"
+    )
+    assert job.error.endswith("bytes, over max_payload (1000); it was not stored")
 
 
 @pytest.mark.parametrize("kind", KINDS)

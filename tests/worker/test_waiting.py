@@ -112,7 +112,7 @@ async def test_a_wait_with_a_timeout_ends_in_a_timeout_error_which_is_remembered
     )
     clock.advance(3601)
     await work_off(app)
-    assert await handle.result(30) == "TimeoutError: signal 'approval-42' has not come in time"
+    assert await handle.result(30) == "TimeoutError: signal 'approval-42' did not arrive before its timeout"
     assert (await handle.job()).steps[-1].late
 
 
@@ -129,7 +129,10 @@ async def test_what_had_not_come_in_time_is_waited_for_again_by_a_dead_job_that_
     clock.advance(61)
     await work_off(app)
     job = await handle.job()
-    assert (job.state, job.error) == (State.DEAD, "TimeoutError: signal 'approval-42' has not come in time")
+    assert (job.state, job.error) == (
+        State.DEAD,
+        "TimeoutError: signal 'approval-42' did not arrive before its timeout",
+    )
     await app.retry(handle.id)
     assert [step.name for step in (await handle.job()).steps] == ["before"]
     await work_off(app)
@@ -147,17 +150,17 @@ async def test_one_signal_at_a_time_is_waited_for_twice_in_one_run_never(app):
     handle = await work.enqueue()
     await app.signal("go")
     await work_off(app)
-    assert "signal 'go' came before in this run" in (await handle.job()).error
+    assert "signal 'go' was already used in this run" in (await handle.job()).error
 
 
 @pytest.mark.parametrize("name", ["", " x", "x" * 129, "a\nb", 7])
 async def test_a_name_that_is_none_is_refused(app, name):
-    with pytest.raises(InvalidJob, match="a signal name is 1 to 128 printable characters"):
+    with pytest.raises(InvalidJob, match="a signal name must be 1 to 128 printable characters"):
         await app.signal(name)
     work, _ = waiter(app, "async", name)
     handle = await work.enqueue()
     await work_off(app)
-    assert "a signal name is 1 to 128 printable characters" in (await handle.job()).error
+    assert "a signal name must be 1 to 128 printable characters" in (await handle.job()).error
 
 
 @pytest.mark.parametrize("value", [object(), float("nan"), {1: 2}, "x" * 2000])

@@ -1,1 +1,1 @@
-"""What an open app is made of: enqueue, claim, operate, inspect."""
+"""The parts of an open app: enqueue, claim, operate, inspect."""

@@ -1,4 +1,4 @@
-"""Many jobs at once: search, count, and retry, cancel and delete in bulk."""
+"""Bulk operations: search, count, and retry, cancel and delete of many jobs."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .search import CHUNK, WINDOW, Filter, Search, SearchResult, Sought, search,
 from .session import Session
 
 COUNTED = 50_000
-"""Jobs that are read to count those that match."""
+"""Maximum number of jobs that are read to count matches."""
 CHANGE_LIMIT = 1000
-"""Jobs that one call of `change` changes, at the most."""
+"""Maximum number of jobs that one call of `change` changes."""
 
 
 class Count(msgspec.Struct, frozen=True):
@@ -31,15 +31,15 @@ class Count(msgspec.Struct, frozen=True):
 
     count: int
     exact: bool
-    """False: there are at least so many; more were not looked at."""
+    """False: there are at least this many; counting stopped there."""
     looked: int
-    """Jobs that were read; 0 where the store keeps count."""
+    """Jobs that were read; 0 if the store keeps the count."""
     until: datetime
-    """The store's time. As `until` of a filter it leaves out what is enqueued later."""
+    """The store's time. As `until` of a filter it excludes jobs that are enqueued later."""
 
 
 class Bulk:
-    """The operations of an app on many jobs at once."""
+    """The bulk operations of an app."""
 
     def __init__(
         self, runtime: Runtime, operations: Operations, claims: ManualClaims, flows: Callable[[], OperatedFlows]
@@ -51,7 +51,7 @@ class Bulk:
 
     @on_app_loop
     async def search(self, session: Session, wanted: Filter, *, limit: int = 50, cursor: str | None = None) -> Search:
-        """The jobs that match, newest first, among the next 10,000; the cursor goes on from there."""
+        """The jobs that match, newest first, among the next 10,000; the cursor continues from there."""
         found = await _look(session, Sought(wanted), cursor, checked_limit(limit), WINDOW)
         back_to = None if found.back_to is None else moment(found.back_to)
         return Search([job_view(record) for record in found.records], found.cursor, found.looked, back_to)
@@ -85,19 +85,19 @@ class Bulk:
         cursor: str | None = None,
         dry_run: bool = False,
     ) -> Changed:
-        """Cancel, retry or delete the jobs of these ids, or one step of all that match; the cursor goes on.
+        """Cancel, retry or delete the jobs of these ids, or one step of all that match; the cursor continues.
 
-        A filter that names nothing but `until` means every job, and needs `all`. `dry_run`: say what matches, and
-        change nothing.
+        A filter with nothing but `until` matches every job, and needs `all`. `dry_run`: count the matches, and change
+        nothing.
         """
         if action not in ACTIONS:
-            raise InvalidJob(f"jobs can be changed by {', '.join(ACTIONS)}, not by {action!r:.100}")
+            raise InvalidJob(f"the action must be one of {', '.join(ACTIONS)}, not {action!r:.100}")
         if isinstance(ids, str) or not isinstance(ids, Sequence):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"ids= is a list of ids, not {ids!r:.100}")
+            raise InvalidJob(f"ids= must be a list of ids, not {ids!r:.100}")
         if wanted is None and all and not ids:
             wanted = Filter()
         if (wanted is None) == (not ids):
-            raise InvalidJob("give a filter or ids, and not both")
+            raise InvalidJob("give either a filter or ids, not both and not neither")
         if len(ids) > CHANGE_LIMIT:
             raise InvalidJob(f"at most {CHANGE_LIMIT} ids at once, not {len(ids)}")
         change = self._begin(session, action)
@@ -108,11 +108,9 @@ class Bulk:
         else:
             sought, gone = Sought(wanted), 0
             if sought.everything and not all:
-                raise InvalidJob(
-                    f"this filter names nothing, so every job matches; to {action} them all, set all= to true"
-                )
+                raise InvalidJob(f"this filter is empty, so every job matches; to {action} every job, set all= to true")
             if all and not sought.everything:
-                raise InvalidJob("give a filter that names something, or all=, and not both")
+                raise InvalidJob("give either a filter that restricts the jobs, or all=, not both")
             found = await _look(session, sought, cursor, CHANGE_LIMIT, WINDOW)
             change = self._begin(session, action, sought.where.states)
         tally = change.tally
@@ -122,7 +120,7 @@ class Bulk:
         if gone:
             tally.skip("not_found", number=gone)
         records = found.records
-        if wanted is not None and wanted.scope is not None:  # other jobs of a flow, which go with one, may be outside
+        if wanted is not None and wanted.scope is not None:  # other jobs of the same flow may be outside
             records = [record for record in records if extra.read(record.extra).flow is None]
             if len(records) < len(found.records):
                 tally.skip("scope", number=len(found.records) - len(records))
@@ -135,12 +133,12 @@ class Bulk:
     async def retry_dead(
         self, session: Session, *, queue: str | None = None, dry_run: bool = False, progress: OnProgress | None = None
     ) -> int:
-        """Run every job that is dead now again, from attempt 0; how many. `dry_run`: how many are dead.
+        """Retry every job that is dead now, from attempt 0; returns how many. `dry_run`: how many are dead.
 
-        Whatever ends it half way, the same call goes on with those that are still dead.
+        After an interruption, the same call continues with those that are still dead.
         """
         where = where_of((State.DEAD,), queue, None, None)
-        writes = Writes("the retry of the dead jobs", "retry_dead again goes on with those that are still dead")
+        writes = Writes("the retry of the dead jobs", "call retry_dead again to retry those that are still dead")
         return await self._begin(session, "retry").all(where, writes, dry_run=dry_run, progress=progress)
 
     @on_app_loop
@@ -156,26 +154,26 @@ class Bulk:
         dry_run: bool = False,
         progress: OnProgress | None = None,
     ) -> int:
-        """Delete every job that matches (the dead, unless told otherwise); says how many.
+        """Delete every job that matches (by default the dead jobs); returns how many.
 
-        Running ones stay, and so do jobs of flows that have not ended. `dry_run`: how many would be deleted. Whatever
-        ends it half way, the same call removes the rest.
+        Running jobs and jobs of flows that have not ended are kept. `dry_run`: how many would be deleted. After an
+        interruption, the same call deletes the rest.
         """
         states = states_named(state)
         if not states:
-            raise InvalidJob("name the state of the jobs to purge")
+            raise InvalidJob("purge needs the state of the jobs to delete")
         if State.RUNNING in states:
             raise InvalidJob("running jobs cannot be purged; cancel them first")
         age = None if older_than is None else checked_seconds(older_than, "older_than")
         before = None if age is None else await session.store.now() - int(age * 1_000_000)
         where = where_of(states, queue, task, tag, finished_before=before)
-        writes = Writes("the purge", "purge again removes the rest")
+        writes = Writes("the purge", "call purge again to delete the rest")
         return await self._begin(session, "delete").all(where, writes, dry_run=dry_run, progress=progress)
 
     async def recover(self) -> int:
-        """Settle the claims whose lease was lost, so that they run again; how many.
+        """Settle the claims whose lease has expired, so that the jobs run again; returns how many.
 
-        Claims of a process of this machine that is proven to be gone are lost at once.
+        Claims of a process of this machine that has provably ended are settled at once.
         """
         return await self._claims.recover()
 
@@ -196,4 +194,4 @@ async def _look(session: Session, sought: Sought, cursor: str | None, limit: int
     except (ValueError, OverflowError) as error:
         if cursor is None or isinstance(error, HoldfastError):
             raise
-        raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None
+        raise InvalidJob(f"invalid cursor {cursor!r:.100}: use the cursor of an earlier page") from None

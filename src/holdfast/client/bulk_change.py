@@ -1,4 +1,4 @@
-"""One bulk operation: read a page of jobs, decide about each, write all changes in one commit, and count."""
+"""One bulk operation: read a page of jobs, decide for each, write all changes in one commit, and count."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ from .unique import rivals as rivals_of
 
 logger = logging.getLogger("holdfast")
 LOGGED = 10
-"""Jobs of one operation whose reason to be skipped is logged; all are counted."""
+"""Skipped jobs of one operation whose reason is logged; all are counted."""
 ACTIONS = {"cancel": "cancelled", "retry": "retried", "delete": "deleted"}
-"""With the words for what is done then."""
+"""Actions, with their past participles."""
 
 
 class Changed(msgspec.Struct, frozen=True):
-    """What one step of a bulk operation did, or all of its steps so far."""
+    """The counts of one step of a bulk operation, or of all steps so far."""
 
     matched: int
-    """Jobs that it was about: those that match, or those of the ids that there are."""
+    """Jobs that match, or those of the ids that exist."""
     changed: int
     """None in a dry run."""
     skipped: int
-    """Those that were not changed. None in a dry run."""
+    """Jobs that were not changed. None in a dry run."""
     looked: int
     """Jobs that were read."""
     cursor: str | None
-    """Goes on with the rest; None: done."""
+    """Continues with the rest; None: done."""
     reasons: dict[str, int] = {}
-    """How many were skipped and why: `state` (in no state for it), `moved` (no longer as it was found), `not_found`,
-    `flow` (its flow needs it, or has nothing to retry), `key` (another live job has its key), `damaged` (what is stored
-    cannot be decoded), `refused` (this caller may not), `scope` (a flow is not within the token's)."""
+    """How many were skipped and why: `state` (wrong state), `moved` (changed since it was found), `not_found`, `flow`
+    (its flow needs it, or has nothing to retry), `key` (another unfinished job has its key), `damaged` (its stored data
+    cannot be decoded), `refused` (this caller may not), `scope` (its flow is not within the token's scope)."""
 
 
 OnProgress = Callable[[Changed], object]
-"""Called on the app's loop after each step, with the totals so far; where it answers False, this step is the last."""
+"""Called on the app's loop after each step with the totals so far; if it returns False, this step is the last."""
 
 
 class Tally:
-    """The exact counts of an operation, as it goes."""
+    """The exact running counts of an operation."""
 
     def __init__(self, done: str) -> None:
         self._done = done
@@ -61,21 +61,21 @@ class Tally:
         self.reasons: dict[str, int] = {}
 
     def skip(self, reason: str, error: Exception | None = None, number: int = 1) -> None:
-        """Jobs are left as they are. An error says why; a job that is in no state for it needs no words."""
+        """Count jobs that are left unchanged. The error, if given, is logged; a wrong state needs no explanation."""
         self.reasons[reason] = self.reasons.get(reason, 0) + number
         if error is not None and self._logged < LOGGED:
             self._logged += 1
             last = "; more are not logged" if self._logged == LOGGED else ""
-            logger.warning("not %s: %s%s", self._done, error, last)
+            logger.warning("a job was not %s: %s%s", self._done, error, last)
 
     def seen(self, cursor: str | None) -> Changed:
-        """The counts now."""
+        """The current counts."""
         skipped = sum(self.reasons.values())
         return Changed(self.matched, self.changed, skipped, self.looked, cursor, dict(self.reasons))
 
 
 class BulkChange:
-    """A bulk operation under way. `states`: only jobs that are still in one of these, where any is named."""
+    """A running bulk operation. `states`: if any are given, only jobs that are still in one of them are changed."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class BulkChange:
         self.tally = Tally(ACTIONS[action])
 
     async def all(self, where: Where, writes: Writes, *, dry_run: bool, progress: OnProgress | None) -> int:
-        """Change all that match, page by page; how many. In a dry run: how many match."""
+        """Change all that match, page by page; returns how many. In a dry run: how many match."""
         session, action, tally, cursor = self._session, self._action, self.tally, None
         self._states = where.states
         with writes:
@@ -120,7 +120,7 @@ class BulkChange:
                     return tally.matched - sum(tally.reasons.values()) if dry_run else tally.changed
 
     async def page(self, records: Sequence[Record], writes: Writes) -> None:
-        """Change these jobs by the rules that hold for one of them."""
+        """Change these jobs by the same rules as a single job."""
         session, action, tally = self._session, self._action, self.tally
         plain = list(records)
         if action == "retry":
@@ -145,7 +145,7 @@ class BulkChange:
             await self._flow(flow, members, writes)
 
     async def _flow(self, flow: str, members: Sequence[Record], writes: Writes) -> None:
-        """Change a flow as a whole, or retry some of its jobs: it is looked through once."""
+        """Change a flow as a whole, or retry some of its jobs: it is read once."""
         action, tally = self._action, self.tally
         ids = [record.id for record in members]
         try:
@@ -169,7 +169,7 @@ class BulkChange:
                 tally.skip("state", number=len(ids) - done)
 
     async def _plain(self, records: Sequence[Record], writes: Writes) -> list[str]:
-        """Change these jobs in one commit; one that has moved since it was read is read and decided about again."""
+        """Change these jobs in one commit; a job that changed since it was read is read and decided again."""
         session, action, tally, states = self._session, self._action, self.tally, self._states
         decide, changed = _decision(action, session), list[str]()
         for _ in range(TRIES):
@@ -201,19 +201,21 @@ class BulkChange:
             if len(found) < len(moved):
                 tally.skip("not_found", number=len(moved) - len(found))
             records = [record for record in found if not states or record.state in states]
-            if len(records) < len(found):  # it is none of those that were asked for any more
+            if len(records) < len(found):  # it is no longer in one of the wanted states
                 tally.skip("moved", number=len(found) - len(records))
-        raise StoreUnavailable(f"{len(records)} jobs were not {ACTIONS[action]}: the store refused {TRIES} times")
+        raise StoreUnavailable(
+            f"{len(records)} jobs were not {ACTIONS[action]}: they changed during each of {TRIES} tries; try again"
+        )
 
 
 async def _retryable(session: Session, records: Sequence[Record], tally: Tally) -> list[Record]:
     rivals, wanted = await rivals_of(session, records), list[Record]()
     for record in records:
         if damaged := damage_of(record):
-            said = f"what is stored of it cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            said = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
             tally.skip("damaged", InvalidState(record.id, record.state, said))
         elif (rival := rivals.get(record.id)) is not None:
-            said = f"its key {record.key!r} belongs to job {rival!r} by now, which lives"
+            said = f"its key {record.key!r} now belongs to job {rival!r}, which has not ended"
             tally.skip("key", InvalidState(record.id, record.state, said))
         else:
             wanted.append(record)
@@ -221,7 +223,7 @@ async def _retryable(session: Session, records: Sequence[Record], tally: Tally) 
 
 
 async def _retried_by_flow(session: Session, flows: dict[str, list[Record]]) -> dict[str, list[Record]]:
-    """Those that are retried together with what waits for them: they have ended, and their flow is kept."""
+    """The jobs that are retried together with their dependents: they have ended, and their flow is kept."""
     kept = {flow.id for flow in await session.store.get(list(flows)) if flow is not None}
     ended = {
         flow: [record for record in members if record.id == flow or record.state in TERMINAL]
@@ -232,7 +234,7 @@ async def _retried_by_flow(session: Session, flows: dict[str, list[Record]]) -> 
 
 
 async def _commit(session: Session, wanted: Sequence[tuple[Record, Change]], tally: Tally) -> list[bool | None]:
-    """Write changes in one commit; None for one that this caller may not make, which keeps no other from it."""
+    """Write changes in one commit; None for a change that this caller may not make, which affects no other."""
     try:
         return [*await session.commit.change([change for _, change in wanted])]
     except InvalidJob as error:

@@ -1,5 +1,5 @@
-"""Claims made by hand, for people who consume jobs themselves; and how any claim ends: a worker's, a lost one's, or
-one that a monitor gives up.
+"""Manual claims, for programs that consume jobs without a worker; and the end of any claim: of a worker, a lost one, or
+one that a monitor marks as failed.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ from .runtime import Runtime, on_app_loop, unless_delivered
 from .session import Session
 
 CONFIRMATIONS = 3
-"""Heartbeats after a claim that was answered late: a line that is late with all of them cannot keep a lease."""
+"""Heartbeats that confirm a late claim: a connection that is late with all of them cannot keep a lease."""
 
 
 class Claim:
-    """One job, held by you under a lease until you settle it. Every way to end it is fenced: LeaseLost if it ended."""
+    """One claimed job under a lease, until it is settled. Every way to end it is fenced: LeaseLost if it has ended."""
 
     def __init__(self, claims: ManualClaims, record: Record, holder: Holder) -> None:
         self._claims = claims
         self._record = record
         self._ended = False
         self.holder = holder
-        """Under whose lease it is held."""
+        """The holder of its lease."""
 
     def __repr__(self) -> str:
         return f"<Claim {self._record.id!r} fence={self._record.fence}>"
@@ -71,21 +71,21 @@ class Claim:
 
     @property
     def payload(self) -> bytes:
-        """The payload as it was stored."""
+        """The stored payload."""
         return self._record.payload
 
     @property
     def fence(self) -> int:
-        """Rises with every claim of this job."""
+        """Increases with every claim of this job."""
         return self._record.fence
 
     @property
     def token(self) -> int:
-        """The random number of this claim, which a store compares beside the fence."""
+        """The random number of this claim, which a store compares together with the fence."""
         return self._record.token
 
     async def extend(self) -> None:
-        """Renew the lease, for every claim that was made in the same call."""
+        """Renew the lease, for all claims that were made in the same call."""
         if not self._held(await self._claims.heartbeat(self.holder)):
             raise LeaseLost(self._record.id, self._record.fence)
 
@@ -96,19 +96,22 @@ class Claim:
             raise LeaseLost(record.id, record.fence)
 
     async def complete(self, result: Any = None) -> None:
-        """The work is done; the result is kept as JSON, or by the codec of the task where this app has it."""
+        """End the job as succeeded; the result is stored as JSON, or by the codec of the task if this app has it."""
         data, limit = await self._claims.encode_result(self._record, result)
         if data is not None and len(data) > limit:
-            raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit}); the claim still holds")
+            raise PayloadTooLarge(
+                f"the result of job {self._record.id} has {len(data)} bytes, over max_payload ({limit}); it was not"
+                " written, and the claim is still active"
+            )
         await self._end(Outcome.succeeded(data))
 
     async def fail(self, error: str | BaseException, *, retry_in: float | None = None, dead: bool = False) -> None:
-        """This attempt failed; the job is retried after its back-off, or `retry_in` seconds, or not at all (`dead`)."""
+        """End the attempt as failed; the job is retried after its back-off or `retry_in` seconds, or ends (`dead`)."""
         text, delay = error_text(error), None if retry_in is None else checked_seconds(retry_in, "retry_in")
         await self._end(Outcome.dead(text) if dead else Outcome.failed(text, delay=delay))
 
     async def release(self, *, delay: float | None = None) -> None:
-        """Give the job back uncharged, at once or after `delay` seconds."""
+        """Release the job uncharged, at once or after `delay` seconds."""
         later = None if delay is None else Outcome.snoozed(checked_seconds(delay, "delay"))
         await self._end(later or Outcome.released())
 
@@ -117,7 +120,7 @@ class Claim:
         await self._end(Outcome.cancelled())
 
     async def _end(self, outcome: Outcome) -> None:
-        self._ended = True  # from here on, not to be held any more is no loss
+        self._ended = True  # from here on, a missing claim is not a lost lease
         try:
             written = await self._claims.settle(self._record, outcome)
         except BaseException:
@@ -132,7 +135,7 @@ class Claim:
     async def heartbeat(
         self, after: Callable[[frozenset[Any], HeartbeatReply], bool] = lambda _, __: True
     ) -> Heartbeat:
-        """A heartbeat for this claim, not yet started."""
+        """A heartbeat for this claim, not started."""
         session = await self._claims.opened()
         return Heartbeat(
             session.store.sibling(), self.holder, frozenset, after, session.give_way, outages=session.outages
@@ -140,7 +143,7 @@ class Claim:
 
     @asynccontextmanager
     async def kept_alive(self) -> AsyncGenerator[Claim]:
-        """Keep the lease while the block runs, from a thread of its own; a lost lease cancels the block (LeaseLost)."""
+        """Renew the lease while the block runs, from its own thread; a lost lease cancels the block (LeaseLost)."""
         task, loop = asyncio.current_task(), asyncio.get_running_loop()
         lost = over = False
 
@@ -169,9 +172,9 @@ class Claim:
 
 
 async def confirmed(session: Session, ask: Ask) -> Claims:
-    """Claim jobs. An answer that took half a lease or longer is confirmed by a heartbeat before anybody starts them.
+    """Claim jobs. An answer that took half a lease or longer is confirmed by a heartbeat before the jobs start.
 
-    Their lease may have ended on the way: whatever is not held any more is left out.
+    Their lease may have expired meanwhile: claims that are gone are left out.
     """
     clock, holder, asked = session.clock, ask.holder, session.clock.monotonic()
     claims = await session.commit.claim(ask)
@@ -187,7 +190,7 @@ async def confirmed(session: Session, ask: Ask) -> Claims:
         raise
     session.commit.give_back(claims)
     late = f"{CONFIRMATIONS} answers in a row took longer than half of a lease of {holder.lease:g} s"
-    raise StoreUnavailable(f"{late}; the claimed jobs were released: use a longer lease, or look at the network")
+    raise StoreUnavailable(f"{late}; the claimed jobs were released: use a longer lease, or check the network")
 
 
 def _still_held(records: list[Record], heartbeat: HeartbeatReply) -> list[Record]:
@@ -205,7 +208,7 @@ def new_holder(
     slots: int = 0,
     process: str = "",
 ) -> Holder:
-    """A holder that no other can be mistaken for."""
+    """A holder with a unique id."""
     node, pid = socket.gethostname(), os.getpid()
     name = f"{node}:{pid}:{session.entropy.token():x}"
     return Holder(name, lease, kind, node, pid, queues, tasks, slots, __version__, session.clock.now(), process)
@@ -216,7 +219,7 @@ def _give_back(_: ManualClaims, session: Session, claims: list[Claim]) -> None:
 
 
 class ManualClaims:
-    """Claims of people who consume jobs themselves, what such a claim writes, and the recovery of lost claims."""
+    """Manual claims, the writes of such a claim, and the recovery of lost claims."""
 
     def __init__(self, runtime: Runtime, registry: Registry) -> None:
         self._runtime = runtime
@@ -235,9 +238,9 @@ class ManualClaims:
         lease: float = MANUAL_LEASE,
         wait: float = 0.0,
     ) -> list[Claim]:
-        """Claim up to `limit` jobs by hand, under one lease, lost ones recovered first.
+        """Claim up to `limit` jobs manually, under one lease; lost claims are recovered first.
 
-        [] where there are none, and none came within `wait` seconds. They are released if this process ends.
+        [] if there are none within `wait` seconds. The claims are released if this process ends.
         """
         process = own_process(session.clock)
         return await self.claim_for(process, queues, tasks=tasks, limit=limit, lease=lease, wait=wait)
@@ -255,16 +258,16 @@ class ManualClaims:
         lease: float,
         wait: float,
     ) -> list[Claim]:
-        """As `claim`, for another process than this one; "": for one that nobody can look for."""
+        """As `claim`, for another process than this one; "": for a process that cannot be identified."""
         names = checked_names(queues, "queue")
         wanted = None if tasks is None else checked_names(tasks, "task")
         limit, lease, patience = checked_limit(limit), checked_lease(lease), checked_seconds(wait, "wait")
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + patience  # the waiter's own time: a clock that a test has stopped must not stop it
+        deadline = loop.time() + patience  # real time: a clock that a test has stopped must not stop it
         listener = session.store.listen([f"queue/{name}" for name in names]) if patience else None
         try:
             while True:
-                if "sweeps" not in session.store.features:  # else whoever has the store does
+                if "sweeps" not in session.store.features:  # else the server does
                     await self.recover()
                     await session.tidy_now_and_then()
                 claims = await self._claim_once(session, names, wanted, limit, lease, process=process)
@@ -285,7 +288,7 @@ class ManualClaims:
         *,
         process: str,
     ) -> list[Claim]:
-        """Claim jobs under a holder of this call's own; what is paused or expired is settled, and not among them."""
+        """Claim jobs under a holder of this call; paused and expired jobs are settled and left out."""
         holder = new_holder(session, "hand", lease, queues, process=process)
         while True:
             await session.holds.fresh(session.settings.poll)
@@ -301,7 +304,7 @@ class ManualClaims:
                 session.commit.give_back(found)
                 raise
             if claims or not found.records:
-                return claims  # whatever could not be refused is found lost when this holder's lease ends
+                return claims  # claims that could not be settled are recovered when this holder's lease expires
             if failed := [error for error in answers if error is not None]:
                 raise failed[0]
 
@@ -310,9 +313,9 @@ class ManualClaims:
 
     @on_app_loop
     async def recover(self, session: Session, *, holder: str | None = None) -> int:
-        """Settle the claims whose lease was lost (or all of a dead `holder`'s), so that they run again; how many.
+        """Settle the claims whose lease has expired (or all of an ended `holder`), to run again; returns how many.
 
-        Claims of a process of this machine that is proven to be gone are lost at once.
+        Claims of a process of this machine that has provably ended are settled at once.
         """
         if holder is None:
             found = [*await session.lost(PAGE_LIMIT), *await session.abandoned(PAGE_LIMIT)]
@@ -325,7 +328,7 @@ class ManualClaims:
         try:
             written = await asyncio.gather(*(session.commit.settle(end) for end in ends))
         except Exception:
-            session.give_way()  # a store that can be read but not written: nobody's heartbeat can beat
+            session.give_way()  # the store can be read but not written, so no heartbeat succeeds
             raise
         settled = [(one.record, end) for one, end, ok in zip(lost, ends, written, strict=True) if ok]
         for record, end in settled:
@@ -336,7 +339,7 @@ class ManualClaims:
     def settlement(
         self, session: Session, record: Record, outcome: Outcome, *, expected_heartbeat: int | None = None
     ) -> Settlement:
-        """How a claim ends, by the rules of the app and the task."""
+        """The settlement of a claim, by the rules of the app and the task."""
         rules, entropy = session.rules, session.entropy
         task = self._registry.tasks.get(record.task)
         if task is not None and (task.retry is not None or task.retention is not None):
@@ -356,7 +359,7 @@ class ManualClaims:
 
     @on_app_loop
     async def settle(self, session: Session, record: Record, outcome: Outcome) -> bool:
-        """End a claim, fenced; False if somebody else has ended it."""
+        """End a claim, fenced; False if it has already ended."""
         end = self.settlement(session, record, outcome)
         written = await session.commit.settle(end)
         if written:
@@ -367,30 +370,30 @@ class ManualClaims:
 
     @on_app_loop
     async def note(self, session: Session, note: Note) -> bool:
-        """Write what a running job says of itself, fenced."""
+        """Write a note of a running job, fenced."""
         return await session.commit.note(note)
 
     @on_app_loop
     async def heartbeat(self, session: Session, holder: Holder) -> HeartbeatReply:
-        """Renew a holder's lease; what it still holds."""
+        """Renew a holder's lease; returns what it still holds."""
         return (await session.store.heartbeat([holder]))[0]
 
     @on_app_loop
     async def leave(self, session: Session, holders: Sequence[str]) -> None:
-        """These holders are gone: forget them, or end the leases of those that still hold jobs."""
+        """Remove these holders, or expire the leases of those that still have claims."""
         await session.store.leave(holders)
 
     async def encode_result(self, record: Record, result: Any) -> tuple[bytes | None, int]:
-        """A result as it is stored, and how many bytes it may have."""
+        """A result as it is stored, and the maximum size in bytes."""
         limit = (await self.opened()).settings.max_payload
         return self._registry.encode_result(record, result), limit
 
     @on_app_loop
     async def mark_failed(self, session: Session, id: str, error: str | BaseException) -> None:
-        """A monitor's word about a lost job: end its claim as failed, as its worker would have."""
+        """For a monitor that knows that a run is lost: end its claim as failed, as its worker would have."""
         text = error_text(error)
         record = await session.record(id)
         if record.state != State.RUNNING:
-            raise InvalidState(id, record.state, "only a running job can be failed")
+            raise InvalidState(id, record.state, "only a running job can be marked as failed")
         if not await self.settle(record, Outcome.failed(text)):
             raise LeaseLost(id, record.fence)

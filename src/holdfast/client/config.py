@@ -1,4 +1,4 @@
-"""The store's own settings: kept there for everybody who uses it, each checked when it is set."""
+"""The settings in the store, shared by all processes that use it, each checked when it is set."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Config:
         self._records = records
 
     async def set(self, name: str, value: Any) -> tuple[str, Any]:
-        """Keep a setting in the store; the name and value as they were understood."""
+        """Store a setting; returns the name and value as stored."""
         key, checked = parse_stored(name, value)
         with Writes(f"setting {key}", "set it again") as writes:
             await self._records.put("config", key, msgspec.json.encode(checked))
@@ -33,12 +33,12 @@ class Config:
         return key, checked
 
     async def get(self, name: str) -> Any:
-        """The stored value, or None where there is none; ConfigError for a name that is no setting."""
+        """The stored value, or None if there is none; ConfigError for an unknown setting."""
         key, kept = stored_name(name), await self.list()
         return next((kept[name] for name in (key, *_aliases(key)) if name in kept), None)
 
     async def unset(self, name: str) -> bool:
-        """Forget a stored setting; False where it was not set."""
+        """Remove a stored setting; False if it was not set."""
         key, kept = stored_name(name), await self._records.all("config")
         if not any(one in kept for one in (key, *_aliases(key))):
             return False
@@ -49,7 +49,7 @@ class Config:
         return True
 
     async def list(self) -> dict[str, Any]:
-        """Everything that is set in the store."""
+        """All settings in the store."""
         return readable(await self._records.all("config"))
 
 

@@ -1,4 +1,4 @@
-"""ENQUEUE: from a call to a stored job, one or many, with what its options ask for."""
+"""Enqueue: from a call to a stored job, one or many, with the options of the call."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ EnqueueHook = Callable[[NewJob, Callable[[NewJob], Awaitable[Inserted]]], Awaita
 
 
 class Enqueue:
-    """Stores jobs, one or many. Calls are encoded, and hooks run, on the caller's own thread and loop."""
+    """Stores jobs, one or many. Calls are encoded, and hooks run, on the caller's thread and loop."""
 
     def __init__(
         self, runtime: Runtime, registry: Registry, handles: Handles, queue_limits: Mapping[str, Limit]
@@ -64,7 +64,7 @@ class Enqueue:
         self._queue_limits = queue_limits
         self.known_store_id = runtime.known_store_id
         self.hooks: list[EnqueueHook] = []
-        """Called around every insert, the last one first."""
+        """Called around every insert; the last one is the outermost."""
 
     @property
     def sync(self) -> BlockingTasks:
@@ -106,7 +106,7 @@ class Enqueue:
         if isinstance(call, tuple) and call:
             fn, *args = cast("tuple[Any, ...]", call)
             return self._registry.call(fn, tuple(args), {})
-        raise InvalidJob(f"a call is app.call(task, …) or a tuple (task, …), not {call!r:.100}")
+        raise InvalidJob(f"a call must be app.call(task, …) or a tuple (task, …), not {call!r:.100}")
 
     async def enqueue_call(
         self, task: Task[..., R], options: Options, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -131,7 +131,7 @@ class Enqueue:
         *,
         holes: bool = False,
     ) -> NewJob:
-        """The job that a call stands for, checked; nothing is stored yet. `holes`: others' results are to come in."""
+        """The checked job of a call; nothing is stored yet. `holes`: it takes results of other jobs."""
         codec = "json" if task.codec is None else getattr(task.codec, "name", "custom")
         payload = task.encode_open(args, kwargs) if holes else task.encode(args, kwargs)
         return self._make(settings, task.name, payload, codec, options)
@@ -150,7 +150,9 @@ class Enqueue:
                 f"{settings.key_retention:g} s); raise key_retention, or ask for a shorter time"
             )
         if options.expires_at is not None and options.expires_at <= self._runtime.clock.now():
-            raise InvalidJob(f"task {name!r}: expires={moment(options.expires_at)} is past, so it could never start")
+            raise InvalidJob(
+                f"task {name!r}: expires={moment(options.expires_at)} is in the past; the job was not stored"
+            )
         runtime = self._runtime
         id, key, attempts, unique = options.id, options.key, options.max_attempts, options.unique
         if unique is not None:
@@ -180,7 +182,7 @@ class Enqueue:
         )
 
     def _limit_key(self, name: str, payload: bytes, options: Options) -> LimitKey | None:
-        """Where a job stands: in the limit key of its call's limit, else its task's, else its queue's, else in none."""
+        """The limit key of a job: from the limit of its call, else of its task, else of its queue, else None."""
         task = self._registry.tasks.get(name)
         limit = options.limit or (None if task is None else task.options.limit)
         if limit is not None:
@@ -192,16 +194,16 @@ class Enqueue:
         return None if limit is None else limit.limit_key_in_queue(queue, name, task, payload)
 
     async def insert(self, job: NewJob, options: Options) -> str:
-        """Store one job, made with these options, or have the job of its key replaced by it; its id."""
+        """Store one job, made with these options, or replace the job with the same key; returns the id."""
         insert = partial(self._insert_or_replace, options.debounce_max) if options.replace else None
         return _or_raise((await self.insert_all([job], insert))[0])
 
     async def insert_all(
         self, jobs: Sequence[NewJob], insert: Callable[[NewJob], Awaitable[Inserted]] | None = None
     ) -> list[str | HoldfastError]:
-        """Store jobs that were made before: the id of the job that stands for each now, or why there is none.
+        """Store prepared jobs: for each the id of the job that has its key or id, or the error.
 
-        `insert`: how each is stored, where not simply that.
+        `insert`: replaces the plain insert of each job.
         """
         if not traces.wanted():
             return await self._insert_traced(jobs, insert)
@@ -221,7 +223,7 @@ class Enqueue:
             except HoldfastError as error:
                 if not ids:
                     raise
-                return ids + [error] * (len(jobs) - len(ids))  # what was stored before it is stored
+                return ids + [error] * (len(jobs) - len(ids))  # jobs stored before the error stay stored
             ids.append(self._accepted(job, answer))
         return ids
 
@@ -240,7 +242,7 @@ class Enqueue:
         try:
             try:
                 return await self._commit_jobs(jobs)
-            except LoopEnded:  # jobs that were stored are recognised when they come again
+            except LoopEnded:  # jobs that were stored are recognised when they are sent again
                 return await self._commit_jobs(jobs)
         except OutcomeUnknown as error:
             again = all(job.nonce or (job.key is not None and job.unique in ("", "window")) for job in jobs)
@@ -252,18 +254,20 @@ class Enqueue:
         return await self.hooks[left - 1](job, lambda changed: self._hooked(changed, left - 1, insert))
 
     def check_bound(self, connection: Any) -> None:
-        """Before the app opens for the user's own transaction: look at the store through its connection."""
+        """Before the app opens for the user's own transaction: check the store through the given connection."""
         if connection is not None and self._runtime.live_loop() is None:
             self._binding().check_bound(connection)
 
     def _binding(self) -> Binding:
         store = self._runtime.store
         if not isinstance(store, Binding):
-            raise ConfigError(f"the {store.name} store cannot enqueue inside your transaction (connection=)")
+            raise ConfigError(
+                f"the {store.name} store does not support connection=: it cannot enqueue inside your transaction"
+            )
         return store
 
     async def insert_bound(self, connection: Any, job: NewJob) -> str:
-        """Store a job inside the user's own transaction, on the thread that owns its connection."""
+        """Store a job inside the user's own transaction, on the thread that owns the connection."""
         store = self._binding()
 
         async def insert(job: NewJob) -> Inserted:
@@ -273,7 +277,7 @@ class Enqueue:
             return _or_raise(self._accepted(stamped, await self._hooked(stamped, len(self.hooks), insert)))
 
     def _accepted(self, job: NewJob, answer: Inserted) -> str | HoldfastError:
-        """The id of the job that stands for a call now, or why there is none."""
+        """The id of the job that the call got, or the error."""
         outcome = answer.outcome
         if outcome == "created":
             self._runtime.events.created(job)
@@ -291,11 +295,11 @@ class Enqueue:
     async def submit(
         self, name: str, payload: bytes, /, *, json: bool = False, **options: Unpack[JobOptions]
     ) -> Handle[Any]:
-        """Store a job with a payload of raw bytes (with `json`: JSON that you made), and the options of `using`."""
+        """Store a job with a payload of raw bytes (with `json`: JSON text), and the options of `using`."""
         return await self.submit_with(name, payload, Options().changed(options), json=json)
 
     async def submit_with(self, name: str, payload: bytes, chosen: Options, *, json: bool) -> Handle[Any]:
-        """The same, with options that were checked before."""
+        """The same, with checked options."""
         self.check_bound(chosen.connection)
         job = self.submission((await self._runtime.opened()).fresh_settings(), name, payload, chosen, json=json)
         if chosen.connection is not None:
@@ -305,7 +309,7 @@ class Enqueue:
     def submission(
         self, settings: Settings, name: str, payload: bytes, options: Options, *, json: bool = False
     ) -> NewJob:
-        """The job that a payload stands for, checked; nothing is stored yet."""
+        """The checked job of a payload; nothing is stored yet."""
         if not isinstance(payload, bytes | bytearray | memoryview):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise InvalidJob(f"submit takes bytes, not {type(payload).__name__}: encode it first")
         data = bytes(payload)
@@ -327,6 +331,6 @@ def _extra(options: Options) -> bytes | None:
 
 
 def _fingerprint(name: str, payload: bytes = b"", codec: str = "") -> str:
-    if codec == "json":  # the same values in another order are the same body
+    if codec == "json":  # the order of keys does not matter
         payload = msgspec.json.encode(msgspec.json.decode(payload), order="sorted")
     return hashlib.blake2b(name.encode() + b"\0" + payload, digest_size=16).hexdigest()

@@ -1,4 +1,4 @@
-"""Errors that are the same but for their numbers: a fingerprint of each, and the groups they make."""
+"""Groups errors that differ only in their numbers, by a fingerprint of each."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..core.lifecycle import history
 from ..views import moment
 
 LINE_LIMIT = 300
-"""Characters of an error's first line that count."""
+"""Characters of an error's first line that are compared."""
 BAD = frozenset({"failed", "lost", "dead"})
-"""Outcomes of an attempt that went wrong."""
+"""Outcomes of a failed attempt."""
 
 _MASKS = (
     (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b", re.IGNORECASE), "…"),
@@ -24,7 +24,7 @@ _MASKS = (
     (re.compile(r"\b(?=[a-f]*\d)[0-9a-f]{8,}\b", re.IGNORECASE), "…"),
     (re.compile(r"\d+(?:[.,:]\d+)*"), "…"),
 )
-"""What differs between two errors of one cause, each replaced by a mark."""
+"""Parts that differ between two errors with the same cause, each with its replacement."""
 
 
 class Fault(msgspec.Struct, frozen=True, gc=False):
@@ -39,7 +39,7 @@ class Fault(msgspec.Struct, frozen=True, gc=False):
 
 
 class ErrorGroup(msgspec.Struct, frozen=True):
-    """Jobs of one task whose last errors are the same but for their numbers."""
+    """Jobs of one task whose last errors differ only in their numbers."""
 
     fingerprint: str
     task: str
@@ -52,26 +52,26 @@ class ErrorGroup(msgspec.Struct, frozen=True):
     count: int
     """Jobs."""
     states: dict[str, int]
-    """Where they are now."""
+    """Their current states."""
     queues: tuple[str, ...]
     first_seen: datetime
     last_seen: datetime
 
 
 class Errors(msgspec.Struct, frozen=True):
-    """Groups of errors, the most frequent first, and how far they were looked for."""
+    """Groups of errors, the most frequent first, and the range of jobs that were read."""
 
     groups: list[ErrorGroup]
     looked: int
     """Jobs that were read."""
     complete: bool
-    """All there are were read."""
+    """Whether all jobs were read."""
     back_to: datetime | None
-    """When the oldest of these was enqueued."""
+    """When the oldest of the read jobs was enqueued."""
 
 
 def fault(record: Record) -> Fault | None:
-    """A job's last error: where it stands now, or, where it has gone on since, of its last attempt that went wrong."""
+    """A job's last error: of its record, or, if it has run since, of its last failed attempt."""
     if record.state == State.CANCELLED:
         return None
     last = _last(record)
@@ -84,14 +84,14 @@ def fault(record: Record) -> Fault | None:
 
 
 class Groups:
-    """Jobs by their last errors, one after the other."""
+    """Collects jobs by their last errors."""
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._ids: set[str] = set()
 
     def add(self, record: Record) -> None:
-        """Take one in, where it has failed; once."""
+        """Add a job, if it has failed; each job once."""
         if record.id in self._ids or (found := fault(record)) is None:
             return
         self._ids.add(record.id)
@@ -104,7 +104,7 @@ class Groups:
 
 
 def masked(line: str) -> str:
-    """A line of an error, without what differs from one to the next."""
+    """The line with its variable parts replaced."""
     for pattern, mark in _MASKS:
         line = pattern.sub(mark, line)
     return line

@@ -1,4 +1,4 @@
-"""The last errors of a store's jobs, read and put in groups."""
+"""The last errors of a store's jobs, read and grouped."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .search import CHUNK, WINDOW
 from .session import Session
 
 RECENT = 2000
-"""Jobs in any state that are read for errors that they have survived."""
+"""Jobs in any state that are read to find errors of jobs that were retried."""
 
 
 class ErrorGroups:

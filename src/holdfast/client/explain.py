@@ -1,4 +1,4 @@
-"""Why is this job not running? One answer in words, from what the store knows."""
+"""Explains why a job is not running, in one sentence, from the data in the store."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from .pauses import Pause, read
 from .session import Session
 
 MOST_RUNNING = 200
-"""Running jobs that are looked at to say since when the workers are busy, or which of a limit key run."""
+"""Running jobs that are read to find since when the workers are busy, or which jobs of a limit key run."""
 MOST_NAMED = 5
 """Steps, and running jobs, that are named in one line."""
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """Where a job stands, the reason in one sentence, and what else may help."""
+    """The state of a job, the reason in one sentence, and further details."""
 
     id: str
     state: str
@@ -37,7 +37,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 async def explain(session: Session, id: str) -> Explanation:
-    """Ask the store, and say why."""
+    """Read the store and explain the state of a job."""
     record, store = await session.record(id), session.store
     holders, records, now = await store.holders(), await store.records(["pause", PAUSES]), await store.now()
     serving = [seen for seen in holders if seen.alive and record.queue in seen.holder.queues]
@@ -59,27 +59,27 @@ def why(
     *,
     paused: Sequence[Pause] = (),
 ) -> Explanation:
-    """The same from values alone. `busy`: what the workers of its queue run, or what runs in its limit key, where it waits
+    """The same from values. `busy`: what the workers of its queue run, or the running jobs of its limit key if it waits
     for that; `paused`: the pauses of its task.
     """
     state = record.state
     details: list[str] = []
     for name, value in damage_of(record).items():
-        details.append(f"it is damaged and cannot run: its {name} cannot be decoded: {value!r:.200}")
+        details.append(f"it is damaged and cannot run: the stored value of {name} cannot be decoded: {value!r:.200}")
     if record.state in TERMINAL:
         reason = f"it ended at {_time(record.finished_at)}"
         if record.error:
             details.append(record.error)
         if state == State.DEAD and not damage_of(record):
             details.append(
-                f"`holdfast retry {record.id}` goes on from what failed"
+                f"`holdfast retry {record.id}` resumes the flow at the jobs that failed"
                 if extra.is_flow(record)
                 else f"`holdfast dlq retry {record.id}` runs it again, from attempt 0"
             )
     elif state == State.RUNNING:
         reason = _held(record, holders)
         if record.cancel:
-            details.append("its cancellation was asked for; its worker hears of it at its next heartbeat")
+            details.append("its cancellation was requested; its worker learns of it at its next heartbeat")
     elif record.limit_key is not None and record.waiting_for == Waiting("limit", record.limit_key.name):
         reason, details = _waits_for_limit_key(record.limit_key, busy)
         details += _obstacles(record, holders, pauses, (), paused)
@@ -88,10 +88,8 @@ def why(
     elif state == State.BLOCKED:
         reason = _blocked(record, paused)
         if extra.is_flow(record) and cancelling(record.meta):
-            details.append("it is being cancelled: what waits is cancelled, and what runs is asked to stop")
-    elif (
-        record.run_at > now and state != State.QUEUED
-    ):  # one of a limit key that takes turns is ready whatever its turn
+            details.append("it is being cancelled: waiting jobs are cancelled, running jobs are asked to stop")
+    elif record.run_at > now and state != State.QUEUED:  # a job in the fair order is ready whatever its place
         wait = f"{_time(record.run_at)} (in {_span((record.run_at - now) / MICROS)})"
         if state == State.FAILED:
             reason = f"it waits for its retry at {wait}, after attempt {record.attempt} of {record.max_attempts or '∞'}"
@@ -112,13 +110,13 @@ def why(
         details.append(
             f"it expires if it has not started before {_time(limit)}"
             if limit > now
-            else f"it expired at {_time(limit)}, and is discarded as soon as a claim meets it"
+            else f"it expired at {_time(limit)}, and is cancelled when it is next claimed"
         )
     return Explanation(record.id, str(state), reason, tuple(details))
 
 
 def _resting(record: Record, now: int) -> str | None:
-    """What a job does that put itself to rest."""
+    """What a suspended job waits for; None if it is not suspended."""
     memory, waiting_for = steps.read(record.checkpoint), record.waiting_for
     if waiting_for is not None and waiting_for.kind == "signal":
         signal = waiting_for.name
@@ -136,8 +134,8 @@ def _blocked(record: Record, paused: Sequence[Pause]) -> str:
     if pause is not None:
         return _paused(pause)
     if record.waiting_for is not None and record.waiting_for.kind == "pause":
-        was = f"it was put aside while its task was paused ({record.waiting_for.name})"
-        return f"{was}, and is to be freed; resume it once more"
+        was = f"it was deferred while its task was paused ({record.waiting_for.name})"
+        return f"{was}, and was not released; resume the task again"
     return f"it waits for {_others(record)}"
 
 
@@ -147,38 +145,38 @@ def _others(record: Record) -> str:
     if waiting_for is not None and waiting_for.kind == "dependency":
         return f"job {waiting_for.name} to end, which comes before it in flow {flow}"
     if waiting_for is not None and waiting_for.kind == "flow_start":
-        return f"flow {flow} to begin, which any worker sees to once all of its jobs are stored"
+        return f"flow {flow} to start; a worker starts it once all of its jobs are stored"
     if waiting_for is not None and waiting_for.kind == "unknown":
         return str(waiting_for)
     if extra.is_flow(record):
-        return f"its jobs to end; `holdfast flow show {flow}` says how far they are"
+        return f"its jobs to end; `holdfast flow show {flow}` shows their progress"
     if flow is not None:
-        return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` says how far they are"
+        return f"the other jobs of flow {flow} to end; `holdfast flow show {flow}` shows their progress"
     return "other jobs to end" if waiting_for is None else str(waiting_for)
 
 
 def _waits_for_limit_key(limit_key: LimitKey, running: Sequence[Record]) -> tuple[str, list[str]]:
-    """What is known of a limit key that holds a job. When its next may start is known to claims alone."""
+    """What is known of a limit key that defers a job. Only claims know when the next one may start."""
     bounds: list[str] = []
     if limit_key.concurrency:
-        bounds.append(f"of which {len(running)} of {limit_key.concurrency} run")
+        bounds.append(f"with {len(running)} of {limit_key.concurrency} jobs running")
     if limit_key.interval:
-        at_once = f", {limit_key.burst} at once after a rest" if limit_key.burst > 1 else ""
-        bounds.append(f"in which one may start every {limit_key.interval / MICROS:g} s{at_once}")
+        at_once = f", {limit_key.burst} at once after a pause" if limit_key.burst > 1 else ""
+        bounds.append(f"with one start every {limit_key.interval / MICROS:g} s{at_once}")
     details: list[str] = []
     if running:
         ids = ", ".join(one.id for one in running[:MOST_NAMED])
-        details.append(f"in its limit key runs: {ids}{', …' if len(running) > MOST_NAMED else ''}")
+        details.append(f"running under its limit key: {ids}{', …' if len(running) > MOST_NAMED else ''}")
     if not limit_key.concurrency or len(running) < limit_key.concurrency:
-        rate = "its rate allows it, and no" if limit_key.interval else "no"
-        details.append(f"it goes on as soon as a claim finds that {rate} job keeps its limit key slowed down")
+        rate = "its rate allows it and no" if limit_key.interval else "no"
+        details.append(f"it starts when a claim finds that {rate} reported rate limit applies")
     return ", ".join([f"it waits for its limit key {limit_key.name!r}", " and ".join(bounds)]).removesuffix(
         ", "
     ), details
 
 
 def _paused(pause: Pause) -> str:
-    over = " and was resumed just now" if pause.resumed_at else f"; `holdfast resume {pause.flags}` goes on with it"
+    over = " and was resumed just now" if pause.resumed_at else f"; `holdfast resume {pause.flags}` resumes it"
     return f"task {pause.name} is paused since {_time(pause.since)}{over}"
 
 
@@ -186,12 +184,12 @@ def _held(record: Record, holders: Sequence[HolderInfo]) -> str:
     seen = next((one for one in holders if one.holder.id == record.holder), None)
     since = f"since {_time(record.started_at)}"
     if seen is None or not seen.alive:
-        return f"worker {record.holder} held it {since}, but its lease has ended; any live worker gives it back soon"
+        return f"worker {record.holder} ran it {since}, but its lease has expired; a live worker will recover it"
     holder, left = seen.holder, seen.holder.lease - seen.age
     pid = record.pid or holder.pid
     return (
         f"worker {holder.id} on node {holder.node} runs it {since} (pid {pid}); "
-        f"its lease holds for another {_span(max(0.0, left))} and is renewed by heartbeats"
+        f"its lease is valid for another {_span(max(0.0, left))} and is renewed by heartbeats"
     )
 
 
@@ -202,11 +200,11 @@ def _obstacles(
     busy: Sequence[Record],
     paused: Sequence[Pause],
 ) -> list[str]:
-    """What keeps a job that is due from being taken, the weightiest first."""
+    """The reasons why a due job is not taken, the most important first."""
     found: list[str] = []
     queue, task = record.queue, record.task
     if queue in pauses:
-        found.append(f"queue {queue!r} is paused; `holdfast resume {queue}` goes on with it")
+        found.append(f"queue {queue!r} is paused; `holdfast resume {queue}` resumes it")
     found += [_paused(one) for one in paused if one.resumed_at is None and one.covers(record)]
     workers = [seen for seen in holders if seen.alive and seen.holder.kind == "worker"]
     serving = [seen for seen in workers if queue in seen.holder.queues]
@@ -217,14 +215,14 @@ def _obstacles(
         return found
     if ":" not in task and not any(task in seen.holder.tasks for seen in serving):
         hint = "; start one with --shell or without -A" if task == "shell" else ""
-        found.append(f"no live worker of queue {queue!r} knows task {task!r}{hint}")
+        found.append(f"no live worker of queue {queue!r} has task {task!r} registered{hint}")
     if all(0 < seen.holder.slots <= len(seen.jobs) for seen in serving):
         slots = sum(seen.holder.slots for seen in serving)
         last = max((one.started_at or 0 for one in busy), default=0)
         since = f" since {_time(last)}" if last else ""
         found.append(f"all {slots} slots of the {len(serving)} workers of queue {queue!r} are busy{since}")
     elif record.quarantined:
-        found.append("its process died under it, so it waits for a worker that runs nothing else")
+        found.append("it is quarantined after a crash of its process, so it waits for a worker that runs no other job")
     return found
 
 

@@ -1,4 +1,4 @@
-"""What handles ask of an app: the job, its end and its result, and to cancel it."""
+"""The part of an app that handles use: read a job, wait for its end, get its result, cancel it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ R = TypeVar("R")
 
 
 class Handles:
-    """Makes handles, and answers them. `blocking` is for those in blocking code."""
+    """Makes handles, and answers their calls. `blocking` is the blocking side of the app."""
 
     def __init__(
         self, runtime: Runtime, registry: Registry, operations: Operations, blocking: Callable[[], BlockingTasks]
@@ -34,7 +34,7 @@ class Handles:
         return self._blocking()
 
     def handle(self, id: str, decode: Callable[[bytes], R] | None = None) -> Handle[R]:
-        """A handle on a job, from its id alone; `decode` reads its result where its task is known."""
+        """A handle on a job, from its id; `decode` decodes its result if its task is known."""
         return Handle(self, id, decode)
 
     @on_app_loop
@@ -49,5 +49,5 @@ class Handles:
 
     @on_app_loop
     async def ended(self, session: Session, id: str, timeout: float | None = None) -> Record:
-        """The stored job once it has ended; TimeoutError where it has not in time."""
+        """The stored job after it has ended; TimeoutError if it has not ended in time."""
         return await session.ended(id, timeout)

@@ -1,4 +1,4 @@
-"""What endangers the jobs of an open store. A server's settings can change under it, so they are read again."""
+"""Conditions of an open store that may lose jobs. A server's settings can change, so they are checked repeatedly."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ..store.protocol import Finding, Store, Warns
 
 logger = logging.getLogger("holdfast")
 CHECK_EVERY = 30.0
-"""Seconds for which a store is not checked again."""
+"""Seconds between two checks of a store."""
 
 
 class Health:
-    """The warnings of one store. A new one is logged, and so is its end."""
+    """The warnings of one store. A new warning is logged, and so is its end."""
 
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
@@ -22,7 +22,7 @@ class Health:
         self._found: tuple[Finding, ...] = ()
 
     async def warnings(self) -> tuple[Finding, ...]:
-        """What may lose jobs as the store is now, at most CHECK_EVERY seconds old."""
+        """Current conditions that may lose jobs, at most CHECK_EVERY seconds old."""
         store, now = self._store, self._clock.monotonic()
         if not isinstance(store, Warns):
             return ()
@@ -34,5 +34,5 @@ class Health:
                     logger.warning("the %s store: %s; %s", store.name, one.what, one.advice)
             for one in before:
                 if one not in self._found:
-                    logger.info("the %s store: no longer so: %s", store.name, one.what)
+                    logger.info("the %s store: warning cleared: %s", store.name, one.what)
         return self._found

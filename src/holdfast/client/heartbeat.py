@@ -1,6 +1,6 @@
-"""A heartbeat: renews one holder's lease from a thread and a connection of its own.
+"""A heartbeat: renews one holder's lease from its own thread and connection.
 
-A task that blocks the event loop therefore keeps its lease. Each beat brings back what the store says the holder has.
+So a task that blocks the event loop keeps its lease. Each heartbeat returns the holder's claims according to the store.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..observe.outages import Outages
 from ..store.protocol import Store
 
 SHORTEST_PATIENCE = 5.0
-"""Seconds. A beat may take a third of the lease, or this long: a line that has gone silent is given up in time."""
+"""Seconds. The minimum timeout of a heartbeat, which is otherwise a third of the lease."""
 
 
 class Heartbeat:
-    """Beats every third of the lease, and soon again after a beat that failed, until it is stopped.
+    """Sends a heartbeat every third of the lease, and retries soon after a failure, until it is stopped.
 
-    `before()` is called on the heartbeat's thread just ahead of each beat; its answer goes with the beat to `after`, which
-    answers whether there is still somebody to beat for. `failed()` is called there after a beat that failed.
+    `before()` is called on the heartbeat's thread ahead of each heartbeat; its result is passed to `after`, which
+    returns whether to continue. `failed()` is called there after a failed heartbeat.
     """
 
     def __init__(
@@ -48,21 +48,23 @@ class Heartbeat:
         self._started = threading.Event()
 
     def start(self) -> None:
-        """Begin to beat."""
+        """Start the thread."""
         self._thread.start()
         self._started.wait()
         if self._loop is None:
-            raise StoreUnavailable("the heartbeat could not start: this process has no files or threads left")
+            raise StoreUnavailable(
+                "the heartbeat could not start: this process has no file descriptors or threads left"
+            )
 
     def stop(self) -> None:
-        """Stop beating, and wait for a beat that is under way."""
+        """Stop, and wait for a heartbeat in progress."""
         loop, stop = self._loop, self._stop
         if loop is not None and stop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(stop.set)
         self._thread.join()
 
     async def stopped(self) -> None:
-        """Stop beating, without blocking the caller's loop."""
+        """Stop without blocking the caller's loop."""
         loop = asyncio.get_running_loop()
         done = loop.create_future()
 
@@ -85,7 +87,7 @@ class Heartbeat:
             async with asyncio.timeout(patience):
                 return (await self._store.heartbeat([self._holder]))[0]
         except TimeoutError:
-            raise StoreUnavailable(f"no answer within {patience:g} s") from None
+            raise StoreUnavailable(f"the store did not answer a heartbeat within {patience:g} s") from None
 
     async def _live(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
@@ -99,10 +101,10 @@ class Heartbeat:
                     opened = True
                 known = self._before()
                 heartbeat = await self._heartbeat(max(pause, SHORTEST_PATIENCE))
-            except Exception as error:  # noqa: BLE001  # nothing may stop the heartbeat while there is work to keep
+            except Exception as error:  # noqa: BLE001  # no error may stop the heartbeat while there are claims
                 self._failed()
                 self._outages.failed("heartbeat", error)
-                # The lease still holds for a while: try again soon, also after a refusal, not a third of a lease later.
+                # The lease has not expired yet: retry soon, also after a rejection, not a third of a lease later.
                 pause = min(1.0, pause)
             else:
                 self._outages.worked("heartbeat")

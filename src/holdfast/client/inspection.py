@@ -1,4 +1,4 @@
-"""What people look at: jobs and what they print, queues, workers, and why a job does not run."""
+"""Reads for people: jobs and their output, queues, workers, and why a job does not run."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from .explain import Explanation
 
 OUTPUT_PAGE = 1 << 20
-"""Bytes of output that one call answers, or a little more."""
+"""Bytes of output that one call returns, up to one chunk more."""
 TRANSITIONS = 1000
-"""Moves that one call answers, where its caller names no number."""
+"""Default number of transitions that one call returns."""
 
 
 class Page(msgspec.Struct, frozen=True):
-    """Some jobs, newest first; `cursor` fetches the next page, None where this was the last."""
+    """A page of jobs, newest first; `cursor` fetches the next page, None on the last one."""
 
     jobs: list[Job]
     cursor: str | None
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """A store in numbers."""
+    """The counts of a store."""
 
     queues: list[QueueStats]
     workers: int
     warnings: tuple[Finding, ...] = ()
-    """What may lose jobs as the store is now: each says `what`, and has `advice`."""
+    """Current conditions of the store that may lose jobs, each with `what` and `advice`."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -52,7 +52,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 
 class Inspection:
-    """Reads of a store, which change nothing."""
+    """Read-only operations on a store."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -76,14 +76,14 @@ class Inspection:
         except (ValueError, OverflowError) as error:
             if cursor is None or isinstance(error, HoldfastError):
                 raise
-            raise InvalidJob(f"this cursor is not one that a page gave: {cursor!r:.100}") from None
+            raise InvalidJob(f"invalid cursor {cursor!r:.100}: use the cursor of an earlier page") from None
         return Page([job_view(record) for record in found.records], found.cursor)
 
     @on_app_loop
     async def output(self, session: Session, id: str, position: int = 0) -> list[Printed]:
-        """What a job has printed from a position on (1 MiB or a little more at a time); see also `follow_output`."""
+        """A job's output from an offset on (about 1 MiB at a time); see also `follow_output`."""
         if type(position) is not int or position < 0:
-            raise InvalidJob(f"position is a number of bytes, not {position!r:.100}")
+            raise InvalidJob(f"position must be a number of bytes, not {position!r:.100}")
         return await session.store.output(checked_text(id, "id"), position, OUTPUT_PAGE)
 
     @on_app_loop
@@ -95,31 +95,31 @@ class Inspection:
 
     @on_app_loop
     async def queues(self, session: Session) -> tuple[list[QueueStats], int, tuple[Finding, ...]]:
-        """Every queue in numbers, the store's time, and what may lose jobs as the store is now."""
+        """The counts of every queue, the store's time, and current conditions that may lose jobs."""
         store = session.store
         queues = with_listeners(await store.stats(), await _live_workers(session))
         return queues, await store.now(), await session.health.warnings()
 
     @on_app_loop
     async def workers(self, session: Session) -> list[WorkerInfo]:
-        """The live workers (and claims by hand), by node and pid."""
+        """The live workers (and manual claims), by node and pid."""
         holders = await session.store.holders()
         seen = [worker_info(one) for one in holders if one.alive and (one.jobs or one.holder.kind == "worker")]
         return sorted(seen, key=lambda one: (one.node, one.pid, one.id))
 
     @on_app_loop
     async def transitions(self, session: Session, since: str | None = None, limit: int = TRANSITIONS) -> Transitions:
-        """What jobs did since the cursor of an earlier answer; None: from now on. See `Store.transitions`."""
+        """The transitions since the cursor of an earlier answer; None: from now on. See `Store.transitions`."""
         try:
             return await session.store.transitions(checked_cursor(since), limit)
         except (ValueError, OverflowError) as error:
             if since is None or isinstance(error, HoldfastError):
                 raise
-            raise InvalidJob(f"this cursor is not one that moves gave: {since!r:.100}") from None
+            raise InvalidJob(f"invalid cursor {since!r:.100}: use the cursor of an earlier transitions()") from None
 
     @on_app_loop
     async def explain(self, session: Session, id: str) -> Explanation:
-        """Why a job is not running, in words."""
+        """Why a job is not running, as text."""
         from .explain import explain  # late: few programs ask
 
         return await explain(session, id)

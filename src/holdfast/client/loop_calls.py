@@ -1,6 +1,6 @@
-"""Calls to an event loop of another thread, awaited or blocking; and the loop that an app runs on a thread of its own.
+"""Calls to an event loop of another thread, awaited or blocking; and the background loop of an app.
 
-Nobody waits for ever: where that loop ends first, the caller is told whether the call had begun.
+No caller waits for ever: if that loop ends first, the error states whether the call had begun.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from ..store.callers import AppThread
 
 R = TypeVar("R")
 LOOP_EVERY = 1.0
-"""Seconds between two looks whether the loop that is to answer still runs."""
+"""Seconds between two checks whether the target loop still runs."""
 CALLS_LINGER = 5.0
-"""Seconds for which calls may go on after an app was closed, before they are cancelled."""
+"""Seconds for which calls may continue after an app was closed, before they are cancelled."""
 
 
 class NotStarted(Exception):
-    """That loop ended, or the app left it, before the call began: nothing was done, and it can be made elsewhere."""
+    """That loop ended, or the app left it, before the call began: nothing was done, and another loop can run it."""
 
 
 class LoopEnded(OutcomeUnknown):
-    """That loop ended with the call under way."""
+    """That loop ended during the call."""
 
     retry_safe = False
 
     def __init__(self) -> None:
-        message = "the event loop that the app lived on has ended; whether the call was made is not known"
+        message = "the event loop of the app ended during a call; its write may or may not have happened"
         super().__init__(message, retry_safe=False)
 
 
 class LoopCall(Generic[R]):
-    """A coroutine on its way to another thread's loop. Whoever takes it first has it: that loop, or who gives it up."""
+    """A coroutine on its way to another thread's loop. It is taken once: by that loop, or by its withdrawal."""
 
     __slots__ = ("_coroutine", "_free", "_notify", "_undelivered", "task")
 
@@ -55,7 +55,7 @@ class LoopCall(Generic[R]):
         self.task: asyncio.Task[R] | None = None
 
     def send(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have that loop begin."""
+        """Start it on that loop."""
         try:
             loop.call_soon_threadsafe(self._start)
         except RuntimeError:  # it is closed
@@ -69,7 +69,7 @@ class LoopCall(Generic[R]):
 
     def _done(self, task: asyncio.Task[R]) -> None:
         if not task.cancelled():
-            task.exception()  # its caller may be gone, and is not to be missed
+            task.exception()  # its caller may be gone, so nobody retrieves the exception
         self._notify(task)
 
     def _take(self) -> bool:
@@ -79,14 +79,14 @@ class LoopCall(Generic[R]):
             return False
 
     def withdraw(self) -> bool:
-        """Give it up; False where it has begun."""
+        """Withdraw it; False if it has begun."""
         if not self._take():
             return False
         self._coroutine.close()
         return True
 
     def cancel(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Nobody waits for it any more."""
+        """Cancel it: its caller no longer waits."""
         if not self.withdraw():
             with suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._cancel)
@@ -101,11 +101,11 @@ class LoopCall(Generic[R]):
             self._undelivered(task.result())
 
     def lost(self) -> Exception:
-        """What to raise where the loop has ended."""
+        """The error to raise if the loop has ended."""
         return NotStarted() if self.withdraw() else LoopEnded()
 
     def result(self) -> R:
-        """The answer, once the task has ended."""
+        """The result, after the task has ended."""
         assert self.task is not None
         if self.task.cancelled():
             raise LoopEnded
@@ -117,9 +117,9 @@ async def call_on_loop(
     loop: asyncio.AbstractEventLoop,
     undelivered: Callable[[R], object] | None = None,
 ) -> R:
-    """Run a coroutine on another thread's loop, in this one's context variables, and await its answer.
+    """Run a coroutine on another thread's loop, with this caller's context variables, and await its result.
 
-    `undelivered` is called there with the answer of a call whose caller was cancelled meanwhile.
+    `undelivered` is called there with the result of a call whose caller was cancelled meanwhile.
     """
     here = asyncio.get_running_loop()
     answered = here.create_future()
@@ -173,7 +173,7 @@ def run_on_loop(
 
 
 class BackgroundLoop:
-    """An event loop on a thread of its own: a daemon, so that a program that forgot to close still ends."""
+    """An event loop on its own daemon thread, so that a program that does not close it still exits."""
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
@@ -185,7 +185,7 @@ class BackgroundLoop:
         self._running.wait()
 
     def stop(self, linger: float | None = CALLS_LINGER) -> None:
-        """End once no call is left; those that are left after `linger` seconds are cancelled. From any thread."""
+        """Stop when no call is left; calls left after `linger` seconds are cancelled. From any thread."""
         self._linger = linger
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._stopping.set)
@@ -202,7 +202,7 @@ class BackgroundLoop:
         self._running.set()
         await self._stopping.wait()
         deadline = math.inf if self._linger is None else self.loop.time() + self._linger
-        while left := self._others():  # also those that came meanwhile
+        while left := self._others():  # including those that arrived meanwhile
             rest = deadline - self.loop.time()
             if rest <= 0:
                 for task in left:

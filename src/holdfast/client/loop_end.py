@@ -1,4 +1,4 @@
-"""Ends that other threads wait for: of what was begun on a loop, and of a loop itself."""
+"""Ends that other threads wait for: of a task on a loop, and of a loop itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .loop_calls import CALLS_LINGER, LOOP_EVERY, BackgroundLoop, NotStarted
 
 
 class Ending:
-    """The end of a task of one loop, for all threads; and then of the app's own loop, where one is given."""
+    """The end of a task of one loop, for all threads; and of the app's background loop, if one is given."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, background: BackgroundLoop | None = None) -> None:
         self._loop = loop
@@ -24,7 +24,7 @@ class Ending:
         the coroutine, and Python 3.11 crashes if the last reference to the task is that of a timeout inside it."""
 
     def start(self, work: Callable[[], Coroutine[Any, Any, object]], linger: float | None = CALLS_LINGER) -> None:
-        """Begin on the loop, from any thread; when that is done, stop the app's own loop (see its `stop`)."""
+        """Start on the loop, from any thread; afterwards, stop the app's background loop (see its `stop`)."""
 
         def begin() -> None:
             task = self._loop.create_task(work())
@@ -37,11 +37,11 @@ class Ending:
         if asyncio._get_running_loop() is self._loop:  # pyright: ignore[reportPrivateUsage]  # noqa: SLF001
             begin()
         else:
-            with suppress(RuntimeError):  # it is closed, which whoever waits will see
+            with suppress(RuntimeError):  # it is closed, which the waiter will see
                 self._loop.call_soon_threadsafe(begin)
 
     def follow(self, task: asyncio.Task[Any]) -> None:
-        """It ends when this task does."""
+        """End when this task ends."""
         self._task = task
         task.add_done_callback(self._end)
 
@@ -58,9 +58,9 @@ class Ending:
         return self._over.done()
 
     async def ended(self) -> bool:
-        """Wait for it, and raise what it raised; False where its loop has ended first."""
+        """Wait for the task, and raise its error; False if its loop has ended first."""
         over = asyncio.wrap_future(self._over)
-        over.add_done_callback(lambda over: over.cancelled() or over.exception())  # whoever waits may be cancelled
+        over.add_done_callback(lambda over: over.cancelled() or over.exception())  # the waiter may be cancelled
         while not over.done():
             if not self._loop.is_running() and not self._over.done():
                 return False
@@ -69,14 +69,14 @@ class Ending:
         return True
 
     async def thread_ended(self) -> None:
-        """Wait until the app's own loop has ended too; not on that loop itself."""
+        """Wait until the app's background loop has ended too; not on that loop itself."""
         background = self._background
         if background is not None and background.loop is not asyncio.get_running_loop():
             while background.thread.is_alive():  # noqa: ASYNC110  # a thread sets no event of this loop as it ends
                 await asyncio.sleep(0.001)
 
     def wait(self, limit: float | None = None) -> bool:
-        """The same, blocking; False also where it has not ended within `limit` seconds."""
+        """The same, blocking; False also if it has not ended within `limit` seconds."""
         clock = SystemClock()
         deadline = None if limit is None else clock.monotonic() + limit
         while not self._over.done():
@@ -92,9 +92,9 @@ class Ending:
 
 
 class LoopEnd:
-    """Calls `close` when the loop that runs now ends in order, as `asyncio.run` and servers end it.
+    """Calls `close` when the running loop is shut down, as `asyncio.run` and servers do.
 
-    A loop closes the async generators that were begun on it: this is one, which waits for that.
+    A loop closes its async generators at shutdown: this is one that waits for that.
     """
 
     def __init__(self, close: Callable[[], Awaitable[object]]) -> None:
@@ -102,7 +102,7 @@ class LoopEnd:
         self._generator: AsyncGenerator[None, None] | None = None
 
     async def watch(self) -> None:
-        """Begin to wait."""
+        """Start waiting."""
         self._generator = self._wait()
         await anext(self._generator)
 
@@ -114,7 +114,7 @@ class LoopEnd:
                 await self._close()
 
     def cancel(self) -> None:
-        """Wait no more. From any thread."""
+        """Stop waiting. From any thread."""
         self._close, generator, self._generator = None, self._generator, None
         if generator is not None:
             with suppress(StopIteration, RuntimeError):  # it is being closed by the loop at this moment

@@ -1,4 +1,4 @@
-"""What operators do to one job, queue or task: the same rules for Python, command line, HTTP and dashboard."""
+"""Operations on one job, queue or task: the same rules for Python, command line, HTTP and dashboard."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from .session import Session
 
 logger = logging.getLogger("holdfast")
 TRIES = 100
-"""Changes of one job that may each come too late; somebody else changes it no more often than that."""
+"""Tries of a guarded change of one job before it fails with StoreUnavailable."""
 
 
 class OperatedFlows(Protocol):
-    """What operating on a job asks of the flows that it may belong to."""
+    """The operations on flows that operations on a job need."""
 
     def cancel(self, id: str) -> Coroutine[Any, Any, bool]:
         """Cancel every job of a flow that has not ended."""
         ...
 
     def carry_on(self, ended: Sequence[str], /) -> Coroutine[Any, Any, object]:
-        """Do what follows from the end of these jobs."""
+        """Process the end of these jobs."""
         ...
 
     def retry(self, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, int]:
-        """Run the dead jobs of a flow again, or some of its jobs."""
+        """Retry the dead jobs of a flow, or some of its jobs."""
         ...
 
     def retry_jobs(self, id: str, which: Collection[str] | None = None) -> Coroutine[Any, Any, set[str]]:
-        """The same; the ids of the jobs that were changed."""
+        """The same; returns the ids of the jobs that were changed."""
         ...
 
     def delete(self, own: Record) -> Coroutine[Any, Any, None]:
-        """Remove a flow that has ended, and its jobs."""
+        """Delete a flow that has ended, and its jobs."""
         ...
 
     def in_the_making(self) -> Coroutine[Any, Any, set[str]]:
@@ -58,9 +58,9 @@ class OperatedFlows(Protocol):
 
 
 class Operations:
-    """What an operator does to one job, queue or task.
+    """The operations on one job, queue or task.
 
-    `flows`: for jobs that belong to one. `is_scheduled`: whether a schedule has a queue, or a task.
+    `flows`: for jobs of flows. `is_scheduled`: whether a schedule uses a queue, or a task.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Operations:
 
     @on_app_loop
     async def cancel(self, session: Session, id: str) -> bool:
-        """End a waiting job, ask a running one to stop; False if it had ended already. Of a flow: all of its jobs."""
+        """Cancel a waiting job, ask a running one to stop; False if it had ended. For a flow: all of its jobs."""
         record = await session.record(id)
         if extra.is_flow(record):
             return await self._flows().cancel(id)
@@ -86,20 +86,20 @@ class Operations:
             if extra.flow_of(record) is not None:
                 await self._flows().carry_on([id])
             return True
-        return (await session.record(id)).cancel  # asked for already, and not ended
+        return (await session.record(id)).cancel  # already requested, and not ended
 
     @on_app_loop
     async def retry(self, session: Session, id: str) -> Job:
-        """Run an ended job again, from attempt 0, its history kept; or a waiting one at once.
+        """Run an ended job again, from attempt 0, keeping its history; or a waiting one at once.
 
-        Of a flow: what died, and then what was not run because of it. A job of a flow takes along what waited for it.
+        For a flow: its dead jobs, and then their dependents that did not run. A job of a flow: with its dependents.
         """
         record = await session.record(id)
         if damaged := damage_of(record):
-            wanted = f"what is stored of it cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
+            wanted = f"its stored data cannot be decoded ({', '.join(damaged)}), so it cannot run; delete it"
             raise InvalidState(id, record.state, wanted)
         if (rival := (await unique.rivals(session, [record])).get(id)) is not None:
-            wanted = f"its key {record.key!r} belongs to job {rival!r} by now, which lives; let that end, or cancel it"
+            wanted = f"its key {record.key!r} now belongs to job {rival!r}; wait until that job ends, or cancel it"
             raise InvalidState(id, record.state, wanted)
         flow = extra.read(record.extra).flow
         with Writes(
@@ -114,11 +114,11 @@ class Operations:
 
     @on_app_loop
     async def delete(self, session: Session, id: str) -> None:
-        """Remove a job that is not running, and whose flow, if it is of one, has ended. Of a flow: all of its jobs."""
+        """Delete a job that is not running and whose flow, if any, has ended. For a flow: all of its jobs."""
         record = await session.record(id)
         if await self.needed(session, [record]):
             flow = extra.read(record.extra).flow
-            raise InvalidState(id, record.state, f"flow {flow} has not ended, and may need it; cancel the flow first")
+            raise InvalidState(id, record.state, f"flow {flow} has not ended and may need it; cancel the flow first")
         if extra.is_flow(record):
             await self._flows().delete(record)
             self._runtime.events.changed(record, lifecycle.delete(record))
@@ -126,7 +126,7 @@ class Operations:
             await self._change(session, id, lifecycle.delete)
 
     async def needed(self, session: Session, records: Sequence[Record]) -> set[str]:
-        """Those of some jobs that a flow may still need."""
+        """Those of the given jobs that a flow may still need."""
         flows = {r.id: extra.read(r.extra).flow for r in records}
         wanted = sorted({flow for flow in flows.values() if flow is not None})
         own = await session.store.get(wanted) if wanted else []
@@ -138,15 +138,15 @@ class Operations:
 
     @on_app_loop
     async def update_meta(self, session: Session, id: str, meta: Mapping[str, Any]) -> None:
-        """Add to the meta of a job that lives."""
+        """Merge into the meta of a job that has not ended."""
         added = checked_meta(meta)
         await self._change(session, id, lambda record: lifecycle.update_meta(record, added))
 
     @on_app_loop
     async def signal(self, session: Session, name: str, value: Any = None) -> int:
-        """Wake every job that waits for this signal, and hand it the value; how many.
+        """Wake every job that waits for this signal, and pass it the value; returns how many.
 
-        It is kept for as long as keys are, for those who wait later. Sent again, it has the newer value.
+        The signal is kept for key_retention seconds, for jobs that wait later. Sending it again replaces the value.
         """
         return await signals.send(session, name, value)
 
@@ -159,7 +159,7 @@ class Operations:
             if (await session.commit.change([change]))[0]:
                 self._runtime.events.changed(record, change)
                 return True
-        raise StoreUnavailable(f"job {id!r} was not changed: the store refused {TRIES} times; nothing was written")
+        raise StoreUnavailable(f"job {id!r} changed during each of {TRIES} tries; nothing was written: try again")
 
     @on_app_loop
     async def pause(
@@ -170,11 +170,11 @@ class Operations:
         task: str | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Start no more jobs of a queue, or of a task, or of a task with certain arguments; those that run go on.
+        """Start no more jobs of a queue, a task, or a task with certain arguments; running jobs continue.
 
-        A queue stands still at once. A task's jobs are put aside as they come up; workers hear of it within about a
-        poll interval. False where no job, live worker, schedule or task of this app has that queue or task: it is
-        paused all the same, and logged as a warning, since the name may be misspelled.
+        A queue is paused at once. Jobs of a task are deferred when they are claimed; workers notice the pause within
+        about a poll interval. False if no job, live worker, schedule or task of this app has that queue or task: it is
+        paused anyway, and a warning is logged, since the name may be misspelled.
         """
         named = _named(queue, task, where)
         if named == "queue":
@@ -194,7 +194,7 @@ class Operations:
         return known
 
     async def _is_known(self, session: Session, where: Where) -> bool:
-        """Whether anything here has a queue, or a task."""
+        """Whether any job, worker, schedule or task has a queue, or a task."""
         tasks = self._registry.tasks
         if where.task in tasks or any(task.options.queue == where.queue for task in tasks.values() if where.queue):
             return True
@@ -218,7 +218,7 @@ class Operations:
         task: str | None = None,
         where: Mapping[str, Any] | None = None,
     ) -> bool:
-        """Start them again; name what was paused as it was named then. False where nothing of that name was paused."""
+        """Lift a pause, named as it was set. False if nothing of that name was paused."""
         if _named(queue, task, where) == "task":
             return await session.holds.lift(checked_pause(task, where))
         name = checked_name(queue, "queue")
@@ -228,7 +228,7 @@ class Operations:
 
     @on_app_loop
     async def paused_tasks(self, session: Session) -> list[Pause]:
-        """The pauses of tasks that hold, by name; `stats` tells of those of queues."""
+        """The active pauses of tasks, by name; `stats` has those of queues."""
         return [pause for pause in read(await records_of(session.store, PAUSES)) if pause.resumed_at is None]
 
 
@@ -238,7 +238,7 @@ async def _kept(session: Session, id: str) -> bool:
 
 def _named(queue: str | None, task: str | None, where: Mapping[str, Any] | None) -> str:
     if (queue is None) == (task is None):
-        raise InvalidJob("name either a queue or a task=")
+        raise InvalidJob("give either a queue or task=")
     if where is not None and task is None:
-        raise InvalidJob("where= goes with task=: it names arguments")
+        raise InvalidJob("where= requires task=: it selects jobs of a task by their arguments")
     return "task" if queue is None else "queue"

@@ -1,4 +1,4 @@
-"""What a job prints, as it prints it: read from the store, so from any machine that reaches it."""
+"""Follows the output of a job, read from the store, so from any machine that reaches it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .handles import Handles
 from .inspection import Inspection
 
 OUTPUT_EVERY = 0.2
-"""Seconds between two looks for more output: it seems immediate to a person."""
+"""Seconds between two reads for more output."""
 
 
 async def follow_output(
     handles: Handles, inspection: Inspection, id: str, *, position: int = 0, follow: bool = True
 ) -> AsyncIterator[Printed]:
-    """The kept output from a position on, piece by piece; with `follow`, until the job has ended."""
+    """The stored output from an offset on, chunk by chunk; with `follow`, until the job has ended."""
     while True:
         ended = not follow or (await handles.record(id)).state in TERMINAL
         pieces = await inspection.output(id, position)

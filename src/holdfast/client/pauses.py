@@ -1,13 +1,13 @@
 """Pauses of tasks: of all jobs of a task, or of those with certain arguments. (A queue's pause is the store's own.)
 
-A pause is a small record. Whoever claims a job of it defers the job, blocked and uncharged, before it runs; those
-behind it go on. To resume is to mark the record as lifted and to free what waits for it, page by page.
+A pause is a small record. A claim of a paused job defers the job, blocked and uncharged, before it runs; the jobs
+behind it continue. Resuming marks the record as lifted and releases the deferred jobs, page by page.
 
-No job stays deferred for a pause that is lifted, whatever the clocks of the processes say:
+No job stays deferred after its pause is lifted, whatever the clocks of the processes show:
 
-1. A job is deferred only where its pause was read after the job was claimed (`confirm`).
+1. A job is deferred only if its pause was read after the job was claimed (`confirm`).
 2. So once a pause is lifted, only claims that are running at that moment can still defer a job for it. Any process
-   removes the mark, by its version, after it has seen all of those end, and has freed what they deferred.
+   removes the mark, by its version, after all of those have ended and the jobs that they deferred are released.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ from .watched_records import WatchedRecords
 logger = logging.getLogger("holdfast")
 KIND = "task_pause"
 WRITES = WorkerWrites(records=(RecordKind(KIND), RecordKind("pause")), change=resumes())
-"""Of tasks, and of queues."""
+"""Record kinds of the pauses of tasks, and of queues."""
 FRESH = 60.0
-"""Seconds after which what is known of pauses is read again before anything is claimed, at the latest."""
+"""Maximum age in seconds of the known pauses before a claim."""
 
 
 class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A task whose jobs are not started; with `where`, those of its jobs that have all these arguments."""
+    """A pause of a task; with `where`, only of its jobs that have all these arguments."""
 
     task: str
     where: dict[str, Any] = {}
@@ -54,23 +54,23 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def name(self) -> str:
-        """Its name among the records, and what its jobs wait for."""
+        """Its name among the records, and in what its jobs wait for."""
         said = ", ".join(f"{key}={_text(value)}" for key, value in sorted(self.where.items()))
         return f"{self.task} where {said}" if said else self.task
 
     @property
     def waiting_for(self) -> Waiting:
-        """What the jobs wait for that are put aside for it."""
+        """What the jobs wait for that are deferred for it."""
         return Waiting("pause", self.name)
 
     @property
     def flags(self) -> str:
-        """The same for the command line."""
+        """The pause as command-line options."""
         said = "".join(f" --where {shlex.quote(f'{key}={_text(value)}')}" for key, value in sorted(self.where.items()))
         return f"--task {shlex.quote(self.task)}{said}"
 
     def covers(self, record: Record) -> bool:
-        """Whether a job of its task is meant."""
+        """Whether it covers a job of its task."""
         if not self.where:
             return True
         if record.codec != "json":
@@ -85,10 +85,10 @@ class Pause(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def checked_pause(task: Any, where: Any = None) -> Pause:
-    """A pause as it was asked for; InvalidJob says what is wrong with it."""
+    """A checked pause; InvalidJob if it is invalid."""
     given: Any = {} if where is None else where
     if not isinstance(given, Mapping) or not all(isinstance(key, str) for key in cast("Mapping[Any, Any]", given)):
-        raise InvalidJob(f"where= is a dict of arguments by name, such as {{'customer': 42}}, not {where!r:.100}")
+        raise InvalidJob(f"where= must be a dict of arguments by name, such as {{'customer': 42}}, not {where!r:.100}")
     given = cast("Mapping[str, Any]", given)
     values = {key: msgspec.json.decode(encode_value(value, what=f"where[{key!r}]")) for key, value in given.items()}
     pause = Pause(checked_name(task, "task"), values)
@@ -98,7 +98,7 @@ def checked_pause(task: Any, where: Any = None) -> Pause:
 
 
 def read(records: Mapping[str, Versioned]) -> list[Pause]:
-    """The pauses that a store's records tell of, the resumed included; what cannot be read is none."""
+    """The pauses in a store's records, including lifted ones; undecodable records are ignored."""
     found: list[Pause] = []
     for name, kept in sorted(records.items()):
         with suppress(*UNDECODABLE):
@@ -109,7 +109,7 @@ def read(records: Mapping[str, Versioned]) -> list[Pause]:
 
 
 class TaskPauses:
-    """What one process knows of the pauses of a store."""
+    """The pauses of a store, as known to one process."""
 
     def __init__(self, store: Store, commit: GroupCommit, clock: Clock, watched: WatchedRecords) -> None:
         self._store = store
@@ -119,9 +119,9 @@ class TaskPauses:
         self._read_at = -math.inf
         self._reading = asyncio.Lock()
         self._reads = 0
-        """Reads that were begun so far."""
+        """Number of reads begun so far."""
         self._read = 0
-        """The number of the last one that was answered."""
+        """The number of the last read that was answered."""
         self._by_task: dict[str, list[Pause]] = {}
         self._lifted: dict[str, tuple[Pause, int]] = {}
         """Lifted pauses by name, with the versions of their records."""
@@ -129,14 +129,14 @@ class TaskPauses:
         """By lifted pause: its version, and the fences of the claims that may still defer a job for it, by job."""
 
     async def refresh(self, max_age: float = 0.0) -> None:
-        """Read what is paused, or take it from a read of this process that is not older than so many seconds."""
+        """Read the pauses, or take them from a read of this process that is at most `max_age` seconds old."""
         async with self._reading:
             await self._read_now(max_age)
 
     async def _read_now(self, max_age: float = 0.0) -> None:
         if not max_age:
             self._reads += 1
-        number = self._read if max_age else self._reads  # one that began earlier confirms nothing
+        number = self._read if max_age else self._reads  # an earlier read confirms nothing
         asked, records = self._clock.monotonic(), await self._watched.of(KIND, max_age)
         by_task: dict[str, list[Pause]] = {}
         self._lifted = {}
@@ -148,26 +148,26 @@ class TaskPauses:
         self._by_task, self._read_at, self._read = by_task, asked, number
 
     async def fresh(self, age: float = FRESH) -> None:
-        """The same, where it was not read for so long."""
+        """The same, if the last read is older than `age` seconds."""
         if self._clock.monotonic() - self._read_at > min(age, FRESH):
             await self.refresh()
 
     def covers(self, record: Record) -> bool:
-        """Whether a claimed job was paused when that was last read; `confirm` says whether it still is."""
+        """Whether a claimed job was paused at the last read; `confirm` checks whether it still is."""
         return self._pause_of(record) is not None
 
     async def confirm(self, record: Record) -> Outcome:
-        """How the claim of a job that seems to be paused ends, by a read that began after it was claimed.
+        """The outcome of a claim whose job seems to be paused, by a read that began after the claim.
 
-        Where the pause is over, or cannot be read, the job goes back to its place.
+        If the pause is lifted, or cannot be read, the job is released to its previous position.
         """
         begun = self._reads
         try:
             async with self._reading:
-                if self._read <= begun:  # else one that began since has been answered to somebody else
+                if self._read <= begun:  # else a read that began since has been answered to another caller
                     await self._read_now()
-        except Exception as error:  # noqa: BLE001  # whatever a driver raises: a claim must not be kept for it
-            logger.warning("job %s is put back: its pause could not be read: %s", record.id, error)
+        except Exception as error:  # noqa: BLE001  # a driver may raise anything, and the claim must end
+            logger.warning("job %s was released: the pauses of its task could not be read: %s", record.id, error)
             return Outcome.released()
         pause = self._pause_of(record)
         return Outcome.released() if pause is None else Outcome.paused(pause.waiting_for)
@@ -176,15 +176,15 @@ class TaskPauses:
         return next((pause for pause in self._by_task.get(record.task, ()) if pause.covers(record)), None)
 
     async def set(self, pause: Pause) -> None:
-        """Have the jobs of a pause deferred from now on, by every process."""
+        """Have every process defer the jobs of a pause from now on."""
         since = msgspec.structs.replace(pause, since=await self._store.now())
         await self._store.put_record(KIND, pause.name, msgspec.json.encode(since))
         await self._refresh_soon()
 
     async def lift(self, pause: Pause) -> bool:
-        """Have them run again, and free those that were deferred; False where there was nothing to lift or to free.
+        """Lift a pause and release the deferred jobs; False if there was nothing to lift or release.
 
-        Once the pause is marked as lifted, it is: workers free what could not be freed here.
+        After the pause is marked as lifted, workers release the jobs that could not be released here.
         """
         known = [one for one in read(await records_of(self._store, KIND)) if one.name == pause.name]
         if not known:
@@ -195,12 +195,12 @@ class TaskPauses:
         try:
             freed = await self._free(pause)
         except HoldfastError as error:
-            logger.warning("task %s is resumed; workers free the jobs that wait for it: %s", pause.name, error)
+            logger.warning("task %s is resumed; workers will release its deferred jobs: %s", pause.name, error)
             freed = True
         return freed or any(one.resumed_at is None for one in known)
 
     async def release_late(self) -> None:
-        """Free what was deferred for lifted pauses; forget those for which no claim can defer a job any more."""
+        """Release jobs deferred for lifted pauses; remove lifted pauses for which no claim can defer a job any more."""
         lifted = dict(self._lifted)
         self._claims = {name: kept for name, kept in self._claims.items() if name in lifted}
         for name, (pause, version) in lifted.items():
@@ -208,7 +208,7 @@ class TaskPauses:
             self._claims[name] = version, claims
             await self._free(pause)
             if not claims and not (await self._store.find(Where(waiting_for=pause.waiting_for), None, 1)).records:
-                # Where it is refused, the pause was set again, or another process has forgotten it.
+                # If it is rejected, the pause was set again, or another process has removed it.
                 await self._store.put_record(KIND, name, None, version)
 
     async def _may_defer(self, pause: Pause, version: int) -> dict[str, int]:
@@ -234,17 +234,17 @@ class TaskPauses:
                 return claims
 
     async def _free(self, pause: Pause) -> bool:
-        """Page by page, each job from where it stood: before it was deferred, it was due. Whether there was any."""
+        """Release page by page, each job at its previous position: it was due before. Returns whether there was any."""
         queued, freed = Patch(state=State.QUEUED), False
         while page := (await self._store.find(Where(waiting_for=pause.waiting_for), None, PAGE)).records:
             changes = [Change(record.id, record.state, record.fence, queued) for record in page]
             if not any(await self._commit.change(changes)):
-                return freed  # all of them have moved since, or cannot be changed: the next look says which
+                return freed  # all of them changed meanwhile, or cannot be changed: the next run will see
             freed = True
         return freed
 
     async def _refresh_soon(self) -> None:
-        """Read what is paused now; what was written is written, so where this fails the next claim reads it."""
+        """Read the pauses now; if that fails, the next claim reads them."""
         try:
             await self.refresh()
         except HoldfastError:

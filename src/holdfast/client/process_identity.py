@@ -1,8 +1,8 @@
-"""Which process holds a claim, and the proof that it is gone.
+"""Identifies the process of a claim, and proves that it has ended.
 
-A pid alone names no process: it is given again, and is another one in every container. With the boot, the namespaces of
-pids and of time, and the moment of its start it names one process for good; and only a process of the same boot and the
-same namespaces can look for it. Linux only: elsewhere nobody is identified, and nobody is ever known to be gone.
+A pid alone does not identify a process: it is reused, and differs in every container. Together with the boot, the pid
+and time namespaces, and the start time it identifies one process for good; and only a process of the same boot and
+namespaces can look for it. Linux only: elsewhere no process is identified, and none is known to have ended.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def own_process(clock: Clock) -> str:
 
 
 def is_gone(pid: int, identity: str, clock: Clock) -> bool:
-    """Whether it is proven that this process has ended; False where the process that asks cannot know."""
+    """Whether this process has provably ended; False if the calling process cannot know."""
     place, _, start = identity.rpartition("/")
     if pid <= 0 or not start or place != own_process(clock).rpartition("/")[0]:
         return False
@@ -30,7 +30,7 @@ def is_gone(pid: int, identity: str, clock: Clock) -> bool:
     except ProcessLookupError:
         return True
     except (PermissionError, OverflowError):
-        pass  # there is one, of another user; or no such pid can exist, so whoever wrote this is not to be believed
+        pass  # it exists and belongs to another user; or no such pid can exist, so the identity is invalid
     return _ended(pid) or _start(pid) not in (None, start)
 
 
@@ -63,7 +63,7 @@ def _start(pid: int) -> str | None:
 
 
 def _ended(pid: int) -> bool:
-    """Whether only its exit code is left, for a parent that has not asked for it: no thread of it lives either."""
+    """Whether it is a zombie, and no other thread of it lives."""
     fields = _stat(pid)
     if not fields or fields[0] not in (b"Z", b"X"):
         return False

@@ -1,4 +1,4 @@
-"""Small shared records: settings, pauses, schedules, webhooks and flows keep there what all processes must know."""
+"""Small shared records: settings, pauses, schedules, webhooks and flows store shared state there."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Records:
 
     @on_app_loop
     async def all(self, session: Session, kind: str) -> dict[str, Versioned]:
-        """Those of a kind, by name."""
+        """The records of a kind, by name."""
         return await records_of(session.store, kind)
 
     @on_app_loop
     async def recent(self, session: Session, kind: str, max_age: float) -> dict[str, Versioned]:
-        """The same, from a read of this process that is not older than so many seconds."""
+        """The same, from a read of this process that is at most `max_age` seconds old."""
         return await session.watched.of(kind, max_age)
 
     @on_app_loop
@@ -28,7 +28,7 @@ class Records:
         """Set one; see `Store.put_record`. This process sees a changed setting or webhook at once."""
         written = await session.store.put_record(kind, name, value, expect)
         if kind in ("config", session.feed.kind):
-            await session.refresh_after_a_write()  # others see it within seconds
+            await session.refresh_after_a_write()  # other processes see it within seconds
         return written
 
     @on_app_loop

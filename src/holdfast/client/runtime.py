@@ -1,9 +1,9 @@
-"""Where an app lives: one event loop.
+"""The event loop of an app.
 
-That is the loop that opened the app (`async with app`, `await app.open()`, a worker, a server), or the main thread's,
-as long as none of its loops has ended under the app; else one of the app's own in the background. Calls from other
-loops and threads are carried there, so that all callers of a process share connections and commits, however their own
-loops come and go.
+It is the loop that opened the app (`async with app`, `await app.open()`, a worker, a server), or the main thread's, as
+long as none of its loops has ended while the app used it; else a background loop of the app. Calls from other loops and
+threads are forwarded to it, so that all callers of a process share connections and commits, independent of their own
+loops.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ Work = Callable[..., Coroutine[Any, Any, R]]
 """An async function whose first argument is the open session."""
 
 EXIT_LIMIT = 3.0
-"""Seconds that the end of a program waits for apps that were left open."""
+"""Seconds for which the exit of a program waits for apps that were left open."""
 ENDING_LOOKS, ENDING_PAUSE = 20, 0.01
-"""How often, and after how many seconds each, to look whether a loop that stands still is closed, or goes on."""
+"""Number of checks, and seconds between them, whether a loop that is not running is closed or continues."""
 _runtimes: weakref.WeakSet[Runtime] = weakref.WeakSet()
 _inherited: list[object] = []
-"""A parent's loops, kept from being collected in a forked child."""
+"""Loops of the parent process, kept from garbage collection in a forked child."""
 
 
 def unless_delivered(undo: Callable[[Any, Session, Any], object]) -> Callable[[F], F]:
-    """For a method on the app's loop: what undoes an answer whose caller was cancelled just before it came."""
+    """For a method on the app's loop: the function that undoes a result whose caller was cancelled meanwhile."""
 
     def mark(method: F) -> F:
         vars(method)["undelivered"] = undo
@@ -59,7 +59,7 @@ def unless_delivered(undo: Callable[[Any, Session, Any], object]) -> Callable[[F
 def on_app_loop(
     method: Callable[Concatenate[S, Session, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[S, P], Coroutine[Any, Any, R]]:
-    """Makes a service's method open the app at its first use, and run on the app's own loop wherever it is called.
+    """Makes a service's method open the app on first use, and run on the app's loop wherever it is called.
 
     The method gets the open session as its first argument; its callers do not give it. The service has the app's
     `Runtime` as `_runtime`.
@@ -85,7 +85,7 @@ def on_app_loop(
 
 
 class Runtime:
-    """Opens a store at the first use, keeps it on one loop, and closes it in order."""
+    """Opens a store on first use, keeps it on one loop, and closes it."""
 
     def __init__(
         self,
@@ -101,9 +101,9 @@ class Runtime:
         self.entropy = entropy or fresh_entropy()
         self.events = Events(self.clock)
         self.outages = Outages(self.clock)
-        """What fails now, for the log."""
+        """Current failures, for the log."""
         self.before_close: set[Callable[[], Awaitable[object]]] = set()
-        """What must end before the app can: the workers that run on it."""
+        """The workers that run on the app, which must end before it."""
         self._store = store
         self._given = given
         self._make_feed = feed
@@ -114,31 +114,31 @@ class Runtime:
     def _forget(self) -> None:
         self._session: Session | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The loop that the app lives on, from when it was chosen."""
+        """The loop of the app, after it was chosen."""
         self._lasting: asyncio.AbstractEventLoop | None = None
-        """A loop that is known to last, as it opened the app."""
+        """A loop that is known to last, because it opened the app."""
         self._leaving: Session | None = None
-        """Still open, for the calls that are under way on a loop that the app has left."""
+        """Still open, for the calls in progress on a loop that the app has left."""
         self._loops_are_short = False
-        """A loop that had not opened the app has ended under it: others may, so the app lives on its own."""
+        """A loop that had not opened the app has ended during its use: others may too, so the app uses its own."""
         self._background: BackgroundLoop | None = None
         self._opening: Ending | None = None
         self._before: Ending | None = None
-        """What must end before the store can be opened: it is still open on another loop."""
+        """Must end before the store can be opened: the store is still open on another loop."""
         self._dropped: weakref.finalize[Any, Any] | None = None
         self._choosing = threading.RLock()  # a finalizer may call while its own thread is choosing
         self._starting = False
 
     async def open(self) -> None:
-        """Connect now, and live on this loop until it ends or the app is closed.
+        """Connect now, and use this loop until it ends or the app is closed.
 
-        An app that lives in the background moves here. One that another loop has opened stays there.
+        An app on a background loop moves here. An app that another loop has opened stays there.
         """
         self.stay_here()
         await self.opened()
 
     def stay_here(self, loop: asyncio.AbstractEventLoop | None = None) -> None:
-        """Live on this loop (the one that runs now), which is known to last, unless another such loop has the app."""
+        """Use the running loop, which is known to last, unless another such loop has the app."""
         loop = loop or running_loop()
         with self._choosing:
             self._lasting, home = loop, self._loop
@@ -153,13 +153,13 @@ class Runtime:
             self._loop = loop
 
     async def leave_block(self) -> None:
-        """The end of an `async with` block: close the app, unless it lives in another block, on another loop."""
+        """At the end of an `async with` block: close the app, unless another block on another loop uses it."""
         home = self._loop
         if home is None or home is running_loop() or self.in_background() or not home.is_running():
             await self.close()
 
     async def opened(self) -> Session:
-        """The open session, for what may be asked of it from any thread: its settings."""
+        """The open session, for attributes that any thread may read: its settings."""
         session = self._session
         if session is not None and session.loop is running_loop():
             return session
@@ -170,11 +170,11 @@ class Runtime:
                 pass
 
     async def run(self, work: Callable[[Session], Coroutine[Any, Any, R]]) -> R:
-        """Do something with the open session on the app's own loop, wherever this is called."""
+        """Run a function with the open session on the app's loop, from any loop."""
         return await self.carry(work, (), {})
 
     async def close(self) -> None:
-        """Write what was handed in, then disconnect. The app may be used again: it opens anew."""
+        """Write all accepted operations, then disconnect. The app can be used again: it reopens."""
         if self.before_close and self.live_loop() is not None:
             await self.run(lambda _: self.end_workers())
         left = self.disconnect()
@@ -184,12 +184,12 @@ class Runtime:
             await left.thread_ended()
 
     async def end_workers(self) -> None:
-        """On the app's loop: stop what must end before the app can."""
+        """On the app's loop: stop the workers, which must end before the app."""
         for end in list(self.before_close):
             await end()
 
     def close_blocking(self, limit: float | None = None) -> None:
-        """Disconnect, from any thread but the app's own."""
+        """Disconnect, from any thread except the app's own."""
         left = self.disconnect()
         if left is not None and not left.wait(limit):
             self._discard_store()
@@ -197,10 +197,10 @@ class Runtime:
     # -- where
 
     async def carry(self, work: Work[R], args: Any, kwargs: Any) -> R:
-        """Call a function with the open session on the app's loop, whichever that is by then."""
+        """Call a function with the open session on the app's current loop."""
         loop, leaving = running_loop(), self._leaving
         if leaving is not None and leaving.loop is loop and leaving.calls_in_progress is not None:
-            try:  # a part of a call that is under way there, or one that begins there: the app leaves after it
+            try:  # part of a call in progress there, or one that begins there: the app leaves afterwards
                 return await leaving.calls_in_progress.run(lambda: work(leaving, *args, **kwargs))
             except Moved:
                 return await leaving.calls_in_progress.pause(self._carry_over(work, args, kwargs))
@@ -223,7 +223,7 @@ class Runtime:
                 pass
 
     def undo_of(self, work: Callable[..., Any]) -> Callable[[Any], object] | None:
-        """What undoes an answer of this method that is never delivered; None where nothing has to be undone."""
+        """The function that undoes an undelivered result of this method; None if nothing has to be undone."""
         method = work.func if isinstance(work, functools.partial) else work
         undo = getattr(method, "undelivered", None)
         if undo is None:
@@ -237,7 +237,7 @@ class Runtime:
         return undone
 
     async def _run(self, work: Work[R], args: Any, kwargs: Any) -> R:
-        """On the loop that was chosen: open the app where it is closed. Raises Moved where it has left meanwhile."""
+        """On the chosen loop: open the app if it is closed. Raises Moved if it has left meanwhile."""
         loop = asyncio.get_running_loop()
         while (session := self._session) is None or session.loop is not loop:
             with self._choosing:
@@ -253,7 +253,7 @@ class Runtime:
         return await session.calls_in_progress.run(lambda: work(session, *args, **kwargs))
 
     def choose_loop(self, loop: asyncio.AbstractEventLoop | None = None) -> asyncio.AbstractEventLoop:
-        """The loop that the app lives on. Where it has none that runs: `loop`, if it seems to last, else its own."""
+        """The loop of the app. If none is running: `loop`, if it seems to last, else its background loop."""
         with self._choosing:
             home = self._loop
             if home is not None and home.is_running():
@@ -264,7 +264,9 @@ class Runtime:
                 self._loop = loop
                 return loop
             if self._starting:
-                raise HoldfastError("nothing was done: a finalizer called while this very thread was opening the app")
+                raise HoldfastError(
+                    "nothing was written: a finalizer called the app while the same thread was opening it"
+                )
             self._starting = True
             try:
                 self._background = BackgroundLoop()
@@ -275,7 +277,7 @@ class Runtime:
             return self._loop
 
     def loop_is_ending(self) -> bool:
-        """Whether the app's loop stands still, but is not closed: `asyncio.run` may be ending it, and the app."""
+        """Whether the app's loop is not running, but not closed: `asyncio.run` may be ending it."""
         home = self._loop
         return home is not None and not home.is_running() and not home.is_closed()
 
@@ -283,7 +285,7 @@ class Runtime:
         return not self._loops_are_short and threading.current_thread() is threading.main_thread()
 
     def in_background(self) -> bool:
-        """Whether the app lives on a loop of its own."""
+        """Whether the app uses its background loop."""
         return self._background is not None and self._loop is self._background.loop
 
     async def _open(self, opening: Ending, before: Ending | None) -> None:
@@ -318,7 +320,7 @@ class Runtime:
     # -- leaving
 
     def disconnect(self, *, moved: bool = False) -> Ending | None:
-        """Use the session no more, and have it closed on its own loop; what to wait for. From any thread."""
+        """Stop using the session, and close it on its own loop; returns what to wait for. From any thread."""
         with self._choosing:
             home, session, opening, background = self._loop, self._session, self._opening, self._background
             if home is None:
@@ -364,52 +366,52 @@ class Runtime:
     async def _after(self, before: Ending | None) -> None:
         """Wait until the store is closed on another loop."""
         if before is not None:
-            with suppress(Exception):  # whoever closed it was told
+            with suppress(Exception):  # the caller of close got the error
                 if not await before.ended():
                     self._discard_store()
 
     def _discard_store(self) -> None:
-        """Go on with another of its kind: what was under way on a loop that ended may still do something to this."""
+        """Continue with a new store of the same kind: calls on the ended loop may still use the old one."""
         self._store.release()
         self._store = self._store.sibling()
 
     def _watch_drop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Have everything closed when the app is collected."""
+        """Close everything when the app is garbage-collected."""
         self.drop_quietly()
         self._dropped = weakref.finalize(self, _drop, loop, self._store, self._background)
         self._dropped.atexit = False
 
     def drop_quietly(self) -> None:
-        """Leave everything as it is when the app is collected: a simulation ends with its processes."""
+        """Do nothing when the app is garbage-collected: a simulation ends with its processes."""
         if self._dropped is not None:
             self._dropped.detach()
 
     def at_exit(self) -> Ending | None:
-        """The program ends: leave, where that concerns nobody else."""
+        """At program exit: leave, if nothing else uses the loop."""
         home = self._loop
         if home is None or self.before_close or (home.is_running() and not self.in_background()):
             return None
         return self.disconnect()
 
     def live_loop(self) -> asyncio.AbstractEventLoop | None:
-        """The loop that the app lives on, if it runs."""
+        """The loop of the app, if it runs."""
         session = self.live_session()
         return None if session is None else session.loop
 
     def live_session(self) -> Session | None:
-        """The open session, if its loop runs; for what may be asked of it from any thread: its settings."""
+        """The open session, if its loop runs; for attributes that any thread may read: its settings."""
         session = self._session
         return session if session is not None and session.loop.is_running() else None
 
     def current_settings(self) -> Settings:
-        """What the app goes by. While it is closed, what the store says is not known."""
+        """The current settings. While the app is closed, without those in the store."""
         session = self.live_session()
         if session is None:
             return combine(self._given, from_environment(os.environ), {})
         return session.settings
 
     def known_store_id(self) -> str | None:
-        """The id of the store, where the open session knows it."""
+        """The id of the store, if the open session knows it."""
         return None if self._session is None else self._session.store_id
 
     @property
@@ -424,17 +426,17 @@ class Runtime:
         if self._leaving is not None and self._leaving.loop is here:
             return self._leaving
         if session is None:
-            raise ConfigError("the app is not open: it was closed while it was used")
+            raise ConfigError("the app is not open: it was closed during the call")
         if here not in (None, session.loop):
-            raise ConfigError("the app lives on another event loop: it was closed, or moved there, while it was used")
+            raise ConfigError("the app runs on another event loop: it was closed, or moved there, during the call")
         return session
 
     def after_fork(self) -> None:
-        """In a forked child: nothing of the parent's connections may be used or closed here."""
+        """In a forked child: the parent's connections must be neither used nor closed here."""
         if self._session is not None:
             self._session.feed.follow({})
         self.drop_quietly()
-        self._store.abandon()  # open, or caught on its way there
+        self._store.abandon()  # open, or being opened
         _inherited.append((self._session, self._loop, self._background, self._lasting))
         self._forget()
         self.before_close.clear()
@@ -447,7 +449,7 @@ async def _itself(session: Session) -> Session:
 
 
 async def _close_with_loop(runtime: weakref.ref[Runtime]) -> None:
-    """The loop is about to end: close what lives on it."""
+    """The loop is about to end: close the app that uses it."""
     left = runtime()
     if left is not None and left.live_loop() is asyncio.get_running_loop():
         left.loop_ends()
@@ -457,7 +459,7 @@ async def _close_with_loop(runtime: weakref.ref[Runtime]) -> None:
 
 
 def _drop(loop: asyncio.AbstractEventLoop, store: Store, background: BackgroundLoop | None) -> None:
-    """The app was collected, on whatever thread: nothing is waited for here."""
+    """The app was garbage-collected, on any thread: nothing is awaited here."""
     if loop.is_running():
         Ending(loop, background).start(store.close)
     else:
@@ -470,7 +472,7 @@ def _forget_parents() -> None:
 
 
 def _close_at_exit() -> None:
-    """Close the apps that live in the background: drivers would complain of connections that were left open."""
+    """Close the apps on background loops: drivers would warn about open connections."""
     clock = SystemClock()
     deadline = clock.monotonic() + EXIT_LIMIT
     for left in [runtime.at_exit() for runtime in list(_runtimes)]:

@@ -1,4 +1,4 @@
-"""Looking for jobs by more than a store can: text, error and time, over a bounded window that the answer names."""
+"""Searches jobs by criteria that stores do not support: text, error and time, over a bounded number of jobs."""
 
 from __future__ import annotations
 
@@ -19,43 +19,43 @@ from ..views import Job, states_named
 from .error_groups import fault
 
 WINDOW = 10_000
-"""Jobs that one search reads; its cursor goes on where it ended."""
+"""Jobs that one search reads; its cursor continues where it ended."""
 CHUNK = 250
-"""Jobs that are read at once: each may carry a megabyte."""
+"""Jobs that are read at once: each may have a megabyte."""
 TEXT_LIMIT = 200
-"""Characters of a text that is searched for."""
+"""Characters of a search text."""
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """Some queues and some tasks, by name; a `*` stands for any characters. Of a kind that has none, all are meant."""
+    """Queues and tasks by name; `*` matches any characters. An empty list means all."""
 
     queues: tuple[str, ...] = ()
     tasks: tuple[str, ...] = ()
 
     def covers(self, queue: str, task: str) -> bool:
-        """Whether a job of this queue and task is meant."""
+        """Whether a job of this queue and task is covered."""
         return self.covers_queue(queue) and self.covers_task(task)
 
     def covers_queue(self, queue: str) -> bool:
-        """Whether some jobs of a queue are meant."""
+        """Whether some jobs of a queue are covered."""
         return _named(queue, self.queues)
 
     def covers_task(self, task: str) -> bool:
-        """Whether some jobs of a task are meant."""
+        """Whether some jobs of a task are covered."""
         return _named(task, self.tasks)
 
     def includes(self, record: Record) -> bool:
-        """Whether a stored job is meant. A flow never is: its jobs may be of any queue and task."""
+        """Whether a stored job is covered. A flow never is: its jobs may be of any queue and task."""
         return self.covers(record.queue, record.task) and not is_flow(record)
 
     @property
     def only_queue(self) -> str | None:
-        """The queue's name, where only one can be meant."""
+        """The queue's name, if only one is covered."""
         return _only(self.queues)
 
     @property
     def only_task(self) -> str | None:
-        """The task's name, where only one can be meant."""
+        """The task's name, if only one is covered."""
         return _only(self.tasks)
 
     def __str__(self) -> str:
@@ -74,38 +74,38 @@ def _only(patterns: tuple[str, ...]) -> str | None:
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which jobs are meant; every given part must match."""
+    """A filter of jobs; every given part must match."""
 
     state: str | Sequence[str] | None = None
     queue: str | None = None
     task: str | None = None
     tag: str | None = None
     text: str | None = None
-    """Somewhere in id, key, task, error or arguments, in upper or lower case."""
+    """A part of id, key, task, error or arguments, case-insensitive."""
     error: str | None = None
-    """The fingerprint of its last error; see `Operating.errors`."""
+    """The fingerprint of its last error; see `app.errors`."""
     since: datetime | None = None
     """Enqueued at this time or later."""
     until: datetime | None = None
     """Enqueued at this time or before."""
     scope: Scope | None = None
-    """Of these queues and tasks."""
+    """Restricted to these queues and tasks."""
 
 
 class Search(msgspec.Struct, frozen=True):
-    """Some jobs, newest first, and how far they were looked for."""
+    """A page of jobs, newest first, and how far the search got."""
 
     jobs: list[Job]
     cursor: str | None
-    """Goes on from here; None: there are no more."""
+    """Continues from here; None: there are no more."""
     looked: int
     """Jobs that were read."""
     back_to: datetime | None
-    """When the last of these was enqueued."""
+    """When the last of the read jobs was enqueued."""
 
 
 class Sought:
-    """A filter made ready: what the store looks for, and what is looked at here."""
+    """A prepared filter: the part for the store, and the part that is checked here."""
 
     def __init__(self, given: Filter) -> None:
         queue, task = checked_filter(given.queue, "queue"), checked_filter(given.task, "task")
@@ -119,15 +119,15 @@ class Sought:
         self.since = None if given.since is None else _checked_time(given.since, "since")
         self._until = None if given.until is None else _checked_time(given.until, "until")
         self.counted = not any((given.task, given.tag, self._text, self._error, given.since, given.until, given.scope))
-        """Only by state and queue, whose jobs a store counts by itself."""
+        """Only by state and queue, which a store can count."""
         self.by_store = not any((self._text, self._error, given.since, given.until, given.scope))
-        """Nothing is left to look at here."""
+        """The store checks the whole filter."""
         named = (given.queue, given.task, given.tag, self._text, given.error, given.since)
         self.everything = not self.where.states and all(part is None for part in named)
-        """No job that exists by `until` is left out."""
+        """No job that exists by `until` is excluded."""
 
     def matches(self, record: Record) -> bool:
-        """Whether a job that the store found is meant."""
+        """Whether a job that the store found matches."""
         if self._scope is not None and not self._scope.includes(record):
             return False
         if self.since is not None and record.created_at < self.since:
@@ -150,7 +150,7 @@ class Sought:
 
 
 class SearchResult(msgspec.Struct):
-    """What one search found."""
+    """The result of one search."""
 
     records: list[Record]
     cursor: str | None
@@ -159,7 +159,7 @@ class SearchResult(msgspec.Struct):
 
 
 async def search(store: Store, sought: Sought, cursor: str | None, limit: int, window: int = WINDOW) -> SearchResult:
-    """The next jobs that are meant: at most `limit`, among at most `window`."""
+    """The next matching jobs: at most `limit`, among at most `window`."""
     found: list[Record] = []
     looked, back_to = 0, None
     while True:
@@ -170,7 +170,7 @@ async def search(store: Store, sought: Sought, cursor: str | None, limit: int, w
                 continue
             found.append(record)
             if len(found) == limit and number < len(page.records):
-                # Only the store can say where a page goes on: ask for one that ends here.
+                # Only the store makes cursors: read a page that ends here.
                 cursor = (await store.find(sought.where, cursor, number)).cursor
                 return SearchResult(found, cursor, looked + number, record.created_at)
         looked += len(page.records)
@@ -185,11 +185,11 @@ async def search(store: Store, sought: Sought, cursor: str | None, limit: int, w
 
 def _checked_text(text: str) -> str:
     if len(text) > TEXT_LIMIT:
-        raise InvalidJob(f"a search is for at most {TEXT_LIMIT} characters, not {len(text)}")
+        raise InvalidJob(f"the search text must have at most {TEXT_LIMIT} characters, not {len(text)}")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InvalidJob("a search is for text, without lone surrogates") from None
+        raise InvalidJob("the search text must not contain lone surrogates") from None
     return text.casefold()
 
 
@@ -202,6 +202,6 @@ def _checked_time(at: datetime, what: str) -> int:
 def where_of(
     states: tuple[str, ...], queue: str | None, task: str | None, tag: str | None, *, finished_before: int | None = None
 ) -> Where:
-    """What a store is asked for, of names that a caller gave."""
+    """The store's filter, from names given by a caller."""
     checked = [checked_filter(value, what) for value, what in ((queue, "queue"), (task, "task"), (tag, "tag"))]
     return Where(states, *checked, finished_before=finished_before)

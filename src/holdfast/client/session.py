@@ -1,4 +1,4 @@
-"""An open app: one loop, one store, one group commit, and the settings as they stand."""
+"""An open app: one loop, one store, one group commit, and the current settings."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ from .watched_records import WatchedRecords
 
 R = TypeVar("R")
 CLIENT_TIDY_EVERY = 60.0
-"""Seconds between two removals of what is past its retention, by a client: a store may have no worker."""
+"""Seconds between two cleanups by a client: a store may have no worker."""
 TIDY_LIMIT = 1000
-"""Jobs, and keys, that one removal takes: others want to write meanwhile."""
+"""Jobs, and keys, that one cleanup removes, so that it does not block other writes."""
 RECOVERY_DELAY = 3.0
-"""Seconds after a store was away in which nobody is taken for lost, at the least: most heartbeats come within two. With
-a long lease it is a third of it, because a heartbeat that hangs is given up and sent again only then."""
+"""Minimum seconds after a store outage in which no lease counts as expired: most heartbeats arrive within two. For a
+long lease it is a third of it, because a hanging heartbeat is aborted and resent only then."""
 ABANDONED_EVERY = 5.0
-"""Seconds between looks for claims whose process is gone; the first is made at once."""
+"""Seconds between checks for claims whose process has ended; the first is made at once."""
 CONFIG_MAX_AGE = 10.0
 """Seconds after which the store's config is read again."""
 
 
 class WebhookFeed(Protocol):
-    """Makes deliveries of the ends of jobs that webhooks are to be told of."""
+    """Creates webhook deliveries for the ends of jobs."""
 
     kind: str
-    """Of the records that webhooks are kept as."""
+    """The record kind of webhooks."""
 
     def follow(self, records: Mapping[str, Versioned]) -> None:
-        """The store's webhooks, as they are now."""
+        """Use these webhooks from now on."""
         ...
 
     def once_there_are_any(self, tell: Callable[[], object]) -> None:
-        """Call this when there is a webhook; at once where there is."""
+        """Call this when there is a webhook; at once if there is one."""
         ...
 
     def close(self) -> Coroutine[Any, Any, None]:
-        """Listen no more, and see what was heard stored."""
+        """Stop listening, and store all deliveries."""
         ...
 
 
@@ -68,17 +68,17 @@ MakeFeed = Callable[["Session", Events], WebhookFeed]
 
 
 class Moved(Exception):
-    """The app has left this loop for another before the call did anything: it is to be made there."""
+    """The app has moved to another loop before the call did anything: repeat it there."""
 
 
 class CallsInProgress:
-    """The calls that are under way on a loop which the app may leave: it leaves when they have ended."""
+    """The calls in progress on a loop that the app may leave: it leaves after they have ended."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any] | None] = set()
 
     async def run(self, call: Callable[[], Awaitable[R]]) -> R:
-        """Make a call, alone or as a part of another."""
+        """Make a call, alone or as part of another."""
         task = asyncio.current_task()
         if task in self._tasks:
             return await call()
@@ -89,7 +89,7 @@ class CallsInProgress:
             self._tasks.discard(task)
 
     async def pause(self, wait: Awaitable[R]) -> R:
-        """A call that only waits keeps nobody from leaving."""
+        """Exclude a waiting call: the app may leave meanwhile."""
         task = asyncio.current_task()
         known = task in self._tasks
         self._tasks.discard(task)
@@ -100,21 +100,21 @@ class CallsInProgress:
                 self._tasks.add(task)
 
     async def ended(self, limit: float) -> None:
-        """Wait until all have ended, for `limit` seconds at the most."""
+        """Wait until all have ended, for at most `limit` seconds."""
         deadline = asyncio.get_running_loop().time() + limit
-        while self._tasks and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110  # it happens seldom
+        while self._tasks and asyncio.get_running_loop().time() < deadline:  # noqa: ASYNC110  # rare
             await asyncio.sleep(0.001)
 
 
 class _Left:
-    """Stands for the store of a closed session."""
+    """Replaces the store of a closed session."""
 
     def __getattr__(self, name: str) -> Any:
-        raise ConfigError("the app was closed, or moved to another event loop, while it was used")
+        raise ConfigError("the app was closed, or moved to another event loop, during the call")
 
 
 class Session:
-    """Everything that exists only between opening and closing."""
+    """The state of an app between opening and closing."""
 
     def __init__(
         self,
@@ -143,26 +143,26 @@ class Session:
         self._looks_are_slow = False
         self._abandoned_at = clock.monotonic()
         self.end_remains: Callable[[], object] | None = None
-        """Ends the processes that jobs of workers that are gone left on this machine. Set by those who know how."""
+        """Ends the processes that jobs of ended workers left on this machine. Set by the worker package."""
         self._wanted: dict[str, asyncio.Future[Record | None]] = {}
         self.watched = WatchedRecords(store)
-        """The records that workers look at again and again."""
+        """The records that workers read repeatedly."""
         self.holds = TaskPauses(store, self.commit, clock, self.watched)
         """Which tasks are paused."""
         self.health = Health(store, clock)
-        """What may lose jobs in the store as it is now."""
+        """Current conditions of the store that may lose jobs."""
         self.feed = feed(self, events)
-        """What webhooks are told."""
+        """The webhook deliveries."""
         self.store_id: str | None = None
-        """Once `identify` was asked for it, or the app has the cloudpickle codec."""
+        """Set after `identify` was called, or if the app has the cloudpickle codec."""
         self.moved = False
-        """The app leaves it for another loop."""
+        """The app is leaving this loop for another."""
         self.calls_in_progress: CallsInProgress | None = None
-        """Where the app may leave it."""
+        """The calls in progress, if the app may leave this loop."""
         self._loop_end: LoopEnd | None = None
 
     async def open(self) -> None:
-        """Connect, and read the store's config. Where that fails, the store is left as it is."""
+        """Connect, and read the store's config. If that fails, the store is left as it is."""
         await self.store.open()
         await self.refresh()
         if self.settings.cloudpickle:
@@ -176,12 +176,12 @@ class Session:
         return self.store_id
 
     async def close_with_loop(self, close: Callable[[], Awaitable[object]]) -> None:
-        """Have `close` called when the loop ends before this is closed."""
+        """Call `close` if the loop ends before this is closed."""
         self._loop_end = LoopEnd(close)
         await self._loop_end.watch()
 
     async def close(self) -> None:
-        """Let what was handed in be written, then disconnect."""
+        """Write all accepted operations, then disconnect."""
         if self._loop_end is not None:
             self._loop_end.cancel()
         await self.feed.close()
@@ -189,7 +189,7 @@ class Session:
         if self._refreshing is not None:
             self._refreshing.cancel()
         await self.store.close()
-        # A call that is still under way has this session, and its store may be open on another loop by now.
+        # A call in progress still has this session, and its store may be open on another loop by now.
         self.store, self.commit = cast("Store", _Left()), cast("GroupCommit", _Left())
 
     async def refresh(self) -> None:
@@ -201,14 +201,14 @@ class Session:
         self.feed.follow(records[self.feed.kind])
 
     async def refresh_after_a_write(self) -> None:
-        """The same, for whoever has just changed it: that is done, so where it cannot be read now, it is soon."""
+        """The same after a change of the config. If the read fails, it is repeated soon: the change is stored."""
         try:
             await self.refresh()
         except HoldfastError:
             self._read_at = -math.inf
 
     def fresh_settings(self) -> Settings:
-        """The settings, read again in the background where they are old: an enqueue never waits for it."""
+        """The settings, read again in the background if they are old: an enqueue never waits for it."""
         if self.clock.monotonic() - self._read_at > CONFIG_MAX_AGE and self._refreshing is None:
             self._read_at = self.clock.monotonic()
             self.loop.call_soon_threadsafe(self._start_refresh)  # this may be another thread
@@ -222,13 +222,13 @@ class Session:
         try:
             await self.refresh()
             await self.health.warnings()
-        except Exception:  # noqa: BLE001, S110  # the settings stay as they were; the store's next write says what is wrong
+        except Exception:  # noqa: BLE001, S110  # the settings stay; the next write raises the error
             pass
         finally:
             self._refreshing = None
 
     async def tidy_now_and_then(self) -> None:
-        """For consumers by hand, who may have no worker that does it."""
+        """For manual consumers, which may have no worker that does it."""
         now = self.clock.monotonic()
         if now >= self._tidy_at:
             self._tidy_at = now + CLIENT_TIDY_EVERY
@@ -236,7 +236,7 @@ class Session:
             await self.holds.release_late()
 
     async def lost(self, limit: int) -> list[Lost]:
-        """The claims whose lease has run out; none for a moment after the store was away."""
+        """The claims whose lease has expired; none for a short time after a store outage."""
         asked = self.clock.monotonic()
         try:
             found = await self.store.expired(limit)
@@ -245,15 +245,15 @@ class Session:
             raise
         slow, known = self.clock.monotonic() - asked > RECOVERY_DELAY, self._looks_are_slow
         self._looks_are_slow = slow
-        if slow and not known:  # it hung; if the next look is slow too, then that is how this store is
+        if slow and not known:  # it hung; if the next read is slow too, the store is always slow
             self.give_way()
         return found if self.clock.monotonic() >= self._gives_way_until else []
 
     async def abandoned(self, limit: int) -> list[Lost]:
-        """The claims of a process that is proven to be gone, though their lease may go on. A worker's too, where
-        `end_remains` is known.
+        """The claims of a process that has provably ended, though their lease has not expired. Also a worker's, if
+        `end_remains` is set.
 
-        Not those on which another process works, as `Claim.started` told, or a task in a child: that one may live.
+        Not those that another process runs, as set by `Claim.started`, or a child process: it may be alive.
         """
         now = self.clock.monotonic()
         if now < self._abandoned_at:
@@ -277,25 +277,25 @@ class Session:
         return True
 
     def give_way(self, seconds: float | None = None) -> None:
-        """The store is away, so no heartbeat can beat: for a moment nobody is to be taken for lost. From any thread."""
+        """After a store failure: for a short time no lease counts as expired. From any thread."""
         if seconds is None:
             seconds = max(RECOVERY_DELAY, (self.settings.lease or 30.0) / 3)
         self._gives_way_until = self.clock.monotonic() + seconds
 
     def may_start(self, record: Record) -> bool:
-        """Whether a claimed job may run; else `refusal` says how its claim ends at once."""
+        """Whether a claimed job may run; else `refusal` has the outcome of its claim."""
         return damage.refusal(record) is None and too_late(record) is None and not self.holds.covers(record)
 
     async def refusal(self, record: Record) -> Outcome:
-        """How the claim of a job ends that is not to run: it is damaged, too late, or paused."""
+        """The outcome of a claim whose job may not run: it is damaged, expired, or paused."""
         return damage.refusal(record) or too_late(record) or await self.holds.confirm(record)
 
-    # -- looking
+    # -- reads
 
     async def record(self, id: str) -> Record:
-        """One job; JobNotFound where there is none. Concurrent callers share one read."""
+        """One job; JobNotFound if there is none. Concurrent callers share one read."""
         if not (isinstance(id, str) and id.isprintable()):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise JobNotFound(id)  # no job can have it, and those who share the read must not suffer from it
+            raise JobNotFound(id)  # no job can have it, and it must not break the shared read
         waiter = self._wanted.get(id)
         if waiter is None:
             if not self._wanted:
@@ -319,10 +319,10 @@ class Session:
                 waiter.set_result(record)
 
     async def ended(self, id: str, timeout: float | None) -> Record:
-        """The job once it has ended; TimeoutError where it has not in time."""
+        """The job after it has ended; TimeoutError if it has not ended in time."""
         if timeout is None:
             timeout = self.settings.default_result_timeout
-        # In the waiter's own time: a clock that a test has stopped must not make it wait for ever.
+        # In real time: a clock that a test has stopped must not make it wait for ever.
         limit = None if timeout is None else checked_seconds(timeout, "timeout")
         deadline = None if limit is None else self.loop.time() + limit
         listener = self.store.listen([f"job/{id}"])
@@ -339,7 +339,7 @@ class Session:
             listener.close()
 
     async def wait(self, listener: Listener, seconds: float) -> None:
-        """Wait for a notification. Raises Moved where the app leaves meanwhile."""
+        """Wait for a notification. Raises Moved if the app leaves meanwhile."""
         if self.calls_in_progress is None:
             await listener.wait(seconds)
             return
@@ -350,7 +350,7 @@ class Session:
 
 
 def readable(records: Mapping[str, Versioned]) -> dict[str, Any]:
-    """Stored settings by name; what is no JSON is left out, never fatal."""
+    """Stored settings by name; undecodable values are left out."""
     found: dict[str, Any] = {}
     for name, kept in sorted(records.items()):
         with suppress(*UNDECODABLE):
@@ -359,6 +359,6 @@ def readable(records: Mapping[str, Versioned]) -> dict[str, Any]:
 
 
 def _seen(task: asyncio.Task[None]) -> None:
-    """Errors of the shared read went to its callers."""
+    """Retrieve errors of the shared read, which its callers got."""
     if not task.cancelled():
         task.exception()

@@ -1,14 +1,14 @@
-"""Signals: named values that jobs wait for, whether they are sent before or after.
+"""Signals: named values that jobs wait for, sent before or after the wait begins.
 
-Waking a job puts the value among its steps, in one guarded change. No wake-up is lost, whoever dies when:
+Waking a job adds the value to its steps, in one guarded change. No wake-up is lost, whichever process crashes:
 
-1. A signal's value is kept (a record of kind `signal:NAME`) before its waiters are looked for. Whoever begins to wait
-   later looks for it once more when the store has written that it waits (`look_again`), and until then is due again
+1. A signal's value is stored (a record of kind `signal:NAME`) before its waiting jobs are looked up. A job that begins
+   to wait later is checked once more after the store has written its wait (`look_again`), and until then is due again
    within a minute.
-2. A record of kind `signal` says which signals there are, and which of them have not been told to all who waited.
-   Maintenance tells those, and forgets a signal when its time is over: that for which keys are remembered.
-3. Both records have the time at which it was sent in their names. A signal that is sent again has new ones, and the
-   newest counts. Old ones are removed by their versions, so whoever removes them, however late, removes no new one.
+2. A record of kind `signal` lists each signal, and whether all waiting jobs have been woken. Maintenance wakes the
+   others, and removes a signal after `key_retention` seconds.
+3. The names of both records contain the time at which the signal was sent. A signal that is sent again has new records,
+   and the newest counts. Old records are removed by their versions, so a late removal never removes a new one.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ T = TypeVar("T")
 logger = logging.getLogger("holdfast")
 KIND = "signal"
 WATCHED = 3600.0
-"""Seconds for which a process has seen a signal before it forgets it."""
+"""Seconds for which a process must have seen a signal before it removes it."""
 _WAITING = (State.BLOCKED, State.SCHEDULED)
 
 
@@ -53,7 +53,7 @@ class Sent(msgspec.Struct, frozen=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """That a signal was sent, and whether all who waited for it have been told."""
+    """A sent signal, and whether all jobs that waited for it have been woken."""
 
     told: bool
 
@@ -63,7 +63,7 @@ _read_entry = msgspec.json.Decoder(Entry).decode
 
 
 def kind_of(name: str) -> str:
-    """The kind of the records that have a signal's value: one reads it without reading all others."""
+    """The record kind of a signal's values: one is read without reading all others."""
     return kind_in(KIND, name)
 
 
@@ -74,19 +74,21 @@ WRITES = WorkerWrites(
 
 
 async def send(session: Session, name: str, value: Any) -> int:
-    """Keep a value under a name and wake every job that waits for it; how many.
+    """Store a value under a name and wake every job that waits for it; returns how many.
 
-    Once the value is kept, the signal is sent: workers wake those that were not reached. To send it again is safe.
+    After the value is stored, the signal is sent: workers wake the remaining jobs. Sending it again is safe.
     """
     store, name = session.store, checked_name(name, "signal")
     data, most = encode_value(value, exact=True, what=f"the value of signal {name!r}"), session.settings.max_payload
     if len(data) > most:
-        raise PayloadTooLarge(f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({most})")
+        raise PayloadTooLarge(
+            f"signal {name!r}: a value of {len(data)} bytes is over max_payload ({most}); it was not sent"
+        )
     earlier = _values(await records_of(store, kind_of(name)))
-    at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, whatever the clock does
+    at = max([await store.now(), *(before + 1 for before in earlier)])  # the newest, even if the clock goes back
     await _enter(session, name, at, told=False)
     await store.put_record(kind_of(name), str(at), msgspec.json.encode(Sent(Raw(data))))
-    then = "it is kept, and workers wake the jobs that wait for it; it may be sent again"
+    then = "its value is stored, and workers wake the jobs that wait for it; sending it again is safe"
     with Writes(f"signal {name!r}", then, made=1):
         woken = await _wake(session, name, data)
     try:
@@ -95,14 +97,14 @@ async def send(session: Session, name: str, value: Any) -> int:
             await store.put_record(kind_of(name), str(before), None, kept.version)
             await store.put_record(KIND, f"{before}:{name}", None)
     except (StoreUnavailable, OutcomeUnknown) as error:
-        logger.info("signal %s is sent; what it leaves to tidy up is left to workers: %s", name, error)
+        logger.info("signal %s was sent; workers will remove its old records: %s", name, error)
     return woken
 
 
 async def look_again(session: Session, id: str) -> None:
-    """A job has just begun to wait for a signal: wake it if that was sent meanwhile, else let it wait in peace.
+    """A job has just begun to wait for a signal: wake it if that was sent meanwhile, else remove its early due time.
 
-    Here alone it is said to be too late: nobody else has looked for the signal after the time was over.
+    Only this function times a wait out: it looks for the signal after the timeout.
     """
     (record,) = await session.store.get([id])
     if (
@@ -116,24 +118,24 @@ async def look_again(session: Session, id: str) -> None:
     sent, now = await _sent(session, name), await session.store.now()
     rest = _left_in_peace(record, name, now)
     change = rest if sent is None else _woken(record, name, bytes(sent.value), now)
-    if change is not None:  # where it is refused, the job has moved: it was woken, claimed or cancelled
+    if change is not None:  # if it is rejected, the job was woken, claimed or cancelled meanwhile
         await session.commit.change([change])
 
 
 class SignalMaintenance:
-    """Wakes the jobs that a sender which died has not woken, and forgets signals whose time is over.
+    """Wakes jobs after a crash of a sender, and removes signals after their retention.
 
-    Their age goes by the store's clock, which may be one process's own and wrong. So a process forgets a signal only
-    after it has itself seen it for an hour.
+    Their age is measured by the store's clock, which may be the wrong clock of one process. So a process removes a
+    signal only after it has itself seen it for an hour.
     """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._seen: dict[str, tuple[int, float]] = {}
-        """Signals by the names of their entries: the version, and when it was first seen here, by the steady clock."""
+        """Signals by the names of their entries: the version, and when it was first seen here (monotonic clock)."""
 
     async def run(self) -> None:
-        """Look once."""
+        """Run once."""
         session = self._session
         entries = await records_of(session.store, KIND)
         now, steady = await session.store.now(), session.clock.monotonic()
@@ -157,10 +159,10 @@ class SignalMaintenance:
             await self._forget(over)
 
     async def _forget(self, over: Mapping[str, Versioned]) -> None:
-        """Remove what is over, each record by its version: one that was sent again meanwhile is another.
+        """Remove expired records, each by its version: a signal that was sent again meanwhile has others.
 
-        The value goes first: what is entered nowhere could never be forgotten. A value is written after its entry, so
-        where the entry is still the one that was seen once the value is read, the value is the old one too.
+        The value is removed first: a value without an entry would never be removed. A value is written after its entry,
+        so if the entry is unchanged after the value is read, the value is the old one too.
         """
         store = self._session.store
         values: dict[str, Versioned] = {}
@@ -183,18 +185,18 @@ async def _enter(session: Session, name: str, at: int, *, told: bool) -> None:
 
 
 async def _sent(session: Session, name: str, at: int = 0) -> Sent | None:
-    """What was sent last; None where nothing was, or nothing since `at`."""
+    """The last sent value; None if none was sent, or none since `at`."""
     values = _values(await records_of(session.store, kind_of(name)))
     return _read(_read_sent, values[max(values)]) if values and max(values) >= at else None
 
 
 def _values(records: dict[str, Versioned]) -> dict[int, Versioned]:
-    """The values of a signal by when they were sent."""
+    """The values of a signal by the time they were sent."""
     return {int(name): kept for name, kept in records.items() if name.isascii() and name.isdecimal() and len(name) < 20}
 
 
 def _read(decode: Callable[[bytes], T], kept: Versioned) -> T | None:
-    """A record, where it can be read; whoever else wrote it harms nobody."""
+    """A decoded record; None if it cannot be decoded."""
     try:
         return decode(kept.value)
     except UNDECODABLE:
@@ -202,7 +204,7 @@ def _read(decode: Callable[[bytes], T], kept: Versioned) -> T | None:
 
 
 async def _wake(session: Session, name: str, value: bytes) -> int:
-    """Wake all that wait for a signal, until none is left that was refused because it moved in between."""
+    """Wake all jobs that wait for a signal; jobs that changed meanwhile are tried again."""
     where, woken, refused = Where(_WAITING, waiting_for=Waiting("signal", name)), 0, True
     while refused:
         refused, cursor = False, None
@@ -223,9 +225,9 @@ def _woken(record: Record, name: str, value: bytes | None, now: int) -> Change:
 
 
 def _left_in_peace(record: Record, name: str, now: int) -> Change | None:
-    """From now on only the signal wakes it, or its own time limit; None where that comes first anyway.
+    """From now on only the signal, or its timeout, wakes the job; None if the timeout comes first anyway.
 
-    Where that is over, it goes on without the signal.
+    If the timeout has passed, the job resumes without the signal.
     """
     step = steps.read(record.checkpoint).find("signal", name)
     until = None if step is None else step.until

@@ -1,7 +1,7 @@
-"""The store's own id: random, kept in the store, the same for all who use it, by whatever URL they reach it.
+"""The id of a store: random, kept in the store, the same for all its users, whatever URL they use.
 
-What is signed is bound to it, so that a copy in another store is worth nothing there. A backup has it, so what was
-signed before still holds after a restore; so does a copy of a whole store.
+Signatures are bound to it, so that signed data copied to another store is invalid there. A backup contains it, so
+signatures stay valid after a restore; so does a copy of a whole store.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ KIND, NAME = "store", "id"
 
 
 async def store_id(store: Store) -> str:
-    """The id, made by the first who asks."""
+    """The id, made on first use."""
     while (kept := (await records_of(store, KIND)).get(NAME)) is None:
-        with suppress(OutcomeUnknown):  # the next look tells
-            await store.put_record(KIND, NAME, msgspec.json.encode(fresh_secret()), 0)  # unless somebody was first
-    return kept.value.hex()  # whatever it is: a record that was damaged is an id as well
+        with suppress(OutcomeUnknown):  # the next read shows it
+            await store.put_record(KIND, NAME, msgspec.json.encode(fresh_secret()), 0)  # unless another was first
+    return kept.value.hex()  # any bytes: a damaged record is an id as well
 
 
 async def _refuse(_store: Store, _write: RecordWrite) -> NoReturn:
@@ -32,4 +32,4 @@ async def _refuse(_store: Store, _write: RecordWrite) -> NoReturn:
 
 
 WRITES = WorkerWrites(records=(RecordKind(KIND, check=_refuse, before_read=store_id),))
-"""Once somebody reads it through a server, there is one, so no client makes it."""
+"""A server creates it on the first read, so no client does."""

@@ -1,7 +1,7 @@
-"""What charts show: how claims ended, in steps of time; and how deep the queues were, as somebody noted it.
+"""Data of charts: outcomes of claims over time, and recorded queue depths.
 
-A store counts how claims end, minute by minute. Nobody counts how deep a queue was: a server that runs notes it once a
-minute, an hour to a record, for as long as minutes are kept. Where none ran, there is a gap.
+A store counts outcomes by minute. Queue depths are not counted by stores: a running server records them once a
+minute, one record per hour, for as long as minutes are kept. Times without a server are a gap.
 """
 
 from __future__ import annotations
@@ -23,66 +23,66 @@ from .runtime import Runtime, on_app_loop
 from .session import Session
 
 KIND = "depth"
-"""Of the store's small shared records; each is named after the hour in which it begins, in seconds."""
+"""The record kind; each record is named after the start of its hour, in seconds."""
 WRITES = WorkerWrites(records=(RecordKind(KIND),))
 HOUR, MINUTE = 3600, 60
 """Seconds."""
 QUEUES_MOST = 100
-"""Queues that are noted, the deepest first."""
+"""Queues that are recorded, the deepest first."""
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """How many claims ended in one way within one step."""
+    """How many claims ended with one outcome within one step."""
 
     at: datetime
-    """The step's beginning."""
+    """Start of the step."""
     queue: str | None
-    """None: of all queues."""
+    """None: all queues."""
     outcome: str
     count: int
     waited: float
-    """Seconds from when each was due to when it was claimed, added up."""
+    """Sum of the seconds from due to claimed."""
     ran: float
-    """Seconds from claim to end, added up."""
+    """Sum of the seconds from claimed to ended."""
 
 
 class Depth(msgspec.Struct, frozen=True):
-    """How many jobs stood queued."""
+    """The number of queued jobs."""
 
     at: datetime
     queued: int
     queues: dict[str, int]
-    """By queue, those with none left out."""
+    """By queue, without empty queues."""
 
 
 class Timeseries:
-    """What charts show, read from a store."""
+    """Reads chart data from a store."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
 
     @on_app_loop
     async def stats_by_minute(self, session: Session, since: timedelta | float) -> list[MinuteStats]:
-        """How claims ended, minute by minute, over this long until now."""
+        """Outcomes of claims by minute, over the last `since`."""
         return await session.store.stats_by_minute(await _start(session, since))
 
     async def rates(
         self, since: timedelta | float, step: timedelta | float = 60, *, by_queue: bool = False
     ) -> list[Rate]:
-        """How claims ended over this long until now, in steps of whole minutes."""
+        """Outcomes of claims over the last `since`, in steps of whole minutes."""
         return rates(await self.stats_by_minute(since), _checked_step(step), by_queue=by_queue)
 
     @on_app_loop
     async def depth_by_minute(
         self, session: Session, since: timedelta | float, step: timedelta | float = 60
     ) -> list[Depth]:
-        """How many jobs stood queued over this long until now, as `record_depth` noted it, in steps of whole minutes."""
+        """Queue depths over the last `since`, as `record_depth` stored them, in steps of whole minutes."""
         start = await _start(session, since)
         return depths(await records_of(session.store, KIND), start, _checked_step(step))
 
     @on_app_loop
     async def record_depth(self, session: Session) -> bool:
-        """Note how many jobs stand queued in this minute; False where somebody has already."""
+        """Record the number of queued jobs of this minute; False if another process has already."""
         store = session.store
         note = noting(await records_of(store, KIND), await store.stats(), await store.now())
         if note is None:
@@ -99,12 +99,12 @@ async def _start(session: Session, since: timedelta | float) -> int:
 def _checked_step(step: timedelta | float) -> int:
     seconds = int(checked_seconds(step, "step"))
     if seconds < 60 or seconds % 60:
-        raise InvalidJob(f"a step is of whole minutes, not of {seconds} seconds")
+        raise InvalidJob(f"step must be a whole number of minutes, not {seconds} seconds")
     return seconds
 
 
 def rates(minutes: Iterable[MinuteStats], step: int, *, by_queue: bool) -> list[Rate]:
-    """Minutes in steps of so many seconds, by (time, queue, outcome)."""
+    """Minutes summed in steps of `step` seconds, by (time, queue, outcome)."""
     sums: dict[tuple[int, str, str], list[int]] = {}
     for one in minutes:
         where = (one.at // MICROS // step * step, one.queue if by_queue else "", one.outcome)
@@ -119,7 +119,7 @@ def rates(minutes: Iterable[MinuteStats], step: int, *, by_queue: bool) -> list[
 
 
 def depths(records: Mapping[str, Versioned], since: int, step: int) -> list[Depth]:
-    """What was noted since then, the last of each step of so many seconds."""
+    """The recorded depths since then, the last of each step of `step` seconds."""
     found: dict[int, Depth] = {}
     for name, kept in records.items():
         hour = _hour(name)
@@ -135,7 +135,7 @@ def depths(records: Mapping[str, Versioned], since: int, step: int) -> list[Dept
 
 
 class Noting(msgspec.Struct, frozen=True):
-    """What is to be written: this hour's record, at its version, and the hours that are past their time."""
+    """What to write: this hour's record with its version, and the hours to remove."""
 
     name: str
     value: bytes
@@ -144,7 +144,7 @@ class Noting(msgspec.Struct, frozen=True):
 
 
 def noting(records: Mapping[str, Versioned], queues: Iterable[QueueStats], now: int) -> Noting | None:
-    """The depth of every queue in this minute; None where somebody has noted it already."""
+    """The depth of every queue in this minute; None if it is already recorded."""
     seconds = now // MICROS
     hour, number = seconds // HOUR * HOUR, str(seconds % HOUR // MINUTE)
     kept = records.get(str(hour))
@@ -165,5 +165,5 @@ def _noted(kept: Versioned) -> dict[str, dict[str, int]]:
     try:
         noted = msgspec.json.decode(kept.value, type=dict[str, dict[str, int]])
     except UNDECODABLE:
-        return {}  # not ours; the next note replaces it
+        return {}  # undecodable; the next write replaces it
     return {number: queues for number, queues in noted.items() if number.isascii() and number.isdigit()}

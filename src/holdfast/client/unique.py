@@ -1,7 +1,7 @@
-"""One job for many calls: how a job that still waits is given the arguments and the time of a later call.
+"""Unique jobs: how a waiting job gets the arguments and the due time of a later call.
 
-Unique, throttled and debounced jobs are one thing: a key, and the store's answer to which job has it (`NewJob.unique`).
-To replace is that, and then a guarded change of the job that has the key; whoever finds that it has moved asks again.
+Unique, throttled and debounced jobs use the same mechanism: a key, and the store's answer which job has it
+(`NewJob.unique`). Replacing adds a guarded change of that job; if the job has changed, the insert is repeated.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from ..core.operations import Change, Inserted, Patch
 from .session import Session
 
 REPLACED = "replaced"
-"""What became of a NewJob that the job of its key took in."""
+"""The result of a NewJob that replaced the job with its key."""
 
 
 async def insert_or_replace(
     session: Session, insert: Callable[[NewJob], Awaitable[Inserted]], job: NewJob, max_delay: float | None
 ) -> Inserted:
-    """Store a job; or, where the job of its key still waits, have that one do what this was to do.
+    """Store a job; or, if the job with its key still waits, replace its arguments and due time.
 
-    `max_delay`: seconds from that one's creation, after which it is due however often it is replaced.
+    `max_delay`: seconds from the creation of that job after which it is due, however often it is replaced.
     """
     while True:
         answer = await insert(job)
@@ -34,7 +34,7 @@ async def insert_or_replace(
             return answer
         [found] = await session.store.get([answer.id])
         if found is None or found.state not in WAITING:
-            continue  # claimed, ended or removed since: its key is free for another
+            continue  # claimed, ended or removed since: its key is free
         _check_limit_key(found, job)
         by_the_clock = max_delay is not None or job.run_at is not None or job.extra is not None
         now = await session.store.now() if by_the_clock else 0
@@ -47,7 +47,7 @@ async def insert_or_replace(
 
 
 async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:
-    """Those of some jobs that have ended and whose keys belong by now to others that live, with the ids of these."""
+    """Those of the given ended jobs whose keys now belong to unfinished jobs, with the ids of the latter."""
     keyed = [(record.id, record.key) for record in records if record.key is not None and record.state in TERMINAL]
     if not keyed:
         return {}
@@ -56,12 +56,12 @@ async def rivals(session: Session, records: Sequence[Record]) -> dict[str, str]:
 
 
 def _check_limit_key(found: Record, job: NewJob) -> None:
-    """A waiting job cannot change its limit key, and must not run as one of another key's."""
+    """A waiting job cannot change its limit key, and must not run under another one."""
     here, there = _name(found.limit_key), _name(job.limit_key)
     if here != there:
         raise InvalidJob(
-            f"job {found.id!r} has the key {job.key!r} and waits in {here}: it cannot be given the arguments of a job "
-            f"of {there}; put what the limit's key is made of into the key, or cancel that job first"
+            f"job {found.id!r} with key {job.key!r} was not replaced: it waits under {here}, and the new call under "
+            f"{there}; include the limit's key in key=, or cancel the job first"
         )
 
 
@@ -70,7 +70,7 @@ def _name(limit_key: LimitKey | None) -> str:
 
 
 def replacing(found: Record, job: NewJob, now: int, max_delay: float | None) -> Change:
-    """The change that has a waiting job do what another was to do, from its beginning."""
+    """The change that replaces the arguments and due time of a waiting job."""
     delay = job.delay if job.run_at is None else max(0.0, (job.run_at - now) / MICROS)
     if max_delay is not None:
         delay = max(0.0, min(delay, (found.created_at - now) / MICROS + max_delay))

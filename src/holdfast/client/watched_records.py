@@ -1,4 +1,4 @@
-"""Records that a process looks at again and again (pauses, schedules, ends of flow jobs), brought by one read."""
+"""Records that a process reads repeatedly (pauses, schedules, ends of flow jobs), fetched by one read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..store.protocol import Store, Versioned
 
 
 class WatchedRecords:
-    """The last read of all watched kinds. Each part of a worker takes its kind from it, or reads where it is old."""
+    """The last read of all watched kinds. Each part of a worker takes its kind from it, or reads if it is too old."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -20,13 +20,13 @@ class WatchedRecords:
         self._loop = asyncio.get_running_loop()
 
     def watch(self, kind: str) -> None:
-        """Bring this kind with every read from now on."""
+        """Include this kind in every read from now on."""
         self._kinds.add(kind)
 
     async def of(self, kind: str, max_age: float = 0.0) -> dict[str, Versioned]:
-        """The records of a kind, by name, from a read that began less than `max_age` seconds ago; 0: from a new one.
+        """The records of a kind, by name, from a read that began less than `max_age` seconds ago; 0: from a new read.
 
-        What is answered later was never read earlier: reads are made one after the other.
+        Reads are sequential, so a later answer is never from an earlier read.
         """
         self.watch(kind)
         async with self._reading:

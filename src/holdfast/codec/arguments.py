@@ -304,16 +304,18 @@ def _parameter(shape: Shape, name: str, prefix: str = "") -> Parameter:
 def _the_one_parameter(label: str, shape: Shape | None) -> str:
     names = () if shape is None else shape.names
     if shape is None or not names or shape.required not in ((), names[:1]):
-        raise ConfigError(f"{label} must have one parameter, for the whole payload, besides its context")
+        raise ConfigError(f"{label} must have exactly one parameter besides its context: the whole payload")
     return names[0]
 
 
 def _take_items(label: str, shape: Shape | None) -> None:
     """Make calls of a batch function take one item of its list."""
     if shape is None or len(shape.names) != 1 or shape.required != shape.names or shape.star or shape.extra:
-        raise ConfigError(f"{label} handles a batch: it must have one parameter, the list of what each job brings")
+        raise ConfigError(
+            f"{label} handles a batch: it must have exactly one parameter, the list of the jobs' arguments"
+        )
     if shape.context is not None:
-        raise ConfigError(f"{label} handles a batch, whose jobs have no context in common: leave out {shape.context!r}")
+        raise ConfigError(f"{label} handles a batch, whose jobs share no context: remove parameter {shape.context!r}")
     item_type(shape.hints[shape.names[0]], label)
     shape.batch = True
 

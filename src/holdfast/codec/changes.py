@@ -67,7 +67,9 @@ def _in_dict(value: Any, back: dict[Any, Any], exact: bool) -> Change | None:
 def _in_object(value: Any, back: Any) -> Change | None:
     if isinstance(back, datetime) and isinstance(value, datetime):
         moved = value.tzinfo is not None and value.timestamp() != back.timestamp()
-        return Change("", "datetime", "another moment, as its offset has seconds (use UTC)") if moved else None
+        return (
+            Change("", "datetime", "a different time, because its UTC offset has seconds (use UTC)") if moved else None
+        )
     if type(value) is not type(back):
         # What was written of a subclass is read as its parent; an equal one (a path, a uuid) loses nothing.
         return None if isinstance(value, Collection) or value == back else _change(value, back)

@@ -54,7 +54,7 @@ class Parameter:
 def _usable(hint: Any) -> tuple[Any, str | None]:
     """Take the type if it can be decoded, else Any with the reason."""
     if isinstance(hint, str):
-        return Any, f"the annotation {hint!r} names something unknown"
+        return Any, f"the annotation {hint!r} names an unknown type"
     if getattr(hint, "_is_protocol", False) and not getattr(hint, "_is_runtime_protocol", False):
         return Any, "a protocol does not say what to build"
     try:

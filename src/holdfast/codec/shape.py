@@ -130,7 +130,7 @@ class Shape:
     def _take_context(self, parameter: inspect.Parameter, signature: inspect.Signature) -> None:
         name = parameter.name
         if self.context is not None:
-            raise ConfigError(f"{self.label}() asks for its context twice, as {self.context!r} and as {name!r}")
+            raise ConfigError(f"{self.label}() has two context parameters, as {self.context!r} and as {name!r}")
         kinds = {other.kind for other in signature.parameters.values()}
         by_position = parameter.kind is parameter.POSITIONAL_OR_KEYWORD and parameter.VAR_POSITIONAL in kinds
         if by_position or parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
@@ -201,7 +201,7 @@ class Shape:
         missing = [repr(name) for name in self.required if name not in values]
         if missing:
             names = missing[0] if len(missing) == 1 else f"{', '.join(missing[:-1])} and {missing[-1]}"
-            hint = "; the worker gives it the running job's where it says ctx: Context" if "'ctx'" in missing else ""
+            hint = "; annotate it as ctx: Context to receive the running job's context" if "'ctx'" in missing else ""
             self._refuse(f"missing {len(missing)} required argument{'s' if len(missing) > 1 else ''}: {names}{hint}")
 
     def _too_many(self, given: int) -> NoReturn:

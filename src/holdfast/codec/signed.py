@@ -25,7 +25,9 @@ class Signed:
 
     def __init__(self, secrets: Sequence[str]) -> None:
         if not secrets or not all(secrets):
-            raise ConfigError("the cloudpickle codec signs its payloads: set HOLDFAST_SECRET to a long random text")
+            raise ConfigError(
+                "the cloudpickle codec needs a secret to sign payloads: set HOLDFAST_SECRET to a long random text"
+            )
         with requires("the cloudpickle codec", "cloudpickle", "cloudpickle"):
             self._pickle: Any = import_module("cloudpickle")
         # Keys of its own, so that a signature made with the same secret for another purpose is no signature here.
@@ -35,20 +37,22 @@ class Signed:
         try:
             pickled: bytes = self._pickle.dumps(obj)
         except Exception as error:
-            raise InvalidJob(f"cannot be pickled: {error}") from error
+            raise InvalidJob(f"a {type(obj).__name__} cannot be pickled: {error}") from error
         return _sign(self._keys[0], place, pickled) + pickled
 
     def loads(self, data: bytes, place: Sequence[str]) -> Any:
         signature, pickled = data[:_SIZE], data[_SIZE:]
         if not any(hmac.compare_digest(signature, _sign(key, place, pickled)) for key in self._keys):
             raise InvalidJob(
-                "the signature does not match: this was pickled with another secret, for another task or store, "
-                "or changed since"
+                "the signature of a pickled payload or result does not match: it was made with another secret, for "
+                "another task or store, or the data was changed"
             )
         try:
             return self._pickle.loads(pickled)
         except Exception as error:
-            raise InvalidJob(f"cannot be unpickled here: {type(error).__name__}: {error}") from error
+            raise InvalidJob(
+                f"a pickled payload or result cannot be unpickled here: {type(error).__name__}: {error}"
+            ) from error
 
 
 def _sign(key: bytes, place: Sequence[str], pickled: bytes) -> bytes:

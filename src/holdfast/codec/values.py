@@ -116,16 +116,18 @@ def write(value: object, what: str, dump: Callable[[object], bytes] = plain_json
         payload = dump(value)
     except UnicodeError:
         raise InvalidJob(
-            f"{what} holds a lone surrogate or other broken text; mend it or annotate it as bytes"
+            f"{what} contains a lone surrogate or other invalid text; correct it or annotate it as bytes"
         ) from None
     except RecursionError:
-        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}, or holds itself") from None
+        raise InvalidJob(f"{what} is nested deeper than {MAX_NESTING}, or contains itself") from None
     except Exception as error:
         raise InvalidJob(f"{what} cannot be encoded: {error}; pass plain data or a dataclass instead") from error
     if reason := flaw(payload):
         raise InvalidJob(f"{what} {reason}")
     if (path := not_finite(payload, value)) is not None:
-        raise InvalidJob(f"{what} holds NaN or infinity{place(path)}, which JSON cannot say; pass None or text instead")
+        raise InvalidJob(
+            f"{what} contains NaN or infinity{place(path)}, which JSON cannot represent; pass None or text instead"
+        )
     return payload
 
 
@@ -153,7 +155,7 @@ def read(decode: Callable[[bytes], Any], data: bytes, what: str) -> Any:
 def flaw(payload: bytes) -> str | None:
     """What is wrong with well-formed JSON, if anything."""
     if b"\\u0000" in payload and _NUL.search(payload):
-        return "holds the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
+        return "contains the character \\u0000, which not every store can keep; remove it, or annotate it as bytes"
     if not _shallow(payload):
         return f"is nested deeper than {MAX_NESTING}"
     return None

@@ -1,4 +1,4 @@
-"""Time and chance, as values that are passed in: the one place that asks the machine for either."""
+"""Clocks and random values, passed in as arguments: the only module that reads either from the machine."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Clock(Protocol):
-    """Three clocks: the wall's (for people and due times), a steady one, and the machine's since boot (for leases)."""
+    """Three clocks: wall time (due times), monotonic time (intervals), and time since the machine booted (leases)."""
 
     def now(self) -> int:
         """Wall-clock time in microseconds."""
         ...
 
     def monotonic(self) -> float:
-        """Seconds that never go back, for intervals inside one process."""
+        """Seconds that never decrease, for intervals inside one process."""
         ...
 
     def boot(self) -> int:
-        """Microseconds since this machine booted, sleep included: the same in all its processes, in any namespace."""
+        """Microseconds since this machine booted, including sleep: the same in all its processes and namespaces."""
         ...
 
     def boot_id(self) -> str:
-        """Names this boot; a reboot changes it."""
+        """Identifies this boot; a reboot changes it."""
         ...
 
 
@@ -68,7 +68,7 @@ _MACHINE = "time:[4026531834]"
 
 @cache
 def boot_offset() -> int:
-    """Nanoseconds that this process's time namespace adds to the time since boot; ConfigError where that is unknown."""
+    """Nanoseconds that the time namespace of this process adds to the time since boot; ConfigError if unknown."""
     try:
         own = os.readlink("/proc/self/ns/time")  # noqa: PTH115  # it is not a path
         of_children = os.readlink("/proc/self/ns/time_for_children")  # noqa: PTH115
@@ -81,8 +81,8 @@ def boot_offset() -> int:
     if own != of_children:
         # The kernel shows the offsets of the namespace that children get, which is not this process's own.
         raise ConfigError(
-            "this process has unshared its time namespace inside another one, so the time since the machine's boot is"
-            " unknown to it, and with it when a lease ends: use the store from a child process instead"
+            "this process is in a nested time namespace and cannot read the time since boot, which leases depend on:"
+            " open the store in a child process instead"
         )
     return next((int(line[1]) * 1_000_000_000 + int(line[2]) for line in lines if line[0] in ("boottime", "7")), 0)
 
@@ -104,7 +104,7 @@ def _read_boot_id() -> str:
 
 
 class Entropy:
-    """Chance, from one source that a test can seed."""
+    """Random values from one source that a test can seed."""
 
     def __init__(self, seed: int | None = None) -> None:
         self._random = random.Random(seed)
@@ -129,7 +129,7 @@ def fresh_entropy() -> Entropy:
 
 
 def fresh_secret() -> str:
-    """Text that nobody can guess, for a token: 256 bits of the operating system's."""
+    """A random token: 256 bits from the operating system."""
     return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
 
 
@@ -140,5 +140,5 @@ def micros(at: datetime) -> int:
 
 
 def moment(micros: int) -> datetime:
-    """A stored time as an aware UTC datetime; before 1970 or beyond the year 9999, the nearest."""
+    """A stored time as an aware UTC datetime, clamped to the years 1970 to 9999."""
     return EPOCH + timedelta(0, 0, min(max(micros, 0), 253_402_300_799_999_999))

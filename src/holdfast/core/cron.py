@@ -1,4 +1,4 @@
-"""When something is due again and again: cron lines and intervals, time zones and both changes of the clock.
+"""When a schedule is due: cron lines and intervals, time zones, and daylight saving changes.
 
 Pure: no store, no clock of its own. Times are microseconds since 1970, as in a job.
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from cronsim import CronSim as _CronSim
 
 LATE = 60 * MICROS
-"""A run that is no later than this was not missed: somebody was just about to make it."""
+"""A run that is at most this late does not count as missed."""
 MOST_RUNS = 1000
-"""Runs that are made up for at once, whatever the schedule allows."""
+"""Upper bound of runs that are made up for at once, whatever the schedule allows."""
 TWICE = timedelta(hours=3)
-"""More than any clock is put back."""
+"""More than any clock change sets the clock back."""
 _NAMED = {
     "@hourly": "0 * * * *",
     "@daily": "0 0 * * *",
@@ -43,46 +43,46 @@ OVERLAPS = ("allow", "skip")
 
 
 class Rule(msgspec.Struct, frozen=True, omit_defaults=True):
-    """When: a cron line in a time zone, or an interval."""
+    """The timing of a schedule: a cron line in a time zone, or an interval."""
 
     cron: str | None = None
-    """Five fields, or six with seconds in front; or @daily and the like."""
+    """Five fields, or six with seconds first; or an alias such as @daily."""
     tz: str = "UTC"
     every: float | None = None
     """Seconds, counted from the beginning of 1970, UTC."""
     catch_up: int = 1
     """Missed runs that are made up for, the latest first: 0 none, 1 one, n up to n."""
     jitter: float = 0.0
-    """Each run is put off by a share of these seconds, always the same for the same run."""
+    """Maximum delay in seconds of each run; the same run always gets the same delay."""
     overlap: str = "allow"
-    """`skip`: no run while the job of the last one has not ended."""
+    """`skip`: no run while the job of the previous run has not ended."""
 
 
 def checked(rule: Rule) -> Rule:
-    """The rule, if it can be kept and ever be due; InvalidJob says what is wrong with it."""
+    """The rule if it is valid and will ever be due; otherwise InvalidJob."""
     if (rule.cron is None) == (rule.every is None):
-        raise InvalidJob("a schedule has either a cron line or every=")
+        raise InvalidJob("a schedule needs exactly one of a cron line and every=")
     if rule.every is not None and rule.every < 0.001:
-        raise InvalidJob(f"every= must be at least a millisecond, not {rule.every:g} s")
+        raise InvalidJob(f"every= must be at least 0.001 s, not {rule.every:g} s")
     if rule.overlap not in OVERLAPS:
         raise InvalidJob(f"overlap must be one of {', '.join(OVERLAPS)}, not {rule.overlap!r}")
     if type(rule.catch_up) is not int or not 0 <= rule.catch_up <= MOST_RUNS:
         raise InvalidJob(
-            f"catch_up is the number of missed runs to make up for, from 0 to {MOST_RUNS}, not {rule.catch_up!r:.100}"
+            f"catch_up must be the number of missed runs to make up for, 0 to {MOST_RUNS}, not {rule.catch_up!r:.100}"
         )
     _zone(rule.tz)
     if rule.cron is not None and not _ever_due(_text(rule.cron), rule.tz):
-        raise InvalidJob(f"the cron line {rule.cron!r} is never due")
+        raise InvalidJob(f"the cron line {rule.cron!r} matches no date: correct its day and month")
     return rule
 
 
-@lru_cache(maxsize=10_000)  # whoever lists schedules checks them all
+@lru_cache(maxsize=10_000)  # listing schedules checks every rule
 def _ever_due(cron: str, tz: str) -> bool:
     return next(_due(Rule(cron=cron, tz=tz), 0), None) is not None
 
 
 def next_after(rule: Rule, moment: int) -> int | None:
-    """When it is due for the first time after this moment; None: never again."""
+    """The first time that the rule is due after this time; None: never again."""
     if rule.every is not None:
         step = round(rule.every * MICROS)
         return (moment // step + 1) * step
@@ -90,9 +90,9 @@ def next_after(rule: Rule, moment: int) -> int | None:
 
 
 def runs_due(rule: Rule, following: int, now: int) -> list[int]:
-    """The runs to make now, oldest first, where `following` was the next: those of the moment, and what is caught up.
+    """The runs to enqueue now, oldest first, where `following` was the next: those due now, and missed ones.
 
-    A run that is hardly late is always made; of those that were missed, the latest as far as `catch_up` reaches.
+    A run that is only slightly late is always made; of the missed runs, the latest `catch_up` ones are.
     """
     first_fresh = now - LATE
     fresh = _between(rule, max(following, first_fresh), now)[-MOST_RUNS:]
@@ -121,7 +121,7 @@ def _between(rule: Rule, begin: int, end: int) -> list[int]:
 
 
 def delayed(rule: Rule, name: str, due: int) -> int:
-    """When the run that is due then may start: later by its own share of the jitter."""
+    """The earliest start of the run that is due then: its due time plus its share of the jitter."""
     if not rule.jitter:
         return due
     share = int.from_bytes(hashlib.blake2b(f"{name}\n{due}".encode(), digest_size=8).digest(), "big") / 2**64
@@ -129,7 +129,7 @@ def delayed(rule: Rule, name: str, due: int) -> int:
 
 
 def in_words(rule: Rule) -> str:
-    """A rule as one would say it."""
+    """A rule as English text."""
     if rule.every is not None:
         return f"Every {_span(rule.every)}"
     words = _cron(_line(rule), datetime.fromtimestamp(0, UTC)).explain()
@@ -145,16 +145,16 @@ def _span(seconds: float) -> str:
 
 
 def _due(rule: Rule, moment: int) -> Iterator[int]:
-    """When a cron line is due after this moment, in order.
+    """The times at which a cron line is due after this time, in order.
 
-    The line is followed on the calendar and clock of the wall, where no hour is left out and none comes twice; then
-    each of its times is looked up in the zone. A time that comes twice is due twice, one that is left out not at all. A
-    line of fixed times (no star in minute and hour) is due once for each: the first time, or when the clock has jumped.
+    The line is evaluated in local wall time without daylight saving; then each local time is converted with the time
+    zone. A local time that occurs twice is due twice, one that is skipped is not due. A line of fixed times (no star in
+    minute and hour) is due once for each: at its first occurrence, or at the time of the jump.
     """
     zone, line = _zone(rule.tz), _line(rule)
     begin = datetime.fromtimestamp(moment // MICROS, UTC).astimezone(zone).replace(tzinfo=None)
     times = _cron(line, begin - TWICE)
-    minute, hour = line.split()[-5:-3]  # before them there may be seconds
+    minute, hour = line.split()[-5:-3]  # a field of seconds may precede them
     fixed = not minute.startswith("*") and not hour.startswith("*")
     last, waiting = moment, list[int]()
     for due in times:
@@ -177,7 +177,7 @@ def _moment(due: datetime, zone: ZoneInfo, fold: int) -> int:
 
 
 def _jump(begin: int, end: int, zone: ZoneInfo) -> int:
-    """The moment between these two at which the clock is put forward."""
+    """The time between these two at which the clock is set forward."""
     before = datetime.fromtimestamp(begin // MICROS, zone).utcoffset()
     seconds = range(begin // MICROS, end // MICROS + 1)
     return (
@@ -199,7 +199,7 @@ def _cron(line: str, begin: datetime) -> _CronSim:
     try:
         return CronSim(line, begin)
     except CronSimError as error:
-        raise InvalidJob(f"{line!r} is no cron line: {error}") from None
+        raise InvalidJob(f"invalid cron line {line!r}: {error}") from None
 
 
 def _zone(name: Any) -> ZoneInfo:
@@ -210,10 +210,10 @@ def _zone(name: Any) -> ZoneInfo:
             return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
         pass
-    raise InvalidJob(f"there is no time zone {name!r:.100}; they are named like Europe/Oslo")
+    raise InvalidJob(f"unknown time zone {name!r:.100}: use an IANA name such as Europe/Oslo")
 
 
 def _text(line: Any) -> str:
     if isinstance(line, str):
         return line
-    raise InvalidJob(f"a cron line is a text such as '0 3 * * *', not {line!r:.100}")
+    raise InvalidJob(f"a cron line must be text such as '0 3 * * *', not {line!r:.100}")

@@ -1,8 +1,8 @@
-"""What of a stored job cannot be decoded: any stored byte can be invalid, and then it harms this one job alone.
+"""Stored jobs that cannot be decoded. Any stored byte can be invalid; the damage is limited to that one job.
 
-A store's reader gives a field that it cannot decode a default, and notes it in `Record.damage`; what stores keep
-without reading it is checked here. A damaged job is listed, shown with the values as they were found, and can be
-cancelled and deleted; it never runs: a claim of it ends dead.
+The reader of a store gives a field that it cannot decode a default, and records it in `Record.damage`; fields that
+stores keep without decoding are checked here. A damaged job can be listed, shown with the stored values, cancelled and
+deleted; it never runs: a claim of it ends dead.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from .job import Record, State, raw_text
 from .lifecycle import DELAY_LIMIT, Outcome, shorten
 
 DAMAGED_ID = "damaged-"
-"""How a job is named whose own id cannot be decoded: this, and its number in the store."""
+"""Prefix of the id that stands in for an undecodable id; the job's number in the store follows."""
 STATES = frozenset(state.value for state in State)
 DAMAGE_SHOWN = 1000
-"""Characters that are shown of a value."""
+"""Characters shown of a value."""
 
 
 def damage_of(record: Record) -> dict[str, str]:
-    """The fields that cannot be decoded, each with its stored value as text; empty for a sound job."""
+    """The fields that cannot be decoded, each with its stored value as text; empty for an intact job."""
     found: dict[str, str] = {**(record.damage or {})}
     if record.extra is not None:
         try:
@@ -36,7 +36,7 @@ def damage_of(record: Record) -> dict[str, str]:
 
 
 def refusal(record: Record) -> Outcome | None:
-    """How a claim of a damaged job ends."""
+    """How a claim of a damaged job ends; None if the job is intact."""
     if record.damage is None and record.extra is None and record.timeout is None:
         return None  # most jobs
     found = damage_of(record)
@@ -44,6 +44,6 @@ def refusal(record: Record) -> Outcome | None:
         return None
     said = "; ".join(f"{name} is {value!r:.200}" for name, value in found.items())
     return Outcome.dead(
-        f"damaged: what is stored of this job cannot be decoded ({said}). It did not run. Look at it with"
+        f"damaged: the stored data of this job cannot be decoded ({said}). The job did not run. Inspect it with"
         f" `holdfast show {record.id}`, then delete it with `holdfast delete {record.id}`"
     )

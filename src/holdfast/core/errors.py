@@ -1,26 +1,26 @@
-"""Every error a user can meet, one class per different reaction.
+"""All errors that Holdfast raises, one class per different reaction of the caller.
 
 HoldfastError
-├── InvalidJob            the call is wrong; nothing was stored
+├── InvalidJob            the call is invalid; nothing was stored
 │   └── PayloadTooLarge
-├── JobNotFound           no such job (never was, deleted, or past its retention)
-├── ScheduleNotFound      no schedule of that name
-├── JobExists             an explicit id that is taken
+├── JobNotFound           no such job (it never existed, was deleted, or is past its retention)
+├── ScheduleNotFound      no schedule with that name
+├── JobExists             the explicit id is taken
 ├── KeyConflict           the same key, with another task or payload
 ├── QueueFull             too many waiting jobs (max_depth)
 ├── PartialEnqueue        enqueue_many stored some of its jobs
-├── LeaseLost             this claim was ended by somebody else; its result does not count
-├── InvalidState            the job's state does not allow this
-├── UnknownTask           no task of that name here
+├── LeaseLost             another process ended this claim; its result does not count
+├── InvalidState          the state of the job does not allow this
+├── UnknownTask           no task with that name is registered here
 ├── JobFailed             `result()` of a job that ended dead
 │   └── JobCancelled      … or cancelled
-├── ProcessFailed         a job's own process ended badly: its exit code, its signal, or why it was killed
-├── StoreUnavailable      the store did not take the write
+├── ProcessFailed         the process of a job failed: its exit code, its signal, or why it was killed
+├── StoreUnavailable      the store did not accept the write
 │   ├── StoreLost         … and never will: it was deleted, replaced or truncated while it was open
-│   └── StoreRefused      … and will not, until somebody changes it: it is read-only, or these rights may not write
-├── OutcomeUnknown        the store may have taken the write
+│   └── StoreRefused      … and will not until it is changed: it is read-only, or permissions are missing
+├── OutcomeUnknown        the store may have accepted the write
 ├── MissingExtra          an optional dependency is not installed
-└── ConfigError           a setting or a URL is wrong
+└── ConfigError           a setting or a URL is invalid
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from typing import Any
 
 
 class HoldfastError(Exception):
-    """The root of all errors that Holdfast raises."""
+    """The base class of all errors that Holdfast raises."""
 
     retry_safe: bool = False
-    """Whether the same call may be made again without doing anything twice."""
+    """Whether repeating the call is safe: it does nothing twice."""
 
 
 class InvalidJob(HoldfastError, ValueError):
-    """The job cannot be stored as it was given; nothing was stored."""
+    """The job cannot be stored as given; nothing was stored."""
 
 
 class PayloadTooLarge(InvalidJob):
@@ -46,7 +46,7 @@ class PayloadTooLarge(InvalidJob):
 
 
 class JobNotFound(HoldfastError, LookupError):
-    """There is no job of this id: it never was, was deleted, or is past its retention."""
+    """There is no job with this id: it never existed, was deleted, or is past its retention."""
 
     def __init__(self, job_id: str) -> None:
         super().__init__(f"no job {job_id!r} in this store")
@@ -54,7 +54,7 @@ class JobNotFound(HoldfastError, LookupError):
 
 
 class ScheduleNotFound(HoldfastError, LookupError):
-    """There is no schedule of this name."""
+    """There is no schedule with this name."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no schedule {name!r} in this store")
@@ -62,29 +62,34 @@ class ScheduleNotFound(HoldfastError, LookupError):
 
 
 class JobExists(HoldfastError):
-    """An explicit id that another job has already."""
+    """The explicit id belongs to another job."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"job {job_id!r} exists already; leave out id= to have one made")
+        super().__init__(f"job {job_id!r} already exists; the new job was not stored: use another id=, or none")
         self.job_id = job_id
 
 
 class KeyConflict(HoldfastError):
-    """The idempotency key stands for another task or payload."""
+    """The idempotency key belongs to a job with another task or payload."""
 
     def __init__(self, key: str, job_id: str) -> None:
-        super().__init__(f"key {key!r} belongs to job {job_id!r}, whose task, payload or unique= differs")
+        super().__init__(
+            f"key {key!r} belongs to job {job_id!r}, whose task, payload or unique= differs; no job was stored:"
+            " use another key"
+        )
         self.key = key
         self.job_id = job_id
 
 
 class QueueFull(HoldfastError):
-    """The queue holds as many waiting jobs as max_depth allows; nothing was stored."""
+    """The queue has as many waiting jobs as max_depth allows; nothing was stored."""
 
     retry_safe = True
 
     def __init__(self, queue: str, max_depth: int) -> None:
-        super().__init__(f"queue {queue!r} holds {max_depth} waiting jobs already (max_depth); try again later")
+        super().__init__(
+            f"queue {queue!r} already has {max_depth} waiting jobs (max_depth); the job was not stored: try again later"
+        )
         self.queue = queue
         self.max_depth = max_depth
 
@@ -92,28 +97,29 @@ class QueueFull(HoldfastError):
 class PartialEnqueue(HoldfastError):
     """`enqueue_many` stored some of its jobs and not others: `handles` has None for each that was not stored.
 
-    `__cause__` is what happened to the first of those. Where it is OutcomeUnknown, its `job_ids` may be stored.
+    `__cause__` is the error of the first job that was not stored. If it is OutcomeUnknown, its `job_ids` may be stored.
     """
 
     def __init__(self, handles: list[Any], error: Exception) -> None:
         stored = sum(handle is not None for handle in handles)
-        super().__init__(f"{stored} of {len(handles)} jobs were stored; of the others the first: {error}")
+        super().__init__(f"{stored} of {len(handles)} jobs were stored; the first of the others was not: {error}")
         self.handles = handles
 
 
 class LeaseLost(HoldfastError):
-    """The claim was ended by somebody else. Whatever this holder did does not count; do not repeat the call."""
+    """Another process ended the claim. The result of this run does not count; do not repeat the call."""
 
     def __init__(self, job_id: str, fence: int) -> None:
         super().__init__(
-            f"the claim on job {job_id!r} with fence {fence} has ended: it was settled before, or taken away"
+            f"the claim on job {job_id!r} with fence {fence} has ended: it was settled before, or its lease expired;"
+            " this call wrote nothing, do not repeat it"
         )
         self.job_id = job_id
         self.fence = fence
 
 
 class InvalidState(HoldfastError):
-    """The job's state does not allow what was asked."""
+    """The state of the job does not allow the operation."""
 
     def __init__(self, job_id: str, state: str, wanted: str) -> None:
         super().__init__(f"job {job_id!r} is {state}: {wanted}")
@@ -122,7 +128,7 @@ class InvalidState(HoldfastError):
 
 
 class UnknownTask(HoldfastError, LookupError):
-    """No task of that name is registered, and it is not in a trusted module."""
+    """No task with that name is registered, and it is not in a trusted module."""
 
     def __init__(self, name: str, hint: str = "") -> None:
         super().__init__(f"unknown task {name!r}" + (f": {hint}" if hint else ""))
@@ -130,7 +136,7 @@ class UnknownTask(HoldfastError, LookupError):
 
 
 class JobFailed(HoldfastError):
-    """The job ended dead; carries its error and the remote traceback."""
+    """The job ended dead; has its error and the remote traceback."""
 
     def __init__(self, job_id: str, error: str, traceback: str | None = None, *, verb: str = "failed") -> None:
         text = f"job {job_id!r} {verb}: {error}"
@@ -141,14 +147,14 @@ class JobFailed(HoldfastError):
 
 
 class JobCancelled(JobFailed):
-    """The job was cancelled before it could end otherwise."""
+    """The job was cancelled, so it has no result."""
 
     def __init__(self, job_id: str, reason: str = "cancelled") -> None:
-        super().__init__(job_id, reason, verb="did not run to its end")
+        super().__init__(job_id, reason, verb="did not complete")
 
 
 class ProcessFailed(HoldfastError):
-    """A job's process did not end as it should: `exit 3`, `killed by signal 9`, `out of memory at 2.1 GB`."""
+    """The process of a job failed: `exit 3`, `killed by signal 9`, `out of memory at 2.1 GB`."""
 
     def __init__(self, words: str, *, code: int | None = None, signal: int | None = None) -> None:
         super().__init__(words)
@@ -157,36 +163,36 @@ class ProcessFailed(HoldfastError):
 
 
 class StoreUnavailable(HoldfastError):
-    """The store cannot be reached or refused the write; nothing was written."""
+    """The store cannot be reached or rejected the write; nothing was written."""
 
     retry_safe = True
 
 
 class StoreLost(StoreUnavailable):
-    """What the app has open was deleted, replaced or truncated; nothing was written. Restart, or reopen the app."""
+    """The open store was deleted, replaced or truncated; nothing was written. Restart, or reopen the app."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what}; nothing was written. Stop every program that uses it, see to it that the right one is there, and"
-            " start them again"
+            f"{what}; nothing was written. Stop every program that uses this store, make sure that the right store is"
+            " in place, and start the programs again"
         )
         self.what = what
         """What happened to the store."""
 
 
 class StoreRefused(StoreUnavailable):
-    """The store answers and refuses: it is a standby, a read-only file, or does not allow this. Nothing was written.
+    """The store answers but rejects the write: it is a standby, read-only, or lacks permissions. Nothing was written.
 
-    Waiting alone does not help. A worker that meets it at its start ends; one that runs tries less and less often.
+    Waiting does not help. A worker that gets it at its start exits; a running worker retries with growing intervals.
     """
 
 
 class OutcomeUnknown(HoldfastError):
-    """The answer was lost, also after the write was sent again: it may have happened.
+    """The answer was lost, also after the write was resent: the write may have happened.
 
-    Settling, noting and changing may be repeated: a repeat is recognised. So may an enqueue with `key=` (the same job)
-    or `id=` (JobExists where it had happened; of a flow, the same flow). One without would be another job: look for
-    `job_ids` first.
+    Settling, notes and changes may be repeated: a repeat is recognised. So may an enqueue with `key=` (the same job) or
+    `id=` (JobExists if it had happened; for a flow, the same flow). Repeating an enqueue without them creates another
+    job: look up `job_ids` first.
     """
 
     retry_safe = True
@@ -195,20 +201,20 @@ class OutcomeUnknown(HoldfastError):
         super().__init__(message)
         self.retry_safe = retry_safe
         self.job_ids = job_ids
-        """The ids that an enqueue gave the jobs which may or may not exist."""
+        """The ids of the jobs that may have been stored by an enqueue."""
 
 
 class MissingExtra(HoldfastError, ImportError):
     """An optional dependency is not installed."""
 
     def __init__(self, what: str, extra: str) -> None:
-        super().__init__(f"{what} needs an extra: pip install 'holdfast[{extra}]'")
+        super().__init__(f"{what} requires an optional dependency: pip install 'holdfast[{extra}]'")
         self.extra = extra
 
 
 @contextmanager
 def requires(what: str, extra: str, *modules: str) -> Generator[None]:
-    """Around an import: MissingExtra where a module of the extra is not installed; any other ImportError as it is."""
+    """Around an import: MissingExtra if a module of the extra is not installed; any other ImportError unchanged."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -222,4 +228,4 @@ SERVER = ("aiohttp", "httptools", "prometheus_client", "starlette", "uvicorn")
 
 
 class ConfigError(HoldfastError, ValueError):
-    """A setting, a name or a URL is not usable."""
+    """A setting, a name or a URL is invalid."""

@@ -1,4 +1,4 @@
-"""Names in Host headers: what a server is called by. A page that points its own name here still says its own name."""
+"""Parses Host headers. A page that rebinds its own name to this server still sends its own name there."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 
 def named(host: str) -> str | None:
-    """The name or address in a Host header; None where it is neither."""
+    """The name or address in a Host header; None if it has neither."""
     try:
         parts = urlsplit(f"//{host}")
         _ = parts.port  # raises where it is none
@@ -17,7 +17,7 @@ def named(host: str) -> str | None:
 
 
 def is_address(name: str) -> bool:
-    """Whether it is an IP address, which nobody can point elsewhere."""
+    """Whether it is an IP address, which DNS rebinding cannot redirect."""
     try:
         ipaddress.ip_address(name)
     except ValueError:
@@ -26,7 +26,7 @@ def is_address(name: str) -> bool:
 
 
 def subnet(address: str) -> str:
-    """What stands for an address where addresses are counted: itself; of version 6 its /64, which one customer has."""
+    """The key by which addresses are counted: an IPv4 address itself, or the /64 of an IPv6 address."""
     if not is_address(address):
         return address
     parsed = ipaddress.ip_address(address)

@@ -1,4 +1,4 @@
-"""A job as it is enqueued and as a store keeps it: frozen where it is a word, plain where it is a record."""
+"""A job as it is enqueued (frozen) and as a store keeps it (mutable record)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .waiting import Waiting
 
 
 class State(StrEnum):
-    """Where a job is in its life."""
+    """The states of a job's lifecycle."""
 
     BLOCKED = "blocked"
     SCHEDULED = "scheduled"
@@ -27,16 +27,16 @@ class State(StrEnum):
 WAITING = frozenset({State.BLOCKED, State.SCHEDULED, State.QUEUED, State.FAILED})
 TERMINAL = frozenset({State.SUCCEEDED, State.DEAD, State.CANCELLED})
 PRIORITY_MIN, PRIORITY_MAX = -32768, 32767
-"""Whole numbers of 16 bits: a database's `smallint`."""
+"""The range of a 16-bit integer: a database's `smallint`."""
 HISTORY_LIMIT = 50
-"""Lines of history kept per job; the oldest go first."""
+"""Attempts kept in a job's history; the oldest are dropped first."""
 
 
 class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One line of a job's history: a claim that has ended."""
+    """One entry of a job's history: a claim that has ended."""
 
     number: int
-    """Charged attempts of this life so far. A claim that was given back is not charged."""
+    """Charged attempts since the last reset. A claim that was released is not charged."""
     fence: int
     reset_count: int
     worker: str | None
@@ -47,24 +47,24 @@ class Attempt(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class LimitKey(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What jobs of one name share, whoever runs them: how many may run, how often one may start, whose turn it is.
+    """What jobs with the same key share over all workers: concurrency, start rate and fair order.
 
-    0 means that there is no such bound. Each job carries the numbers that held when it was enqueued.
+    0 means unlimited. Each job carries the numbers that were configured when it was enqueued.
     """
 
     name: str
     concurrency: int = 0
-    """Claims at one time."""
+    """Maximum number of running jobs."""
     interval: int = 0
-    """Microseconds between two starts, in the long run."""
+    """Microseconds between two starts, on average."""
     burst: int = 1
-    """Starts that may come at once, after as long a rest."""
+    """Starts allowed at once after an idle time of as many intervals."""
     weight: int = 0
-    """Jobs that the limit key gets for one of a limit key of weight 1, while both have jobs ready in one queue and priority."""
+    """Jobs served for each job of a limit key of weight 1, while both have ready jobs in one queue and priority."""
 
 
 class NewJob(msgspec.Struct, frozen=True, gc=False):
-    """A job as it is asked for. The store adds its number, its times and its state."""
+    """A job to insert. The store adds its number, its times and its state."""
 
     id: str
     task: str
@@ -73,37 +73,37 @@ class NewJob(msgspec.Struct, frozen=True, gc=False):
     codec: str = "json"
     priority: int = 0
     delay: float = 0.0
-    """Seconds from the store's now; ignored where `run_at` is given."""
+    """Seconds from the store's current time; ignored if `run_at` is given."""
     run_at: int | None = None
-    """Microseconds; the past means now."""
+    """Microseconds; a past time means now."""
     max_attempts: int = 5
-    """Charged starts, the first included; 0 is unlimited."""
+    """Charged starts including the first; 0 is unlimited."""
     timeout: float | None = None
     key: str | None = None
     fingerprint: str = ""
-    """What a key stands for: a digest of task and payload."""
+    """Identifies what the key stands for: a digest of task and payload."""
     nonce: int = 0
-    """Set for an id that the user chose, so that the client's own retry is told apart from another's job."""
+    """Set for an id that the user chose, to distinguish the client's own retry from another job."""
     max_depth: int | None = None
     tags: tuple[str, ...] = ()
     meta: dict[str, Any] = {}
     retry: Backoff | None = None
     unique: str = ""
-    """For how long a key stands for the job that has it, where not for as long as it is remembered: `queued` (until
-    that job is first claimed), `live` (until it ends), or `window` (for `window` seconds from its creation)."""
+    """For how long a key belongs to its job, if not for as long as it is remembered: `until_start` (until that job is
+    first claimed), `until_end` (until it ends), or `window` (for `window` seconds from its creation)."""
     window: float = 0.0
     waiting_for: Waiting | None = None
-    """What it waits for: it begins blocked, and stays so until a Change says otherwise."""
+    """What it waits for: it is inserted as blocked, and stays so until a Change releases it."""
     limit_key: LimitKey | None = None
     extra: bytes | None = None
-    """The core's own words about the job: kept and given back by stores, never read."""
+    """Internal metadata (`internal.py`): kept and returned by stores, never decoded."""
 
 
 class Record(msgspec.Struct, gc=False):
-    """A job as a store keeps it. In state running it is a claim: `holder`, `fence` and `token` say whose."""
+    """A job as a store keeps it. A running job is a claim, identified by `holder`, `fence` and `token`."""
 
     seq: int
-    """The store's own number: insertion order, and the quick way back to the job."""
+    """The store's own number: insertion order, and a fast lookup of the job."""
     id: str
     queue: str
     task: str
@@ -124,11 +124,11 @@ class Record(msgspec.Struct, gc=False):
     holder: str | None = None
     pid: int | None = None
     quarantined: bool = False
-    """Was in flight when its process died: its next run is alone in its process."""
+    """It ran in a process that crashed: its next run is alone in its process."""
     crashes: int = 0
-    """Crashes in a row while alone. Below 0: so many more may happen beside other quarantined jobs."""
+    """Crashes in a row while no other job ran. Below 0: this many more may happen beside other quarantined jobs."""
     cancel: bool = False
-    """Somebody asked for its cancellation while it ran."""
+    """Its cancellation was requested while it ran."""
     started_at: int | None = None
     finished_at: int | None = None
     expires_at: int | None = None
@@ -142,17 +142,17 @@ class Record(msgspec.Struct, gc=False):
     retry: Backoff | None = None
     history: tuple[Attempt, ...] = ()
     waiting_for: Waiting | None = None
-    """What it waits for, besides its time."""
+    """What it waits for, besides its due time."""
     limit_key: LimitKey | None = None
     extra: bytes | None = None
     saves: int = 0
-    """The number of its checkpoint: they rise over all its claims."""
+    """The number of its checkpoint, increasing over all its claims."""
     changed_at: int | None = None
-    """When it was last written between two transitions: by a Change, or by a Note of progress, checkpoint, pid or meta.
+    """When it was last written without a transition: by a Change, or by a Note of progress, checkpoint, pid or meta.
     """
     damage: dict[str, str] | None = None
-    """Made by the reader, never stored: the fields whose stored value cannot be decoded, each with that value as text.
-    The field itself has a default then. `damage.py` adds what only the core can decode."""
+    """Set by the reader, never stored: the fields whose stored value cannot be decoded, each with that value as text.
+    Such a field has a default. `damage.py` adds the fields that stores do not decode."""
 
 
 STORED = tuple(name for name in Record.__struct_fields__ if name != "damage")
@@ -160,7 +160,7 @@ STORED = tuple(name for name in Record.__struct_fields__ if name != "damage")
 
 
 UNDECODABLE = (ValueError, TypeError, RecursionError)
-"""What decoding a stored value can raise: msgspec's errors and UnicodeDecodeError are ValueErrors."""
+"""What decoding a stored value can raise; msgspec's errors and UnicodeDecodeError are ValueErrors."""
 
 
 def raw_text(value: object) -> str:

@@ -1,6 +1,6 @@
-"""The rules of a job's life: pure functions from what was seen to what shall be written. No I/O, no clock, no chance.
+"""The lifecycle of a job: pure functions from a record to a write. No I/O, no clock, no randomness.
 
-A claim ends by `settle(record, outcome, …)`; an operator's wish becomes a Change by `cancel`, `retry`, `delete` or
+A claim ends by `settle(record, outcome, …)`; an operation becomes a Change by `cancel`, `retry`, `delete` or
 `update_meta`.
 """
 
@@ -24,83 +24,83 @@ ERROR_LIMIT = 4096
 TRACEBACK_LIMIT = 32_768
 """Characters of a traceback that are kept, from its end."""
 COMPANY = 2
-"""Runs that a quarantined job has beside other quarantined jobs before it must run alone."""
+"""Runs of a quarantined job beside other quarantined jobs before it must run alone."""
 DELAY_LIMIT = 1e10
-"""Seconds: three centuries, which every store can add to its clock and every person can read as a date."""
+"""Seconds: about 300 years, which every store can add to its clock and show as a date."""
 
 
 class Rules(msgspec.Struct, frozen=True, gc=False):
-    """The settings that decide how a claim's end is written."""
+    """The settings that determine how the end of a claim is written."""
 
     backoff: Backoff
     max_crashes: int
     retention: float
-    """Seconds for which succeeded and cancelled jobs stay; the dead stay until they are purged."""
+    """Seconds for which succeeded and cancelled jobs are kept; dead jobs are kept until they are purged."""
     key_retention: float
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """How a run ended, as the runner saw it. Made by the constructors below, one per way."""
+    """How a run ended. Made by the constructors below."""
 
     kind: str
     result: bytes | None = None
     error: str | None = None
     traceback: str | None = None
     delay: float | None = None
-    """Seconds to wait, where the run itself said so."""
+    """Seconds until the next run, if the run chose them."""
     waiting_for: Waiting | None = None
-    """What it waits for besides."""
+    """What it waits for, besides its due time."""
     alone: bool = False
-    """Nothing else ran in the process that died under it."""
+    """No other job ran in the process that crashed."""
 
     @staticmethod
     def succeeded(result: bytes | None) -> Outcome:
-        """The work is done."""
+        """The job succeeded."""
         return Outcome("succeeded", result)
 
     @staticmethod
     def failed(error: str, traceback: str | None = None, delay: float | None = None) -> Outcome:
-        """This attempt failed; the next one follows after the back-off, or `delay` seconds where given."""
+        """This attempt failed; the next one follows after the back-off, or after `delay` seconds."""
         return Outcome("failed", None, shorten(error, ERROR_LIMIT), _tail(traceback), delay)
 
     @staticmethod
     def dead(error: str, traceback: str | None = None) -> Outcome:
-        """It failed, and another attempt would be pointless."""
+        """The attempt failed, and no other attempt follows."""
         return Outcome("dead", None, shorten(error, ERROR_LIMIT), _tail(traceback))
 
     @staticmethod
     def snoozed(delay: float) -> Outcome:
-        """Not now: run again after `delay` seconds, uncharged."""
+        """Run again after `delay` seconds, uncharged."""
         return Outcome("snoozed", delay=delay)
 
     @staticmethod
     def parked(waiting_for: Waiting, delay: float | None = None) -> Outcome:
-        """It waits for something, at most `delay` seconds where given, and runs again then, uncharged."""
+        """Suspended until a wait ends, or for at most `delay` seconds; then it runs again, uncharged."""
         return Outcome("parked", delay=delay, waiting_for=waiting_for)
 
     @staticmethod
     def expired(error: str) -> Outcome:
-        """It was not started in time, and is not wanted any more."""
+        """It did not start before its expiry."""
         return Outcome("expired", error=shorten(error, ERROR_LIMIT))
 
     @staticmethod
     def paused(waiting_for: Waiting) -> Outcome:
-        """Put aside before it could run, as it was, until what it waits for is resumed."""
+        """Deferred unchanged before it ran, until its pause is lifted."""
         return Outcome("paused", waiting_for=waiting_for)
 
     @staticmethod
     def released() -> Outcome:
-        """Given back unfinished, uncharged, to the place it had."""
+        """Released unfinished and uncharged, to its previous position."""
         return Outcome("released")
 
     @staticmethod
     def cancelled() -> Outcome:
-        """It was stopped because its cancellation was asked for."""
+        """It was stopped because its cancellation was requested."""
         return Outcome("cancelled", error="cancelled while running")
 
     @staticmethod
     def lost(error: str | None = None, *, alone: bool = False) -> Outcome:
-        """Its holder's lease ended, or its process died, without a report."""
+        """Its holder's lease expired, or its process crashed, without a report."""
         return Outcome("lost", error=error, alone=alone)
 
 
@@ -113,10 +113,10 @@ def settle(
     fraction: float,
     expected_heartbeat: int | None = None,
 ) -> Settlement:
-    """How the claim `record` ends, given its outcome. `fraction` in [0, 1) places a retry within its jitter."""
+    """The settlement of claim `record` with this outcome. `fraction` in [0, 1) places a retry within its jitter."""
     kind = outcome.kind
     in_flow = extra.in_flow(record)
-    retention = None if in_flow else rules.retention  # others may need it until their flow has ended
+    retention = None if in_flow else rules.retention  # other jobs may need it until the flow has ended
     if kind == "succeeded":
         return Settlement(
             record.id,
@@ -161,14 +161,14 @@ def settle(
         quarantined, crashes = record.quarantined, record.crashes
     else:
         quarantined, crashes = True, _crashes(record, alone=outcome.alone)
-        error = error or f"lost: worker {record.holder} ended without a report"
+        error = error or f"lost: worker {record.holder} stopped without reporting a result"
         if crashes >= rules.max_crashes:
             state, kind = State.DEAD, "dead"
-            error = f"poisonous: its process died {crashes} times in a row while it ran alone in it"
+            error = f"quarantined: its process crashed {crashes} times in a row while no other job ran in it"
         elif spent(record):
             state, kind = State.DEAD, "dead"
-            alone = f", {crashes} times in a row while it ran alone" if crashes > 0 else ""
-            error += f"{alone}, and all {record.max_attempts} attempts are spent"
+            alone = f", {crashes} times in a row while no other job ran" if crashes > 0 else ""
+            error += f"{alone}, and all {record.max_attempts} attempts are used"
     if delay is not None:
         delay = min(max(0.0, delay), DELAY_LIMIT)  # in this order, so that NaN becomes 0
     return Settlement(
@@ -196,37 +196,37 @@ def settle(
 
 
 def _crashes(record: Record, *, alone: bool) -> int:
-    """The crash count of a job whose process died. Only crashes while it runs alone are above 0.
+    """The crash count of a job after a crash. Only crashes while no other job ran are counted above 0.
 
-    A quarantined job may die COMPANY times beside other quarantined jobs; not where its last attempt would be spent in their company.
+    A quarantined job may crash COMPANY times beside other quarantined jobs, but its last attempt always runs alone.
     """
     crashes = -COMPANY if not record.quarantined else max(record.crashes, 0) + 1 if alone else record.crashes + 1
     return max(crashes, 0) if 0 < record.max_attempts <= record.attempt + 1 else crashes
 
 
 def start_limit(record: Record) -> int | None:
-    """When it is too late for a job to start. None: never; or it has saved something or waited, so it began in time."""
+    """The time before which a job must start. None: no limit, or it has already started once and saved or waited."""
     if record.extra is None or record.checkpoint is not None:
         return None
     return None if any(line.outcome == "parked" for line in record.history) else extra.expires_at(record)
 
 
 def too_late(record: Record) -> Outcome | None:
-    """How a claim ends whose job has expired."""
+    """How the claim of an expired job ends; None if it has not expired."""
     limit = start_limit(record)
     if limit is None or record.started_at is None or record.started_at < limit:
         return None
     before = moment(limit).isoformat(" ", "milliseconds")
-    return Outcome.expired(f"expired: it was to start before {before}")
+    return Outcome.expired(f"expired: it did not start before {before}")
 
 
 def spent(record: Record) -> bool:
-    """Whether this claim was the last charged start that the job had."""
+    """Whether this claim used the job's last charged attempt."""
     return record.max_attempts > 0 and record.attempt >= record.max_attempts
 
 
 def cancel(record: Record, rules: Rules) -> Change | None:
-    """A waiting job ends at once; a running one is asked to. None where there is nothing left to cancel."""
+    """Ends a waiting job; requests the stop of a running one. None if the job has ended."""
     if record.state in TERMINAL or record.cancel:
         return None
     if record.state == State.RUNNING:
@@ -245,15 +245,15 @@ def cancel(record: Record, rules: Rules) -> Change | None:
 
 
 def retry(record: Record) -> Change:
-    """A finished job starts a new life, its history kept; a waiting one becomes due now.
+    """Resets the attempts of an ended job, keeping its history; makes a waiting job due now.
 
-    One that had succeeded is to do it all again; any other goes on behind the steps that it had finished.
+    A succeeded job repeats all of its steps; any other resumes after the steps that it had finished.
     """
     if record.state == State.RUNNING:
         raise InvalidState(record.id, record.state, "it can be retried once it has ended; cancel it first")
     if record.state == State.BLOCKED:
         what = f"it waits for {record.waiting_for or 'other jobs'}"
-        raise InvalidState(record.id, record.state, f"{what}; `holdfast explain {record.id}` says how it goes on")
+        raise InvalidState(record.id, record.state, f"{what}; `holdfast explain {record.id}` shows what it waits for")
     if record.state in WAITING:
         return Change(record.id, record.state, record.fence, Patch(state=State.QUEUED, delay=0.0))
     patch = Patch(
@@ -270,27 +270,27 @@ def retry(record: Record) -> Change:
         progress=None,
         checkpoint=steps.in_next_life(record.checkpoint, anew=record.state == State.SUCCEEDED),
         history=history(record)[-HISTORY_LIMIT:],
-        extra=extra.in_next_life(record.extra),  # it is wanted after all
+        extra=extra.in_next_life(record.extra),  # without its expiry
     )
     return Change(record.id, record.state, record.fence, patch)
 
 
 def delete(record: Record) -> Change:
-    """Removes the job; a running one must be cancelled first."""
+    """Deletes the job; a running one must be cancelled first."""
     if record.state == State.RUNNING:
         raise InvalidState(record.id, record.state, "cancel it first, then delete it")
     return Change(record.id, record.state, record.fence, None)
 
 
 def update_meta(record: Record, meta: dict[str, Any]) -> Change:
-    """Adds to the meta of a job that lives."""
+    """Merges into the meta of a job that has not ended."""
     if record.state in TERMINAL:
-        raise InvalidState(record.id, record.state, "meta can be added to while a job lives")
+        raise InvalidState(record.id, record.state, "its meta can only be updated before it ends")
     return Change(record.id, record.state, record.fence, Patch(meta=meta))
 
 
 def history(record: Record) -> tuple[Attempt, ...]:
-    """Every ended attempt. The last one of a finished job is still in the record itself."""
+    """All ended attempts. The last attempt of an ended job is in the record itself."""
     if record.state not in TERMINAL or record.started_at is None or record.finished_at is None:
         return record.history
     last = Attempt(
@@ -307,10 +307,10 @@ def history(record: Record) -> tuple[Attempt, ...]:
 
 
 def failures(record: Record) -> int:
-    """Attempts of this life that failed or were lost.
+    """Attempts since the last reset that failed or were lost.
 
-    Every charged attempt that left the job waiting is one of them, and a line of history numbers them: so the count
-    does not end where the history is cut.
+    Each charged attempt after which the job waits is one of them, and history entries are numbered: so the count does
+    not depend on the length of the history.
     """
     last = record.history[-1] if record.history else None
     before = last.number if last is not None and last.reset_count == record.reset_count else 0
@@ -318,9 +318,9 @@ def failures(record: Record) -> int:
 
 
 def updated_at(record: Record) -> int:
-    """When it last came to another state or was changed, by the store's clock.
+    """When its state last changed or it was last written, by the store's clock.
 
-    Becoming due is no transition, and neither is waiting for a limit.
+    Becoming due, and waiting for a limit, do not count.
     """
     last = record.finished_at or record.started_at
     if last is None:
@@ -329,7 +329,7 @@ def updated_at(record: Record) -> int:
 
 
 def shorten(text: str, limit: int) -> str:
-    """The beginning of a text, marked where it was cut."""
+    """The beginning of a text, with a mark if it was cut."""
     return _storable(text if len(text) <= limit else text[: limit - 1] + "…")
 
 
@@ -341,5 +341,5 @@ def _tail(text: str | None) -> str | None:
 
 
 def _storable(text: str) -> str:
-    # An exception's text may hold what no store keeps: half a surrogate pair (of a file name, say), or NUL.
+    # An exception's text may contain what no store keeps: half a surrogate pair (of a file name, say), or NUL.
     return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")

@@ -1,4 +1,4 @@
-"""What is asked of a store and what it answers, one operation each; all but what it reads into are frozen."""
+"""The operations of a store and their results; all are frozen except those that a store fills."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .waiting import Waiting
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False):
-    """The answer to one NewJob: what became of it, and the id of the job that stands for it now."""
+    """The result of one NewJob: what happened, and the id of the job that the call got."""
 
     outcome: str
     """`created`; `existing` (same key); `conflict` (same key, other body); `exists` (id taken); `full`."""
@@ -19,9 +19,9 @@ class Inserted(msgspec.Struct, frozen=True, gc=False):
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """How one claim ends. Written only while fence and token are those of the claim, else it is refused.
+    """The end of one claim. Written only if fence and token are still those of the claim.
 
-    A settlement that would leave a job waiting ends it `cancelled` instead where its cancellation was asked for.
+    A settlement to a waiting state ends the job as `cancelled` instead if its cancellation was requested.
     """
 
     id: str
@@ -29,55 +29,55 @@ class Settlement(msgspec.Struct, frozen=True, gc=False):
     fence: int
     token: int
     nonce: int
-    """Marks this settlement, so that sending it again is recognised (unless it removed the job: `keep=0`)."""
+    """Identifies this settlement, so that a resent one is recognised (unless it removed the job: `keep=0`)."""
     state: str
     outcome: str
-    """The word for the history, where the job lives on; the last claim of an ended job stays in its record."""
+    """The outcome for the history, if the job has not ended; the last claim of an ended job stays in its record."""
     attempt: int
     delay: float | None = None
-    """For a waiting state: due this many seconds from the store's now; None keeps the time it was due."""
+    """For a waiting state: due this many seconds from the store's current time; None keeps the due time."""
     quarantined: bool = False
     crashes: int = 0
     result: bytes | None = None
     error: str | None = None
     traceback: str | None = None
     keep: float | None = None
-    """Once ended: seconds until it may be removed; 0 removes it at once, None keeps it until it is purged."""
+    """After the end: seconds until it may be removed; 0 removes it at once, None keeps it until it is purged."""
     cancelled_keep: float | None = None
-    """The same, where it ends cancelled instead."""
+    """The same, if it ends cancelled instead."""
     key: str | None = None
     key_keep: float = 0.0
     """Seconds for which the key is remembered after the end."""
     expected_heartbeat: int | None = None
-    """The sweeper's: refused if the holder has beaten since."""
+    """For recovery: rejected if the holder has sent a heartbeat since."""
     waiting_for: Waiting | None = None
-    """For a waiting state: what it waits for besides."""
+    """For a waiting state: what it waits for, besides its due time."""
     record_end: bool = False
-    """Where this ends the job, a record of kind `ended` by the job's id is put in the same commit."""
+    """If this ends the job, a record of kind `ended` with the job's id is written in the same commit."""
 
 
 class Output(msgspec.Struct, frozen=True, gc=False):
-    """A piece of what a running job prints, on its way to the store."""
+    """A chunk of a running job's output, to be stored."""
 
     at: int
-    """Where it begins, in bytes since this claim began to print. Pieces come in order; a gap is what was let go."""
+    """Its offset, in bytes since this claim's output began. Chunks arrive in order; a gap is dropped output."""
     data: bytes
     keep: int
-    """Bytes of the job's output to keep: the store lets the oldest whole pieces go that are not needed for these."""
+    """Bytes of the job's output to keep: the store drops the oldest whole chunks beyond these."""
 
 
 class Printed(msgspec.Struct, frozen=True, gc=False):
-    """A piece of a job's kept output."""
+    """A chunk of a job's stored output."""
 
     position: int
-    """Where it begins, in bytes over all claims of the job: the next claim's output follows behind the last one's."""
+    """Its offset, in bytes over all claims of the job: a claim's output follows that of the previous claim."""
     fence: int
-    """Of the claim that printed it."""
+    """The fence of the claim that printed it."""
     data: bytes
 
 
 class Note(msgspec.Struct, frozen=True, gc=False):
-    """What a running job says of itself, under its fence. UNSET leaves a field as it is."""
+    """What a running job writes about itself, under its fence. UNSET leaves a field unchanged."""
 
     id: str
     seq: int
@@ -85,24 +85,24 @@ class Note(msgspec.Struct, frozen=True, gc=False):
     token: int
     progress: bytes | msgspec.UnsetType = msgspec.UNSET
     checkpoint: bytes | msgspec.UnsetType = msgspec.UNSET
-    """A new checkpoint starts the count of crashes again."""
+    """A new checkpoint resets the count of crashes."""
     saves: int = 0
-    """The checkpoint's number. One that is not above the kept one's was sent again, or comes late, and is let be."""
+    """The checkpoint's number. A checkpoint with a number not above the stored one is a resend, and is ignored."""
     pid: int | msgspec.UnsetType = msgspec.UNSET
     meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """Merged into what is there."""
+    """Merged into the stored meta."""
     output: Output | msgspec.UnsetType = msgspec.UNSET
-    """Appended to what the job has printed; a piece that is there already, sent again, is taken and changes nothing."""
+    """Appended to the job's output; a chunk that is already stored is accepted and changes nothing."""
     rest: float | msgspec.UnsetType = msgspec.UNSET
-    """Seconds for which no job of its limit key is to start."""
+    """Seconds for which no job of its limit key may start."""
 
 
 class Patch(msgspec.Struct, frozen=True, gc=False):
-    """What an operator's change sets. UNSET leaves a field as it is."""
+    """The fields that a change sets. UNSET leaves a field unchanged."""
 
     state: str | msgspec.UnsetType = msgspec.UNSET
     delay: float | msgspec.UnsetType = msgspec.UNSET
-    """Due this many seconds from the store's now."""
+    """Due this many seconds from the store's current time."""
     attempt: int | msgspec.UnsetType = msgspec.UNSET
     reset_count: int | msgspec.UnsetType = msgspec.UNSET
     quarantined: bool | msgspec.UnsetType = msgspec.UNSET
@@ -114,48 +114,48 @@ class Patch(msgspec.Struct, frozen=True, gc=False):
     progress: bytes | msgspec.UnsetType | None = msgspec.UNSET
     history: tuple[Attempt, ...] | msgspec.UnsetType = msgspec.UNSET
     meta: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
-    """Merged into what is there."""
+    """Merged into the stored meta."""
     keep: float | msgspec.UnsetType | None = msgspec.UNSET
-    """Set with a terminal state: as in a Settlement. Setting a waiting state clears the times of the end.
+    """Set with a terminal state: as in a Settlement. Setting a waiting state clears the end times.
     Set alone on an ended job: seconds from now."""
     key_keep: float = 0.0
     waiting_for: Waiting | msgspec.UnsetType | None = msgspec.UNSET
-    """Setting any state without it clears it."""
+    """Cleared by any change of state that does not set it."""
     payload: bytes | msgspec.UnsetType = msgspec.UNSET
     fingerprint: str = ""
-    """Set with a payload: what the job's key stands for from now on."""
+    """Set with a payload: the new digest of the job's key."""
     checkpoint: bytes | msgspec.UnsetType | None = msgspec.UNSET
     extra: bytes | msgspec.UnsetType | None = msgspec.UNSET
     record_end: bool = False
     """As in a Settlement."""
     handled: bool = False
-    """What follows from the job's end is done: the record that tells of it is removed, unless something was added to it
+    """The job's end is processed: its `ended` record is removed, unless something was added to it
     (its value is no longer `{}`)."""
 
 
 HANDLED = Patch(handled=True)
-"""A patch that removes the record of an end, and leaves the job as it is."""
+"""A patch that removes the record of an end and leaves the job unchanged."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """An operator's change of one job, made only if state and fence are still those that were seen."""
+    """A change of one job, written only if its state and fence are still the expected ones."""
 
     id: str
     expected_state: str
     expected_fence: int
     patch: Patch | None
-    """None deletes the job. The key of one that had not ended is forgotten with it."""
+    """None deletes the job. The key of a job that had not ended is freed."""
     expected_task: str | None = None
-    """Where given: made only if this is its task. Another job may have got its id since."""
+    """If given: written only if this is its task. Another job may have the same id since."""
     expected_seq: int | None = None
-    """The same for its `seq`, which no two jobs of a store share."""
+    """The same for its `seq`, which is unique in a store."""
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):
-    """Whoever holds claims under one lease: a worker process, or one claim made by hand."""
+    """The owner of claims under one lease: a worker process, or one manual claim."""
 
     id: str
-    """`node:pid:random`, so that two machines with one name do not collide."""
+    """`node:pid:random`, so that two machines with the same name do not collide."""
     lease: float
     kind: str = "worker"
     node: str = ""
@@ -166,15 +166,15 @@ class Holder(msgspec.Struct, frozen=True, gc=False):
     version: str = ""
     started_at: int = 0
     process: str = ""
-    """The process whose end ends its claims, as `client/process_identity.py` names it; "" where it is not known, or
-    where a supervisor gives them back."""
+    """The process whose end releases its claims, as `client/process_identity.py` identifies it; "" if unknown, or if
+    a supervisor releases them."""
 
 
 _holder = msgspec.json.Decoder(Holder).decode
 
 
 def holder_of(id: str, about: str | bytes) -> Holder:
-    """A holder from its stored JSON; one that cannot be decoded is of the kind `damaged`."""
+    """A holder from its stored JSON; an undecodable one gets the kind `damaged`."""
     try:
         return _holder(about)
     except UNDECODABLE:
@@ -187,13 +187,13 @@ class HolderInfo(msgspec.Struct, frozen=True, gc=False):
     holder: Holder
     heartbeat: int
     age: float
-    """Seconds since its last beat, by the store's clock."""
+    """Seconds since its last heartbeat, by the store's clock."""
     alive: bool
     jobs: tuple[str, ...]
 
 
 class HeldClaim(msgspec.Struct, frozen=True, gc=False):
-    """One claim that the store says a holder has."""
+    """One claim of a holder, according to the store."""
 
     id: str
     seq: int
@@ -210,16 +210,16 @@ class HeartbeatReply(msgspec.Struct, frozen=True, gc=False):
 
 
 class Ask(msgspec.Struct, frozen=True, gc=False):
-    """A wish for jobs. Making it renews the holder's lease where half of it is spent."""
+    """A request for jobs. It renews the holder's lease if half of it has passed."""
 
     holder: Holder
     queues: tuple[str, ...]
-    """Tried in this order; no order is promised between queues."""
+    """Tried in this order; the order between queues is not guaranteed."""
     limit: int
     token: int
     tasks: tuple[str, ...] | None = None
     busy: bool = False
-    """The holder runs other jobs: quarantined jobs, which run apart, are passed over."""
+    """The holder runs other jobs: quarantined jobs, which run alone, are skipped."""
 
 
 class Claims(msgspec.Struct, gc=False):
@@ -227,13 +227,13 @@ class Claims(msgspec.Struct, gc=False):
 
     records: list[Record]
     quarantined_waiting: bool = False
-    """A quarantined job was passed over that stood before the last job taken (or slots stayed empty)."""
+    """A quarantined job was skipped that was ahead of the last job taken (or slots stayed empty)."""
     due_in: float | None = None
-    """Where nothing was found: seconds until the next job of these queues is due."""
+    """If nothing was found: seconds until the next job of these queues is due."""
 
 
 class Lost(msgspec.Struct, frozen=True, gc=False):
-    """A claim whose holder's lease has ended, with the beat that was seen."""
+    """A claim whose holder's lease has expired, with the heartbeat number that was read."""
 
     record: Record
     heartbeat: int
@@ -248,7 +248,7 @@ class Where(msgspec.Struct, frozen=True, gc=False):
     tag: str | None = None
     finished_before: int | None = None
     waiting_for: Waiting | None = None
-    """What they wait for, exactly; found without a look at other jobs."""
+    """What they wait for, exactly; an indexed lookup."""
 
 
 class Found(msgspec.Struct, gc=False):
@@ -259,7 +259,7 @@ class Found(msgspec.Struct, gc=False):
 
 
 class QueueStats(msgspec.Struct, frozen=True, gc=False):
-    """One queue in numbers."""
+    """The counts of one queue."""
 
     name: str
     counts: dict[str, int]
@@ -271,7 +271,7 @@ class QueueStats(msgspec.Struct, frozen=True, gc=False):
 
 
 class Tidied(msgspec.Struct, frozen=True, gc=False):
-    """What one bounded step of tidying removed."""
+    """What one bounded step of cleanup removed."""
 
     jobs: int = 0
     keys: int = 0
@@ -279,7 +279,7 @@ class Tidied(msgspec.Struct, frozen=True, gc=False):
 
 
 class Transition(msgspec.Struct, frozen=True, gc=False):
-    """A job came to another state, or was `deleted`."""
+    """A job changed its state, or was `deleted`."""
 
     id: str
     state: str
@@ -287,24 +287,24 @@ class Transition(msgspec.Struct, frozen=True, gc=False):
 
 
 class Transitions(msgspec.Struct, frozen=True, gc=False):
-    """What jobs did since a moment, in the order of their commits, and the moment to ask from next."""
+    """The transitions since a cursor, in commit order, and the cursor for the next call."""
 
     transitions: list[Transition]
     cursor: str
     missed: bool = False
-    """The moment that was asked from is too long ago: what happened since is not all told. Look at everything again."""
+    """The cursor is too old: some transitions since then are missing. Read everything again."""
 
 
 class MinuteStats(msgspec.Struct, frozen=True, gc=False):
-    """How many claims of a queue ended in one way within one minute."""
+    """How many claims of a queue ended with one outcome within one minute."""
 
     at: int
-    """Its beginning."""
+    """Start of the minute."""
     queue: str
     outcome: str
     """As in a Settlement."""
     count: int
     waited: int
-    """Microseconds from when each was due to when it was claimed, added up."""
+    """Sum of the microseconds from due to claimed."""
     ran: int
-    """Microseconds from claim to end, added up."""
+    """Sum of the microseconds from claimed to ended."""

@@ -34,4 +34,4 @@ class Backoff(msgspec.Struct, frozen=True, gc=False):
 
 
 RetryRule = Backoff | Callable[[BaseException, int], "float | None"]
-"""A Backoff, or a function of (exception, attempt) that answers seconds to wait, or None for no further attempt."""
+"""A Backoff, or a function of (exception, attempt) that returns seconds to wait, or None for no further attempt."""

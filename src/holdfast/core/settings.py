@@ -1,4 +1,4 @@
-"""Settings as one value: call > task > flag > environment > the store's config > default.
+"""Settings as one value. Precedence: call > task > flag > environment > the store's config > default.
 
 Every setting has one name: in lower case in Python and in the store's config, as HOLDFAST_NAME in the environment.
 """
@@ -20,9 +20,9 @@ from .url import redact
 DAY = 86400.0
 """Seconds."""
 DEFAULT_LEASE, LONG_LEASE = 30.0, 120.0
-"""Seconds of a lease where nobody says otherwise: on most stores, and where a heartbeat has its price."""
+"""Default lease in seconds: for most stores, and for those where a heartbeat is expensive."""
 MANUAL_LEASE = 300.0
-"""Seconds of a manual claim where nobody says otherwise."""
+"""Default lease of a manual claim, in seconds."""
 _NUMBER = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?"
 _UNITS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY, "w": 7 * DAY}
 _SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1024**2, "mb": 1024**2, "mib": 1024**2,
@@ -30,16 +30,16 @@ _SIZES = {"": 1, "b": 1, "k": 1024, "kb": 1024, "kib": 1024, "m": 1024**2, "mb":
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """What an app and its workers go by; `repr` hides the secrets."""
+    """The settings of an app and its workers; `repr` hides the secrets."""
 
     url: str = "sqlite:///holdfast.db"
     lease: float | None = None
     """Seconds; None is the store's own default (30, or 120 on a bucket)."""
     poll: float = 1.0
     grace: float = 6.0
-    """Seconds. With the hand-back it stays below the 10 s that many platforms wait before they kill."""
+    """Seconds. Together with releasing jobs it stays below the 10 s after which many platforms kill a process."""
     stop_timeout: float | None = None
-    """Seconds from SIGTERM to SIGKILL, as the platform has been told; None where nobody says."""
+    """Seconds from SIGTERM to SIGKILL, as configured in the platform; None if unknown."""
     concurrency: int = 10
     max_attempts: int = 5
     retry_base: float = 5.0
@@ -56,19 +56,19 @@ class Settings(msgspec.Struct, frozen=True):
     unknown_tasks: str = "fail"
     cloudpickle: bool = False
     secret: tuple[str, ...] = ()
-    """The first signs, all of them are accepted."""
+    """The first one signs, all of them are accepted."""
     log_level: str = "INFO"
     log_format: str = "auto"
     metrics_port: str | None = None
-    """Where a supervisor serves its metrics, as HOST:PORT."""
+    """Listen address of a supervisor's metrics, as HOST:PORT."""
     metrics_prefix: str = "holdfast"
-    """What the names of all metrics begin with."""
+    """Prefix of all metric names."""
     request_memory: int = 256 * 1024**2
-    """Bytes of request bodies that a server holds at the same time."""
+    """Bytes of request bodies that a server buffers at the same time."""
     private_webhooks: bool = False
-    """Whether webhooks may be sent to addresses that are not public."""
+    """Whether webhooks may be sent to non-public addresses."""
     pass_env: tuple[str, ...] = ()
-    """Further variables of a worker's environment that shell jobs get: names, or patterns such as AWS_*."""
+    """Further environment variables of a worker that shell jobs get: names, or patterns such as AWS_*."""
 
     def __repr__(self) -> str:
         return f"Settings({', '.join(f'{name}={value!r}' for name, value in self.__rich_repr__())})"
@@ -142,7 +142,7 @@ def size(value: Any, most: int = 2**31 - 1) -> int:
 
 
 def address(value: Any) -> str:
-    """HOST:PORT, from a port alone (of this machine only), or from both."""
+    """HOST:PORT, from a port alone (on localhost) or from both."""
     host, _, port = str(value).rpartition(":")
     if not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535 or isinstance(value, bool):
         raise ValueError("must be a port, or HOST:PORT")
@@ -184,7 +184,7 @@ def _flag(value: Any) -> bool:
 def _variables(value: Any) -> tuple[str, ...]:
     names = _texts(value)
     if not all(re.fullmatch(r"[A-Za-z0-9_*?]+", name) for name in names):
-        # Without what was given: it may be NAME=VALUE, and the value a secret.
+        # The message omits the value: it may be NAME=VALUE with a secret.
         raise ConfigError("pass_env must be names of variables, without values, or patterns such as AWS_*")
     return names
 
@@ -256,36 +256,36 @@ STORED = [
     "key_retention",
     "unknown_tasks",
 ]
-"""Settings that may be kept in the store for everybody; the rest belong to one process."""
+"""Settings that may be stored for all processes; the others belong to one process."""
 ALIASES = {"max_retries": "max_attempts"}
 SAME = {
     "max_retries": ("max_attempts",),
     "max_attempts": ("max_retries",),
     "backoff_base": ("retry_base", "retry_factor", "retry_jitter"),
 }
-"""What a stored setting takes the place of, so that the last word counts."""
-"""Words of the stored config that mean another setting. `backoff_base` b stands for base 1, factor b, no jitter."""
+"""Settings that a stored setting replaces, so that the latest one counts."""
+"""Aliases in the stored config. `backoff_base` b means base 1, factor b, no jitter."""
 
 
 def parse(name: str, value: Any) -> Any:
-    """One setting's value in its own type, or a ConfigError that says what it must be."""
+    """One setting's value in its own type, or a ConfigError that states what it must be."""
     parser = PARSERS.get(name)
     if parser is None:
-        raise ConfigError(f"there is no setting {name!r}; there are: {', '.join(sorted(PARSERS))}")
+        raise ConfigError(f"unknown setting {name!r}; known settings: {', '.join(sorted(PARSERS))}")
     try:
         return parser(value)
-    except ConfigError:  # says it in its own words: the value may be a secret
+    except ConfigError:  # has its own message: the value may be a secret
         raise
     except ValueError as error:
         raise ConfigError(f"{name} {error}, not {value!r}") from None
 
 
 def stored_name(name: str) -> str:
-    """A key of the stored config; hyphens are as good as underscores. ConfigError where there is no such setting."""
+    """A key of the stored config; hyphens equal underscores. ConfigError for an unknown setting."""
     key = str(name).replace("-", "_").lower()
     words = [*STORED, *ALIASES, "backoff_base"]
     if key not in words:
-        raise ConfigError(f"there is no stored setting {name!r}; there are: {', '.join(sorted(words))}")
+        raise ConfigError(f"unknown stored setting {name!r}; known settings: {', '.join(sorted(words))}")
     return key
 
 
@@ -304,9 +304,9 @@ def _checked_base(value: Any) -> float:
 
 
 def expand_stored(stored: Mapping[str, Any]) -> dict[str, Any]:
-    """The stored config as settings; a value that no longer parses is left out, never fatal."""
+    """The stored config as settings; a value that no longer parses is left out, without an error."""
     found: dict[str, Any] = {}
-    for name, value in sorted(stored.items(), key=lambda item: item[0] != "backoff_base"):  # the more exact words last
+    for name, value in sorted(stored.items(), key=lambda item: item[0] != "backoff_base"):  # more specific ones last
         try:
             key, checked = parse_stored(name, value)
         except ConfigError:
@@ -332,6 +332,6 @@ def from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def combine(given: Mapping[str, Any], environment: Mapping[str, Any], stored: Mapping[str, Any]) -> Settings:
-    """One value out of the three sources, the first that knows a setting winning."""
+    """One value from the three sources; the first one that has a setting wins."""
     checked = {name: parse(name, value) for name, value in given.items()}
     return Settings(**{**expand_stored(stored), **environment, **checked})

@@ -1,7 +1,7 @@
-"""What a job remembers of itself: its steps, and its own checkpoint, in the one place that every store keeps for it.
+"""The stored progress of a job: its steps and its own checkpoint, in the one checkpoint field of every store.
 
 Without steps the stored checkpoint is the user's value and nothing else. With steps it is an envelope around it:
-`{"$steps": […], "value": …}`. Whoever shows or changes a checkpoint reads it here.
+`{"$steps": […], "value": …}`. All code that shows or changes a checkpoint uses this module.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ NULL = Raw(b"null")
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One step that is finished, or that the job waits in."""
+    """One step that is finished, or in which the job is suspended."""
 
     kind: str
     """`step`, `sleep` or `signal`."""
     name: str
-    """A sleep's is its number."""
+    """A sleep is named by its number."""
     at: int | None = None
-    """When it was finished. A sleep has none: it is over when its time has come."""
+    """When it was finished. None for a sleep: it ends at `until`."""
     until: int | None = None
-    """Until when it sleeps, or waits at the most."""
+    """The end of the sleep, or of the timeout."""
     late: bool = False
-    """What it waited for had not come in time."""
+    """The signal did not arrive before the timeout."""
     result: Raw = NULL
 
     def done(self, now: int) -> bool:
-        """Whether the job goes on behind it."""
+        """Whether the job resumes after it."""
         return self.at is not None or (self.kind == "sleep" and self.until is not None and self.until <= now)
 
 
 class Memory(msgspec.Struct, frozen=True, omit_defaults=True, rename={"steps": "$steps"}):
-    """All that a job remembers; the steps in the order in which they were begun."""
+    """The steps, in the order in which they began, and the user's checkpoint."""
 
     steps: tuple[Step, ...]
     value: Raw | UnsetType = UNSET
     """The user's own checkpoint."""
 
     def find(self, kind: str, name: str) -> Step | None:
-        """A step, if there is one of this kind and name."""
+        """The step of this kind and name, or None."""
         return next((step for step in self.steps if step.kind == kind and step.name == name), None)
 
     def with_step(self, step: Step) -> Memory:
-        """The same with this step, in the place of the one that has its name."""
+        """A copy with this step, in the place of the one with the same name."""
         known = self.find(step.kind, step.name)
         others = (*self.steps, step) if known is None else (step if one is known else one for one in self.steps)
         return Memory(tuple(others), self.value)
 
     def with_value(self, value: bytes) -> Memory:
-        """The same with another checkpoint of the user's."""
+        """A copy with another user checkpoint."""
         return Memory(self.steps, Raw(value))
 
 
@@ -61,19 +61,19 @@ _NOTHING = Memory(())
 
 
 def read(checkpoint: bytes | None) -> Memory:
-    """What a stored checkpoint says."""
+    """Decodes a stored checkpoint."""
     if checkpoint is None:
         return _NOTHING
     if checkpoint.startswith(_MARK):
         try:
             return _decode(checkpoint)
         except (ValueError, RecursionError):
-            pass  # the user's own, by hand
+            pass  # it is the user's own value
     return Memory((), Raw(checkpoint))
 
 
 def write(memory: Memory) -> bytes | None:
-    """The same for a store."""
+    """Encodes it for a store."""
     value = None if memory.value is UNSET else bytes(memory.value)
     if memory.steps or (value is not None and value.startswith(_MARK)):
         return _encode(memory)
@@ -81,7 +81,7 @@ def write(memory: Memory) -> bytes | None:
 
 
 def answered(checkpoint: bytes | None, signal: str, value: bytes | None, now: int) -> bytes | None:
-    """The checkpoint of a job that waited for a signal, which has come; None: it has not come in time."""
+    """The checkpoint of a job whose awaited signal has arrived; value None: it did not arrive in time."""
     memory = read(checkpoint)
     step = memory.find("signal", signal) or Step("signal", signal)
     result = NULL if value is None else Raw(value)
@@ -89,9 +89,9 @@ def answered(checkpoint: bytes | None, signal: str, value: bytes | None, now: in
 
 
 def in_next_life(checkpoint: bytes | None, *, anew: bool) -> bytes | None:
-    """What an ended job remembers when it is run again: what it had finished and slept through, or no step (`anew`).
+    """The checkpoint of an ended job that is run again: with its finished steps and sleeps, or without steps (`anew`).
 
-    What had not come in time is waited for again.
+    Signals that timed out are waited for again.
     """
     memory = read(checkpoint)
     kept = [step for step in memory.steps if step.kind == "sleep" or (step.at is not None and not step.late)]

@@ -1,7 +1,7 @@
-"""URLs, taken apart strictly: what could be read in two ways is refused, and an error shows no part of it.
+"""Strict URL parsing: a URL that could be read in two ways is rejected, and the error shows no part of it.
 
 A password with a `/`, `?`, `#`, `@` or `%` that is not percent-encoded ends up anywhere in a URL: in the port, the
-path, a parameter. So a message about a malformed URL names its scheme alone; one about a sound URL shows it redacted.
+path, a parameter. So a message about a malformed URL names its scheme only; one about a valid URL shows it redacted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Host = tuple[str, int | None]
 """(host, port)"""
 
 LOCAL = frozenset({"memory", "sqlite", "file", "unix"})
-"""Schemes that name no host. An @ in their path ends no password."""
+"""Schemes without a host. An @ in their path ends no password."""
 _WHOLE = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)([^?#]*)(?:\?([^#]*))?(#.*)?", re.DOTALL)
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+(?:%25[\w.-]+)?)\]|([^\[\]:\s]*))(?::([0-9]{1,5})?)?", re.ASCII)
 _SECRET = re.compile(r"(?i)pass|pwd|secret|token|key|credential|signature|^sig$")
@@ -27,32 +27,32 @@ _ENCODE = "percent-encode / ? # [ ] @ and % in a user name or password (a / is %
 
 
 class Url(msgspec.Struct, frozen=True):
-    """A sound URL, taken apart and decoded."""
+    """A valid URL, split and decoded."""
 
     text: str
     scheme: str
     username: str | None
     password: str | None
     authority: str
-    """What stands between the user and the path, as it was written."""
+    """The text between the user and the path, as written."""
     hosts: tuple[Host, ...]
     path: str
     options: dict[str, str]
 
     def wrong(self, why: str) -> ConfigError:
-        """The error for a URL that is sound, but of no use here. `why` must not hold a value of the URL."""
+        """The error for a valid URL that cannot be used here. `why` must not contain a value of the URL."""
         return ConfigError(f"{redact(self.text)}: {why}")
 
     def refuse_unknown(self, known: Collection[str], suggested: Collection[str] | None = None) -> None:
-        """Raise ConfigError where a parameter is not known; of those, `suggested` are listed."""
+        """Raise ConfigError for an unknown parameter, listing those in `suggested`."""
         if unknown := sorted(set(self.options) - set(known)):
-            # Behind a secret with a bare &, it is a part of the secret.
+            # After a secret with an unescaped &, it may be a part of the secret.
             named = "" if any(map(_SECRET.search, self.options)) else f" {', '.join(unknown)}"
             listed = ", ".join(known if suggested is None else suggested)
             raise self.wrong(f"unknown parameter{named}" + (f"; known: {listed}" if listed else ""))
 
     def encoded(self, scheme: str, options: dict[str, str]) -> str:
-        """The same place as a URL that no driver can read in another way."""
+        """The same location as a URL that every driver parses in the same way."""
         user = "" if self.username is None else quote(self.username, safe="")
         secret = "" if self.password is None else f":{quote(self.password, safe='')}"
         hosts = ",".join(
@@ -65,12 +65,10 @@ class Url(msgspec.Struct, frozen=True):
 
 
 def split(url: str) -> Url:
-    """Take a URL apart; ConfigError where it is malformed, or could be read in two ways."""
+    """Split a URL; ConfigError if it is malformed or ambiguous."""
     found = _WHOLE.fullmatch(url)
     if found is None:
-        raise ConfigError(
-            "this is not a URL: it begins with no scheme, such as sqlite:///jobs.db or postgresql://host/db"
-        )
+        raise ConfigError("not a URL: it has no scheme; write a URL such as sqlite:///jobs.db or postgresql://host/db")
     scheme, authority, path, query, fragment = found.groups(default="")
     scheme = scheme.lower()
 
@@ -78,20 +76,20 @@ def split(url: str) -> Url:
         raise ConfigError(f"the {scheme}:// URL is malformed: {why}") from None
 
     if not url.isprintable() or re.search(r"%(?:[01][0-9A-Fa-f]|7[Ff])", path):
-        wrong("it holds a control character, or another one that cannot be seen")
+        wrong("it contains a control character or another invisible character")
     if re.search(r"%(?![0-9A-Fa-f]{2})", url):
         wrong("a % is not followed by two hexadecimal digits; for a % itself write %25")
     if fragment:
-        wrong("a # means nothing here; for a # itself write %23")
+        wrong("it contains a #, which has no meaning here; write %23 for a literal #")
     pairs = [part.partition("=") for part in query.split("&") if part]
     if authority.count("@") > 1:
         wrong(f"it has more than one @; {_ENCODE}")
     # The value of ?signal= is a URL, with an @ of its own.
     behind = "@" in path or any("@" in name or ("@" in value and name != "signal") for name, _, value in pairs)
     if behind and (authority or scheme not in LOCAL):
-        wrong(f"an @ stands behind the host; {_ENCODE}, and an @ elsewhere as %40")
+        wrong(f"it has an @ after the host; {_ENCODE}, and write an @ elsewhere as %40")
     if not all(name and equals for name, equals, _ in pairs) or ("?" in url and not pairs):
-        wrong("behind the ? stands NAME=VALUE; for a ? itself write %3F")
+        wrong("parameters after the ? must be NAME=VALUE; write %3F for a literal ?")
     userinfo, at, where = authority.rpartition("@")
     username, colon, password = userinfo.partition(":")
     try:
@@ -109,9 +107,9 @@ def split(url: str) -> Url:
             options=options,
         )
     except UnicodeDecodeError:
-        wrong("what is percent-encoded in it is not UTF-8")
+        wrong("its percent-encoded bytes are not UTF-8")
     except _NoHost:
-        wrong(f"a host is HOST or HOST:PORT, with a port from 1 to 65535; {_ENCODE}")
+        wrong(f"each host must be HOST or HOST:PORT, with a port from 1 to 65535; {_ENCODE}")
 
 
 class _NoHost(Exception):
@@ -132,7 +130,7 @@ def _host(text: str) -> Host:
 
 
 def redact(url: str) -> str:
-    """A URL without its password and secret-looking parameters, fit to be shown; of a malformed one, its scheme."""
+    """A URL without its password and secret-looking parameters, for display; of a malformed URL, only its scheme."""
     try:
         parts = split(url)
     except ConfigError:
@@ -144,12 +142,12 @@ def redact(url: str) -> str:
     user, colon, password = userinfo.partition(":")
     who = f"{user}{colon}{'***' if password else ''}"
     if at and not parts.scheme.startswith("postgres"):
-        who = "***"  # where a user is rare, it may be a token or the first part of a password
+        who = "***"  # for these schemes it may be a token or the first part of a password
     return f"{start}{slashes}{who}{at}{rest}{question}{_shown(query)}"
 
 
 def _shown(query: str) -> str:
-    """A query up to its first secret: behind a bare & the same secret may go on."""
+    """A query up to its first secret: after an unescaped & the same secret may continue."""
     shown: list[str] = []
     for part in query.split("&"):
         name, equals, value = part.partition("=")

@@ -1,7 +1,7 @@
-"""What a job waits for besides its time: a value, and the only text form that stores keep of it.
+"""What a job waits for besides its due time: a value, and its text form in stores.
 
-`write` and `read` are the only places that know the text. Stores index it, and SQL builds that of a full limit from
-`LIMIT_PREFIX`; everything else compares values.
+Only `write` and `read` know the text form. Stores index it, and SQL builds the text of a full limit from
+`LIMIT_PREFIX`; all other code compares values.
 """
 
 from __future__ import annotations
@@ -11,38 +11,38 @@ from typing import Literal, cast, get_args
 import msgspec
 
 Kind = Literal["limit", "signal", "dependency", "flow_start", "flow", "pause", "unknown"]
-"""`limit`: its limit key is full. `signal`: a signal to be sent. `dependency`: the end of another job. `flow_start`:
-the start of its flow. `flow`: the end of all other jobs of its flow. `pause`: the end of its task's pause. `unknown`:
-the stored text cannot be parsed, so nothing ends this wait but an operator."""
+"""`limit`: its limit key is full. `signal`: a signal. `dependency`: the end of another job. `flow_start`: the start of
+its flow. `flow`: the end of all other jobs of its flow. `pause`: the end of its task's pause. `unknown`: the stored
+text cannot be parsed, so only an operator can end the wait."""
 _KINDS = frozenset(get_args(Kind)) - {"unknown"}
 _SHOWN = {
     "limit": "limit", "signal": "signal", "dependency": "job", "flow_start": "the start of flow",
     "flow": "all jobs of flow", "pause": "the end of the pause of", "unknown": "something unknown:",
 }  # fmt: skip
 LIMIT_PREFIX = "limit:"
-"""The text of a full limit is this, and the name of its key."""
+"""Prefix of the text of a full limit; the name of its key follows."""
 
 
 class Waiting(msgspec.Struct, frozen=True, gc=False):
-    """What a job waits for: which kind of thing, and which one."""
+    """What a job waits for: kind and name."""
 
     kind: Kind
     name: str
-    """Of a limit key, signal, job, flow or pause; of an unknown kind, all of the stored text."""
+    """The name of a limit key, signal, job, flow or pause; for an unknown kind, the whole stored text."""
 
     def __str__(self) -> str:
         return f"{_SHOWN[self.kind]} {self.name}"
 
 
 def write(waiting: Waiting | None) -> str | None:
-    """The text that stores keep."""
+    """The text form that stores keep."""
     if waiting is None:
         return None
     return waiting.name if waiting.kind == "unknown" else f"{waiting.kind}:{waiting.name}"
 
 
 def read(text: str | None) -> Waiting | None:
-    """What a stored text says; of kind `unknown` where it cannot be parsed, which `damage.py` reports."""
+    """Parses a stored text; of kind `unknown` if it cannot be parsed, which `damage.py` reports."""
     if text is None:
         return None
     kind, _, name = text.partition(":")
@@ -50,15 +50,15 @@ def read(text: str | None) -> Waiting | None:
 
 
 def end_of(id: str) -> Waiting:
-    """What a job waits for that comes after another."""
+    """The wait for the end of a job."""
     return Waiting("dependency", id)
 
 
 def beginning_of(flow: str) -> Waiting:
-    """What the first jobs of a flow wait for."""
+    """The wait for the start of a flow."""
     return Waiting("flow_start", flow)
 
 
 def all_of(flow: str) -> Waiting:
-    """What a job waits for that comes after all others of its flow."""
+    """The wait for the end of all other jobs of a flow."""
     return Waiting("flow", flow)

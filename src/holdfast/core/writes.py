@@ -1,4 +1,4 @@
-"""Operations made of several writes, and what is true of them when the store goes away between two."""
+"""Operations that consist of several writes, and the error if the store fails between two of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from .errors import ConfigError, OutcomeUnknown, StoreUnavailable
 
 
 class Writes:
-    """An operation made of several writes. Once one is made, `StoreUnavailable` ("nothing was written") would be false.
+    """An operation of several writes. After the first one, `StoreUnavailable` ("nothing was written") would be wrong.
 
-    `made` counts them; from then on an error that denies them leaves the block as OutcomeUnknown, with what to do next.
+    `made` counts them; from then on such an error leaves the block as OutcomeUnknown, with advice on what to do next.
     """
 
     def __init__(self, what: str, then: str, *, made: int = 0, retry_safe: bool = True) -> None:
@@ -24,5 +24,5 @@ class Writes:
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self.made and isinstance(error, StoreUnavailable | ConfigError):
-            said = f"{self._what} is written in part: {error}; {self._then}"
+            said = f"{self._what} was only partly written: {error}; {self._then}"
             raise OutcomeUnknown(said, retry_safe=self._retry_safe) from error

@@ -48,13 +48,13 @@ class Node:
         same; "compensate" runs it only then, once all have ended.
         """
         if on_dead not in ON_DEAD:
-            raise InvalidJob(f"on_dead is one of {', '.join(ON_DEAD)}, not {on_dead!r}")
+            raise InvalidJob(f"on_dead must be one of {', '.join(ON_DEAD)}, not {on_dead!r}")
         for other in others:
             self.flow.check(other)
             if self.allow_unfinished is not None:
-                raise InvalidJob(f"{self!r} waits for all others already")
+                raise InvalidJob(f"{self!r} already waits for all other jobs")
             if other.number >= self.number:
-                raise InvalidJob(f"{self!r} can only come after jobs that were added before it, not {other!r}")
+                raise InvalidJob(f"{self!r} can only wait for jobs that were added before it, not {other!r}")
             self.parents[other.number] = on_dead
         return self
 
@@ -93,7 +93,7 @@ class Flow:
                 raise InvalidJob(f"{node!r} takes the result of a job that is not in this flow")
             parent = self.nodes[hole.number]
             if getattr(parent.call.task.codec, "name", "json") != "json":
-                raise InvalidJob(f"{node!r} cannot take the result of {parent!r}, which has a codec of its own")
+                raise InvalidJob(f"{node!r} cannot take the result of {parent!r}, whose task has its own codec")
             node.after(parent)
         self.nodes.append(node)
         return node
@@ -113,10 +113,12 @@ class Flow:
     def on_end(self, work: Work, /, *args: Any, allow_unfinished: int = 0, **kwargs: Any) -> Node:
         """Add a job that runs once all jobs added before it have ended, however they ended, but for `allow_unfinished`."""
         if isinstance(allow_unfinished, bool) or not isinstance(allow_unfinished, int) or allow_unfinished < 0:  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise InvalidJob(f"allow_unfinished is a number of jobs, not {allow_unfinished!r}")
+            raise InvalidJob(f"allow_unfinished must be a number of jobs, not {allow_unfinished!r}")
         node = self.add(work, *args, **kwargs)
         if node.parents:
-            raise InvalidJob("a job of on_end waits for all; it cannot take the results of some")
+            raise InvalidJob(
+                "a job added by on_end waits for all jobs; it cannot take results of other jobs as arguments"
+            )
         node.allow_unfinished = allow_unfinished
         return node
 
@@ -152,19 +154,19 @@ def grown(flow: str, work: Work, args: tuple[Any, ...], kwargs: dict[str, Any], 
 def _called(work: Work, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Call[Any]:
     if isinstance(work, Call):
         if args or kwargs:
-            raise InvalidJob("a call has its arguments already")
+            raise InvalidJob("the call already has its arguments: pass no others")
         return work
     if isinstance(work, Using):
         return Call(work.task, work.options, args, kwargs)
     if isinstance(work, Task):  # pyright: ignore[reportUnnecessaryIsInstance]
         return Call(work, work.options, args, kwargs)
-    raise InvalidJob(f"a flow is made of tasks and calls of tasks, not {work!r:.100}")
+    raise InvalidJob(f"a flow takes tasks and calls of tasks, not {work!r:.100}")
 
 
 def _refuse(call: Call[Any], *names: str) -> None:
     for name in names:
         if getattr(call.options, name) is not None:
-            raise InvalidJob(f"a job of a flow cannot have {name}= of its own")
+            raise InvalidJob(f"a job of a flow cannot have its own {name}=")
 
 
 def _plain(value: Any, place: Callable[[Any], Any]) -> Any:

@@ -42,7 +42,7 @@ FAILURES_NAMED = 3
 """Failed jobs that a flow's error names."""
 ENDED_SO: dict[FlowEnd, str] = {
     "cancelled": "the flow was cancelled",
-    "abandoned": "never started: the process that enqueued it stopped half-way",
+    "abandoned": "never started: the process that enqueued it stopped before all jobs were stored",
 }
 """The error of a flow that ended so, for people."""
 
@@ -150,7 +150,7 @@ class Completion:
         error = ENDED_SO.get(ended)
         if bad:
             names = "; ".join(f"{r.id} ({r.task}): {r.error}" for r in bad[:FAILURES_NAMED])
-            error = f"{len(bad)} of {jobs} jobs died or were not run: {names}"
+            error = f"{len(bad)} of {jobs} jobs ended dead or did not run: {names}"
         return (await self._jobs.change([_end_of(own, ended, error, counts, jobs=jobs)]))[0]
 
     def ending(self, own: Record, members: Sequence[Record]) -> list[Change] | None:

@@ -215,14 +215,14 @@ def nonce_of(id: str, digest: str) -> int:
 
 
 def _not_started(id: str, error: HoldfastError) -> StoreUnavailable:
-    return StoreUnavailable(f"flow {id} was not started, and nothing of it runs: {error}")
+    return StoreUnavailable(f"flow {id} was not started, and none of its jobs will run: {error}")
 
 
 def _perhaps_started(id: str, error: HoldfastError, *, retry_safe: bool) -> OutcomeUnknown:
-    text = f"flow {id} may have been started: {error}; call enqueue_flow(flow, id={id!r}) to make sure"
+    text = f"flow {id} may have been started: {error}; call enqueue_flow(flow, id={id!r}) to make sure that it is"
     return OutcomeUnknown(text, (id,), retry_safe=retry_safe)
 
 
 def _given_up(id: str, state: str) -> InvalidState:
-    why = "it was given up, because its jobs were stored and it was not started for an hour; nothing of it ran"
-    return InvalidState(id, state, f"{why}. Enqueue the flow again, with another id")
+    why = "it was abandoned: its jobs were stored, but it was not started within an hour; none of its jobs ran"
+    return InvalidState(id, state, f"{why}. Enqueue the flow again with another id")

@@ -66,7 +66,7 @@ class Release:
         try:
             await self.free(ids)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: what the caller asked for is written
-            logger.warning("flow job %s: workers will go on later: %s: %s", ids[0], type(error).__name__, error)
+            logger.warning("flow job %s: workers will process its end: %s: %s", ids[0], type(error).__name__, error)
             for id in ids:
                 self._session.commit.tell_of_end(id)
 
@@ -263,9 +263,9 @@ async def with_results(session: Session, record: Record) -> bytes:
     for number in numbers:
         parent = found.get(member(flow, number))
         if parent is None:
-            raise InvalidJob(f"job {member(flow, number)}, whose result it needs, is gone")
+            raise InvalidJob(f"job {member(flow, number)}, whose result it needs, was deleted")
         if parent.codec != "json":
-            raise InvalidJob(f"job {parent.id}, whose result it needs, has a codec of its own")
+            raise InvalidJob(f"job {parent.id}, whose result it needs, has its own codec")
         results[number] = parent.result if parent.state == State.SUCCEEDED else None
     return filled(record.payload, results)
 

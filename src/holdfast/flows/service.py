@@ -130,10 +130,10 @@ class FlowHandle:
         """A handle on one of its jobs."""
         if isinstance(node, Node):
             if self._flow not in (None, node.flow):
-                raise InvalidJob(f"{node!r} is of another flow than {self.id}")
+                raise InvalidJob(f"{node!r} belongs to another flow than {self.id}")
             return self._flows.job_handle(member(self.id, node.number), node.call.task.decode_result)
         if type(node) is not int or node < 0:
-            raise InvalidJob(f"a job of a flow is meant by its node or its number, not {node!r:.100}")
+            raise InvalidJob(f"a job of a flow must be given as its node or its number, not {node!r:.100}")
         return self._flows.job_handle(member(self.id, node))
 
     async def status(self) -> FlowStatus:
@@ -193,9 +193,11 @@ class Flows:
         if not flow.nodes:
             raise InvalidJob("a flow needs at least one job")
         if len(flow.nodes) > JOBS_MOST:
-            raise InvalidJob(f"a flow has at most {JOBS_MOST} jobs, not {len(flow.nodes)}")
+            raise InvalidJob(f"a flow can have at most {JOBS_MOST} jobs, not {len(flow.nodes)}")
         if id is not None and "." in checked_text(id, "id", ID_LENGTH):
-            raise InvalidJob(f"the id of a flow has no dot, unlike {id!r}: its jobs are called ID.0, ID.1 and so on")
+            raise InvalidJob(
+                f"the id of a flow must not contain a dot, as {id!r} does: the ids of its jobs are ID.0, ID.1 and so on"
+            )
         settings = session.fresh_settings()
         chosen, id = id is not None, id or session.entropy.uuid7(session.clock.now())
         tolerated = flow.tolerated()
@@ -276,7 +278,7 @@ class Flows:
         if isinstance(id, HoldfastError):
             raise id
         if not id.startswith(f"{flow}."):
-            raise InvalidJob(f"key {job.key!r} stands for job {id}, which is not of flow {flow}; choose another")
+            raise InvalidJob(f"key {job.key!r} belongs to job {id}, which is not in flow {flow}; use another key")
         left = [record.id] if node.parents else []
         with suppress(HoldfastError):
             [own] = await session.store.get([flow])
@@ -301,7 +303,7 @@ class Flows:
         """A page of flows, newest first. One that has not ended is blocked."""
         named = states_named(state)
         if wrong := [word for word in named if word not in STATES]:
-            raise InvalidJob(f"a flow is one of {', '.join(sorted(STATES))}, and never {', '.join(wrong)}")
+            raise InvalidJob(f"a flow has one of the states {', '.join(sorted(STATES))}, never {', '.join(wrong)}")
         page = await self._inspection.jobs(state=state, queue=QUEUE, task=TASK, limit=limit, cursor=cursor)
         return FlowPage([_status(job) for job in page.jobs], page.cursor)
 
@@ -342,7 +344,7 @@ class Flows:
         await release.carry_on([own.id])
         with suppress(StoreUnavailable):
             if any(kept.state not in TERMINAL for kept in await members.get([own.id])):
-                raise InvalidState(own.id, own.state, "it was retried meanwhile, and goes on; look again")
+                raise InvalidState(own.id, own.state, "it was retried meanwhile and runs again; nothing was deleted")
 
     async def retry(self, id: str, which: Collection[str] | None = None) -> int:
         """Run the dead jobs of a flow again (or some of its jobs), and then what was not run because of them.
@@ -413,7 +415,7 @@ async def _reserve(session: Session, flow: str) -> int:
     while True:
         own = await jobs_of.own(flow)
         if own.state in TERMINAL or cancelling(own.meta):
-            raise InvalidState(flow, own.state, "it has ended or was cancelled: nothing can be added to it")
+            raise InvalidState(flow, own.state, "it has ended or was cancelled: no job was added")
         if not has_grown(own.meta):
             mark = Change(flow, own.state, own.fence, Patch(meta=GROWN), expected_task=TASK)
             if not (await jobs_of.change([mark]))[0]:

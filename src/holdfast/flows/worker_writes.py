@@ -38,7 +38,7 @@ async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
     flow = name_in(write.kind)
     number = number_kept(write.value)
     if number is None:
-        raise InvalidJob(f"flow {flow!r:.200}: this is no number of jobs")
+        raise InvalidJob(f"flow {flow!r:.200}: the number of jobs is invalid")
     [own] = await store.get([flow])
     kept = (await records_of(store, write.kind)).get("jobs")
     known = None if kept is None else number_kept(kept)
@@ -46,7 +46,7 @@ async def _check_count(store: Store, write: RecordWrite) -> Sequence[NewJob]:
         about = None if own is None else about_flow(own)
         known = 0 if about is None else about.jobs + about.grown
     if number > known + 1:
-        raise InvalidJob(f"flow {flow!r:.200}: it has {known} jobs, and cannot have {number} next")
+        raise InvalidJob(f"flow {flow!r:.200}: it has {known} jobs, so {number} cannot be the next number of jobs")
     return ()
 
 
@@ -64,7 +64,7 @@ async def _check_own_jobs(store: Store, entropy: Entropy, jobs: Sequence[NewJob]
         numbers = [int(entropy.fraction() * wanted) for _ in range(SAMPLE)]
         own, *found = await store.get([job.id, *(member(job.id, number) for number in numbers)])
         if own is None and found.count(None) > SAMPLE // 2:
-            raise InvalidJob(f"flow {job.id!r}: it says that it has {wanted} jobs, and most of them are not stored")
+            raise InvalidJob(f"flow {job.id!r}: its payload declares {wanted} jobs, but most of them are not stored")
 
 
 _resumes = resumes("waiting_for")

@@ -144,4 +144,4 @@ def _drive(coroutine: Coroutine[Any, Any, R]) -> R:
     except StopIteration as done:
         return done.value
     coroutine.close()
-    raise InvalidJob("this connection (or a hook around enqueue) waits: enqueue with `await` instead of app.sync")
+    raise InvalidJob("app.sync cannot enqueue: this connection, or an around_enqueue hook, awaits; use `await` instead")

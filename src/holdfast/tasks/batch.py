@@ -29,10 +29,10 @@ def batching(task: str, run_in: str, size: int | None, wait: float | timedelta |
     """What `app.task(batch=…, wait=…)` says, checked; None where its jobs run one by one."""
     if size is None:
         if wait is not None:
-            raise ConfigError(f"task {task!r}: wait= is how long a batch gathers; say batch= too")
+            raise ConfigError(f"task {task!r}: wait= requires batch=")
         return None
     if type(size) is not int or not 1 <= size <= SIZE_MOST:
-        raise ConfigError(f"task {task!r}: batch= is a whole number from 1 to {SIZE_MOST}, not {size!r:.100}")
+        raise ConfigError(f"task {task!r}: batch= must be a whole number from 1 to {SIZE_MOST}, not {size!r:.100}")
     if run_in not in ("loop", "thread"):
         raise ConfigError(f"task {task!r}: a batch runs on the loop or in a thread, not with run_in={run_in!r}")
     try:
@@ -40,7 +40,7 @@ def batching(task: str, run_in: str, size: int | None, wait: float | timedelta |
     except InvalidJob as error:
         raise ConfigError(f"task {task!r}: {error}") from None
     if seconds > GATHER_WAIT_MOST:
-        raise ConfigError(f"task {task!r}: wait= is at most {GATHER_WAIT_MOST:g} seconds, not {wait!r:.100}")
+        raise ConfigError(f"task {task!r}: wait= must be at most {GATHER_WAIT_MOST:g} seconds, not {wait!r:.100}")
     return Batching(size, seconds)
 
 
@@ -57,10 +57,14 @@ def parts(task: str, value: Any, count: int) -> list[Any]:
     if value is None:
         return [None] * count
     if not isinstance(value, list | tuple):
-        raise TypeError(f"task {task!r} returned {type(value).__name__}: a batch returns None, or a list for its jobs")
+        raise TypeError(
+            f"task {task!r} returned {type(value).__name__}: a batch must return None, or a list with one entry per job"
+        )
     found = list(cast("list[Any]", value))
     if len(found) != count:
-        raise TypeError(f"task {task!r} was given {count} jobs and returned a list of {len(found)}: one entry for each")
+        raise TypeError(
+            f"task {task!r} was given {count} jobs and returned a list of {len(found)}: it must have one entry per job"
+        )
     return found
 
 

@@ -208,7 +208,7 @@ class Context:
         """
         record, rest = self._record, checked_seconds(retry_after, "retry_after", positive=True)
         if rest > REST_MOST:
-            raise InvalidJob(f"report_rate_limit(retry_after=…) is at most one day, not {retry_after!r:.100}")
+            raise InvalidJob(f"report_rate_limit(retry_after=…) must be at most one day, not {retry_after!r:.100}")
         if record.limit_key is None:
             raise ConfigError(
                 f"job {record.id!r} of task {record.task!r} has no limit, so there is no rate to reduce: "
@@ -227,7 +227,7 @@ class Context:
         claim was ended meanwhile. An exception rolls back and fails the attempt as usual. Let the task end with it.
         """
         if self._transact is None:
-            raise ConfigError("this store has no transactional_completion: ctx.transaction() needs Postgres")
+            raise ConfigError("ctx.transaction() needs a store with transactional_completion, such as Postgres")
 
         async with self._transact(self._record, result if callable(result) else lambda: result) as connection:
             yield connection
@@ -240,7 +240,7 @@ class Context:
         this job and those have ended. Give it a key (`task.using(key=…)`) if another attempt must not add it again.
         """
         if self._flows is None:
-            raise ConfigError("a job in a process of its own cannot add to its flow: use run_in='thread' or async")
+            raise ConfigError("a task in its own process cannot add to its flow: use run_in='thread' or an async task")
         return self._awaited(self._flows.add(self._record, work, args, kwargs, after=[each.id for each in after]))
 
     def _awaited(self, coroutine: Coroutine[Any, Any, T]) -> Awaitable[T] | T:

@@ -120,7 +120,9 @@ class DurableSteps:
         try:
             seconds = checked_seconds(how_long, "sleep") + timedelta(**parts).total_seconds()
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidJob(f"sleep takes seconds, a timedelta, or the parts of one such as days=3: {error}") from None
+            raise InvalidJob(
+                f"sleep takes seconds, a timedelta, or keywords of timedelta such as days=3: {error}"
+            ) from None
         seconds = checked_seconds(seconds, "sleep")
         self._sleeps += 1
         step = self._memory.find("sleep", str(self._sleeps))
@@ -146,7 +148,7 @@ class DurableSteps:
 
     def _use(self, kind: str, name: str, advice: str) -> None:
         if (kind, name) in self._used:
-            raise InvalidJob(f"{kind} {name!r} came before in this run of job {self._record.id!r}: {advice}")
+            raise InvalidJob(f"{kind} {name!r} was already used in this run of job {self._record.id!r}: {advice}")
         self._used.add((kind, name))
 
     def _check_between_steps(self, what: str) -> None:
@@ -203,7 +205,12 @@ class DurableSteps:
             except PayloadTooLarge as error:
                 raise _lost(name, error) from error
             except (StoreUnavailable, OutcomeUnknown) as error:
-                logger.warning("job %s: step %r is done, but not yet kept: %s", self._record.id, name, error)
+                logger.warning(
+                    "job %s: step %r has run, but its result is not stored yet, retrying: %s",
+                    self._record.id,
+                    name,
+                    error,
+                )
                 await asyncio.sleep(RESEND_PAUSE)
 
     async def _remember(self, what: str, change: Callable[[Memory], Memory]) -> None:
@@ -219,7 +226,9 @@ class DurableSteps:
         data = steps.write(memory) or b""
         if len(data) > self._max_payload:
             most = f"max_payload ({self._max_payload})"
-            raise PayloadTooLarge(f"{what} makes {len(data)} bytes of all that the job remembers, over {most}")
+            raise PayloadTooLarge(
+                f"{what} brings the job's checkpoint and steps to {len(data)} bytes, over {most}; it was not stored"
+            )
         return data
 
     # -- async code and threads
@@ -274,10 +283,10 @@ def _encoded(name: str, returns: Returns, value: Any) -> bytes:
 
 
 def _lost(name: str, error: InvalidJob) -> StepResultLost:
-    return StepResultLost(f"step {name!r} has run, but what it returned cannot be kept: {error}")
+    return StepResultLost(f"step {name!r} has run, but its result cannot be stored: {error}")
 
 
 def _answer(step: Step) -> Any:
     if step.late:
-        raise TimeoutError(f"signal {step.name!r} has not come in time")
+        raise TimeoutError(f"signal {step.name!r} did not arrive before its timeout")
     return decode_value(bytes(step.result))

@@ -64,7 +64,7 @@ class Limit(msgspec.Struct, frozen=True):
         for name in names or ():
             if not task.arguments.takes(name):
                 raise ConfigError(
-                    f"task {task.name!r}: its limit's key asks for a parameter {name!r}, which it has not"
+                    f"task {task.name!r}: the key of its limit names parameter {name!r}, which the task does not have"
                 )
 
     def limit_key(self, name: str, task: LimitedTask | None, payload: bytes) -> LimitKey:
@@ -85,7 +85,9 @@ class Limit(msgspec.Struct, frozen=True):
             if callable(weight):
                 weight = _answer(f"{what}: the weight of its limit", weight, value)
                 if type(weight) is not int or not 1 <= weight <= WEIGHT_MOST:
-                    raise InvalidJob(f"{what}: the weight of {value!r:.100} is 1 to {WEIGHT_MOST}, not {weight!r:.100}")
+                    raise InvalidJob(
+                        f"{what}: the weight of {value!r:.100} must be 1 to {WEIGHT_MOST}, not {weight!r:.100}"
+                    )
         return LimitKey(_bounded(owner), self.concurrency, self.interval, self.burst, cast("int", weight))
 
     def _value(self, what: str, task: LimitedTask | None, payload: bytes) -> str | int | UUID:
@@ -97,10 +99,10 @@ class Limit(msgspec.Struct, frozen=True):
             for part in (key or "").split("."):
                 value = _part(value, part)
         if value is _MISSING:
-            raise InvalidJob(f"{what}: its payload has no {key!r}, which is the key of its limit")
+            raise InvalidJob(f"{what}: its payload has no {key!r}, the key of its limit")
         if not isinstance(value, str | int | UUID):
             shown = "" if callable(key) else f" {key!r}"
-            raise InvalidJob(f"{what}: its limit's key{shown} must give text or a whole number, not {value!r:.100}")
+            raise InvalidJob(f"{what}: its limit's key{shown} must be text or a whole number, not {value!r:.100}")
         return value
 
     def _arguments(self, what: str, task: LimitedTask | None, payload: bytes) -> Mapping[str, Any]:
@@ -112,7 +114,7 @@ class Limit(msgspec.Struct, frozen=True):
         except InvalidJob:
             stored = None
         if not isinstance(stored, dict):
-            raise InvalidJob(f"{what}: its limit takes a key from the arguments, but its payload is no JSON object")
+            raise InvalidJob(f"{what}: its limit has a key, which needs a payload that is a JSON object")
         return {**(task.arguments.defaults if task is not None else {}), **cast("dict[str, Any]", stored)}
 
 
@@ -133,13 +135,13 @@ def limit(
     a function of the key's value. `name`: share the limit key with every task whose limit has the same name.
     """
     if key is None and concurrency is None and rate is None:
-        raise ConfigError("limit() says nothing: give it concurrency=, rate= or key=")
+        raise ConfigError("limit() sets no limit: pass concurrency=, rate= or key=")
     if key is not None and not callable(key) and not (isinstance(key, str) and all(key.split("."))):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ConfigError(f"limit(key=…) is a parameter, a dotted path or a function, not {key!r:.100}")
+        raise ConfigError(f"limit(key=…) must be a parameter, a dotted path or a function, not {key!r:.100}")
     if burst is not None and rate is None:
-        raise ConfigError("limit(burst=…) says how many may start at once at a rate=, which is missing")
+        raise ConfigError("limit(burst=…) requires rate=")
     if callable(weight) and key is None:
-        raise ConfigError("limit(weight=…) as a function is given the key's value: say key= too")
+        raise ConfigError("limit(weight=…) as a function requires key=: it is called with the key's value")
     if not (weight is None or callable(weight)):
         weight = _count(weight, "weight", WEIGHT_MOST)
     interval, starts = 0 if rate is None else _interval(rate), _count(1 if burst is None else burst, "burst", MAX_BOUND)
@@ -159,21 +161,21 @@ def limit(
 def given_limit(given: Any) -> Limit:
     """What stands where a limit is wanted."""
     if not isinstance(given, Limit):
-        raise InvalidJob(f"limit= is what holdfast.limit(…) makes, such as limit(concurrency=2), not {given!r:.100}")
+        raise InvalidJob(f"limit= must be made by holdfast.limit(…), such as limit(concurrency=2), not {given!r:.100}")
     return given
 
 
 def given_limits(given: Any) -> dict[str, Limit]:
     """What stands where the limits of queues are wanted."""
     if not isinstance(given, Mapping):
-        raise ConfigError(f"queue_limits= is a dict of limits by queue, not {given!r:.100}")
+        raise ConfigError(f"queue_limits= must be a dict of limits by queue, not {given!r:.100}")
     limits = cast("Mapping[Any, Any]", given)
     return {checked_name(name, "queue"): given_limit(one) for name, one in limits.items()}
 
 
 def _count(value: Any, what: str, most: int) -> int:
     if type(value) is not int or not 1 <= value <= most:
-        raise ConfigError(f"limit({what}=…) is a whole number from 1 to {most}, not {value!r:.100}")
+        raise ConfigError(f"limit({what}=…) must be a whole number from 1 to {most}, not {value!r:.100}")
     return value
 
 
@@ -185,7 +187,7 @@ def _interval(rate: Any) -> int:
         if count and period and count * MICROS <= MAX_BOUND * period:
             return -(-period // count)
     raise ConfigError(
-        f"limit(rate=…) is a text such as '100/min', '5/s', '1000/h' or '2/10s', at most {MAX_BOUND}/s,"
+        f"limit(rate=…) must be text such as '100/min', '5/s', '1000/h' or '2/10s', at most {MAX_BOUND}/s,"
         f" not {rate!r:.100}"
     )
 
@@ -194,11 +196,11 @@ def _asked(key: Callable[..., Any]) -> tuple[str, ...] | None:
     try:
         parameters = inspect.signature(key).parameters.values()
     except (TypeError, ValueError) as error:
-        raise ConfigError(f"limit(key={key!r:.100}): nobody can tell which arguments it takes: {error}") from None
+        raise ConfigError(f"limit(key={key!r:.100}): its parameters cannot be inspected: {error}") from None
     if any(one.kind is one.VAR_KEYWORD for one in parameters):
         return None
     if any(one.kind in (one.POSITIONAL_ONLY, one.VAR_POSITIONAL) for one in parameters):
-        raise ConfigError(f"limit(key={key!r:.100}): a key function is given arguments of the task by their names")
+        raise ConfigError(f"limit(key={key!r:.100}): a key function must accept arguments of the task by name")
     return tuple(one.name for one in parameters)
 
 

@@ -49,7 +49,7 @@ def _by(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def _checked_replace(replace: Any) -> bool:
     if type(replace) is not bool:
-        raise InvalidJob(f"replace= is True or False, not {replace!r:.100}")
+        raise InvalidJob(f"replace= must be True or False, not {replace!r:.100}")
     return replace
 
 
@@ -184,18 +184,18 @@ class Options(msgspec.Struct, frozen=True):
     def check(self) -> None:
         """Refuse options that contradict each other."""
         if self.replace and self.key is None:
-            raise InvalidJob("replace= and debounce= need key=, the name of the job that is to be replaced")
+            raise InvalidJob("replace= and debounce= need key=, which identifies the job to replace")
         if self.replace and self.unique != "until_start":
             raise InvalidJob(
-                "replace= applies to a job that has not started: unique= can only be 'until_start' with it"
+                "replace= applies to a job that has not started: use unique='until_start' with it, or no unique="
             )
         if self.replace and self.connection is not None:
-            raise InvalidJob("replace= and debounce= cannot be part of your own transaction: leave out connection=")
+            raise InvalidJob("replace= and debounce= cannot be used with connection=")
         if self.debounce_max is not None and self.debounce_max < self.delay:
             raise InvalidJob(f"debounce_max= ({self.debounce_max:g} s) is shorter than debounce= ({self.delay:g} s)")
         late = self.expires_in is not None and self.run_at is None and self.expires_in <= self.delay
         if late or (self.expires_at is not None and self.run_at is not None and self.expires_at <= self.run_at):
-            raise InvalidJob("it would expire before it is due: expires= must be later than delay= or at=")
+            raise InvalidJob("expires= must be later than delay= or at=: the job would expire before it is due")
 
 
 PAIRS = {
@@ -223,10 +223,12 @@ def _check_together(given: JobOptions, new: dict[str, Any]) -> None:
         raise InvalidJob("give either delay= or at=, not both")
     if given.get("debounce") is not None:
         if delayed or timed or given.get("replace") is False or given.get("unique") is not None:
-            raise InvalidJob("debounce= says itself when the job is due and what its key means: leave out the rest")
+            raise InvalidJob(
+                "debounce= implies replace= and unique= and sets the due time: remove delay=, at=, replace= and unique="
+            )
         new["replace"] = True
     elif given.get("debounce_max") is not None:
-        raise InvalidJob("debounce_max= goes with debounce=")
+        raise InvalidJob("debounce_max= requires debounce=")
     if new.get("replace") and "unique" not in new:
         new["unique"], new["window"] = "until_start", 0.0
 
@@ -253,5 +255,5 @@ def unknown_option(name: str, known: Collection[str]) -> TypeError:
     from difflib import get_close_matches  # late: only for mistakes
 
     close = get_close_matches(name, known, 1)
-    hint = f"did you mean {close[0]!r}?" if close else f"there are: {', '.join(known)}"
-    return TypeError(f"there is no option {name!r}; {hint}")
+    hint = f"did you mean {close[0]!r}?" if close else f"known options: {', '.join(known)}"
+    return TypeError(f"unknown option {name!r}; {hint}")

@@ -42,13 +42,13 @@ class Registry:
         if isinstance(fn, Task):
             fn = fn.fn
         if not callable(fn):
-            raise ConfigError(f"a task is a function, not {fn!r:.100}")
+            raise ConfigError(f"a task must be a function, not {fn!r:.100}")
         name = getattr(fn, "__name__", None) if name is None else checked_name(name, "task")
         if not name or name == "<lambda>":
             raise ConfigError(f"give the task a name: app.task(name=…)({fn!r})")
         known = self.tasks.get(name)
         if known is not None and not known.built_in and not _same_function(known.fn, fn):
-            raise ConfigError(f"there is a task {name!r} already ({known.fn!r}); pass name= to one of them")
+            raise ConfigError(f"task {name!r} is already registered ({known.fn!r}); pass name= to one of them")
         task = self.tasks[name] = Task(self.client, fn, name, options, **rest)
         self._looked_up.discard(name)
         return task
@@ -69,7 +69,9 @@ class Registry:
             return task
         if name == CALL_TASK:
             if self._signed is None:
-                raise UnknownTask(name, "this worker does not have the signed cloudpickle codec switched on")
+                raise UnknownTask(
+                    name, "the signed cloudpickle codec is not enabled here; set cloudpickle=True and a secret"
+                )
             task = self._pickled_task(self._signed, None)
         else:
             task = self._task(self._resolve(name), name)
@@ -129,7 +131,7 @@ class Registry:
     def _resolve(self, name: str) -> Callable[..., Any]:
         named = named_function(name)
         if named is None:
-            raise UnknownTask(name, "it is not registered here")
+            raise UnknownTask(name, "it is not registered in this app")
         module, path = named
         if module not in self._trusted:
             raise UnknownTask(name, f"module {module!r} is not trusted here; name it in imports=")
@@ -177,7 +179,7 @@ class Registry:
         """What a signature is bound to: the part of the job, its task, and the store."""
         id = self.store_id or self.client.known_store_id()
         if id is None:
-            raise ConfigError("the cloudpickle setting has changed since the app was made: make the app anew")
+            raise ConfigError("the cloudpickle setting has changed since the app was made: create a new app")
         return part, CALL_TASK, id
 
 
