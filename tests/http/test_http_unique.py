@@ -26,7 +26,7 @@ async def test_a_dead_job_whose_key_is_anothers_is_not_retried(http, app):
     second = (await http.submit("t", {"a": 2}, "k", unique="until_end")).json
     for path in (f"/v1/jobs/{first['id']}/retry", f"/v1/dlq/{first['id']}/retry"):
         refused = await http("POST", path)
-        assert (refused.status, refused.problem) == (409, "wrong-state")
+        assert (refused.status, refused.problem) == (409, "invalid-state")
         assert f"now belongs to job '{second['id']}'" in refused.json["detail"]
     assert (await http("POST", "/v1/dlq/retry")).json == {
         "matched": 1,

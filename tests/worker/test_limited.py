@@ -177,8 +177,8 @@ async def test_a_job_says_what_its_limit_key_waits_for(app):
     assert {handles[0].id, handles[1].id} == set(
         said.details[0].removeprefix("running under its limit key: ").split(", ")
     )
-    assert (job.limit_key, job.waiting_for) == ("work/42", Waiting("limit", "work/42"))
-    assert (await handles[0].job()).limit_key == "work/42"
+    assert (job.limits, job.waiting_for) == ((LimitInfo("work", "42"),), Waiting("limit", "work/42"))
+    assert (await handles[0].job()).limits == (LimitInfo("work", "42"),)
 
 
 async def test_a_job_says_how_often_its_limit_key_may_start(app):
