@@ -362,7 +362,7 @@ def test_the_default_grace_and_the_hand_back_fit_in_ten_seconds():
 async def test_a_worker_warns_when_its_grace_does_not_fit(make_app, caplog, grace, fits):
     app = make_app(stop_timeout=10, grace=grace)
     await Worker(app, until_idle=True).run()
-    warned = [line for line in caplog.messages if "does not fit: the platform kills this worker 10 s" in line]
+    warned = [line for line in caplog.messages if "is too long: the platform kills this worker 10 s" in line]
     assert (warned == []) is fits
 
 

@@ -70,7 +70,7 @@ def start(service: Service, key: str, url: str) -> tuple[int, list[int]]:
     with os.fdopen(reading, "rb") as answers:
         said = answers.readline()
     if not said:
-        raise HoldfastError(f"the workers did not start; {log} says why")
+        raise HoldfastError(f"the workers did not start: read the log file {log}")
     answer = msgspec.json.decode(said, type=list[int] | Refusal)
     if isinstance(answer, Refusal):
         raise answer.error()

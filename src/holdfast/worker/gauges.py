@@ -55,7 +55,7 @@ class Gauges:
             try:
                 self._serve()
             except OSError as error:
-                logger.info("metrics cannot be served yet on %s:%d: %s", self._host, self._port, error)
+                logger.info("cannot serve metrics on %s:%d yet, will try again: %s", self._host, self._port, error)
 
     def _serve(self) -> None:
         from prometheus_client import make_wsgi_app  # type: ignore[reportUnknownVariableType]

@@ -117,4 +117,4 @@ class Leases:
 
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        logger.warning("setting right a claim of this worker failed: %s", error)
+        logger.warning("could not reconcile the claims of this worker with the store: %s", error)

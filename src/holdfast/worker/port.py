@@ -68,7 +68,7 @@ class Port(ThreadingMixIn, WSGIServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002
         """Whoever called has gone, or was too slow: nothing to wake anybody for."""
-        logger.debug("a connection to the metrics port broke: %r", sys.exception())
+        logger.debug("a connection to the metrics port failed: %r", sys.exception())
 
     def _make_room(self) -> bool:
         with self._changing:
@@ -108,6 +108,6 @@ def _only_for(names: set[str], page: WSGIApplication) -> WSGIApplication:
         if name is not None and (name in names or is_address(name)):
             return page(environ, start_response)
         start_response("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
-        return [b"ask by an address, localhost, this machine's name, or the host in --metrics-port\n"]
+        return [b"unknown Host: use an IP address, localhost, this machine's name, or the host in --metrics-port\n"]
 
     return answer

@@ -103,10 +103,10 @@ def parse_queues(text: str) -> dict[str, int]:
         assert match is not None
         weight = int(match[2] or 1)
         if not 1 <= weight <= 1000:
-            raise ConfigError(f"--queues {part}: a weight is from 1 to 1000")
+            raise ConfigError(f"--queues {part}: the weight must be from 1 to 1000")
         found[match[1].strip()] = weight
     if not found:
-        raise ConfigError("--queues names no queue")
+        raise ConfigError("--queues names no queue: write for example --queues mail:5,default")
     return found
 
 

@@ -68,7 +68,7 @@ class Settler:
 
     def _answered(self, run: Run, end: Settlement, answer: bool | HoldfastError) -> None:
         if isinstance(answer, StoreLost):
-            logger.error("how job %s ended is lost: %s", run.record.id, answer.what)
+            logger.error("the outcome of job %s was not written: the store is lost: %s", run.record.id, answer.what)
             self._done(run)
             return
         if isinstance(answer, HoldfastError):
@@ -98,7 +98,7 @@ class Settler:
         try:
             await signals.look_again(self._session, run.record.id)
         except Exception as error:  # noqa: BLE001  # whatever a driver raises: the job is due again within a minute
-            logger.warning("job %s: its signal could not be looked for: %s", run.record.id, error)
+            logger.warning("job %s: checking for its signal failed, again within 60 s: %s", run.record.id, error)
         finally:
             self._done(run)
 
@@ -122,7 +122,9 @@ def transacting(
     def end(record: Record, result: Callable[[], Any]) -> Settlement:
         data, limit = registry.encode_result(record, result()), session.settings.max_payload
         if data is not None and len(data) > limit:
-            raise PayloadTooLarge(f"a result of {len(data)} bytes is over max_payload ({limit})")
+            raise PayloadTooLarge(
+                f"job {record.id} not ended: a result of {len(data)} bytes is over max_payload ({limit})"
+            )
         return claims.settlement(session, record, Outcome.succeeded(data))
 
     return lambda record, result: store.transaction(lambda: end(record, result))

@@ -50,7 +50,7 @@ def folder() -> Path:
                 place.chmod(0o700)
             if os.access(place, os.W_OK):
                 return place
-    raise ConfigError("there is no private folder for the supervisor's file; set XDG_STATE_HOME")
+    raise ConfigError("no private, writable folder for the supervisor's state file; set XDG_STATE_HOME to one")
 
 
 def store_key(app: Holdfast) -> str:

@@ -221,7 +221,7 @@ class Supervisor:
                 if self._gauges is not None:
                     self._gauges.watch(parts_of(self._app))
             except HoldfastError as error:
-                logger.warning("the supervisor cannot open the workers' store, so they beat alone: %s", error)
+                logger.warning("the supervisor cannot open the store, so only workers renew their leases: %s", error)
 
     def _look(self) -> None:
         """Find out who has died, and what follows from it."""
@@ -234,14 +234,14 @@ class Supervisor:
         self._adopted.reap({child.process.pid for child in self._children})
         if self._kill_at is not None and self._clock.monotonic() > self._kill_at:
             for child in self._children:
-                logger.warning("worker %s does not end: killed", child.process.pid)
+                logger.warning("worker process %s did not stop in time and was killed", child.process.pid)
                 child.process.kill()
 
     def _buried(self, ending: asyncio.Task[None]) -> None:
         self._endings.discard(ending)
         self._changed.set()
         if not ending.cancelled() and (error := ending.exception()) is not None:
-            logger.error("the end of a worker could not be settled; its lease ends by itself: %s", error)
+            logger.error("could not recover the jobs of a stopped worker; its lease will expire: %s", error)
 
     async def _bury(self, child: Child) -> None:
         """A worker has ended: give back what it held, and start another where one is due."""
@@ -259,7 +259,7 @@ class Supervisor:
             child.leaving = "stopped"  # it had not come so far as to hear a signal
         if child.leaving is None:
             if child.refused is None:
-                logger.warning("worker %s died: %s", child.process.pid, _words(code))
+                logger.warning("worker process %s crashed: %s", child.process.pid, _words(code))
             elif child not in self._first:
                 self._outages.failed("worker start", child.refused)
             await self._adopted.gone(lambda: {one.process.pid for one in self._children}, child.process.pid)
@@ -268,14 +268,14 @@ class Supervisor:
             hopeless = child in self._first and (unborn or child.refused is not None)
             if hopeless or isinstance(child.refused, StoreLost):
                 # It cannot even start, or the store is gone: say so, rather than try for ever.
-                self._give_up(child.refused or HoldfastError("the workers did not start"))
+                self._give_up(child.refused or HoldfastError("the workers did not start; their log has the reason"))
         held = await self._give_back(child)
         if self._stops or child.leaving == "drained":
             return
         if child.leaving is None and self._clock.monotonic() - child.born < YOUNG:
             self._crashes += 1
             pause = pause_after(self._crashes, held)
-            logger.warning("the next worker starts in %g s", pause)
+            logger.warning("a new worker process starts in %g s", pause)
             await asyncio.sleep(pause)
         else:
             self._crashes = 0
@@ -338,9 +338,8 @@ class Supervisor:
                 each: before.get(each, now) for each in ((held.id, held.fence) for held in heartbeat.held)
             }
             if now - child.heard > DEAF and await self._overdue(session, child):
-                logger.warning(
-                    "worker %s hears nothing, and a job of it is past its timeout: killed", child.process.pid
-                )
+                why = "worker process %s is unresponsive and one of its jobs is past its timeout: killed"
+                logger.warning(why, child.process.pid)
                 child.process.kill()
 
     async def _overdue(self, session: Session, child: Child) -> bool:
@@ -381,7 +380,7 @@ class Supervisor:
             now = await asyncio.to_thread(_modified)
             if now != seen:
                 seen = now
-                logger.info("files have changed: the workers start anew")
+                logger.info("Python files changed: restarting the workers")
                 for child in self._children:
                     child.leaving = "recycle"
                     child.process.send_signal(signal.SIGTERM)

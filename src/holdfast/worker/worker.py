@@ -107,7 +107,7 @@ class Worker:
             return
         session, loop = await runtime.opened(), asyncio.get_running_loop()
         if session.loop is not loop:
-            raise ConfigError("the app is open on another event loop: run the worker there, or with an app of its own")
+            raise ConfigError("the app is open on another event loop: run the worker on that loop, or with its own app")
         self._session, settings = session, session.settings
         size, poll = self._concurrency or settings.concurrency, self._poll or settings.poll
         by_itself = LONG_LEASE if "long_leases" in session.store.features else DEFAULT_LEASE
@@ -226,7 +226,7 @@ class Worker:
             await leases.close()
             await self._session.store.leave([holder])
         except HoldfastError as error:
-            logger.warning("worker %s could not say good-bye; its lease ends by itself: %s", holder, error)
+            logger.warning("worker %s could not deregister; its lease will expire: %s", holder, error)
         finally:
             self._parts.runtime.before_close.discard(self._end)
             self._ended.set()
@@ -288,7 +288,7 @@ class Worker:
             else:
                 outcome = await traces.running(run.record, self._runner.run(run), tracer)
         except BaseException as error:  # a defect of ours must not keep a claim and its slot for ever
-            logger.exception("running job %s raised", run.record.id)
+            logger.exception("internal error while running job %s; this attempt fails", run.record.id)
             outcome = Outcome.failed(f"{type(error).__name__}: {error}")
         if run.batch is not None:
             run.batch.leave(run)
@@ -326,9 +326,9 @@ class Worker:
 def _check_stop_timeout(grace: float, stop_timeout: float | None) -> None:
     if stop_timeout is not None and grace + HAND_BACK > stop_timeout:
         logger.warning(
-            "the grace period of %g s does not fit: the platform kills this worker %g s after SIGTERM"
-            " (HOLDFAST_STOP_TIMEOUT), and %g s are needed to give its jobs back. Set HOLDFAST_GRACE or --grace to %g"
-            " or less, or let the platform wait longer",
+            "the grace period of %g s is too long: the platform kills this worker %g s after SIGTERM"
+            " (HOLDFAST_STOP_TIMEOUT), and releasing its jobs takes %g s. Set HOLDFAST_GRACE or --grace to %g"
+            " or less, or raise the platform's stop timeout",
             grace,
             stop_timeout,
             HAND_BACK,

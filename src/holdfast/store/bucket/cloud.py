@@ -51,8 +51,8 @@ class Cloud:
             # The client's threads do not survive a fork, and a new one made in the child waits for them for ever.
             if _used_by - {os.getpid()}:
                 raise ConfigError(
-                    f"{self} was used before this process was forked, and its client does not survive a fork;"
-                    " start the process by spawn instead"
+                    f"{self} was opened before this process was forked, and its client does not survive a fork;"
+                    " start processes with the spawn method"
                 )
             _used_by.add(os.getpid())
             self._store = self._connect()
@@ -67,9 +67,8 @@ class Cloud:
         try:
             return await asyncio.get_running_loop().run_in_executor(self._threads, request, store)
         except (PermissionDeniedError, UnauthenticatedError) as error:
-            raise Refused(
-                f"{self} does not allow this with these credentials ({type(error).__name__}); nothing was written"
-            ) from error
+            why = f"{self} rejects these credentials ({type(error).__name__})"
+            raise Refused(f"{why}; nothing was written. Check their permissions") from error
 
     def _connect(self) -> Any:
         with requires("a bucket in the cloud", "bucket", "obstore"):

@@ -83,7 +83,7 @@ class Keeper:
         except Stale:
             pass  # whoever reads or writes next joins again
         except Exception as error:  # noqa: BLE001  # nothing depends on this round
-            logger.warning("keeping the log short failed: %s: %s", type(error).__name__, error)
+            logger.warning("compacting the log of %s failed, will be repeated: %r", self._bucket, error)
         finally:
             self._busy = False
 

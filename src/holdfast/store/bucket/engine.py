@@ -108,7 +108,7 @@ class Engine:
         def ended(task: asyncio.Task[T]) -> None:
             self._tasks.pop(task, None)
             if not task.cancelled() and task.exception() is not None and not quiet:
-                logger.error("a task of the bucket store failed", exc_info=task.exception())
+                logger.error("a background task of %s failed", self.bucket, exc_info=task.exception())
 
         task = asyncio.ensure_future(work)
         self._tasks[task] = None
@@ -153,7 +153,7 @@ class Engine:
                 await self.log.follow()
                 await self.log.trust()
             except Stale:
-                logger.warning("this process was away from its bucket for too long; it reads the log again")
+                logger.warning("this process fell behind the log of %s and reads it again", self.bucket)
                 await self.log.join(replica)
                 continue
             if self.replica is replica:
@@ -185,7 +185,7 @@ class Engine:
             try:
                 await self.view()
             except HoldfastError as error:
-                logger.debug("looking at the log: %s", error)
+                logger.debug("reading the log failed: %s", error)
             later = min(self.pace.look_latest, self._pause * 1.5)
             self._pause, self._happened = self.pace.look_soonest if self._happened else later, False
             if watched := self.watch.long_silent(self.replica):
@@ -206,10 +206,8 @@ class Engine:
             return request.future.result()
         if request in self._requests:
             self._requests.remove(request)
-            raise StoreUnavailable(f"{self.bucket} has not answered for {self.pace.patience:g} s; nothing was written")
-        raise OutcomeUnknown(
-            f"{self.bucket} has not answered for {self.pace.patience:g} s; the write may have happened"
-        )
+            raise StoreUnavailable(f"{self.bucket} did not answer for {self.pace.patience:g} s; nothing was written")
+        raise OutcomeUnknown(f"{self.bucket} did not answer for {self.pace.patience:g} s; the write may have happened")
 
     async def _write_what_waits(self) -> None:
         while True:
@@ -245,7 +243,7 @@ class Engine:
             if not done.refused:
                 break
             if done.refused != "old":
-                raise StoreUnavailable(f"a batch {done.refused}; nothing of it was written")
+                raise StoreUnavailable(f"{self.bucket}: a batch of writes {done.refused}; nothing of it was applied")
         self._look()
         for request, part in zip(requests, _split(done, requests), strict=True):
             self._spawn(self._deliver(request, part))

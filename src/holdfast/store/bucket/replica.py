@@ -102,9 +102,9 @@ class Replica:
     def apply(self, number: int, entry: Entry, size: int) -> dict[tuple[str, int], Done]:
         """Take in the next entry; what became of its batches, by writer and number."""
         if number != self.position + 1:
-            raise ValueError(f"entry {number} after {self.position}")
+            raise ValueError(f"log entry {number} was applied after entry {self.position}")
         if entry.prev != self.nonce:
-            raise ChainBroken(f"log entry {number} does not follow the one before")
+            raise ChainBroken(f"log entry {number} does not continue entry {number - 1}")
         self.position, self.nonce = number, entry.nonce
         self.bytes_since += size
         done: dict[tuple[str, int], Done] = {}

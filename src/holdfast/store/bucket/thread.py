@@ -138,5 +138,5 @@ class Shared:
         """Do something on the engine's thread."""
         life = self._life
         if life is None or life.loop is None or not life.engine.done():
-            raise StoreUnavailable(f"the store in {self.bucket} is not open")
+            raise StoreUnavailable(f"the store in {self.bucket} is not open: call open() first")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work(life.engine.result()), life.loop))

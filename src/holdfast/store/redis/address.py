@@ -57,16 +57,16 @@ def parse(url: Url) -> Address:
     secure, _, kind = url.scheme.partition("+")
     options, path = url.options, url.path
     if url.username and url.password is None:
-        raise url.wrong("with a password alone write redis://:PASSWORD@HOST, with a user redis://USER:PASSWORD@HOST")
+        raise url.wrong("write redis://:PASSWORD@HOST for a password alone, redis://USER:PASSWORD@HOST with a user")
     master, socket, db = None, None, options.get("db", "")
     if url.scheme == "unix":
         if not path.strip("/") or url.authority:
-            raise url.wrong("name the socket: unix:///run/redis.sock")
+            raise url.wrong("it names no socket: write unix:///run/redis.sock")
         socket = path
     elif kind == "sentinel":
         master, _, in_path = path.strip("/").partition("/")
         if not master:
-            raise url.wrong("name the primary that the sentinels watch: redis+sentinel://host:26379/mymaster")
+            raise url.wrong("it names no primary of the sentinels: write redis+sentinel://host:26379/mymaster")
         db = in_path or db
     else:
         db = path.strip("/") or db
@@ -78,17 +78,17 @@ def parse(url: Url) -> Address:
         raise url.wrong("verify must be yes or no")
     prefix = options.get("prefix", DEFAULT_PREFIX)
     if not prefix or "{" in prefix or "}" in prefix:
-        raise url.wrong("a prefix has at least one character and no braces")
+        raise url.wrong("prefix must have at least one character and no braces")
     if db and not (db.isascii() and db.isdecimal() and len(db) < 10):
-        raise url.wrong("the database is a number")
+        raise url.wrong("the database must be a number")
     if kind == "cluster" and db not in ("", "0"):
-        raise url.wrong("a cluster has database 0 only; use ?prefix= to keep stores apart")
+        raise url.wrong("a cluster has only database 0; use ?prefix= to separate stores")
     try:
         timeout = float(options.get("timeout", "10"))
     except ValueError:
         timeout = 0.0
     if not 0 < timeout < 1e6:
-        raise url.wrong("timeout is a number of seconds above 0")
+        raise url.wrong("timeout must be a number of seconds above 0")
     port = 26379 if kind == "sentinel" else 6379
     return Address(
         nodes=tuple((host or "localhost", given or port) for host, given in url.hosts),

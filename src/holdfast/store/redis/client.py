@@ -23,7 +23,7 @@ def url_of(client: Any, **options: str) -> str:
     settings: Mapping[str, Any] = pool.connection_kwargs
     for name in _NOT_TAKEN:
         if settings.get(name):
-            raise _refused(client, f"Holdfast makes connections of its own, and does not know {name}; use a URL")
+            raise _refused(client, f"Holdfast opens its own connections and does not support {name}; use a URL")
     kinds = {parent.__name__ for parent in pool.connection_class.__mro__}
     scheme, query = "redis", {}
     if "SSLConnection" in kinds:
@@ -70,4 +70,4 @@ def _cluster_url(client: Any) -> str:
 
 
 def _refused(client: Any, why: str) -> ConfigError:
-    return ConfigError(f"a {type(client).__name__} of {type(client).__module__} cannot be taken for a store: {why}")
+    return ConfigError(f"a {type(client).__name__} of {type(client).__module__} cannot be used as a store: {why}")

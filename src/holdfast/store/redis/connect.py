@@ -71,7 +71,7 @@ async def _be_primary(wire: Wire, address: Address, node: Node) -> None:
     """The server that the sentinels name may have been replaced since, or not yet be told that it is the primary."""
     role = await wire.call("ROLE")
     if isinstance(role, list) and role[0] != b"master":
-        raise StoreUnavailable(f"{address}: the sentinels name {node[0]}:{node[1]}, which is a replica")
+        raise StoreUnavailable(f"{address}: the sentinels name {node[0]}:{node[1]}, which is a replica; try again")
 
 
 def _refuse(answer: object, address: Address) -> None:

@@ -67,7 +67,7 @@ class Link:
                 return self._wire
             async with self._connecting:
                 if not self._open:
-                    raise StoreUnavailable(f"the store at {self.address} is not open")
+                    raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
                 if self._wire is None or self._wire.closed:
                     self._wire = await self._connect()
 

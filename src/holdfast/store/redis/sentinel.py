@@ -75,8 +75,8 @@ class Sentinels:
                 await self._settled.wait()
         except TimeoutError:
             raise StoreUnavailable(
-                f"{self._address}: a failover began and has not ended within {self._address.timeout:g} s; nothing was"
-                " written. Look at the sentinels' logs"
+                f"{self._address}: a failover did not finish within {self._address.timeout:g} s; nothing was written."
+                " Check the sentinels' logs"
             ) from None
 
     async def primary(self) -> Node:
@@ -143,12 +143,12 @@ class Sentinels:
         if self._address.durability == "replicated":
             loss = "durability=replicated: every acknowledged write had reached the replicas"
         elif window is None:
-            loss = "nothing was sent to the old one since it began; what the old one had not replicated before is lost"
+            loss = "no writes were sent since it began; writes that the old primary had not replicated before are lost"
         else:
-            loss = f"what the old one acknowledged in the last {window:.1f} s may be lost"
+            loss = f"writes that the old primary acknowledged in the last {window:.1f} s may be lost"
         log.warning(
-            "failover of %s: the primary is %s now, and was %s; %s", self._address.master, node_text(self._primary),
-            node_text(before), loss,
+            "failover of %s: the primary was %s and is now %s; %s", self._address.master, node_text(before),
+            node_text(self._primary), loss,
         )  # fmt: skip
 
     def _open_or_shut(self) -> None:
@@ -230,5 +230,5 @@ class Sentinels:
         if self._silent >= self._tasks.keys() and not self._warned:
             self._warned = True
             log.warning(
-                "no sentinel of %s answers, so a failover would be noticed late: %s", self._address.master, error
+                "no sentinel of %s answers, so a failover would be detected late: %s", self._address.master, error
             )

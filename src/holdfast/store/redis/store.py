@@ -103,7 +103,7 @@ class RedisStore:
         try:
             return await checks.examine(link)
         except HoldfastError as error:
-            return [Finding(False, str(error), "check the URL, and that the server runs")]
+            return [Finding(False, str(error), "check the URL, and that the server is running")]
         finally:
             await link.close()
 
@@ -130,7 +130,7 @@ class RedisStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._link
 
     # -- writing
@@ -278,5 +278,5 @@ class RedisStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._listeners.make(topics)

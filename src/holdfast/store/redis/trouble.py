@@ -5,27 +5,27 @@ from __future__ import annotations
 from ...core.errors import ConfigError, HoldfastError, StoreRefused, StoreUnavailable
 
 _SLOT = (
-    "the store's slot is moving to another node key by key; nothing was written. Jobs are taken again when the move has"
-    " ended: finish it, or have `redis-cli --cluster fix` do so"
+    "the store's slot is being migrated to another node; nothing was written. Writes work again after the migration:"
+    " finish it, or run `redis-cli --cluster fix`"
 )
 _MEANING = {
-    "OOM": "it is full (maxmemory) and takes no new jobs; nothing was written. Raise maxmemory, or let jobs finish",
-    "READONLY": "it is a read-only replica; nothing was written. Name the primary, or use redis+sentinel://",
-    "LOADING": "it is still loading its data after a start; nothing was written",
-    "BUSY": "a script of somebody else keeps it busy; nothing was written",
-    "MASTERDOWN": "it is a replica that has lost its primary; nothing was written",
-    "MISCONF": "it cannot save to its disk and refuses writes; nothing was written. Look at its log",
-    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written",
+    "OOM": "the server is full (maxmemory); nothing was written. Raise maxmemory, or let jobs finish",
+    "READONLY": "the server is a read-only replica; nothing was written. Use the primary, or redis+sentinel://",
+    "LOADING": "the server is still loading its data; nothing was written. Try again",
+    "BUSY": "another client's script blocks the server; nothing was written. Wait, or run SCRIPT KILL",
+    "MASTERDOWN": "the server is a replica that has lost its primary; nothing was written",
+    "MISCONF": "the server cannot save to its disk and rejects writes; nothing was written. Check its log",
+    "NOREPLICAS": "too few replicas are connected (min-replicas-to-write); nothing was written. Check them",
     "CLUSTERDOWN": "the cluster is down or a slot has no node; nothing was written",
     "ASK": _SLOT,
     "TRYAGAIN": _SLOT,
-    "UNBLOCKED": "its role has changed",
+    "UNBLOCKED": "the server's role changed",
 }
 _CONFIG = {
-    "NOAUTH": "it wants a password: redis://user:password@host",
-    "WRONGPASS": "it refuses the user name or password of the URL",
-    "NOPERM": "the user of the URL may not do this (ACL)",
-    "NOPROTO": "it does not speak this protocol",
+    "NOAUTH": "the server requires a password: redis://user:password@host",
+    "WRONGPASS": "the server rejects the user name or password of the URL",
+    "NOPERM": "the user of the URL lacks a permission (ACL)",
+    "NOPROTO": "the server does not support this protocol version",
 }
 MOVING = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOREPLICAS"})
 """Errors after which another connection may find a better server."""
@@ -61,6 +61,6 @@ def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
     if word in _CONFIG:
         return ConfigError(f"{where}: {_CONFIG[word]} ({error})")
     if "unknown command" in str(error).lower():
-        return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); Redis 7.0 or newer, or Valkey")
+        return ConfigError(f"{where}: it lacks a command that Holdfast needs ({error}); use Redis 7.0+ or Valkey")
     kind = StoreRefused if word == "READONLY" and not watched else OutOfMemory if word == "OOM" else StoreUnavailable
-    return kind(f"{where}: {_MEANING.get(word, 'it refused')} ({error})")
+    return kind(f"{where}: {_MEANING.get(word, 'the server returned an error')} ({error})")

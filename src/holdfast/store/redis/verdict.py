@@ -66,10 +66,10 @@ async def log_in(wire: Wire, username: str | None, password: str | None, where: 
     answer = await wire.call("AUTH", *([username] if username else []), password)
     if isinstance(answer, ReplyError):
         if "without any password configured" in str(answer):
-            log.warning("%s has no password configured; the one of the URL is not used", where)
+            log.warning("%s has no password configured; the password of the URL is not used", where)
             return
         word = str(answer).partition(" ")[0]
-        raise ConfigError(f"{where}: it refuses the user name or password of the URL ({word})")
+        raise ConfigError(f"{where}: the server rejects the user name or password of the URL ({word})")
 
 
 async def ask(address: Address, nodes: Sequence[Node]) -> dict[Node, Verdict]:
@@ -124,7 +124,7 @@ async def question(wire: Wire, address: Address, node: Node) -> Verdict:
         calls.append(wire.call("SENTINEL", "REPLICAS", name))
     master, place, others, *replicas = await asyncio.gather(*calls)
     if isinstance(master, ReplyError) or isinstance(place, ReplyError) or not place:
-        raise StoreUnavailable(f"sentinel {node_text(node)} knows no {name}")
+        raise StoreUnavailable(f"sentinel {node_text(node)} does not monitor a primary named {name!r}: check the URL")
     said = _fields(master)
     met, follow = _rows(others), _rows(replicas[0]) if replicas else []
     primary = (place[0].decode(), int(place[1]))

@@ -29,11 +29,11 @@ class Wait:
         """OutcomeUnknown where the write may still be lost."""
         where, asked = self._address, f"durability={self._address.durability}"
         if isinstance(answer, ReplyError):
-            raise OutcomeUnknown(f"{where}: {asked} failed ({answer})")
+            raise OutcomeUnknown(f"{where}: {asked} failed ({answer}); the write was made, and may still be lost")
         done: int = answer if isinstance(answer, int) else answer[0]
         if done < self._wanted:
             reached = f" ({done} of {self._wanted} replicas have it)" if self._wanted > 1 else ""
             raise OutcomeUnknown(
-                f"{where}: {asked} was not reached within {where.timeout / 2:g} s{reached}; the write is made, and may"
+                f"{where}: {asked} was not reached within {where.timeout / 2:g} s{reached}; the write was made, and may"
                 " still be lost"
             )

@@ -184,4 +184,4 @@ class Listeners:
     def _warn(self, error: Exception | Lost) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("no hints from %s for now, polling instead: %s", self._address, error)
+            log.warning("no notifications from %s for now, polling instead: %s", self._address, error)

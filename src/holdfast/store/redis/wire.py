@@ -194,7 +194,7 @@ async def _dial_tls(host: str, port: int, tls: ssl.SSLContext, patience: float) 
     try:
         done, _ = await asyncio.wait([connecting], timeout=min(TLS_PROBE, patience / 2))
         if not done and await is_plain(host, port):
-            raise ConfigError(f"{host}:{port} speaks no TLS: write redis:// instead of rediss://")
+            raise ConfigError(f"{host}:{port} does not use TLS: write redis:// instead of rediss://")
         return (await connecting)[1]
     finally:
         connecting.cancel()

@@ -47,10 +47,10 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         try:
             text = Path(self.token_file).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the token file {self.token_file} cannot be read: {error}") from None
+            raise ConfigError(f"the token file {self.token_file} cannot be read: {error}; check ?token_file=") from None
         token = _checked(text, f"the token file {self.token_file}")
         if not token:
-            raise ConfigError(f"the token file {self.token_file} is empty")
+            raise ConfigError(f"the token file {self.token_file} is empty: write a token into it")
         return token
 
     def tls(self) -> ssl.SSLContext | bool:
@@ -73,9 +73,9 @@ def parse(url: Url) -> Address:
     """The address that a URL names."""
     options = url.options
     if url.username is not None:
-        raise url.wrong("a token does not belong into a URL; set HOLDFAST_TOKEN, or name a ?token_file=")
+        raise url.wrong("do not put a token into the URL; set HOLDFAST_TOKEN, or name a file with ?token_file=")
     if len(url.hosts) != 1 or not url.hosts[0][0]:
-        raise url.wrong("name the server: http://host:port")
+        raise url.wrong("it names no server: write http://host:port")
     verify = options.get("verify", "yes")
     if verify not in ("yes", "no"):
         raise url.wrong("verify must be yes or no")
@@ -84,7 +84,7 @@ def parse(url: Url) -> Address:
     except ValueError:
         timeout = 0.0
     if not 0 < timeout < 1e6:
-        raise url.wrong("timeout is a number of seconds above 0")
+        raise url.wrong("timeout must be a number of seconds above 0")
     return Address(
         base=f"{url.scheme}://{url.authority}{quote(url.path.rstrip('/'), safe=_PATH)}",
         host=url.hosts[0][0].lower(),
@@ -100,5 +100,5 @@ def parse(url: Url) -> Address:
 def _checked(text: str, source: str) -> str:
     token = text.strip()
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise ConfigError(f"{source} holds something that is no token")  # and is not shown: it may be one, mistyped
+        raise ConfigError(f"{source} is not a token: use printable ASCII without spaces")  # not shown: may be secret
     return token

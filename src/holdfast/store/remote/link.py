@@ -123,7 +123,7 @@ class Link:
             except (trouble.Unsent, trouble.Lost) as error:
                 if method.kind == "repeats":
                     raise self._unsure(lost) from lost
-                raise StoreUnavailable(f"{self.address}: {error}") from error
+                raise StoreUnavailable(f"{self.address}: no answer to {method.name}: {error}; try again") from error
 
     def _unsure(self, lost: trouble.Lost) -> OutcomeUnknown:
         return OutcomeUnknown(f"{self.address}: {lost}; the write may have happened")
@@ -197,7 +197,7 @@ def _why(error: aiohttp.ClientError) -> str:
     """What kept a connection from being made, in the system's words."""
     reason = getattr(error, "os_error", None)
     if isinstance(reason, ssl.SSLError) and reason.reason in NO_TLS:
-        return "it speaks no TLS: write http:// instead of https://"
+        return "the server does not use TLS: write http:// instead of https://"
     if isinstance(reason, ConnectionError) and reason.errno is not None:
         return os.strerror(reason.errno)
     return str(reason or error) or type(error).__name__

@@ -88,7 +88,7 @@ class RemoteStore:
 
     def _open(self) -> Link:
         if self._link is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._link
 
     async def examine(self) -> list[Finding]:
@@ -96,7 +96,7 @@ class RemoteStore:
         try:
             return await doctor.examine(link, self.address, self._clock)
         except (HoldfastError, trouble.Failed) as error:
-            return [Finding(False, str(error), "is `holdfast serve` running there, and the token right?")]
+            return [Finding(False, str(error), "check that `holdfast serve` runs there, and the token")]
         finally:
             await link.close()
 
@@ -154,5 +154,5 @@ class RemoteStore:
 
     def listen(self, topics: Iterable[str]) -> Listener:
         if self._listeners is None:
-            raise StoreUnavailable(f"the store at {self.address} is not open")
+            raise StoreUnavailable(f"the store at {self.address} is not open: call open() first")
         return self._listeners.make(topics)

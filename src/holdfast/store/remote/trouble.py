@@ -57,22 +57,22 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, where: str) ->
         return Failed(f"{where}: {problem.detail}")
     said = f" ({problem.detail or problem.title})" if problem.detail or problem.title else ""
     if status == 401:
-        return ConfigError(f"{where} does not take this token, or wants one: set HOLDFAST_TOKEN, or ?token_file={said}")
+        return ConfigError(f"{where} rejects the token, or requires one: set HOLDFAST_TOKEN, or ?token_file={said}")
     if status == 403:
-        return ConfigError(f"{where} does not allow this; a store needs a token with the role work{said}")
+        return ConfigError(f"{where} forbids this request: use a token with the role work{said}")
     if status == 413:
-        return PayloadTooLarge(f"{where}: more than the server takes at once{said}; nothing was stored")
+        return PayloadTooLarge(f"{where}: the request is larger than the server accepts{said}; nothing was stored")
     if status in (408, 429) or problem.type in NOT_MADE:
-        return NotTaken(f"{where} did not take the request{said}; nothing was written")
+        return NotTaken(f"{where} did not accept the request{said}; nothing was written")
     if 300 <= status < 400:
-        place = headers.get("Location", "it does not say where")
-        return ConfigError(f"{where} sends its callers elsewhere; name that place instead: {place}")
+        place = headers.get("Location", "(no Location header)")
+        return ConfigError(f"{where} redirects to another URL; use that one instead: {place}")
     if problem.type.startswith(OURS) and status < 500:
-        return ConfigError(f"{where} refuses: {problem.detail}")
+        return ConfigError(f"{where} rejects the request: {problem.detail}")
     if 200 <= status < 500:
-        return ConfigError(f"{where} is no Holdfast server that serves its store: it answered {status}{said}")
+        return ConfigError(f"{where} is not a Holdfast server that serves its store: it answered HTTP {status}{said}")
     # Something between us and the server answered in its place: nobody knows how far the request came.
-    return Lost(f"the answer was {status}{said}")
+    return Lost(f"the answer was HTTP {status}{said}")
 
 
 def _problem(body: bytes) -> Problem:

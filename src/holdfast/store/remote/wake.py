@@ -127,11 +127,11 @@ class Listeners:
     def _warn(self, error: Exception) -> None:
         if not self._warned:
             self._warned = True
-            log.warning("no hints from %s for now, polling instead: %s", self._link.address, error)
+            log.warning("no notifications from %s for now, polling instead: %s", self._link.address, error)
 
 
 def _reason(task: asyncio.Task[None]) -> BaseException:
-    return task.exception() or trouble.Lost("nobody tells the server of new topics")
+    return task.exception() or trouble.Lost("the task that sends topics to the server ended")
 
 
 async def _line(content: aiohttp.StreamReader) -> bytes:

@@ -120,7 +120,7 @@ class Printer:
             try:
                 self._lost = not await self._say(**note)
             except HoldfastError as error:
-                logger.warning("writing a job's output failed: %s", error)
+                logger.warning("could not write the output of a job to the store: %s", error)
                 await asyncio.sleep(OUTPUT_PAUSE * (number + 1))
             else:
                 return

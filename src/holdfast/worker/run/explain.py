@@ -73,7 +73,7 @@ def raised(task: Task[..., Any] | None, error: BaseException, record: Record, cl
         return Outcome.failed(text, trace)
     try:
         delay = rule(error, record.attempt)
-        delay = None if delay is None else checked_seconds(delay, "the answer of a retry rule")
+        delay = None if delay is None else checked_seconds(delay, "the delay from a retry rule")
     except Exception as broken:
         logger.exception("the retry rule of task %r raised", None if task is None else task.name)
         return Outcome.failed(f"{text} (and its retry rule raised {type(broken).__name__})", trace)
@@ -88,7 +88,7 @@ def report(hooks: Sequence[ErrorHook], error: BaseException, record: Record) -> 
         try:
             hook(error, job_view(record))
         except Exception:
-            logger.exception("an error hook raised")
+            logger.exception("an on_error hook raised for job %s", record.id)
 
 
 def _suspended(error: BaseException) -> Suspended | None:

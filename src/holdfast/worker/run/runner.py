@@ -146,8 +146,8 @@ class Runner:
         try:
             return self._explain(run, error)
         except Exception as broken:  # a user's own subclass, hook or rule, broken in a way nobody thought of
-            logger.exception("explaining how a run of task %r ended raised", run.record.task)
-            return Outcome.failed(f"{explain.describe(error)[0]} (and explaining it raised {type(broken).__name__})")
+            logger.exception("could not describe the error of job %s (task %r)", run.record.id, run.record.task)
+            return Outcome.failed(f"{explain.describe(error)[0]} (describing it raised {type(broken).__name__})")
 
     def _explain(self, run: Run, error: BaseException) -> Outcome:
         """The outcome that an exception stands for, given who asked the run to stop."""
@@ -162,7 +162,7 @@ class Runner:
         if isinstance(error, UnknownTask) and task is None and self._session.settings.unknown_tasks == "wait":
             return Outcome.snoozed(UNKNOWN_TASK_PAUSE)
         if isinstance(error, ProcessFailed) and record.quarantined and self._isolate_quarantined:
-            return Outcome.lost(f"lost: the process that it ran alone in: {error}", alone=True)
+            return Outcome.lost(f"lost: its isolated process: {error}", alone=True)
         explain.report(self._hooks.on_error, error, record)
         return explain.raised(task, error, record, self._session.clock, ran=run.ran)
 

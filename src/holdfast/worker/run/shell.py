@@ -40,7 +40,7 @@ NAMED_ONLY = ("HOLDFAST_SECRET", "HOLDFAST_TOKEN", "HOLDFAST_URL")
 """What no pattern passes on (the URL, where it has a secret): only the name itself does."""
 NOT_FOUND = 127
 """The exit code by which a shell says that there is no such command."""
-HINT = "; it has few of the worker's variables: `holdfast worker start --pass-env NAME` passes more on"
+HINT = "; the command gets only some environment variables: add more with `holdfast worker start --pass-env NAME`"
 
 
 def allow_shell(parts: Parts, pass_env: Sequence[str] | None = None) -> None:

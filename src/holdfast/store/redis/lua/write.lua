@@ -2,7 +2,7 @@
 -- script was put together with that kind. The last of ARGV says which fences may be given.
 
 if claim and call('GET', P .. 'server') ~= ARGV[#ARGV] then
-  return redis.error_reply('NEWSERVER another server gave fences before') -- fences.lua
+  return redis.error_reply('NEWSERVER this server has not assigned fences yet') -- fences.lua
 end
 local batch = cmsgpack.unpack(ARGV[1])
 local answers = { false, false, false, false, false }
