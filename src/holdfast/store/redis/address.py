@@ -1,4 +1,4 @@
-"""Where a store is: from a URL to servers, credentials and options."""
+"""The address of a Redis store: servers, credentials and options, parsed from its URL."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Node = tuple[str, int]
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A store's place. Frozen, so that siblings share it."""
+    """The address of a store. Frozen, so that siblings share it."""
 
     nodes: tuple[Node, ...] = ()
     path: str | None = None
-    """Of a Unix socket."""
+    """The path of a Unix socket."""
     master: str | None = None
-    """The name that sentinels know the primary by; `nodes` are sentinels then."""
+    """The name of the primary at the sentinels; `nodes` are sentinels then."""
     db: int = 0
     username: str | None = None
     password: str | None = None
@@ -40,7 +40,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str = DEFAULT_PREFIX
     durability: str = "server"
     timeout: float = 10.0
-    """Seconds that a call may take."""
+    """Seconds that a call may take, at most."""
 
     def __str__(self) -> str:
         place = self.path or ",".join(f"{host}:{port}" for host, port in self.nodes)

@@ -1,4 +1,4 @@
-"""What a server must be, and what it can promise: read as a store is opened, while it is open, and by the doctor."""
+"""Checks of a Redis server's version, role and durability: at open, while the store is open, and by the doctor."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Facts = dict[str, str]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing about a server, and the error of a store that is opened there although it is not fine."""
+    """One check of a server, and the error that opening the store raises if it fails."""
 
     finding: Finding
     refusal: type[HoldfastError] | None = None
@@ -35,14 +35,14 @@ async def check(link: Link) -> None:
 
 
 async def warnings(link: Link) -> list[Finding]:
-    """What about the server may lose jobs as it is now."""
+    """The failed checks: settings of the server that may lose jobs."""
     facts = await _facts(link)
     checks = [] if facts is None else await _checks(facts, link)
     return [one.finding for one in checks if not one.finding.fine]
 
 
 async def examine(link: Link) -> list[Finding]:
-    """Everything that is looked at, fine or not."""
+    """All checks, passed or failed."""
     facts = await _facts(link)
     if facts is None:
         unknown = f"{link.address}: INFO is not permitted, so memory and durability settings are unknown"
@@ -51,7 +51,7 @@ async def examine(link: Link) -> list[Finding]:
 
 
 async def _facts(link: Link) -> Facts | None:
-    """What INFO says; None where the user of the URL may not run it."""
+    """The fields of INFO; None if the user of the URL may not run it."""
     try:
         info: bytes = await link.command("INFO")
     except ConfigError:
@@ -76,7 +76,7 @@ async def _checks(facts: Facts, link: Link) -> list[Check]:
 
 
 def version_of(facts: Facts) -> tuple[int, ...] | None:
-    """Redis's version; Valkey tells the one that it is compatible with."""
+    """The Redis version; Valkey reports the one that it is compatible with."""
     parts = facts.get("redis_version", "").split(".")[:2]
     return tuple(int(part) for part in parts) if len(parts) == 2 and all(p.isdecimal() for p in parts) else None
 
@@ -91,13 +91,13 @@ def _version(facts: Facts) -> Check:
 def _role(facts: Facts, address: Address) -> Check:
     replica = facts.get("role") == "slave"
     said = "the server is a read-only replica" if replica else "the server is a primary"
-    # What sentinels name may be a replica for as long as a failover takes.
+    # The server that sentinels name may be a replica during a failover.
     refusal = StoreRefused if address.master is None else StoreUnavailable
     return Check(Finding(not replica, said, "use the primary's address, or redis+sentinel://"), refusal)
 
 
 def _eviction(facts: Facts) -> Check:
-    """Only allkeys policies touch our keys: none of them has an expiry that a volatile policy could use."""
+    """Only allkeys policies evict our keys: none of them has an expiry, as volatile policies require."""
     policy = facts.get("maxmemory_policy", "unknown")
     advice = (
         "the server may evict jobs when its memory is full. Run CONFIG SET maxmemory-policy noeviction, and set it in"
@@ -128,5 +128,5 @@ async def _knows(link: Link, command: str) -> bool:
     try:
         answer = await link.command("COMMAND", "INFO", command)
     except HoldfastError:
-        return True  # it does not say: the first write will
+        return True  # unknown: the first write will fail if it is missing
     return bool(answer) and answer[0] is not None

@@ -1,4 +1,4 @@
-"""TLS to a server: its files, and what is wrong where one side speaks TLS and the other does not."""
+"""TLS connections: certificate files, and the diagnosis if only one side uses TLS."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from ...core.errors import ConfigError
 
 TLS_PROBE = 1.0
-"""Seconds for which a server may be silent before it is asked in the other way, and that it has to answer that."""
+"""Seconds without an answer before the other mode (TLS or plain) is probed, and the limit of that probe."""
 
 
 def context(ca: str | None, cert: str | None, key: str | None, *, verify: bool) -> ssl.SSLContext:
-    """What a connection needs; ConfigError names a file that cannot be used."""
+    """The TLS context of a connection; ConfigError names a file that cannot be used."""
     for name, path in (("ca", ca), ("cert", cert), ("key", key)):
         if path is not None:
             try:
@@ -69,7 +69,7 @@ async def is_plain(host: str, port: int) -> bool:
 
 
 async def explain(host: str, port: int, used: ssl.SSLContext | None) -> str:
-    """After a connection that the server cut: ConfigError where TLS is the cause, and else a hint, or nothing."""
+    """Diagnose a connection that the server closed: ConfigError if TLS is the cause, else a hint or an empty text."""
     where, hint = f"{host}:{port}", ""
     try:
         async with asyncio.timeout(TLS_PROBE):
@@ -78,7 +78,7 @@ async def explain(host: str, port: int, used: ssl.SSLContext | None) -> str:
                 if used is None:
                     raise ConfigError(f"{where} uses TLS: write rediss:// instead of redis://")
                 hint = "; the server may require a client certificate: set ?cert= and ?key="
-                await reader.read(1)  # nothing is sent, so that what the server has to say arrives
+                await reader.read(1)  # nothing is sent, so that a TLS alert of the server arrives
             finally:
                 writer.transport.abort()
     except ssl.SSLError as error:

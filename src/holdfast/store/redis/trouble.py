@@ -1,4 +1,4 @@
-"""What a server's errors mean to a caller: did the write happen, and what is there to do."""
+"""Translates errors of a Redis server: whether the write happened, and what to do."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _CONFIG = {
     "NOPROTO": "the server does not support this protocol version",
 }
 MOVING = frozenset({"READONLY", "MASTERDOWN", "CLUSTERDOWN", "UNBLOCKED", "NOREPLICAS"})
-"""Errors after which another connection may find a better server."""
+"""Errors after which another connection may find the right server."""
 HALF_MOVED = frozenset({"ASK", "TRYAGAIN"})
-"""Errors of a cluster's node that has a slot which is moving to another one, key by key."""
+"""Errors of a cluster node whose slot is being migrated to another one."""
 
 
 class SlotMoving(StoreUnavailable):
-    """The store's slot is between two nodes of a cluster, for now."""
+    """The store's slot is being migrated between two nodes of a cluster."""
 
 
 class OutOfMemory(StoreUnavailable):
-    """The server is full, and takes no new jobs."""
+    """The server is full (maxmemory) and accepts no new jobs."""
 
 
 class Full(HoldfastError):
-    """A mixed batch met a full server: its parts may fare better one by one."""
+    """The server was full for a mixed batch: parts without new jobs may still be written separately."""
 
     retry_safe = True
 
@@ -53,9 +53,9 @@ def code(error: Exception) -> str:
 
 
 def translate(error: Exception, where: str, *, watched: bool) -> HoldfastError:
-    """The Holdfast error for an error that the server answered with; nothing was written then.
+    """The Holdfast error for an error reply of the server; nothing was written then.
 
-    `watched`: sentinels name another server in place of a replica, so that it is worth waiting.
+    `watched`: sentinels will name another server instead of a replica, so that waiting helps.
     """
     word = code(error)
     if word in _CONFIG:

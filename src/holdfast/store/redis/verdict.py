@@ -1,4 +1,4 @@
-"""What sentinels say of the primary, by one question to each."""
+"""Queries sentinels for the primary and its replicas."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from .wire import Lost, ReplyError, Wire, dial
 
 log = logging.getLogger("holdfast")
 GRACE = 0.5
-"""Seconds for which the other sentinels may answer once one of them has."""
+"""Seconds that the other sentinels have to answer after the first one."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What one sentinel says of the primary."""
+    """The answer of one sentinel about the primary."""
 
     epoch: int
     """Raised by every failover, and the same for all sentinels that know of it."""
     node: Node
     failing_over: bool
-    """It is about to be replaced, or is, and the sentinel has not seen that yet."""
+    """A failover is in progress, and the sentinel has not seen its end yet."""
     replicas: int
-    """Replicas that a write has to reach, so that whichever is promoted has it."""
+    """Replicas that a write must reach, so that any promoted one has it."""
     sentinels: tuple[tuple[str, Node], ...]
     """The other sentinels, each with its id."""
 
 
 class Talk:
-    """A connection to one sentinel for the length of a block."""
+    """A connection to one sentinel, as an async context manager."""
 
     def __init__(self, address: Address, node: Node, wires: set[Wire] | None = None) -> None:
         self._address, self._node = address, node
@@ -73,7 +73,7 @@ async def log_in(wire: Wire, username: str | None, password: str | None, where: 
 
 
 async def ask(address: Address, nodes: Sequence[Node]) -> dict[Node, Verdict]:
-    """What the sentinels say that answer, the others given a moment once one has; StoreUnavailable where none does."""
+    """The sentinels' answers; after the first, the others have GRACE seconds. StoreUnavailable if none answers."""
 
     async def one(node: Node) -> Verdict:
         async with Talk(address, node) as wire:
@@ -117,7 +117,7 @@ def newest(verdicts: dict[Node, Verdict]) -> Verdict:
 
 
 async def question(wire: Wire, address: Address, node: Node) -> Verdict:
-    """Ask one sentinel for its verdict."""
+    """Query one sentinel."""
     name = address.master or ""
     calls = [wire.call("SENTINEL", word, name) for word in ("MASTER", "GET-MASTER-ADDR-BY-NAME", "SENTINELS")]
     if address.durability == "replicated":
