@@ -1,4 +1,4 @@
-"""From a URL to a bucket and its pace: s3://bucket/folder, gs://…, az://container/…, file:///folder."""
+"""Parses a URL into a bucket and its timings: s3://bucket/folder, gs://…, az://container/…, file:///folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .timings import FOLDER, Pace
 
 _CLOUD = ("endpoint", "timeout", "verify")
 OPTIONS = {"s3": (*_CLOUD, "region"), "gs": _CLOUD, "az": (*_CLOUD, "account"), "file": ("verify",)}
-"""What may stand behind the question mark, by scheme."""
+"""The query parameters of a URL, by scheme."""
 
 
 def parse(url: Url) -> tuple[Bucket, Pace]:
-    """The bucket that a URL names, and how often to look at it."""
+    """The bucket that a URL names, and its timings."""
     verify = url.options.get("verify", "")
     if verify not in ("", "always"):
         raise url.wrong("verify must be always, or be left out")

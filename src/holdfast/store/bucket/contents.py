@@ -1,4 +1,4 @@
-"""Filling in what the state only points to: long payloads and results, and ended jobs that have gone to `done/`."""
+"""Contents outside the state: large payloads and results, and ended jobs in `done/`."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .wire import VERSION, Damaged, Segment, Table, encode, log_key, pack, unpac
 
 S = TypeVar("S", bound=msgspec.Struct)
 KEPT_ENTRIES, KEPT_SEGMENTS = 64, 8
-"""What is kept in memory after it was read."""
+"""Log entries and segments that are cached in memory."""
 
 
 class Gone(Damaged):
-    """What the state points to is not there: the job has ended meanwhile, and this look was too slow; or worse."""
+    """An object that the state refers to is missing: deleted after its job ended, or lost."""
 
 
 class Ended(msgspec.Struct, omit_defaults=True):

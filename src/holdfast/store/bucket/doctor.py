@@ -1,4 +1,4 @@
-"""What may be wrong with a bucket, in words; above all whether it really refuses to write an object twice."""
+"""Checks of a bucket, above all whether it supports conditional writes (put-if-absent)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def pretends(bucket: Counted, entropy: Entropy, races: int) -> str | None:
 
 
 async def refuse_pretender(bucket: Counted, entropy: Entropy) -> None:
-    """Before a log is begun: refuse a bucket that only pretends to write conditionally."""
+    """Before a log is created: refuse a bucket without working conditional writes."""
     try:
         reason = await pretends(bucket, entropy, 1)
     except HoldfastError:
@@ -54,7 +54,7 @@ async def refuse_pretender(bucket: Counted, entropy: Entropy) -> None:
 
 
 async def examine(bucket: Counted, entropy: Entropy, clock: Clock) -> list[Finding]:
-    """Look at everything. Writes and removes a few small objects below `probe/`."""
+    """Run all checks. Writes and removes a few small objects below `probe/`."""
     try:
         reason = await pretends(bucket, entropy, RACES)
     except HoldfastError as error:

@@ -19,7 +19,7 @@ from .seam import Listed, NotWritten, Refused
 ASIDE = ".aside"
 FULL = (errno.ENOSPC, errno.EDQUOT)
 REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM)
-"""Errors of a disk that has no room, not even for a name."""
+"""Errors after which nothing was created: FULL, no space; REFUSED, no permission."""
 _numbers = itertools.count(1)
 
 
@@ -33,7 +33,7 @@ class Folder:
     def __init__(self, path: str) -> None:
         self.path = Path(path).absolute()
         self._unsynced: set[Path] = set()
-        """Where a new name may not be on the disk yet: nothing is read from there before it is."""
+        """Folders whose new names may not be on disk yet: they are synced before a read."""
         self._known: dict[Path, tuple[int, int]] = {}
         """The folders that were seen, by device and inode. Holdfast never removes one."""
 

@@ -1,4 +1,4 @@
-"""The state that a log adds up to: the same in every process that has applied the same entries.
+"""The state of a log: the same in every process that has applied the same entries.
 
 Pure, as `store/reference/jobs.py` is, to which this adds what a log needs: who wrote which batch last, who watched whom
 for how long, which ended jobs have gone to `done/`, and which snapshots there are.
@@ -67,7 +67,7 @@ class Archived(msgspec.Struct):
     counts: dict[str, dict[str, int]]
     """Jobs by queue and state."""
     hidden: set[int]
-    """Whom of it to overlook, by seq: they are, or were, among the living."""
+    """Jobs of the segment to ignore, by seq: they are, or were, in the state again."""
 
     @property
     def count(self) -> int:

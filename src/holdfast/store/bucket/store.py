@@ -245,7 +245,7 @@ class BucketStore:
         async def work(engine: Engine) -> Transitions:
             replica = await engine.view()
             answer = replica.jobs.transitions_since(since, limit)
-            engine.watch_moves()
+            engine.record_transitions()
             return answer
 
         return await self._shared.run(work)

@@ -1,4 +1,4 @@
-"""The engine's own thread: all store objects of a process that share a bucket share one engine, whatever their loop.
+"""The engine's thread: all store objects of a process with the same bucket share one engine, whatever their loop.
 
 So a task that blocks its loop does not stop the heartbeat, a process has one state in its memory, and a heartbeat rides
 along with whatever else is being written.

@@ -1,6 +1,6 @@
-"""The log's format: one JSON object per entry, made of batches, made of what was asked for.
+"""The log's format: one JSON object per entry, made of batches of requested operations.
 
-An entry holds intents, never results: whoever applies it finds out what becomes of each. Operations of one kind are
+An entry contains requests, never results: each process that applies it computes the results. Operations of one kind are
 written as a table: what they have in common once (`like`), and the rest in rows. Bytes that are text stand as text.
 `docs/reference/bucket-format.md` describes all of it.
 """
@@ -175,7 +175,7 @@ class TooNew(StoreUnavailable):
 
 
 class Damaged(StoreUnavailable):
-    """An object is torn, empty or not of this format. Nothing is read out of it, least of all an empty queue."""
+    """An object is truncated, empty or not in this format. Nothing is read from it."""
 
 
 class _Versioned(msgspec.Struct):

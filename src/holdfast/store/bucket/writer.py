@@ -4,7 +4,7 @@ Losing is what needs care. The winner of a number needs one round trip for its n
 for as long as the winner has work. A writer that has lost twice therefore hands its batch in, at `inbox/`, and follows
 the log. Whoever wrote last lists the inbox beside its own puts and takes in what it finds. If nobody does in time, or
 nobody writes, anyone may write. There is no election: put-if-absent still decides, and a batch that comes twice is
-applied once. Writers that take turns lose once each, and need no inbox.
+applied once. Writers that alternate lose once each, and need no inbox.
 """
 
 from __future__ import annotations

@@ -219,7 +219,7 @@ class Mutable(msgspec.Struct, frozen=True, gc=False):
 
 
 class WholeMutable(Mutable, frozen=True, gc=False):
-    """A mutable with the fields that only scripts read. In a running job `due` and `limit_key` come first (settle.lua)."""
+    """A mutable with the fields only scripts read. In a running job `due` and `limit_key` come first (settle.lua)."""
 
     state: str | None = field(default=None, name="s")
     nonce: str | None = field(default=None, name="n")

@@ -1,4 +1,4 @@
-"""Where a server is: from a URL to a base address, a token and options."""
+"""The address of a server: base URL, token and options, parsed from the store URL."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from ...core.url import Url
 
 OPTIONS = ("token_file", "timeout", "ca", "cert", "key", "verify")
 _PATH = "/:!$&'()*+,;="
-"""What stands for itself in a path."""
+"""Characters that need no quoting in a path."""
 LOCAL = frozenset({"127.0.0.1", "::1", "localhost"})
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
-    """A server's place. Frozen, so that siblings share it."""
+    """The address of a server. Frozen, so that siblings share it."""
 
     base: str
-    """The URL that the routes are below, without a slash at its end."""
+    """The base URL of the routes, without a slash at its end."""
     host: str
     token_file: str | None = None
     ca: str | None = None
@@ -30,18 +30,18 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     verify: bool = True
     timeout: float = 15.0
-    """Seconds of silence after which a call is given up."""
+    """Seconds without data after which a call fails."""
 
     def __str__(self) -> str:
         return self.base
 
     @property
     def private(self) -> bool:
-        """Whether nobody on the way can read along."""
+        """Whether the connection is encrypted or local."""
         return self.base.startswith("https:") or self.host in LOCAL
 
     def token(self) -> str | None:
-        """The token, read anew each time: a file may have been replaced."""
+        """The token, read each time: the file may have been replaced."""
         if self.token_file is None:
             return _checked(os.environ.get("HOLDFAST_TOKEN", ""), "HOLDFAST_TOKEN") or None
         try:
@@ -54,14 +54,14 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
         return token
 
     def tls(self) -> ssl.SSLContext | bool:
-        """How the server's certificate is checked; True is the usual way."""
+        """The TLS context; True: the default verification."""
         if not self.base.startswith("https:") or (self.ca is None and self.cert is None and self.verify):
             return True
         try:
             context = ssl.create_default_context(cafile=self.ca)
             if self.cert is not None:
                 context.load_cert_chain(self.cert, self.key)
-        except OSError as error:  # which ssl's own errors are too
+        except OSError as error:  # includes ssl.SSLError
             raise ConfigError(f"{self.base}: the files of ?ca=, ?cert= and ?key= cannot be used: {error}") from None
         if not self.verify:
             context.check_hostname = False

@@ -1,4 +1,4 @@
-"""What may be wrong between a client and its server, in words: reach, version, token, latency."""
+"""Checks of the connection between a client and its server: reachability, version, token, latency."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from .address import Address
 from .link import Link
 
 SLOW = 0.1
-"""Seconds of a round trip from which it is worth a word."""
+"""Seconds of a round trip from which it is reported as slow."""
 PINGS = 5
-"""Round trips, of which the median is told."""
+"""Round trips, of which the median is reported."""
 
 
 async def examine(link: Link, address: Address, clock: Clock) -> list[Finding]:
-    """Look at everything; the findings in the order in which a person would want to read them."""
+    """Run all checks; returns the findings, the most important first."""
     hello = await link.call(HELLO)
     same = hello.version == __version__
     findings = [
